@@ -1,0 +1,1 @@
+//! CUDA kernels, compiled for the GPU and for the CPU.

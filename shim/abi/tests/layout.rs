@@ -1,0 +1,53 @@
+//! Hazard: a structure of ours that is not laid out as the driver's corrupts the caller's memory.
+//! The figures are `sizeof` and `offsetof` of CUDA 13.5's headers, compiled by gcc on x86-64 Linux.
+
+use std::mem::{offset_of, size_of};
+
+use wm_abi::*;
+
+macro_rules! sizes {
+    ($($type:ty = $size:literal,)*) => { $(assert_eq!(size_of::<$type>(), $size, stringify!($type));)* };
+}
+
+#[test]
+fn sizes_are_the_drivers() {
+    sizes! {
+        CUDA_ARRAY_DESCRIPTOR = 24,
+        CUDA_ARRAY3D_DESCRIPTOR = 40,
+        CUDA_KERNEL_NODE_PARAMS = 72,
+        CUDA_MEMCPY2D = 128,
+        CUDA_MEMCPY3D = 200,
+        CUDA_MEMCPY3D_PEER = 200,
+        CUDA_MEMSET_NODE_PARAMS = 40,
+        CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = 16,
+        CUipcEventHandle = 64,
+        CUipcMemHandle = 64,
+        CUlaunchConfig = 56,
+        CUmemAccessDesc = 12,
+        CUmemAllocationProp = 32,
+        CUmemcpyAttributes = 24,
+        CUmemLocation = 8,
+        CUmemPoolProps = 88,
+        CUmemPoolPtrExportData = 64,
+        CUuuid = 16,
+    }
+}
+
+#[test]
+fn offsets_are_the_drivers() {
+    assert_eq!(offset_of!(CUmemAllocationProp, allocFlags), 24);
+    assert_eq!(offset_of!(CUmemPoolProps, maxSize), 24);
+    assert_eq!(offset_of!(CUmemPoolProps, gpuDirectRDMACapable), 34);
+    assert_eq!(offset_of!(CUlaunchConfig, hStream), 32);
+    assert_eq!(offset_of!(CUlaunchConfig, numAttrs), 48);
+    assert_eq!(offset_of!(CUDA_MEMCPY2D, dstHost), 80);
+    assert_eq!(offset_of!(CUDA_MEMCPY3D, dstHost), 128);
+    assert_eq!(offset_of!(CUDA_KERNEL_NODE_PARAMS, kern), 56);
+}
+
+#[test]
+fn symbols_are_sorted_and_found_by_name() {
+    assert!(symbol::NAMES.is_sorted());
+    assert_eq!(symbol::index(c"cuMemAlloc_v2"), Some(<symbol::cuMemAlloc_v2 as symbol::Symbol>::INDEX));
+    assert_eq!(symbol::index(c"cuNoSuchFunction"), None);
+}

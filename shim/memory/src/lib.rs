@@ -1,0 +1,1 @@
+//! Decides where blocks live: address map, stitching allocator, tiers and budgets.

@@ -1,0 +1,1 @@
+//! The preloaded library: trampolines, hooks, settings, statistics. Wiring only.

@@ -1,0 +1,1 @@
+//! One suite for the simulated and the real driver.

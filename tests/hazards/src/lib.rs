@@ -1,0 +1,1 @@
+//! What an interposer must survive, one test a hazard.

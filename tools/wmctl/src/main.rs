@@ -1,0 +1,2 @@
+//! Runs programs under wmshim and looks inside them.
+fn main() {}

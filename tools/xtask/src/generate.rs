@@ -1,0 +1,57 @@
+//! Writes the Rust that follows from the table of driver functions, and checks that what is checked in is current.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::table::{self, Function};
+
+const NOTICE: &str =
+    "// Written by `cargo run -p xtask -- generate` from shim/abi/data/driver.tsv. Do not edit.\n\n";
+
+/// Writes every generated file, or with `check` fails on the first that is out of date.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let functions = table::read()?;
+    for (path, text) in [
+        ("shim/abi/src/generated/symbols.rs", symbols(&functions)),
+        ("shim/preload/src/generated/trampolines.rs", trampolines(&functions)),
+    ] {
+        settle(crate::root().join(path), &text, check)?;
+    }
+    Ok(())
+}
+
+fn settle(path: PathBuf, text: &str, check: bool) -> Result<()> {
+    let current = fs::read_to_string(&path).unwrap_or_default();
+    if current == text {
+        return Ok(());
+    }
+    if check {
+        bail!("{} is out of date: run `cargo run -p xtask -- generate`", path.display());
+    }
+    fs::write(&path, text).with_context(|| path.display().to_string())
+}
+
+/// `wm_abi::symbol`: one zero-sized type a function, and the array of names in the same order.
+fn symbols(functions: &[Function]) -> String {
+    let mut text = String::from(NOTICE);
+    for (index, function) in functions.iter().enumerate() {
+        text += &match &function.parameters {
+            Some(parameters) => format!("symbol!({index}, {}, ({parameters}));\n", function.name),
+            None => format!("undocumented!({index}, {});\n", function.name),
+        };
+    }
+    let names: String = functions.iter().map(|f| format!("    c\"{}\",\n", f.name)).collect();
+    text + &format!(
+        "\n/// Every symbol's name; the position is its index.\npub const NAMES: [&CStr; {}] = [\n{names}];\n",
+        functions.len()
+    )
+}
+
+/// The exports of the preloaded library: one trampoline a function.
+fn trampolines(functions: &[Function]) -> String {
+    let rows: String =
+        functions.iter().enumerate().map(|(index, f)| format!("    {index} {},\n", f.name)).collect();
+    format!("{NOTICE}trampolines! {{\n{rows}}}\n")
+}
