@@ -1,0 +1,131 @@
+//! What a memory manager needs of one GPU, as one small contract.
+//!
+//! [`Gpu`] is the seam between policy (wm-memory: what to do) and mechanism (the driver). A model of it runs the
+//! property tests; [`crate::Device`] is the real one.
+//!
+//! Pre- and post-conditions that hold for every method:
+//! * No method is called with a lock held that another method's caller could want: each may take milliseconds.
+//! * An `Err` means nothing changed. The code is the driver's own.
+//! * Sizes and addresses of physical memory and mappings are multiples of [`Gpu::granularity`].
+//! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent mappings at once
+//!   are allowed), never part of one.
+
+use wm_abi::CUresult;
+
+/// Physical memory: what `cuMemCreate` returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u64);
+
+/// A point in a stream's work that can be waited for. Owned: give it back with [`Gpu::recycle`].
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Event(pub u64);
+
+/// A stream as the manager names it: unique for the process's lifetime, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// Where physical memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// The GPU's own memory.
+    Device,
+    /// Another GPU's memory, by its ordinal.
+    Peer(i32),
+    /// Pinned memory of the host, on the GPU's NUMA node.
+    Host,
+}
+
+/// Outcome of a driver call.
+pub type Result<T> = std::result::Result<T, CUresult>;
+
+/// One GPU's memory, as its manager sees it.
+pub trait Gpu: Send + Sync {
+    /// Smallest unit of physical memory and mappings, in bytes: 2 MiB on every GPU so far.
+    fn granularity(&self) -> usize;
+
+    /// Makes `bytes` of physical memory. Costs 9 µs on the device and 170 ms per GiB on the host.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` when the tier is full.
+    fn create(&self, tier: Tier, bytes: usize) -> Result<Handle>;
+
+    /// Gives physical memory back. It lives on while it is mapped.
+    ///
+    /// # Errors
+    /// Those of the driver, for a handle that it does not know.
+    fn release(&self, handle: Handle) -> Result<()>;
+
+    /// Reserves `bytes` of address space. Nothing is accessible in it.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` when no such range is free.
+    fn reserve(&self, bytes: usize) -> Result<u64>;
+
+    /// Gives a whole reservation back. Nothing may be mapped in it.
+    ///
+    /// # Errors
+    /// Those of the driver, for a range that is not a reservation.
+    fn unreserve(&self, address: u64, bytes: usize) -> Result<()>;
+
+    /// Maps a whole handle of `bytes` at `address`, inside a reservation. No access yet.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()>;
+
+    /// Removes whole mappings. Does not wait for the GPU: the caller knows that nothing uses the range.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn unmap(&self, address: u64, bytes: usize) -> Result<()>;
+
+    /// Lets the GPU, and every peer whose access is enabled, read and write a range that is mapped throughout.
+    /// The CPU never gets access: a copy across a border of tiers would crash inside the driver if it had.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn allow(&self, address: u64, bytes: usize) -> Result<()>;
+
+    /// Records an event behind all work now in `stream`.
+    ///
+    /// # Errors
+    /// `STREAM_CAPTURE_UNSUPPORTED` where the stream is being captured (nothing may be recorded there now), and the
+    /// driver's error for a stream that is gone.
+    fn record(&self, stream: StreamId) -> Result<Event>;
+
+    /// Records events behind all work that is now in any stream of the GPU: what `cuMemFree` waits for.
+    ///
+    /// # Errors
+    /// As [`Gpu::record`].
+    fn record_all(&self) -> Result<Vec<Event>>;
+
+    /// Has the GPU passed this event?
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn is_done(&self, event: &Event) -> Result<bool>;
+
+    /// Blocks the calling thread until the GPU has passed the event.
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn wait(&self, event: &Event) -> Result<()>;
+
+    /// Makes all later work of `stream` wait for the event, on the GPU.
+    ///
+    /// # Errors
+    /// As [`Gpu::record`].
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()>;
+
+    /// Takes an event back for reuse.
+    fn recycle(&self, event: Event);
+
+    /// Free and total bytes of the device, as the driver counts them.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn memory_info(&self) -> Result<(u64, u64)>;
+
+    /// Bytes of host memory that could be pinned now without starving the machine.
+    fn host_available(&self) -> u64;
+}
