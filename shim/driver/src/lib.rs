@@ -1,7 +1,24 @@
 //! Opens a CUDA driver by path, calls it, and puts its memory calls behind one trait.
 //!
-//! * [`gpu`]: the contract between memory policy and mechanism.
+//! * [`search`], [`loader`], [`table`]: find the real library, open it past every interposer, keep its functions.
+//! * [`gpu`]: the contract between memory policy and mechanism; [`device`] is its real implementation.
+//! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
+//! * [`probe`]: what our own driver calls cost.
+//!
+//! Invariant: every call goes through a [`Table`], never through this process's exports, so the library never meets
+//! its own hooks.
 
+mod cache;
+pub mod device;
 pub mod gpu;
+mod host;
+pub mod loader;
+pub mod probe;
+pub mod search;
+pub mod streams;
+pub mod table;
 
+pub use device::Device;
 pub use gpu::{Event, Gpu, Handle, StreamId, Tier};
+pub use loader::Loader;
+pub use table::Table;

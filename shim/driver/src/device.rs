@@ -1,0 +1,438 @@
+//! One GPU of a real driver, as the memory manager sees it.
+//!
+//! Invariants: no lock is held across a driver call; the calling thread's current context is as it was when a method
+//! returns; a method never disturbs a stream capture (the thread's capture mode is relaxed around our calls, and a
+//! stream under capture is left alone).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use wm_abi::symbol;
+use wm_abi::*;
+
+use crate::gpu::{Event, Gpu, Handle, Result, StreamId, Tier};
+use crate::host;
+use crate::probe::Probes;
+use crate::streams::Streams;
+use crate::table::Table;
+
+/// Calls a driver function, measures it, and turns its code into a `Result`.
+macro_rules! call {
+    ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let start = Instant::now();
+        // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
+        let result = unsafe { $device.driver.get::<symbol::$name>()($($argument),*) }.ok();
+        $device.probes.$name.note(start, result.is_err());
+        result
+    }};
+}
+
+/// One GPU behind an opened driver.
+#[derive(Debug)]
+pub struct Device {
+    driver: &'static Table,
+    streams: &'static Streams,
+    ordinal: CUdevice,
+    context: CUcontext,
+    /// NUMA node of host memory near this GPU.
+    node: i32,
+    /// Physical memory of this device can be registered with RDMA adapters.
+    rdma: bool,
+    /// Physical memory can be exported as a file descriptor.
+    descriptors: bool,
+    granularity: usize,
+    /// Other devices that may read and write this device's blocks.
+    peers: RwLock<Vec<CUdevice>>,
+    events: Mutex<Events>,
+    /// What our driver calls cost.
+    pub probes: Probes,
+}
+
+/// Events by context. An event that is not `live` belonged to a context that is gone: its work is over.
+#[derive(Debug, Default)]
+struct Events {
+    idle: HashMap<CUcontext, Vec<CUevent>>,
+    live: HashMap<CUevent, CUcontext>,
+}
+
+/// Why a device cannot be managed: its blocks then come from the driver as before.
+pub type Unsupported = String;
+
+impl Device {
+    /// The GPU `ordinal`, to be used through `context`.
+    ///
+    /// # Errors
+    /// A sentence that says which capability is missing.
+    pub fn new(
+        driver: &'static Table,
+        streams: &'static Streams,
+        ordinal: CUdevice,
+        context: CUcontext,
+    ) -> std::result::Result<Self, Unsupported> {
+        let attribute = |attribute| device_attribute(driver, ordinal, attribute);
+        if attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != Some(1) {
+            return Err(format!("device {ordinal} has no virtual memory management"));
+        }
+        let supports = |name| attribute(name) == Some(1);
+        let mut device = Self {
+            driver,
+            streams,
+            ordinal,
+            context,
+            node: attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0),
+            rdma: supports(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+            descriptors: supports(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
+            granularity: 0,
+            peers: RwLock::default(),
+            events: Mutex::default(),
+            probes: Probes::new(),
+        };
+        device.granularity = device.ask_granularity().map_err(|code| format!("granularity: {code}"))?;
+        Ok(device)
+    }
+
+    /// The device's ordinal.
+    pub fn ordinal(&self) -> CUdevice {
+        self.ordinal
+    }
+
+    /// The context through which the device is used.
+    pub fn context(&self) -> CUcontext {
+        self.context
+    }
+
+    /// NUMA node of the host memory near this device.
+    pub fn node(&self) -> i32 {
+        self.node
+    }
+
+    /// Lets another device access blocks mapped from now on; the caller refreshes those that are mapped.
+    /// `false`: it could already.
+    pub fn admit_peer(&self, peer: CUdevice) -> bool {
+        let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
+        let new = peer != self.ordinal && !peers.contains(&peer);
+        if new {
+            peers.push(peer);
+        }
+        new
+    }
+
+    /// Blocks until all work of the device's context is done.
+    ///
+    /// # Errors
+    /// A sticky error of the context; `STREAM_CAPTURE_UNSUPPORTED` while a stream is being captured.
+    pub fn drain(&self) -> Result<()> {
+        self.refuse_capture()?;
+        let _current = Current::make(self.driver, self.context)?;
+        call!(self, cuCtxSynchronize())
+    }
+
+    /// A context is about to be destroyed: its events go with it.
+    pub fn forget_context(&self, context: CUcontext) {
+        let mut events = self.lock_events();
+        events.idle.remove(&context);
+        events.live.retain(|_, owner| *owner != context);
+    }
+
+    fn ask_granularity(&self) -> Result<usize> {
+        let property = self.property(Tier::Device);
+        let mut granularity = 0;
+        // SAFETY: both pointers are to live locals.
+        unsafe {
+            self.driver.get::<symbol::cuMemGetAllocationGranularity>()(
+                &mut granularity,
+                &property,
+                CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
+            )
+        }
+        .ok()?;
+        Ok(granularity)
+    }
+
+    fn property(&self, tier: Tier) -> CUmemAllocationProp {
+        let (type_, id) = match tier {
+            Tier::Device => (CU_MEM_LOCATION_TYPE_DEVICE, self.ordinal),
+            Tier::Peer(ordinal) => (CU_MEM_LOCATION_TYPE_DEVICE, ordinal),
+            Tier::Host => (CU_MEM_LOCATION_TYPE_HOST_NUMA, self.node),
+        };
+        let on_a_gpu = tier != Tier::Host;
+        CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: if self.descriptors && on_a_gpu {
+                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+            } else {
+                0
+            },
+            location: CUmemLocation { type_, id },
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags {
+                gpuDirectRDMACapable: u8::from(self.rdma && on_a_gpu),
+                ..CUmemAllocationFlags::default()
+            },
+        }
+    }
+
+    /// This device first, then every peer.
+    fn access(&self) -> Vec<CUmemAccessDesc> {
+        let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
+        let devices = [self.ordinal].into_iter().chain(peers.iter().copied());
+        devices
+            .map(|id| CUmemAccessDesc {
+                location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id },
+                flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            })
+            .collect()
+    }
+
+    fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, context: CUcontext) -> Result<CUevent> {
+        if let Some(event) = self.lock_events().idle.get_mut(&context).and_then(Vec::pop) {
+            return Ok(event);
+        }
+        let _current = Current::make(self.driver, context)?;
+        let mut event = CUevent::NULL;
+        call!(self, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING))?;
+        self.lock_events().live.insert(event, context);
+        Ok(event)
+    }
+
+    /// An error while a capture is under way anywhere: what follows would end it.
+    fn refuse_capture(&self) -> Result<()> {
+        if self.streams.capturing() { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// An error if recording into this stream could touch a capture.
+    fn refuse_captured(&self, stream: CUstream) -> Result<()> {
+        if !self.streams.capturing() {
+            return Ok(());
+        }
+        if stream == CUstream::LEGACY {
+            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+        call!(self, cuStreamIsCapturing(stream, &mut status))?;
+        if status == CU_STREAM_CAPTURE_STATUS_NONE {
+            Ok(())
+        } else {
+            Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+        }
+    }
+
+    fn is_live(&self, event: &Event) -> bool {
+        self.lock_events().live.contains_key(&raw(event))
+    }
+
+    /// An event behind all work of the context, in streams we know and streams we do not.
+    fn record_context(&self, event: CUevent) -> Result<()> {
+        if self.driver.has::<symbol::cuCtxRecordEvent>() {
+            return call!(self, cuCtxRecordEvent(self.context, event));
+        }
+        // Drivers before 12.5: wait here instead. Rare, and never wrong.
+        self.drain()?;
+        let _current = Current::make(self.driver, self.context)?;
+        call!(self, cuEventRecord(event, CUstream::LEGACY))
+    }
+
+    fn finish(&self, event: CUevent, recorded: Result<()>) -> Result<Event> {
+        let event = Event(event.0 as u64);
+        match recorded {
+            Ok(()) => Ok(event),
+            Err(code) => {
+                self.recycle(event);
+                Err(code)
+            }
+        }
+    }
+}
+
+fn raw(event: &Event) -> CUevent {
+    CUevent(event.0 as usize)
+}
+
+impl Gpu for Device {
+    fn granularity(&self) -> usize {
+        self.granularity
+    }
+
+    fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let (property, mut handle) = (self.property(tier), 0);
+        call!(self, cuMemCreate(&mut handle, bytes, &property, 0))?;
+        Ok(Handle(handle))
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuMemRelease(handle.0))
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<u64> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let mut address = 0;
+        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuMemAddressFree(address, bytes))
+    }
+
+    fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuMemMap(address, bytes, 0, handle.0, 0))
+    }
+
+    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuMemUnmap(address, bytes))
+    }
+
+    fn allow(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let access = self.access();
+        call!(self, cuMemSetAccess(address, bytes, access.as_ptr(), access.len()))
+    }
+
+    fn record(&self, stream: StreamId) -> Result<Event> {
+        let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
+        if !key.is_reachable() {
+            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        self.refuse_captured(key.stream)?;
+        let event = self.event(key.context)?;
+        let _current = Current::make(self.driver, key.context)?;
+        let recorded = call!(self, cuEventRecord(event, key.stream));
+        self.finish(event, recorded)
+    }
+
+    fn record_all(&self) -> Result<Vec<Event>> {
+        self.refuse_capture()?;
+        let event = self.event(self.context)?;
+        let recorded = self.record_context(event);
+        Ok(vec![self.finish(event, recorded)?])
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool> {
+        if !self.is_live(event) {
+            return Ok(true);
+        }
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        match call!(self, cuEventQuery(raw(event))) {
+            Ok(()) => Ok(true),
+            Err(CUresult::NOT_READY) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        if !self.is_live(event) {
+            return Ok(());
+        }
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuEventSynchronize(raw(event)))
+    }
+
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
+        if !self.is_live(event) {
+            return Ok(());
+        }
+        let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
+        self.refuse_captured(key.stream)?;
+        let _current = Current::make(self.driver, key.context)?;
+        call!(self, cuStreamWaitEvent(key.stream, raw(event), 0))
+    }
+
+    fn recycle(&self, event: Event) {
+        let event = raw(&event);
+        let mut events = self.lock_events();
+        if let Some(context) = events.live.get(&event).copied() {
+            events.idle.entry(context).or_default().push(event);
+        }
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        let _current = Current::make(self.driver, self.context)?;
+        let (mut free, mut total) = (0, 0);
+        call!(self, cuMemGetInfo_v2(&mut free, &mut total))?;
+        Ok((free as u64, total as u64))
+    }
+
+    fn host_available(&self) -> u64 {
+        host::available()
+    }
+}
+
+/// An attribute of a device; `None` where the driver does not know it.
+pub fn device_attribute(driver: &Table, ordinal: CUdevice, attribute: u32) -> Option<i32> {
+    let mut value = 0;
+    // SAFETY: the out-pointer is to a live local.
+    let result = unsafe { driver.get::<symbol::cuDeviceGetAttribute>()(&mut value, attribute, ordinal) };
+    result.ok().ok().map(|()| value)
+}
+
+/// The calling thread's current context; null without one.
+pub fn current_context(driver: &Table) -> CUcontext {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the out-pointer is to a live local.
+    match unsafe { driver.get::<symbol::cuCtxGetCurrent>()(&mut context) }.ok() {
+        Ok(()) => context,
+        Err(_) => CUcontext::NULL,
+    }
+}
+
+/// Makes a context current for a scope, and puts the old one back.
+struct Current(Option<&'static Table>);
+
+impl Current {
+    fn make(driver: &'static Table, context: CUcontext) -> Result<Self> {
+        if current_context(driver) == context {
+            return Ok(Self(None));
+        }
+        // SAFETY: no pointers but the handle, which the driver checks.
+        unsafe { driver.get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok()?;
+        Ok(Self(Some(driver)))
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0 {
+            let mut popped = CUcontext::NULL;
+            // SAFETY: pops what `make` pushed. There is nobody to report a failure to.
+            let _ = unsafe { driver.get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
+        }
+    }
+}
+
+/// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another thread's capture.
+struct Relaxed(Option<(&'static Table, u32)>);
+
+impl Relaxed {
+    fn enter(driver: &'static Table, streams: &Streams) -> Self {
+        if !streams.capturing() {
+            return Self(None);
+        }
+        exchange(driver, CU_STREAM_CAPTURE_MODE_RELAXED)
+            .map_or(Self(None), |before| Self(Some((driver, before))))
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some((driver, before)) = self.0 {
+            exchange(driver, before);
+        }
+    }
+}
+
+fn exchange(driver: &Table, mode: u32) -> Option<u32> {
+    let mut mode = mode;
+    // SAFETY: the driver swaps the value behind the pointer, a live local.
+    let result = unsafe { driver.get::<symbol::cuThreadExchangeStreamCaptureMode>()(&mut mode) };
+    result.ok().ok().map(|()| mode)
+}

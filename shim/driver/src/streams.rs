@@ -1,0 +1,196 @@
+//! Names for streams that never confuse two of them.
+//!
+//! The driver's stream handles are reused after a destroy, the legacy stream is one value for every context, and the
+//! per-thread stream one value for every thread. A memory manager that took handles for names would hand a block to the
+//! wrong stream. [`Streams`] gives each (context, handle, thread) an identity that is never given again.
+//!
+//! The look-up is on the path of every stream-ordered allocation, so each thread remembers its last answer; an epoch
+//! that moves with every forgotten stream says whether the memory is still good.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use wm_abi::{CUcontext, CUstream};
+
+use crate::gpu::StreamId;
+
+/// What a [`StreamId`] stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The stream's context.
+    pub context: CUcontext,
+    /// The driver's handle, or [`CUstream::LEGACY`] or [`CUstream::PER_THREAD`].
+    pub stream: CUstream,
+    /// For a per-thread stream the number of its thread, else 0.
+    thread: u64,
+}
+
+impl Key {
+    /// Can the calling thread put work into this stream? A per-thread stream obeys its own thread only.
+    pub fn is_reachable(&self) -> bool {
+        self.thread == 0 || self.thread == thread_number()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Names {
+    ids: HashMap<Key, StreamId>,
+    keys: HashMap<StreamId, Key>,
+}
+
+/// Every stream that the memory manager has met, and how many captures are under way.
+#[derive(Debug, Default)]
+pub struct Streams {
+    names: RwLock<Names>,
+    next: AtomicU64,
+    epoch: AtomicUsize,
+    captures: AtomicUsize,
+}
+
+#[derive(Clone, Copy)]
+struct Remembered {
+    key: Key,
+    id: StreamId,
+    epoch: usize,
+}
+
+thread_local! {
+    static LAST: Cell<Option<Remembered>> = const { Cell::new(None) };
+    static NUMBER: Cell<u64> = const { Cell::new(0) };
+}
+
+static THREADS: AtomicU64 = AtomicU64::new(1);
+
+/// A number for the calling thread that no other thread of the process ever has.
+fn thread_number() -> u64 {
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+impl Streams {
+    /// The stream's identity, made at first sight.
+    pub fn identify(&self, context: CUcontext, stream: CUstream) -> StreamId {
+        let thread = if stream == CUstream::PER_THREAD { thread_number() } else { 0 };
+        let key = Key { context, stream, thread };
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if let Some(last) = LAST.get().filter(|last| last.key == key && last.epoch == epoch) {
+            return last.id;
+        }
+        let id = self.known(&key).unwrap_or_else(|| self.admit(key));
+        LAST.set(Some(Remembered { key, id, epoch }));
+        id
+    }
+
+    fn known(&self, key: &Key) -> Option<StreamId> {
+        self.names.read().ok()?.ids.get(key).copied()
+    }
+
+    fn admit(&self, key: Key) -> StreamId {
+        let mut names = self.names.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let fresh = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
+        let id = *names.ids.entry(key).or_insert(fresh);
+        names.keys.insert(id, key);
+        id
+    }
+
+    /// What an identity stands for; `None` once it was forgotten.
+    pub fn key(&self, id: StreamId) -> Option<Key> {
+        self.names.read().ok()?.keys.get(&id).copied()
+    }
+
+    /// Identities under a stream handle, whatever the context: what a destroy of the handle ends.
+    pub fn under(&self, stream: CUstream) -> Vec<StreamId> {
+        self.matching(|key| key.stream == stream)
+    }
+
+    /// Identities of a context's streams.
+    pub fn within(&self, context: CUcontext) -> Vec<StreamId> {
+        self.matching(|key| key.context == context)
+    }
+
+    fn matching(&self, wanted: impl Fn(&Key) -> bool) -> Vec<StreamId> {
+        let Ok(names) = self.names.read() else { return Vec::new() };
+        names.ids.iter().filter(|(key, _)| wanted(key)).map(|(_, id)| *id).collect()
+    }
+
+    /// Forgets streams that are about to be destroyed. A later stream under the same handle gets a new identity.
+    pub fn forget(&self, ids: &[StreamId]) {
+        let mut names = self.names.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        for id in ids {
+            if let Some(key) = names.keys.remove(id) {
+                names.ids.remove(&key);
+            }
+        }
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// A capture began somewhere in the process.
+    pub fn capture_began(&self) {
+        self.captures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A capture ended. Ends that had no beginning of ours are ignored.
+    pub fn capture_ended(&self) {
+        let less = |captures: usize| captures.checked_sub(1);
+        let _ = self.captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+
+    /// May some stream of the process be under capture? `false` is certain.
+    pub fn capturing(&self) -> bool {
+        self.captures.load(Ordering::Acquire) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: two streams under one name lead to a block that two kernels write at once.
+    use super::*;
+
+    const CONTEXT: CUcontext = CUcontext(16);
+    const STREAM: CUstream = CUstream(4096);
+
+    #[test]
+    fn a_reused_handle_gets_a_new_identity() {
+        let streams = Streams::default();
+        let first = streams.identify(CONTEXT, STREAM);
+        assert_eq!(streams.identify(CONTEXT, STREAM), first);
+        streams.forget(&streams.under(STREAM));
+        assert_eq!(streams.key(first), None);
+        assert_ne!(streams.identify(CONTEXT, STREAM), first);
+    }
+
+    #[test]
+    fn default_streams_of_two_contexts_differ() {
+        let streams = Streams::default();
+        let one = streams.identify(CONTEXT, CUstream::LEGACY);
+        assert_ne!(streams.identify(CUcontext(32), CUstream::LEGACY), one);
+        assert_eq!(streams.within(CONTEXT), [one]);
+    }
+
+    #[test]
+    fn per_thread_streams_of_two_threads_differ() {
+        let streams = Streams::default();
+        let mine = streams.identify(CONTEXT, CUstream::PER_THREAD);
+        let theirs = std::thread::scope(|scope| {
+            scope.spawn(|| streams.identify(CONTEXT, CUstream::PER_THREAD)).join().expect("joins")
+        });
+        assert_ne!(mine, theirs);
+        assert!(streams.key(mine).expect("known").is_reachable());
+        assert!(!streams.key(theirs).expect("known").is_reachable());
+    }
+
+    #[test]
+    fn ends_without_a_beginning_do_not_wrap() {
+        let streams = Streams::default();
+        streams.capture_ended();
+        assert!(!streams.capturing());
+        streams.capture_began();
+        assert!(streams.capturing());
+    }
+}

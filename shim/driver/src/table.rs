@@ -1,0 +1,68 @@
+//! A driver library's functions, by position.
+//!
+//! Filled once when the library is opened; afterwards a look-up is one array read. An absent function is an address
+//! of ours that answers `NOT_SUPPORTED`, so that no caller needs a branch and no call can jump to nothing.
+
+use std::ffi::c_void;
+use std::mem::{size_of, transmute_copy};
+use std::path::{Path, PathBuf};
+
+use wm_abi::CUresult;
+use wm_abi::symbol::{COUNT, NAMES, Symbol};
+
+use crate::loader::Loader;
+
+/// What a function that the driver lacks answers. Arguments are ignored: the C ABI lets a callee do so.
+unsafe extern "C" fn not_supported() -> CUresult {
+    CUresult::NOT_SUPPORTED
+}
+
+/// The functions of one opened driver library.
+#[derive(Debug)]
+pub struct Table {
+    path: PathBuf,
+    addresses: [usize; COUNT],
+}
+
+impl Table {
+    /// Opens the library at `path` and looks every function up.
+    ///
+    /// # Errors
+    /// The loader's sentence, or that the library exports no `cuInit`.
+    pub fn open(loader: &Loader, path: &Path) -> Result<Self, String> {
+        let library = loader.open(path)?;
+        if loader.symbol(library, c"cuInit").is_null() {
+            return Err(format!("{}: no cuInit in it, so this is not a CUDA driver", path.display()));
+        }
+        let addresses = std::array::from_fn(|index| loader.symbol(library, NAMES[index]) as usize);
+        Ok(Self { path: path.to_owned(), addresses })
+    }
+
+    /// Where the library was found.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The driver's own address of a function, or `None` where it has none.
+    pub fn address(&self, index: usize) -> Option<*const c_void> {
+        let address = self.addresses[index];
+        (address != 0).then_some(address as *const c_void)
+    }
+
+    /// Does this driver have the function?
+    pub fn has<S: Symbol>(&self) -> bool {
+        self.addresses[S::INDEX] != 0
+    }
+
+    /// The function, callable. One that the driver lacks answers `NOT_SUPPORTED`.
+    pub fn get<S: Symbol>(&self) -> S::Function {
+        let address = match self.addresses[S::INDEX] {
+            0 => not_supported as *const () as usize,
+            found => found,
+        };
+        const { assert!(size_of::<S::Function>() == size_of::<usize>()) };
+        // SAFETY: `Symbol` promises that `Function` is the pointer type of what the driver exports under `NAME`, and
+        // sizes are equal. The stand-in ignores its arguments, which the C calling convention permits.
+        unsafe { transmute_copy(&address) }
+    }
+}
