@@ -1,15 +1,24 @@
 //! Developer commands of the workspace: what is generated, checked and packaged goes through here.
 //!
 //! `cargo run -p xtask -- --help` lists them. Nothing here runs in a user's process.
+#![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
+mod check;
+mod demo;
+mod dist;
+mod elf;
+mod exports;
 mod generate;
 mod headers;
+mod step;
 mod table;
+mod test;
+mod toolbox;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -35,16 +44,48 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Build everything and run every test
+    Test {
+        /// Handed to nextest, for example `-p hazards` or a part of a test's name
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        filter: Vec<String>,
+    },
+    /// Format, lints, generated files, dependencies, exports
+    Check,
+    /// Fill dist/ with what is shipped
+    Dist,
+    /// Compare a library's exports with the table of driver functions
+    Exports {
+        /// Default: the library that `cargo build` made
+        library: Option<PathBuf>,
+    },
+    /// Run a program that outgrows its GPU, bare and under the shim
+    Demo {
+        /// Free device memory that the program is left with on a real GPU, in GiB
+        #[arg(long, default_value_t = 8)]
+        memory: u64,
+    },
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
         Command::Generate { check } => generate::run(check),
+        Command::Test { filter } => test::run(&filter),
+        Command::Check => check::run(),
+        Command::Dist => dist::run(),
+        Command::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
+        Command::Demo { memory } => demo::run(memory),
     }
 }
 
 /// The workspace's root folder.
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The folder that cargo builds into: this program lies in its `debug` folder.
+fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    Ok(program.ancestors().nth(2).context("xtask is not in a target folder")?.to_owned())
 }

@@ -1,0 +1,66 @@
+//! Guards against source that drifts from the house rules: `unsafe` outside the crates that may have it, files without
+//! an opening essay, files of more than one idea, and text that only makes sense on the author's machine.
+
+use std::path::Path;
+
+/// Crates that must do without `unsafe`: policy and tools. A driver call needs it, so the crates that make them
+/// (wm-driver, wmshim, simcuda and the test programs) are not here.
+const SAFE: [&str; 3] =
+    ["shim/memory/src/lib.rs", "tools/xtask/src/main.rs", "tests/architecture/src/lib.rs"];
+
+/// Longest file, in lines.
+const LONGEST: usize = 500;
+
+/// Paths of an author's machine, in two halves so that this file does not contain them.
+const FOREIGN: [(&str, &str); 4] = [("/wo", "rk/"), ("../sha", "red"), ("/tmp/br", "ief"), ("/ro", "ot/")];
+
+#[test]
+fn crates_of_policy_forbid_unsafe() {
+    for path in SAFE {
+        let text = architecture::text(Path::new(path)).expect(path);
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{path} must say #![forbid(unsafe_code)]");
+    }
+}
+
+#[test]
+fn every_rust_file_opens_with_an_essay() {
+    let wrong: Vec<_> = architecture::rust_files().filter(|path| !opens_with_essay(path)).collect();
+    assert!(wrong.is_empty(), "say in a //! comment at the top what these are for: {wrong:?}");
+}
+
+fn opens_with_essay(path: &Path) -> bool {
+    let text = architecture::text(path).unwrap_or_default();
+    architecture::is_generated(path) || text.starts_with("//! ")
+}
+
+#[test]
+fn no_file_is_longer_than_its_idea() {
+    let long: Vec<_> = architecture::rust_files()
+        .filter(|path| !architecture::is_generated(path))
+        .map(|path| (architecture::text(&path).unwrap_or_default().lines().count(), path))
+        .filter(|(lines, _)| *lines > LONGEST)
+        .collect();
+    assert!(long.is_empty(), "more than {LONGEST} lines, split them: {long:?}");
+}
+
+#[test]
+fn nothing_names_a_path_of_the_author() {
+    let mut wrong = Vec::new();
+    for path in architecture::files() {
+        let text = architecture::text(&path).unwrap_or_default();
+        wrong.extend(
+            FOREIGN
+                .iter()
+                .map(|(a, b)| format!("{a}{b}"))
+                .filter(|word| text.contains(word))
+                .map(|word| format!("{}: {word}", path.display())),
+        );
+    }
+    assert!(wrong.is_empty(), "copy into the repository what is needed from there:\n{}", wrong.join("\n"));
+}
+
+/// The list of files must not be empty for a reason of its own.
+#[test]
+fn the_tree_is_seen() {
+    assert!(architecture::rust_files().any(|path| path.ends_with("shim/abi/src/lib.rs")));
+}

@@ -1,0 +1,28 @@
+//! The program's account of itself: one aligned line a step.
+
+/// A size for people: `1.5 GiB`, `96.0 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if mib < 1024.0 { format!("{mib:.1} MiB") } else { format!("{:.1} GiB", mib / 1024.0) }
+}
+
+/// The heading above the steps.
+pub(crate) fn heading() {
+    println!("\n  {:<26}{:>7}{:>20}{:>14}", "step", "blocks", "of", "then held");
+}
+
+/// One step: how many blocks it touched, what size they are, what the program holds after it.
+pub(crate) fn step(name: &str, blocks: usize, each: &str, held: u64) {
+    println!("  {name:<26}{blocks:>7}{each:>20}{:>14}", size(held));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_take_the_larger_unit_from_one_gib_on() {
+        assert_eq!(size(96 << 20), "96.0 MiB");
+        assert_eq!(size(3 << 29), "1.5 GiB");
+    }
+}

@@ -1,0 +1,135 @@
+//! `cargo xtask dist`: fills `dist/` with what is shipped, and checks that it runs where it is promised to run.
+//!
+//! The promise is glibc 2.31 or newer and nothing else on the target. Zig's linker, driven by cargo-zigbuild, links
+//! against that glibc whatever the build machine has; [`elf`] reads the finished files and refuses one that asks for
+//! more. Relative links are used within a folder, so that `dist/` can be moved as a whole.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{elf, exports, step, toolbox};
+
+/// The oldest glibc that is served: Debian 11, Ubuntu 20.04, RHEL 9.
+const GLIBC: elf::Glibc = (2, 31);
+const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
+
+/// What cargo makes and where it goes.
+const BUILT: [(&str, &str); 6] = [
+    ("libwmshim.so", "lib/libwmshim.so"),
+    ("libwmshim.so", "dropin/libcuda.so.1"),
+    ("libsimcuda.so", "sim/libcuda.so.1"),
+    ("wmctl", "bin/wmctl"),
+    ("conformance", "bin/conformance"),
+    ("demo", "bin/demo"),
+];
+
+/// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader knows it by that
+/// name too: the link must lead to the same inode.
+const LINKS: [(&str, &str); 2] = [("lib/libcuda.so", "libwmshim.so"), ("dropin/libcuda.so", "libcuda.so.1")];
+
+/// Builds and fills `dist/`.
+pub(crate) fn run() -> Result<()> {
+    let dist = crate::root().join("dist");
+    let built = build()?;
+    step::perform("fill dist", || fill(&dist, &built))?;
+    step::perform("headers", || headers(&dist))?;
+    wheel(&dist)?;
+    step::perform("check dist", || check(&dist))?;
+    report(&dist)
+}
+
+/// Compiles every package that ships, and says in which folder the results are.
+fn build() -> Result<PathBuf> {
+    let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
+    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo"];
+    let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
+    zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
+    step::run("build", zigbuild)?;
+    Ok(crate::target()?.join(TARGET).join("release"))
+}
+
+fn fill(dist: &Path, built: &Path) -> Result<()> {
+    if dist.exists() {
+        fs::remove_dir_all(dist).context("cannot empty dist/")?;
+    }
+    for (from, to) in BUILT {
+        copy(&built.join(from), &dist.join(to))?;
+    }
+    for (link, target) in LINKS {
+        symlink(target, dist.join(link)).with_context(|| link.to_owned())?;
+    }
+    Ok(())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to.parent().context("a file of dist/ is in a folder")?)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    Ok(())
+}
+
+/// The C interface of programs that opt in.
+fn headers(dist: &Path) -> Result<()> {
+    let source = crate::root().join("shim/preload/include");
+    for file in files(&source).context("shim/preload/include")? {
+        copy(&file, &dist.join("include").join(file.strip_prefix(&source)?))?;
+    }
+    Ok(())
+}
+
+/// The Python wheel carries the finished library, so it is packed last.
+fn wheel(dist: &Path) -> Result<()> {
+    let mut python = step::command("python3", &["tools/python/build_wheel.py"]);
+    python.arg(dist).arg("--out").arg(dist.join("python"));
+    step::run("wheel", python)
+}
+
+fn check(dist: &Path) -> Result<()> {
+    for (_, name) in BUILT {
+        let demands = elf::Demands::read(&dist.join(name))?;
+        demands.meet(GLIBC).with_context(|| name.to_owned())?;
+        let library = name.contains(".so");
+        if library && demands.soname.as_deref() != Some("libcuda.so.1") {
+            bail!("{name}: SONAME is {:?} and must be libcuda.so.1", demands.soname);
+        }
+        if name.starts_with("lib/") && !demands.search.iter().any(|path| path == "$ORIGIN") {
+            bail!("{name}: RPATH is {:?} and must hold $ORIGIN", demands.search);
+        }
+    }
+    exports::check(&dist.join("lib/libwmshim.so"))
+}
+
+/// Prints what was made: size, and what it asks of the machine.
+fn report(dist: &Path) -> Result<()> {
+    println!();
+    for file in files(dist)? {
+        let name = file.strip_prefix(dist)?.display().to_string();
+        println!("dist/{name:<44} {}", describe(&file)?);
+    }
+    Ok(())
+}
+
+fn describe(file: &Path) -> Result<String> {
+    if file.is_symlink() {
+        return Ok(format!("{:>10}  -> {}", "link", fs::read_link(file)?.display()));
+    }
+    let size = format!("{:>6.1} KiB", fs::metadata(file)?.len() as f64 / 1024.0);
+    let demands = elf::Demands::read(file).unwrap_or_default();
+    Ok(match demands.glibc {
+        Some((major, minor)) => format!("{size}  glibc {major}.{minor}; {}", demands.needed.join(" ")),
+        None => size,
+    })
+}
+
+/// Every file below `folder`, sorted, links included and not followed.
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() { found.extend(files(&path)?) } else { found.push(path) }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,18 @@
+//! `cargo xtask test`: every test of the workspace.
+//!
+//! Tests start programs with libwmshim.so preloaded and libsimcuda.so as the driver, and find both beside their own
+//! executables. Cargo does not build a cdylib because a test wants the file, so everything is built first. The tests
+//! run under nextest, one process a test.
+
+use anyhow::Result;
+
+use crate::{step, toolbox};
+
+/// Builds the workspace and runs its tests; `filter` is handed to nextest.
+pub(crate) fn run(filter: &[String]) -> Result<()> {
+    let mut nextest = toolbox::cargo("nextest", &["run", "--workspace"])?;
+    nextest.args(filter);
+    step::run("build", step::cargo(&["build", "--workspace"]))?;
+    step::run("examples in the documentation", step::cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
+    step::run("tests", nextest)
+}
