@@ -1,0 +1,144 @@
+//! One client: lines in, lines out, nothing waited for.
+//!
+//! At most one answer is in flight: the next request is read when the last answer is gone. So what a client can make
+//! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::descriptor::Descriptor;
+
+/// Longest request line, without its end.
+pub(super) const LINE_LIMIT: usize = 4 << 10;
+/// How long a client may stand still.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the client sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// A line, without its end.
+    Request(Vec<u8>),
+    /// More than [`LINE_LIMIT`] bytes and no end in sight.
+    TooLong,
+}
+
+/// The client is gone, or must go.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+/// One client.
+#[derive(Debug)]
+pub(super) struct Connection {
+    descriptor: Descriptor,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sent: usize,
+    input_ended: bool,
+    deadline: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(descriptor: Descriptor, now: Instant) -> Self {
+        let deadline = now + PATIENCE;
+        Self { descriptor, input: Vec::new(), output: Vec::new(), sent: 0, input_ended: false, deadline }
+    }
+
+    /// What to poll for. A connection with a request that waits for its turn is not polled at all.
+    pub(super) fn poll_entry(&self) -> libc::pollfd {
+        let events = if self.is_sending() { libc::POLLOUT } else { libc::POLLIN };
+        let fd = if self.has_line() && !self.is_sending() { -1 } else { self.descriptor.pollable() };
+        libc::pollfd { fd, events, revents: 0 }
+    }
+
+    /// When the client has stood still for too long.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn is_sending(&self) -> bool {
+        self.sent < self.output.len()
+    }
+
+    /// Is there a request (or the proof that none will come) in the input?
+    pub(super) fn has_line(&self) -> bool {
+        self.input.contains(&b'\n')
+            || self.input.len() > LINE_LIMIT
+            || (self.input_ended && !self.input.is_empty())
+    }
+
+    /// Everything said and everything sent.
+    pub(super) fn is_finished(&self) -> bool {
+        self.input_ended && self.input.is_empty() && !self.is_sending()
+    }
+
+    /// Reads what is there, up to one line's limit.
+    pub(super) fn receive(&mut self, now: Instant) -> Result<(), Gone> {
+        let mut buffer = [0_u8; LINE_LIMIT + 1];
+        let raw = self.descriptor.raw().ok_or(Gone)?;
+        // SAFETY: receives at most the buffer's size into it.
+        let count = unsafe { libc::recv(raw, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
+        match usize::try_from(count) {
+            Ok(0) => self.input_ended = true,
+            Ok(count) => self.input.extend_from_slice(&buffer[..count]),
+            Err(_) => return would_block(),
+        }
+        self.deadline = now + PATIENCE;
+        Ok(())
+    }
+
+    /// Takes the next request out of the input.
+    pub(super) fn next_line(&mut self) -> Option<Line> {
+        let end = self.input.iter().position(|&byte| byte == b'\n');
+        if end.unwrap_or(self.input.len()) > LINE_LIMIT {
+            self.end_input();
+            return Some(Line::TooLong);
+        }
+        match end {
+            Some(end) => {
+                let rest = self.input.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.input, rest);
+                line.truncate(end);
+                Some(Line::Request(line))
+            }
+            None if self.input_ended && !self.input.is_empty() => {
+                Some(Line::Request(std::mem::take(&mut self.input)))
+            }
+            None => None,
+        }
+    }
+
+    /// Queues an answer and sends what the socket takes at once.
+    pub(super) fn answer(&mut self, answer: Vec<u8>, now: Instant) -> Result<(), Gone> {
+        (self.output, self.sent) = (answer, 0);
+        self.send(now)
+    }
+
+    /// Sends what the socket takes now. A peer that is gone raises no SIGPIPE.
+    pub(super) fn send(&mut self, now: Instant) -> Result<(), Gone> {
+        let rest = &self.output[self.sent..];
+        let raw = self.descriptor.raw().ok_or(Gone)?;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: sends from a slice of ours, at most its length.
+        let count = unsafe { libc::send(raw, rest.as_ptr().cast(), rest.len(), flags) };
+        let Ok(count) = usize::try_from(count) else { return would_block() };
+        self.sent += count;
+        self.deadline = now + PATIENCE;
+        if !self.is_sending() {
+            (self.output, self.sent) = (Vec::new(), 0);
+        }
+        Ok(())
+    }
+
+    fn end_input(&mut self) {
+        self.input = Vec::new();
+        self.input_ended = true;
+    }
+}
+
+/// Was the last call's failure just "not now"?
+fn would_block() -> Result<(), Gone> {
+    match io::Error::last_os_error().kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+        _ => Err(Gone),
+    }
+}

@@ -1,0 +1,132 @@
+//! Descriptors that live in somebody else's process.
+//!
+//! Three hazards make a plain `OwnedFd` wrong here. Programs assume that low numbers are theirs, so ours are moved to
+//! 100 and above. Programs close descriptors that they never opened (daemons close everything) and then open their
+//! own under the same numbers, so each use first compares device and inode with what we opened. And a forked child
+//! inherits them all with nobody to close them, so they stand in one table that the child walks.
+//!
+//! Sockets and pipes have an inode each (an eventfd would not), which is what makes the comparison sound.
+
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// Lowest number that a descriptor of ours gets, where the process's limit allows it.
+const LOWEST: RawFd = 100;
+/// Marks a slot that nobody uses.
+const FREE: RawFd = -1;
+/// Marks a slot that is being filled.
+const CLAIMED: RawFd = -2;
+
+/// Everything the endpoint has open: listener, pipe and connections of one server, with room for tests that run
+/// several servers in a process.
+static SLOTS: [Slot; 256] = [const { Slot::empty() }; 256];
+
+/// One open descriptor and what it was when we opened it.
+struct Slot {
+    raw: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl Slot {
+    const fn empty() -> Self {
+        Self { raw: AtomicI32::new(FREE), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+    }
+
+    fn claim(&self) -> bool {
+        self.raw.compare_exchange(FREE, CLAIMED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn fill(&self, raw: RawFd, (device, inode): (u64, u64)) {
+        self.device.store(device, Ordering::Relaxed);
+        self.inode.store(inode, Ordering::Relaxed);
+        self.raw.store(raw, Ordering::Release);
+    }
+
+    /// The descriptor, if it still is what we opened. Async-signal-safe.
+    fn verified(&self) -> Option<RawFd> {
+        let raw = self.raw.load(Ordering::Acquire);
+        let expected = (self.device.load(Ordering::Relaxed), self.inode.load(Ordering::Relaxed));
+        (raw >= 0 && identity(raw) == Some(expected)).then_some(raw)
+    }
+
+    /// Closes the descriptor, if it still is ours, and frees the slot. Async-signal-safe.
+    fn close(&self) {
+        let verified = self.verified();
+        if let Some(raw) = verified {
+            // SAFETY: `verified` says that the number still names what we opened.
+            unsafe { libc::close(raw) };
+        }
+        self.raw.store(FREE, Ordering::Release);
+    }
+}
+
+/// An open socket or pipe end of ours. Closed on drop, if the host has not done so.
+#[derive(Debug)]
+pub(super) struct Descriptor {
+    slot: usize,
+}
+
+impl Descriptor {
+    /// Takes a descriptor over: moves it up, makes it close-on-exec, enters it in the table.
+    pub(super) fn adopt(low: OwnedFd) -> io::Result<Self> {
+        let raised = raise(low);
+        let identity = identity(raised.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        let slot = SLOTS.iter().position(Slot::claim).ok_or(io::ErrorKind::QuotaExceeded)?;
+        SLOTS[slot].fill(raised.into_raw_fd(), identity);
+        Ok(Self { slot })
+    }
+
+    /// The number, while it still names what we opened.
+    pub(super) fn raw(&self) -> Option<RawFd> {
+        SLOTS[self.slot].verified()
+    }
+
+    /// The number as `poll` wants it: −1, which `poll` skips, when the host has taken the descriptor from us.
+    pub(super) fn pollable(&self) -> RawFd {
+        self.raw().unwrap_or(-1)
+    }
+
+    /// Name of the descriptor for [`raw_of`], which a signal handler may call.
+    pub(super) fn slot(&self) -> usize {
+        self.slot
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        SLOTS[self.slot].close();
+    }
+}
+
+/// The descriptor in a slot, if it is open and ours. Async-signal-safe.
+pub(super) fn raw_of(slot: usize) -> Option<RawFd> {
+    SLOTS.get(slot).and_then(Slot::verified)
+}
+
+/// Closes everything that is ours: what a forked child does. Async-signal-safe.
+pub(super) fn close_all() {
+    SLOTS.iter().for_each(Slot::close);
+}
+
+/// A copy with a high number, or the same descriptor where the limit on open files forbids that.
+fn raise(low: OwnedFd) -> OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: duplicates a descriptor that we own.
+    let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) };
+    if high < 0 {
+        return low;
+    }
+    // SAFETY: `fcntl` just returned it, and nobody else knows it.
+    unsafe { OwnedFd::from_raw_fd(high) }
+}
+
+/// Device and inode of an open descriptor. Async-signal-safe.
+fn identity(raw: RawFd) -> Option<(u64, u64)> {
+    // SAFETY: an all-zero `stat` is a valid value to overwrite.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `fstat` accepts any number, open or not, and writes only to `status`.
+    let outcome = unsafe { libc::fstat(raw, &raw mut status) };
+    (outcome == 0).then_some((status.st_dev, status.st_ino))
+}

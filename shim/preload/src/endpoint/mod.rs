@@ -1,0 +1,162 @@
+//! The statistics endpoint: how somebody outside looks into a process that runs under the shim.
+//!
+//! One background thread answers JSON lines on a Unix socket and writes the same JSON to a file when the statistics
+//! signal arrives. It lives in a process that is not ours, so every invariant here is about not being noticed:
+//!
+//! * Nothing that a client does (garbage, silence, floods, vanishing) costs the host more than the bounded work of
+//!   this one thread: no signal, no blocking write, no unbounded buffer, no unbounded rate of questions.
+//! * The thread has every signal blocked, so the host's handlers never run on it, and it never ends the process: a
+//!   panic in a source becomes an answer.
+//! * No lock is held while the [`Source`] is asked, and the source is asked from this thread only.
+//! * Descriptors are close-on-exec, have high numbers, and are used and closed only while they still are what we
+//!   opened: a host that closes all descriptors and opens its own never finds us reading from one of its files.
+//! * The statistics signal is taken only if its disposition is the default.
+//! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
+//! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
+//!
+//! Parts: [`place`] finds the directory and binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds
+//! the rate, [`request`] understands and answers a line, [`dump`] writes files, [`signal`] and [`descriptor`] deal
+//! with what is global to the process.
+
+mod budget;
+mod connection;
+mod descriptor;
+mod dump;
+mod place;
+mod request;
+mod server;
+mod signal;
+#[cfg(test)]
+mod tests;
+mod thread;
+
+use std::ffi::c_int;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use place::SocketFile;
+use server::Server;
+
+/// What the endpoint answers with. Asked from the endpoint's thread, with no lock held.
+pub(crate) trait Source: Send + Sync + 'static {
+    /// Counters and sizes, in the schema of `docs/statistics.md`.
+    fn stats(&self) -> serde_json::Value;
+    /// The blocks that are live now.
+    fn blocks(&self) -> serde_json::Value;
+    /// The settings in force.
+    fn config(&self) -> serde_json::Value;
+}
+
+/// What the user set.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// Exact path of the socket (`WMSHIM_STATS_SOCKET`). While another process listens there, the directory is used.
+    pub(crate) socket: Option<PathBuf>,
+    /// Directory for the socket and for dumps (`WMSHIM_STATS_DIR`).
+    pub(crate) directory: Option<PathBuf>,
+    /// False: no socket, no signal, no thread.
+    pub(crate) enabled: bool,
+    /// The signal that writes a dump; `None` leaves all signals alone.
+    pub(crate) signal: Option<i32>,
+}
+
+/// The process whose endpoint is up; 0 while there is none. A forked child differs from it and owns nothing.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// The socket's file, for [`stop`]. Leaked once a process: an exit handler may read it at any time.
+static SOCKET: AtomicPtr<SocketFile> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
+///
+/// Called from the first successful `cuInit`. When it returns, the socket answers.
+pub(crate) fn start(settings: Settings, source: &'static dyn Source) {
+    if !settings.enabled || !claim() {
+        return;
+    }
+    preserving_errno(|| {
+        if let Err(problem) = launch(&settings, source) {
+            log::warn!("statistics: {problem}");
+        }
+    });
+}
+
+/// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics only.
+pub(crate) fn forked() {
+    preserving_errno(|| {
+        signal::release();
+        descriptor::close_all();
+        SOCKET.store(std::ptr::null_mut(), Ordering::Relaxed);
+        OWNER.store(0, Ordering::Release);
+    });
+}
+
+/// Removes the socket's file at exit and lets the thread go. Takes no lock and waits for nobody.
+pub(crate) fn stop() {
+    let me = std::process::id() as i32;
+    if OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return;
+    }
+    preserving_errno(|| {
+        withdraw();
+        signal::wake(signal::QUIT);
+    });
+}
+
+/// Makes this process the owner, unless it is already.
+fn claim() -> bool {
+    let me = std::process::id() as i32;
+    OWNER.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Everything that can go wrong in [`start`]. The signal works without a socket, and the other way round.
+fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String> {
+    let directory = place::directory(settings.directory.as_deref())?;
+    let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
+    let bound = place::bind(settings.socket.as_deref(), &directory);
+    let (listener, socket) = match bound {
+        Ok(bound) => (Some(bound.listener), Some(bound.file)),
+        Err(problem) if settings.signal.is_none() => return Err(problem),
+        Err(problem) => {
+            log::warn!("statistics: {problem}");
+            (None, None)
+        }
+    };
+    wake.publish();
+    let server = Server::new(listener, wake, dump::Dumps::new(directory), source);
+    publish(socket);
+    thread::spawn(server).map_err(|error| {
+        withdraw();
+        format!("no thread for statistics: {error}")
+    })?;
+    settings.signal.into_iter().for_each(signal::take);
+    Ok(())
+}
+
+/// Lets [`stop`] find the socket's file.
+fn publish(socket: Option<SocketFile>) {
+    if let Some(socket) = socket {
+        log::info!("statistics: {}", socket.path().display());
+        SOCKET.store(Box::into_raw(Box::new(socket)), Ordering::Release);
+    }
+}
+
+/// Removes the socket's file, if there is one. Allocates nothing and locks nothing.
+fn withdraw() {
+    let socket = SOCKET.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    // SAFETY: null, or a `SocketFile` that `publish` leaked; never freed.
+    if let Some(socket) = unsafe { socket.as_ref() } {
+        socket.remove();
+    }
+}
+
+/// Runs `body` and puts back the `errno` that the calling thread had.
+fn preserving_errno<T>(body: impl FnOnce() -> T) -> T {
+    // SAFETY: the C library's own accessor; the address is valid for the thread's life.
+    let errno: *mut c_int = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let result = body();
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    result
+}

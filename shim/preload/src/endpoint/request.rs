@@ -1,0 +1,99 @@
+//! What a client may ask, and the answers.
+//!
+//! A request is one line: `{"request":"stats"}`, or the bare word for people with `nc`. An answer is one line of
+//! JSON. What we do not understand is answered with what we do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::Source;
+use super::connection::{LINE_LIMIT, Line};
+use super::dump::Dumps;
+
+/// Largest answer that goes over the socket. What is larger is asked for as a dump.
+const ANSWER_LIMIT: usize = 8 << 20;
+
+const REQUESTS: [(&str, Request); 4] = [
+    ("stats", Request::Stats),
+    ("blocks", Request::Blocks),
+    ("config", Request::Config),
+    ("dump", Request::Dump),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    Stats,
+    Blocks,
+    Config,
+    Dump,
+}
+
+/// Understands a line.
+///
+/// # Errors
+/// A sentence for the client.
+pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
+    let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?.trim();
+    let word = if text.starts_with('{') { word_of(text)? } else { text.to_owned() };
+    let known = REQUESTS.iter().find(|(name, _)| *name == word);
+    known.map(|(_, request)| *request).ok_or_else(|| format!("unknown request {:?}", shortened(&word)))
+}
+
+fn word_of(text: &str) -> Result<String, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    let word = value.get("request").and_then(Value::as_str);
+    word.map(str::to_owned).ok_or_else(|| "no \"request\" in the object".to_owned())
+}
+
+fn shortened(word: &str) -> String {
+    word.chars().take(40).collect()
+}
+
+/// The answer to a line, with its end. Never panics, whatever the source does.
+pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Vec<u8> {
+    let asked = match line {
+        Line::Request(line) => parse(line),
+        Line::TooLong => Err(format!("the request is longer than {LINE_LIMIT} bytes")),
+    };
+    let value = asked.map_or_else(|problem| refusal(&problem), |request| guarded(request, source, dumps));
+    encode(&value)
+}
+
+fn guarded(request: Request, source: &dyn Source, dumps: &mut Dumps) -> Value {
+    let asked = || match request {
+        Request::Stats => Ok(source.stats()),
+        Request::Blocks => Ok(source.blocks()),
+        Request::Config => Ok(source.config()),
+        Request::Dump => dumps.write(source).map(|path| json!({ "path": path })),
+    };
+    contained(asked).unwrap_or_else(|problem| json!({ "error": problem }))
+}
+
+/// Writes a dump, whatever the source does.
+///
+/// # Errors
+/// A sentence that says what failed.
+pub(super) fn dump(source: &dyn Source, dumps: &mut Dumps) -> Result<PathBuf, String> {
+    contained(|| dumps.write(source))
+}
+
+/// Runs a question to the source. Its panic is an error like any other.
+fn contained<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|_| Err("internal failure while answering; the program goes on".into()))
+}
+
+fn refusal(problem: &str) -> Value {
+    json!({ "error": problem, "valid": REQUESTS.map(|(name, _)| name) })
+}
+
+fn encode(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    if line.len() > ANSWER_LIMIT {
+        line = refusal("the answer is too large for the socket; ask for a dump").to_string().into_bytes();
+    }
+    line.push(b'\n');
+    line
+}

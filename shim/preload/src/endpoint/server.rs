@@ -1,0 +1,208 @@
+//! The loop that serves everybody from one thread.
+//!
+//! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of work for each.
+//! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. Where accepting
+//! fails for want of descriptors or memory the loop looks away for [`PAUSE`] instead of spinning.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use super::budget::Budget;
+use super::connection::{Connection, Gone};
+use super::descriptor::Descriptor;
+use super::dump::Dumps;
+use super::signal::{DUMP, QUIT, Wake};
+use super::{Source, place, request};
+
+/// Clients served at a time.
+pub(super) const CONNECTION_LIMIT: usize = 32;
+/// Rest after a failed accept.
+const PAUSE: Duration = Duration::from_secs(1);
+/// What `poll` reports when a descriptor has something to say: data, the end, or an error.
+const ANY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+
+/// The endpoint's state; owned by its thread.
+pub(super) struct Server {
+    listener: Option<Descriptor>,
+    wake: Wake,
+    connections: Vec<Connection>,
+    dumps: Dumps,
+    source: &'static dyn Source,
+    budget: Budget,
+    paused_until: Option<Instant>,
+}
+
+impl Server {
+    pub(super) fn new(
+        listener: Option<Descriptor>,
+        wake: Wake,
+        dumps: Dumps,
+        source: &'static dyn Source,
+    ) -> Self {
+        let budget = Budget::new(Instant::now());
+        Self { listener, wake, connections: Vec::new(), dumps, source, budget, paused_until: None }
+    }
+
+    /// Serves until the process exits or the host has taken all our descriptors.
+    pub(super) fn run(mut self) {
+        while self.round().is_continue() {}
+    }
+
+    fn round(&mut self) -> ControlFlow<()> {
+        let mut entries = self.poll_entries();
+        if entries[..2].iter().all(|entry| entry.fd < 0) && self.paused_until.is_none() && self.has_room() {
+            return ControlFlow::Break(());
+        }
+        if !poll(&mut entries, self.timeout()) {
+            return ControlFlow::Break(());
+        }
+        let now = Instant::now();
+        if entries[0].revents != 0 {
+            self.wake_up()?;
+        }
+        self.serve(&entries[2..], now);
+        self.paused_until = self.paused_until.filter(|&until| until > now);
+        if entries[1].revents != 0 {
+            self.accept(now);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Pipe, listener, connections: in this order.
+    fn poll_entries(&self) -> Vec<libc::pollfd> {
+        let accepting = self.has_room() && self.paused_until.is_none();
+        let listener = self.listener.as_ref().filter(|_| accepting).map_or(-1, Descriptor::pollable);
+        let fixed = [self.wake.reader.pollable(), listener];
+        let fixed = fixed.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        fixed.into_iter().chain(self.connections.iter().map(Connection::poll_entry)).collect()
+    }
+
+    fn has_room(&self) -> bool {
+        self.connections.len() < CONNECTION_LIMIT
+    }
+
+    /// Time until something must be done without an event; `None` for never.
+    fn timeout(&self) -> Option<Duration> {
+        let waiting =
+            self.connections.iter().any(|connection| connection.has_line() && !connection.is_sending());
+        let turn = waiting.then(|| self.budget.refill().unwrap_or_else(Instant::now));
+        let patience = self.connections.iter().map(Connection::deadline).min();
+        let earliest = [turn, patience, self.paused_until].into_iter().flatten().min();
+        earliest.map(|instant| instant.saturating_duration_since(Instant::now()))
+    }
+
+    fn wake_up(&mut self) -> ControlFlow<()> {
+        let messages = self.wake.drain();
+        if messages.contains(&QUIT) {
+            return ControlFlow::Break(());
+        }
+        if messages.contains(&DUMP) {
+            self.dump();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn dump(&mut self) {
+        match request::dump(self.source, &mut self.dumps) {
+            Ok(path) => log::info!("statistics: wrote {}", path.display()),
+            Err(problem) => log::warn!("statistics: {problem}"),
+        }
+    }
+
+    /// Does what each connection is ready for; drops those that are gone, finished or out of patience.
+    fn serve(&mut self, entries: &[libc::pollfd], now: Instant) {
+        let mut index = 0;
+        let mut connections = std::mem::take(&mut self.connections);
+        connections.retain_mut(|connection| {
+            let ready = entries.get(index).is_some_and(|entry| entry.revents & ANY != 0);
+            index += 1;
+            self.attend(connection, ready, now).is_ok() && connection.deadline() > now
+        });
+        self.connections = connections;
+    }
+
+    fn attend(&mut self, connection: &mut Connection, ready: bool, now: Instant) -> Result<(), Gone> {
+        if ready && connection.is_sending() {
+            connection.send(now)?;
+        } else if ready {
+            connection.receive(now)?;
+        }
+        // One request a round and connection: nobody waits for a client that sends many.
+        if !connection.is_sending() && connection.has_line() && self.budget.take(now) {
+            self.reply(connection, now)?;
+        }
+        if connection.is_finished() { Err(Gone) } else { Ok(()) }
+    }
+
+    fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Gone> {
+        match connection.next_line() {
+            Some(line) => connection.answer(request::answer(&line, self.source, &mut self.dumps), now),
+            None => Ok(()),
+        }
+    }
+
+    fn accept(&mut self, now: Instant) {
+        while self.has_room() {
+            match self.listener.as_ref().and_then(Descriptor::raw).map(accept_one) {
+                Some(Ok(descriptor)) => self.connections.push(Connection::new(descriptor, now)),
+                Some(Err(Refused::Nobody)) | None => return,
+                Some(Err(Refused::Stranger)) => {}
+                Some(Err(Refused::Resources)) => {
+                    self.paused_until = Some(now + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Why there is no new connection.
+enum Refused {
+    Nobody,
+    Stranger,
+    Resources,
+}
+
+fn accept_one(listener: RawFd) -> Result<Descriptor, Refused> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: a listening socket of ours; the peer's address is not wanted.
+    let raw = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+    if raw < 0 {
+        return Err(match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => Refused::Nobody,
+            _ => Refused::Resources,
+        });
+    }
+    // SAFETY: `accept4` just returned it, and nobody else knows it.
+    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+    if !is_trusted(raw) {
+        return Err(Refused::Stranger);
+    }
+    Descriptor::adopt(socket).map_err(|_| Refused::Resources)
+}
+
+/// Does the peer run as our user or as root? The kernel says so, not the peer.
+fn is_trusted(socket: RawFd) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the option's value is a `ucred`, and its size is given.
+    let outcome = unsafe {
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut bytes)
+    };
+    outcome == 0 && (peer.uid == place::user() || peer.uid == 0)
+}
+
+/// Waits for an event or the time to pass. Rounded up: waking early would spin through the rest of a millisecond.
+/// False: polling is impossible here (a limit on open files below what we have), and trying again would spin.
+fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
+    let milliseconds =
+        timeout.map_or(-1, |time| i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
+    // SAFETY: a valid array of its own length.
+    let outcome = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, milliseconds) };
+    if outcome < 0 {
+        entries.iter_mut().for_each(|entry| entry.revents = 0);
+    }
+    outcome >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+}
