@@ -1,0 +1,94 @@
+//! Writes `images.rs`: per image a module with its GPU code, its table of kernels and one argument structure a kernel.
+
+use std::fmt::Write;
+
+use crate::declarations::{Kernel, Parameter};
+use crate::sources::Image;
+
+/// The text of `images.rs`, which `src/lib.rs` includes.
+pub(crate) fn images(images: &[Image]) -> String {
+    let mut text = String::new();
+    for image in images {
+        text += &module(image);
+    }
+    let all = images.iter().map(|image| format!("&{}::IMAGE", image.name)).collect::<Vec<_>>().join(", ");
+    text += &format!("/// Every image of this crate.\npub static IMAGES: &[&Image] = &[{all}];\n\n");
+    text += &cpu_table(images);
+    text
+}
+
+fn module(image: &Image) -> String {
+    let name = &image.name;
+    let kernels: String = image.kernels().map(description).collect();
+    let arguments: String = image.kernels().enumerate().map(|(at, kernel)| structure(at, kernel)).collect();
+    let file =
+        |extension: &str| format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/compiled/{name}.{extension}\")");
+    format!(
+        "/// The kernels of `cuda/{name}/`: the image, and one structure of arguments a kernel.\n\
+         pub mod {name} {{\n    use super::*;\n\n\
+         /// The GPU code and the table of kernels.\n\
+         pub static IMAGE: Image = Image {{ name: \"{name}\", \
+         ptx: terminated(concat!(include_str!({ptx}), \"\\0\")), \
+         sm_80: include_bytes!({sm_80}), sm_90: include_bytes!({sm_90}), kernels: KERNELS }};\n\n\
+         /// Every kernel of this image, in source order.\n\
+         pub static KERNELS: &[Kernel] = &[{kernels}];\n\n{arguments}}}\n\n",
+        ptx = file("ptx"),
+        sm_80 = file("sm_80.cubin"),
+        sm_90 = file("sm_90.cubin"),
+    )
+}
+
+fn description(kernel: &Kernel) -> String {
+    let parameters: String = kernel
+        .parameters
+        .iter()
+        .map(|p| format!("Parameter {{ name: {:?}, c_type: {:?}, size: {} }}, ", p.name, p.c_type, p.size))
+        .collect();
+    format!("Kernel {{ name: {:?}, parameters: &[{parameters}] }}, ", kernel.name)
+}
+
+fn structure(at: usize, kernel: &Kernel) -> String {
+    let name = camel_case(&kernel.name);
+    let mut text = String::new();
+    for line in &kernel.documentation {
+        let _ = writeln!(text, "/// {line}");
+    }
+    let fields: String = kernel.parameters.iter().map(field).collect();
+    let pointers: String =
+        kernel.parameters.iter().map(|p| format!("(&raw const self.{}).cast(), ", p.name)).collect();
+    let count = kernel.parameters.len();
+    text + &format!(
+        "#[derive(Clone, Copy, Debug, PartialEq)]\npub struct {name} {{\n{fields}}}\n\
+         impl Arguments for {name} {{\n    const KERNEL: &'static Kernel = &KERNELS[{at}];\n    \
+         type Pointers = [*const c_void; {count}];\n    \
+         fn pointers(&self) -> Self::Pointers {{\n        [{pointers}]\n    }}\n}}\n\n"
+    )
+}
+
+fn field(parameter: &Parameter) -> String {
+    format!("/// `{}`\npub {}: {},\n", parameter.c_type, parameter.name, parameter.rust_type)
+}
+
+/// `wm_fill_u32` becomes `FillU32`.
+fn camel_case(name: &str) -> String {
+    let capitalised = |word: &str| word[..1].to_uppercase() + &word[1..];
+    name.trim_start_matches("wm_").split('_').filter(|word| !word.is_empty()).map(capitalised).collect()
+}
+
+/// The CPU build's registry: each kernel's name, parameter sizes and thunk.
+fn cpu_table(images: &[Image]) -> String {
+    let (mut thunks, mut rows) = (String::new(), String::new());
+    for kernel in images.iter().flat_map(Image::kernels) {
+        let name = &kernel.name;
+        let sizes: String = kernel.parameters.iter().map(|p| format!("{}, ", p.size)).collect();
+        let _ = writeln!(thunks, "fn wm_cpu_thunk_{name}(arguments: *const *const c_void);");
+        let _ = writeln!(
+            rows,
+            "cpu::Kernel {{ name: {name:?}, parameters: &[{sizes}], thunk: wm_cpu_thunk_{name} }},"
+        );
+    }
+    format!(
+        "#[cfg(feature = \"cpu\")]\nunsafe extern \"C\" {{\n{thunks}}}\n\n\
+         #[cfg(feature = \"cpu\")]\npub(crate) static CPU_KERNELS: &[cpu::Kernel] = &[\n{rows}];\n"
+    )
+}

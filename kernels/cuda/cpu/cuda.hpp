@@ -1,0 +1,81 @@
+// CUDA's words for a C++ compiler: with this header a .cu file compiles for the CPU.
+//
+// It has what the kernels of this crate use and no more; a new kernel that needs another intrinsic adds it here.
+// `__shared__` variables are thread-local: a block runs on one operating-system thread, and one block at a time.
+#pragma once
+
+#include <string.h>
+
+#include "engine.hpp"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __shared__ static thread_local
+
+#define threadIdx (::wm_cpu::current->thread)
+#define blockIdx (::wm_cpu::current->block)
+#define blockDim (::wm_cpu::current->block_dim)
+#define gridDim (::wm_cpu::current->grid_dim)
+
+inline void __syncthreads() { wm_cpu::sync_threads(); }
+
+inline void __syncwarp(unsigned mask = 0xffffffffu) { wm_cpu::exchange(mask, 0, wm_cpu::lane()); }
+
+namespace wm_cpu {
+
+// `value` as it is in lane `source`, for any plain type of at most 8 bytes.
+template <class T>
+inline T value_of_lane(unsigned mask, T value, unsigned source) {
+    static_assert(sizeof(T) <= sizeof(unsigned long long), "a shuffle carries at most 8 bytes");
+    unsigned long long bits = 0;
+    memcpy(&bits, &value, sizeof(T));
+    bits = exchange(mask, bits, source);
+    memcpy(&value, &bits, sizeof(T));
+    return value;
+}
+
+}  // namespace wm_cpu
+
+// The four shuffles, over whole warps (width 32). A source outside the warp leaves the lane its own value, as on a GPU.
+template <class T>
+inline T __shfl_sync(unsigned mask, T value, int source) {
+    return wm_cpu::value_of_lane(mask, value, unsigned(source) % 32);
+}
+
+template <class T>
+inline T __shfl_up_sync(unsigned mask, T value, unsigned delta) {
+    const unsigned lane = wm_cpu::lane();
+    return wm_cpu::value_of_lane(mask, value, lane < delta ? lane : lane - delta);
+}
+
+template <class T>
+inline T __shfl_down_sync(unsigned mask, T value, unsigned delta) {
+    const unsigned lane = wm_cpu::lane();
+    return wm_cpu::value_of_lane(mask, value, lane + delta > 31 ? lane : lane + delta);
+}
+
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T value, int lanes) {
+    return wm_cpu::value_of_lane(mask, value, (wm_cpu::lane() ^ unsigned(lanes)) % 32);
+}
+
+// Atomic between operating-system threads too: two launches may run at once and share memory.
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
+    return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);
+}
+
+inline float atomicAdd(float* address, float value) {
+    float before, after;
+    __atomic_load(address, &before, __ATOMIC_RELAXED);
+    do {
+        after = before + value;
+    } while (!__atomic_compare_exchange(address, &before, &after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return before;
+}
+
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -1,0 +1,61 @@
+// Runs a kernel's grid on the calling thread: the interface of the CPU build.
+//
+// Blocks run one after another. Inside a block each CUDA thread runs until it ends or must wait at a barrier or in a
+// shuffle; only then does it keep its stack (a fiber) and another thread runs. So barriers and shuffles are real, and a
+// kernel that has neither is a plain loop over its threads, on one stack.
+//
+// What a GPU promises and this does not: progress of a thread that waits for a sibling in a loop of its own. Barriers,
+// shuffles and other operating-system threads are what a kernel may wait for here.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace wm_cpu {
+
+struct Index3 {
+    uint32_t x, y, z;
+};
+
+// What a running CUDA thread can see of itself.
+struct Context {
+    Index3 thread, block, block_dim, grid_dim;
+    uint32_t linear_thread;
+    uint64_t started;  // nanoseconds: when the grid began
+};
+
+// The context of the kernel that runs on this operating-system thread. Initial-exec, because the fault handler reads it:
+// any other model may allocate on a thread's first access, and the fault may be malloc's own.
+extern __thread Context* current __attribute__((tls_model("initial-exec")));
+
+inline uint32_t lane() { return current->linear_thread % 32; }
+
+// Waits for all threads of the block that have not ended.
+void sync_threads();
+
+// Waits for the lanes in `mask`, then returns the `value` that lane `source` brought (its own where that lane brought none).
+unsigned long long exchange(uint32_t mask, unsigned long long value, uint32_t source);
+
+uint64_t nanoseconds();
+
+void yield_processor();
+
+// Why a launch ended early. Values are shared with src/cpu.rs.
+enum FaultKind : uint32_t { NO_FAULT = 0, ILLEGAL_ADDRESS = 1, DIVERGENCE = 2, OUT_OF_MEMORY = 3 };
+
+struct Fault {
+    uint32_t kind;
+    uint64_t address;
+};
+
+struct Launch {
+    Index3 grid, block;
+    const void* const* arguments;
+};
+
+// Unpacks the arguments and calls the kernel, once per CUDA thread.
+using Thunk = void (*)(const void* const* arguments);
+
+}  // namespace wm_cpu
+
+extern "C" wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);

@@ -1,0 +1,26 @@
+// A stack of its own for a CUDA thread that has to wait.
+//
+// `makecontext` enters a fresh stack; every later switch is `_setjmp` and `_longjmp`, which make no system call.
+#pragma once
+
+#include <setjmp.h>
+
+namespace wm_cpu {
+
+struct Fiber {
+    jmp_buf parked;
+    void* stack;    // lowest address of the usable part; a guard page lies below
+    bool entered;   // false: the next resume starts `body` anew, whatever the stack held
+};
+
+// Maps the stack. False when the system gives no memory.
+bool create(Fiber* fiber);
+
+// Runs `fiber` from where it parked, or from the start of `body`, until it parks; then returns.
+// `body` must never return. `caller` holds the way back and must be the one that the fiber parks to.
+void resume(Fiber* fiber, jmp_buf caller, void (*body)(void*), void* argument);
+
+// Leaves the running fiber for whoever resumed it; returns when it is resumed.
+void park(Fiber* fiber, jmp_buf caller);
+
+}  // namespace wm_cpu
