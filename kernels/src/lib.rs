@@ -1,7 +1,7 @@
 //! CUDA kernels, compiled for the GPU and for the CPU.
 //!
 //! The sources are CUDA C in `cuda/`. A folder there is an *image*: one GPU module with its table of kernels. The GPU code
-//! is compiled ahead and committed (`compiled/`, made by `cargo run -p xtask -- kernels`); the build script refuses to build
+//! is compiled ahead and committed (`compiled/`, made by `cargo xtask kernels`); the build script refuses to build
 //! when it is stale. This crate makes no driver call: it says what can be launched, others launch it.
 //!
 //! With the feature `cpu` the same sources are compiled as C++ too, and [`cpu`] runs them on the calling thread.

@@ -1,6 +1,6 @@
-"""Compiles the kernels for GPUs: one PTX file and two cubins for each folder of cuda/, and a manifest of hashes.
+"""Compiles the kernels for GPUs: a PTX file and two cubins for each folder of cuda/, and a manifest of hashes.
 
-Usage: compile.py OUTPUT_FOLDER (run by `cargo run -p xtask -- kernels`, in a Python that has tools/requirements.txt).
+Usage: compile.py OUTPUT_FOLDER (run by `cargo xtask kernels`, in a Python that has tools/requirements.txt).
 
 The compiler is NVRTC, called through ctypes: no toolkit, no host compiler. The outputs depend on the sources and on this
 file alone (no paths, no times), so that compiling again gives the same bytes.

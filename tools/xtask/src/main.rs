@@ -11,6 +11,7 @@ mod elf;
 mod exports;
 mod generate;
 mod headers;
+mod kernels;
 mod step;
 mod table;
 mod test;
@@ -44,6 +45,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Compile the CUDA kernels for GPUs into kernels/compiled
+    Kernels {
+        /// Write nothing; fail when a checked-in output is not what its sources compile to
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -71,6 +78,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Command::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
         Command::Generate { check } => generate::run(check),
+        Command::Kernels { check } => kernels::run(check),
         Command::Test { filter } => test::run(&filter),
         Command::Check => check::run(),
         Command::Dist => dist::run(),
