@@ -2,14 +2,26 @@
 
 use anyhow::Result;
 
-use crate::{exports, generate, step, toolbox};
+use crate::{exports, generate, hooks, kernels, step, toolbox};
 
 /// Runs the checks, the fast ones first, and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
     step::run("format", step::cargo(&["fmt", "--all", "--check"]))?;
     step::perform("generated files", || generate::run(true))?;
+    step::perform("docs/hooks.md", || hooks::run(true))?;
+    kernels()?;
     step::run("lints", step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     step::run("dependencies", toolbox::pinned("deny", &["check", "bans", "licenses", "sources"])?)?;
     step::run("build the shim", step::cargo(&["build", "--package", "wmshim"]))?;
     step::perform("exports", || exports::check(&exports::built()?))
+}
+
+/// Compiling the kernels again needs the compilers, 60 MB that only those who change a kernel have. Everybody else is
+/// held by the manifest: the build script refuses an output whose source has changed.
+fn kernels() -> Result<()> {
+    if !crate::root().join(".toolchain").exists() {
+        println!("==> kernels: no .toolchain here, the manifest is checked by the build");
+        return Ok(());
+    }
+    step::perform("kernels", || kernels::run(true))
 }

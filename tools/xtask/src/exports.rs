@@ -17,7 +17,11 @@ fn is_ours(name: &str) -> bool {
 
 /// The library as `cargo build` leaves it.
 pub(crate) fn built() -> Result<PathBuf> {
-    Ok(crate::target()?.join("debug/libwmshim.so"))
+    let path = crate::target()?.join("debug/libwmshim.so");
+    if !path.exists() {
+        bail!("{} is not there: run `cargo build -p wmshim` first", path.display());
+    }
+    Ok(path)
 }
 
 /// Compares the exports of `library` with `shim/abi/data/driver.tsv`.

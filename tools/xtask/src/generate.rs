@@ -17,18 +17,19 @@ pub(crate) fn run(check: bool) -> Result<()> {
         ("shim/abi/src/generated/symbols.rs", symbols(&functions)),
         ("shim/preload/src/generated/trampolines.rs", trampolines(&functions)),
     ] {
-        settle(crate::root().join(path), &text, check)?;
+        settle(crate::root().join(path), &text, check, "generate")?;
     }
     Ok(())
 }
 
-fn settle(path: PathBuf, text: &str, check: bool) -> Result<()> {
+/// Makes `path` hold `text`, or with `check` fails unless it does; `task` is the command that would write it.
+pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Result<()> {
     let current = fs::read_to_string(&path).unwrap_or_default();
     if current == text {
         return Ok(());
     }
     if check {
-        bail!("{} is out of date: run `cargo run -p xtask -- generate`", path.display());
+        bail!("{} is out of date: run `cargo xtask {task}`", path.display());
     }
     fs::write(&path, text).with_context(|| path.display().to_string())
 }

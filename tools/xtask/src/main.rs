@@ -1,6 +1,6 @@
 //! Developer commands of the workspace: what is generated, checked and packaged goes through here.
 //!
-//! `cargo run -p xtask -- --help` lists them. Nothing here runs in a user's process.
+//! `cargo xtask --help` lists them. Nothing here runs in a user's process.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
@@ -11,13 +11,15 @@ mod elf;
 mod exports;
 mod generate;
 mod headers;
+mod hooks;
 mod kernels;
 mod step;
 mod table;
 mod test;
 mod toolbox;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -51,6 +53,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Write docs/hooks.md from the table of hooks
+    Hooks {
+        /// Write nothing; fail when the page is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -74,11 +82,22 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    match Arguments::parse().command {
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
         Command::Generate { check } => generate::run(check),
         Command::Kernels { check } => kernels::run(check),
+        Command::Hooks { check } => hooks::run(check),
         Command::Test { filter } => test::run(&filter),
         Command::Check => check::run(),
         Command::Dist => dist::run(),
@@ -89,7 +108,7 @@ fn main() -> Result<()> {
 
 /// The workspace's root folder.
 fn root() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).map(Path::to_owned).unwrap_or_default()
 }
 
 /// The folder that cargo builds into: this program lies in its `debug` folder.

@@ -1,0 +1,125 @@
+//! `cargo xtask hooks`: docs/hooks.md from the table of hooks, so that what is intercepted is documented where it is.
+//!
+//! The table (shim/preload/src/hooks/table.rs) is Rust, but regular: a row is one of two forms, a comment heads a group.
+//! A row of another form would be missed, so rows are counted a second way, and a difference is an error.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use regex::{Captures, Regex};
+
+use crate::generate;
+
+const TABLE: &str = "shim/preload/src/hooks/table.rs";
+const PAGE: &str = "docs/hooks.md";
+
+const OPENING: &str = "# Intercepted functions\n
+<!-- Written by `cargo xtask hooks` from shim/preload/src/hooks/table.rs. Do not edit. -->\n
+Every other function of the driver is forwarded by one jump. `WMSHIM_DISABLE=1` turns all of these off; the column \"off
+by\" names the setting that turns off a row alone. A per-thread-stream twin (`_ptsz`, `_ptds`) and each version of a
+function is a row of its own. `wmctl hooks` prints the same table for the library at hand.\n";
+
+const RELIEF: &str = "\n## Made again after out of memory\n
+These are the driver's own calls. When one returns out of memory, cold blocks are moved out of the device and the call is made
+once more: the driver needs device memory for itself, and cannot ask us for it.\n
+| function | why it needs memory |\n|---|---|\n";
+
+/// Writes the page, or with `check` fails when it is out of date.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let table = fs::read_to_string(crate::root().join(TABLE)).context(TABLE)?;
+    generate::settle(crate::root().join(PAGE), &page(&table)?, check, "hooks")
+}
+
+fn page(table: &str) -> Result<String> {
+    let (served, relieved) = table.split_once("relieve {").context("the table has no part `relieve`")?;
+    let text = format!("{OPENING}{}{RELIEF}{}", serve(served)?, relieve(relieved)?);
+    let (found, rows) = (text.matches("\n| `cu").count(), rows(table));
+    if found != rows {
+        bail!("{TABLE} has {rows} rows, of which {found} were understood");
+    }
+    Ok(text)
+}
+
+/// Every row ends with its purpose and a semicolon.
+fn rows(table: &str) -> usize {
+    table.lines().filter(|line| line.trim_end().ends_with("\";")).count()
+}
+
+/// `name(parameters) => handler, Switch, "purpose";` under `// Heading.`
+fn serve(text: &str) -> Result<String> {
+    let row = Regex::new(
+        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>.+), (?<switch>\w+), "(?<purpose>.*)";"#,
+    )?;
+    let body = text.split_once("serve {").context("the table has no part `serve`")?.1;
+    let mut page = String::new();
+    for found in row.captures_iter(body) {
+        match found.name("heading") {
+            Some(heading) => {
+                write!(
+                    page,
+                    "\n## {}\n\n| function | handler | off by | what for |\n|---|---|---|---|\n",
+                    heading.as_str()
+                )?;
+            }
+            None => writeln!(
+                page,
+                "| `{}` | `{}` | {} | {} |",
+                &found["name"],
+                &found["handler"],
+                switch(&found),
+                &found["purpose"]
+            )?,
+        }
+    }
+    Ok(page)
+}
+
+fn switch(row: &Captures<'_>) -> &'static str {
+    match &row["switch"] {
+        "Memory" => "`WMSHIM_STITCH=off`",
+        _ => "",
+    }
+}
+
+/// `name(parameters): "purpose";`
+fn relieve(text: &str) -> Result<String> {
+    let row = Regex::new(r#"(?m)^ *(?<name>\w+)\([^)]*\): "(?<purpose>.*)";"#)?;
+    Ok(row.captures_iter(text).map(|row| format!("| `{}` | {} |\n", &row["name"], &row["purpose"])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = r#"
+hooks! {
+    serve {
+        // Device memory: given.
+        cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize)
+            => allocate::plain, Memory, "serves memory";
+        cuMemcpyHtoD_v2(n: usize)
+            => copies::plain(HostToDevice), Always, "counted";
+    }
+    relieve {
+        cuModuleLoad(module: *mut CUmodule): "loading code";
+    }
+}"#;
+
+    #[test]
+    fn a_page_has_a_line_for_every_row() {
+        let page = page(TABLE).unwrap();
+        assert!(page.contains("## Device memory: given\n"));
+        assert!(
+            page.contains("| `cuMemAlloc_v2` | `allocate::plain` | `WMSHIM_STITCH=off` | serves memory |")
+        );
+        assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::plain(HostToDevice)` |  | counted |"));
+        assert!(page.contains("| `cuModuleLoad` | loading code |"));
+    }
+
+    #[test]
+    fn a_row_of_another_form_is_an_error() {
+        let table = TABLE.replace("copies::plain(HostToDevice), Always, ", "");
+        assert!(page(&table).unwrap_err().to_string().contains("has 3 rows, of which 2"));
+    }
+}
