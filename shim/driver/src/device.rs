@@ -35,6 +35,8 @@ pub struct Device {
     streams: &'static Streams,
     ordinal: CUdevice,
     context: CUcontext,
+    /// Every context of this device that was seen to allocate, the first one included.
+    contexts: RwLock<Vec<CUcontext>>,
     /// NUMA node of host memory near this GPU.
     node: i32,
     /// Physical memory of this device can be registered with RDMA adapters.
@@ -80,6 +82,7 @@ impl Device {
             streams,
             ordinal,
             context,
+            contexts: RwLock::new(vec![context]),
             node: attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0),
             rdma: supports(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
             descriptors: supports(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
@@ -102,6 +105,14 @@ impl Device {
         self.context
     }
 
+    /// Another context of this device allocates: what is freed waits for its work too.
+    pub fn adopt(&self, context: CUcontext) {
+        let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
+        if !contexts.contains(&context) {
+            contexts.push(context);
+        }
+    }
+
     /// NUMA node of the host memory near this device.
     pub fn node(&self) -> i32 {
         self.node
@@ -118,18 +129,9 @@ impl Device {
         new
     }
 
-    /// Blocks until all work of the device's context is done.
-    ///
-    /// # Errors
-    /// A sticky error of the context; `STREAM_CAPTURE_UNSUPPORTED` while a stream is being captured.
-    pub fn drain(&self) -> Result<()> {
-        self.refuse_capture()?;
-        let _current = Current::make(self.driver, self.context)?;
-        call!(self, cuCtxSynchronize())
-    }
-
     /// A context is about to be destroyed: its events go with it.
     pub fn forget_context(&self, context: CUcontext) {
+        self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
         let mut events = self.lock_events();
         events.idle.remove(&context);
         events.live.retain(|_, owner| *owner != context);
@@ -226,15 +228,26 @@ impl Device {
         self.lock_events().live.contains_key(&raw(event))
     }
 
-    /// An event behind all work of the context, in streams we know and streams we do not.
-    fn record_context(&self, event: CUevent) -> Result<()> {
-        if self.driver.has::<symbol::cuCtxRecordEvent>() {
-            return call!(self, cuCtxRecordEvent(self.context, event));
-        }
-        // Drivers before 12.5: wait here instead. Rare, and never wrong.
-        self.drain()?;
-        let _current = Current::make(self.driver, self.context)?;
-        call!(self, cuEventRecord(event, CUstream::LEGACY))
+    /// An event behind all work of a context, in streams we know and streams we do not.
+    fn record_context(&self, context: CUcontext) -> Result<Event> {
+        let event = self.event(context)?;
+        let recorded = if self.driver.has::<symbol::cuCtxRecordEvent>() {
+            call!(self, cuCtxRecordEvent(context, event))
+        } else {
+            self.drain(context).and_then(|()| self.record_here(context, event, CUstream::LEGACY))
+        };
+        self.finish(event, recorded)
+    }
+
+    /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never wrong.
+    fn drain(&self, context: CUcontext) -> Result<()> {
+        let _current = Current::make(self.driver, context)?;
+        call!(self, cuCtxSynchronize())
+    }
+
+    fn record_here(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+        let _current = Current::make(self.driver, context)?;
+        call!(self, cuEventRecord(event, stream))
     }
 
     fn finish(&self, event: CUevent, recorded: Result<()>) -> Result<Event> {
@@ -305,16 +318,24 @@ impl Gpu for Device {
         }
         self.refuse_captured(key.stream)?;
         let event = self.event(key.context)?;
-        let _current = Current::make(self.driver, key.context)?;
-        let recorded = call!(self, cuEventRecord(event, key.stream));
+        let recorded = self.record_here(key.context, event, key.stream);
         self.finish(event, recorded)
     }
 
     fn record_all(&self) -> Result<Vec<Event>> {
         self.refuse_capture()?;
-        let event = self.event(self.context)?;
-        let recorded = self.record_context(event);
-        Ok(vec![self.finish(event, recorded)?])
+        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut events = Vec::with_capacity(contexts.len());
+        for context in contexts {
+            match self.record_context(context) {
+                Ok(event) => events.push(event),
+                Err(code) => {
+                    events.into_iter().for_each(|event| self.recycle(event));
+                    return Err(code);
+                }
+            }
+        }
+        Ok(events)
     }
 
     fn is_done(&self, event: &Event) -> Result<bool> {

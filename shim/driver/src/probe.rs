@@ -56,6 +56,23 @@ pub struct Bucket {
     pub count: u64,
 }
 
+impl Reading {
+    /// Adds another device's figures for the same function.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.errors += other.errors;
+        self.total_ns += other.total_ns;
+        for bucket in &other.histogram {
+            match self.histogram.iter_mut().find(|known| known.le_ns == bucket.le_ns) {
+                Some(known) => known.count += bucket.count,
+                None => self.histogram.push(bucket.clone()),
+            }
+        }
+        // The bucket without a bound is the last.
+        self.histogram.sort_by_key(|bucket| bucket.le_ns.unwrap_or(u64::MAX));
+    }
+}
+
 impl Probe {
     pub(crate) const fn new() -> Self {
         Self {

@@ -9,8 +9,8 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use wm_abi::{CUcontext, CUstream};
 
@@ -38,6 +38,8 @@ impl Key {
 struct Names {
     ids: HashMap<Key, StreamId>,
     keys: HashMap<StreamId, Key>,
+    /// Contexts of created streams, by handle: a handle is in one context at a time.
+    contexts: HashMap<CUstream, CUcontext>,
 }
 
 /// Every stream that the memory manager has met, and how many captures are under way.
@@ -46,7 +48,8 @@ pub struct Streams {
     names: RwLock<Names>,
     next: AtomicU64,
     epoch: AtomicUsize,
-    captures: AtomicUsize,
+    captures: Mutex<Vec<CUstream>>,
+    capturing: AtomicUsize,
 }
 
 #[derive(Clone, Copy)]
@@ -92,11 +95,34 @@ impl Streams {
     }
 
     fn admit(&self, key: Key) -> StreamId {
-        let mut names = self.names.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         let fresh = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let id = *names.ids.entry(key).or_insert(fresh);
         names.keys.insert(id, key);
+        names.contexts.insert(key.stream, key.context);
         id
+    }
+
+    /// The identity of a created stream, whose context is asked for at first sight only.
+    pub fn identify_handle(
+        &self,
+        stream: CUstream,
+        context: impl FnOnce() -> Option<CUcontext>,
+    ) -> Option<StreamId> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if let Some(last) = LAST.get().filter(|last| last.key.stream == stream && last.epoch == epoch) {
+            return Some(last.id);
+        }
+        let known = self.names.read().ok()?.contexts.get(&stream).copied();
+        Some(self.identify(known.or_else(context)?, stream))
+    }
+
+    /// The context of a stream; `None` once it was forgotten.
+    pub fn context(&self, id: StreamId) -> Option<CUcontext> {
+        match LAST.get() {
+            Some(last) if last.id == id => Some(last.key.context),
+            _ => self.key(id).map(|key| key.context),
+        }
     }
 
     /// What an identity stands for; `None` once it was forgotten.
@@ -121,29 +147,35 @@ impl Streams {
 
     /// Forgets streams that are about to be destroyed. A later stream under the same handle gets a new identity.
     pub fn forget(&self, ids: &[StreamId]) {
-        let mut names = self.names.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         for id in ids {
             if let Some(key) = names.keys.remove(id) {
                 names.ids.remove(&key);
+                names.contexts.remove(&key.stream);
             }
         }
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// A capture began somewhere in the process.
-    pub fn capture_began(&self) {
-        self.captures.fetch_add(1, Ordering::AcqRel);
+    /// A capture begins in `stream`. Said before the driver is asked, and taken back if it refuses.
+    pub fn capture_began(&self, stream: CUstream) {
+        self.change_captures(|captures| captures.push(stream));
     }
 
-    /// A capture ended. Ends that had no beginning of ours are ignored.
-    pub fn capture_ended(&self) {
-        let less = |captures: usize| captures.checked_sub(1);
-        let _ = self.captures.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    /// The capture in `stream` is over, or the stream is. Without a capture there: nothing.
+    pub fn capture_ended(&self, stream: CUstream) {
+        self.change_captures(|captures| captures.retain(|captured| *captured != stream));
     }
 
-    /// May some stream of the process be under capture? `false` is certain.
+    fn change_captures(&self, change: impl FnOnce(&mut Vec<CUstream>)) {
+        let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut captures);
+        self.capturing.store(captures.len(), Ordering::Release);
+    }
+
+    /// Is some stream of the process under capture?
     pub fn capturing(&self) -> bool {
-        self.captures.load(Ordering::Acquire) > 0
+        self.capturing.load(Ordering::Acquire) > 0
     }
 }
 
@@ -186,11 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_without_a_beginning_do_not_wrap() {
+    fn a_capture_ends_with_its_stream_and_only_once() {
         let streams = Streams::default();
-        streams.capture_ended();
-        assert!(!streams.capturing());
-        streams.capture_began();
+        streams.capture_ended(STREAM);
+        streams.capture_began(STREAM);
         assert!(streams.capturing());
+        streams.capture_ended(CUstream(1));
+        assert!(streams.capturing());
+        streams.capture_ended(STREAM);
+        assert!(!streams.capturing());
     }
 }

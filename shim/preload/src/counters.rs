@@ -1,0 +1,93 @@
+//! Counters of this crate: calls by hook, copies by path, and the times we stepped aside.
+//!
+//! Relaxed atomics, no locks on any path a program takes. One place to add a counter: a field or row here, and its
+//! line in `report`.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use wm_abi::CUresult;
+
+/// Calls of one hooked function.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    count: AtomicU64,
+    errors: AtomicU64,
+}
+
+impl Calls {
+    pub(crate) const fn new() -> Self {
+        Self { count: AtomicU64::new(0), errors: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn note(&self, result: CUresult) {
+        self.count.fetch_add(1, Relaxed);
+        if result != CUresult::SUCCESS {
+            self.errors.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Calls, and those of them that did not succeed.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.errors.load(Relaxed))
+    }
+}
+
+/// Which way a copy went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    HostToDevice,
+    DeviceToHost,
+    DeviceToDevice,
+}
+
+/// Copies of one direction.
+#[derive(Debug)]
+pub(crate) struct Copies {
+    pub(crate) direction: &'static str,
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Copies {
+    const fn new(direction: &'static str) -> Self {
+        Self { direction, count: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    }
+
+    /// Number of copies and their bytes.
+    pub(crate) fn read(&self) -> (u64, u64) {
+        (self.count.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// Copies by direction, in the order of [`Direction`].
+pub(crate) static COPIES: [Copies; 3] = [Copies::new("htod"), Copies::new("dtoh"), Copies::new("dtod")];
+
+/// Counts a copy that a program asked for.
+pub(crate) fn copied(direction: Direction, bytes: usize) {
+    let copies = &COPIES[direction as usize];
+    copies.count.fetch_add(1, Relaxed);
+    copies.bytes.fetch_add(bytes as u64, Relaxed);
+}
+
+static FAIL_OPEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+
+/// We stepped aside and the driver served the call: counted, and logged once a reason.
+pub(crate) fn fail_open(reason: &'static str) {
+    let first = {
+        let mut reasons = FAIL_OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = reasons.entry(reason).or_insert(0);
+        *count += 1;
+        *count == 1
+    };
+    if first {
+        log::warn!("stepped aside, the driver serves such calls as without wmshim: {reason}");
+    }
+}
+
+/// Reasons to step aside, with their counts.
+pub(crate) fn fail_open_reasons() -> BTreeMap<&'static str, u64> {
+    FAIL_OPEN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}

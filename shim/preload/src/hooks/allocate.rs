@@ -1,0 +1,128 @@
+//! Device memory: the calls that give it out and take it back.
+//!
+//! A handler passes to the driver whatever is not plainly ours: bad arguments (the driver has the right error), a
+//! thread without context, a stream under capture (the allocation then belongs to the graph), pools that the program
+//! made, and addresses that are none of our blocks.
+
+use std::ffi::c_uint;
+
+use wm_abi::{CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_memory::{AllocateError, FreeError, Manager, Order};
+
+use super::pool;
+use super::stream::{self, DefaultStream};
+use crate::boundary::Answer;
+use crate::counters::fail_open;
+use crate::lifecycle;
+use crate::managers::{self, Site};
+
+pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
+    if pointer.is_null() || stream::capturing() {
+        return Answer::Pass;
+    }
+    managers::here().map_or(Answer::Pass, |site| {
+        give(site, bytes, Order::Device, |address| {
+            // SAFETY: the program's out-pointer, not null.
+            unsafe { *pointer = address };
+        })
+    })
+}
+
+/// Rows start at multiples of the device's texture alignment, as the driver's do.
+pub(super) unsafe fn pitched(
+    pointer: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: c_uint,
+) -> Answer {
+    if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || stream::capturing() {
+        return Answer::Pass;
+    }
+    let Some(site) = managers::here() else { return Answer::Pass };
+    let row = width.checked_next_multiple_of(managers::pitch_alignment(site.manager.gpu().ordinal()));
+    let Some((row, bytes)) = row.and_then(|row| Some((row, row.checked_mul(height)?))) else {
+        return Answer::Pass;
+    };
+    give(site, bytes, Order::Device, |address| {
+        // SAFETY: the program's out-pointers, neither null.
+        unsafe { (*pointer, *pitch) = (address, row) };
+    })
+}
+
+pub(super) unsafe fn ordered<D: DefaultStream>(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Answer {
+    if pointer.is_null() || stream::captured::<D>(stream) {
+        return Answer::Pass;
+    }
+    let Some((site, order)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
+    if pool::is_replaced(site.manager.gpu().ordinal()) {
+        return Answer::Pass;
+    }
+    // SAFETY: the program's out-pointer, not null.
+    give(site, bytes, order, |address| unsafe { *pointer = address })
+}
+
+pub(super) unsafe fn from_pool<D: DefaultStream>(
+    pointer: *mut CUdeviceptr,
+    bytes: usize,
+    pool: CUmemoryPool,
+    stream: CUstream,
+) -> Answer {
+    if pointer.is_null() || stream::captured::<D>(stream) {
+        return Answer::Pass;
+    }
+    match managers::at(stream, D::HANDLE) {
+        Some((site, order)) if pool::is_default(pool, site.manager.gpu().ordinal()) => {
+            // SAFETY: the program's out-pointer, not null.
+            give(site, bytes, order, |address| unsafe { *pointer = address })
+        }
+        _ => Answer::Pass,
+    }
+}
+
+fn give(site: Site, bytes: usize, order: Order, store: impl FnOnce(u64)) -> Answer {
+    if bytes == 0 || lifecycle::exiting() {
+        return Answer::Pass;
+    }
+    match site.manager.allocate(bytes, order) {
+        Ok(address) => {
+            store(address);
+            Answer::Is(CUresult::SUCCESS)
+        }
+        Err(AllocateError::OutOfMemory(report)) => {
+            log::warn!("device {}: {report}", site.manager.gpu().ordinal());
+            Answer::Is(CUresult::OUT_OF_MEMORY)
+        }
+        Err(AllocateError::Driver(code)) => {
+            log::debug!("allocation of {bytes} bytes: {code}");
+            fail_open("an internal driver call failed while memory was being mapped");
+            Answer::Pass
+        }
+    }
+}
+
+pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
+    managers::owner(address).map_or(Answer::Pass, |manager| take(manager, address, Order::Device))
+}
+
+pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
+    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+    if stream::captured::<D>(stream) {
+        return Answer::Pass;
+    }
+    // A stream that we cannot name orders nothing we know of: then the block waits for the whole device.
+    let order = managers::at(stream, D::HANDLE).map_or(Order::Device, |(_, order)| order);
+    take(manager, address, order)
+}
+
+fn take(manager: &Manager<wm_driver::Device>, address: u64, order: Order) -> Answer {
+    match manager.free(address, order) {
+        Ok(()) => Answer::Is(CUresult::SUCCESS),
+        Err(FreeError::NotOurs) => Answer::Pass,
+        Err(_) => Answer::Is(CUresult::INVALID_VALUE),
+    }
+}

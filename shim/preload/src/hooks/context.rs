@@ -1,0 +1,58 @@
+//! Contexts: when they end, what lived in them ends.
+
+use std::ffi::{c_int, c_uint};
+
+use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
+
+use crate::boundary::Answer;
+use crate::managers;
+use crate::state::driver;
+
+/// A created context. Blocks stay: their memory belongs to the device, and other contexts may use it.
+pub(super) fn destroy(context: CUcontext) -> Answer {
+    if !context.is_null() {
+        managers::end_context(context);
+    }
+    Answer::Pass
+}
+
+/// The device's blocks go before the context does: afterwards nothing of it can be called.
+pub(super) fn reset(device: CUdevice) -> Answer {
+    end(device);
+    Answer::Pass
+}
+
+/// Only the last release ends the context, and only the driver counts. So the state is asked afterwards; blocks are
+/// then forgotten without the driver's help, which has taken the rest down itself.
+pub(super) fn release(device: CUdevice) -> CUresult {
+    let context = primary(device);
+    // SAFETY: a function without pointers.
+    let result = unsafe { driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };
+    if result == CUresult::SUCCESS && !is_active(device) {
+        if let Some(context) = context {
+            managers::end_context(context);
+        }
+        managers::end_device(device);
+    }
+    result
+}
+
+fn end(device: CUdevice) {
+    if let Some(context) = primary(device) {
+        managers::end_context(context);
+    }
+    managers::end_device(device);
+}
+
+/// The context that the device's blocks are used through.
+fn primary(device: CUdevice) -> Option<CUcontext> {
+    managers::known(device).map(|manager| manager.gpu().context())
+}
+
+fn is_active(device: CUdevice) -> bool {
+    let (mut flags, mut active): (c_uint, c_int) = (0, 1);
+    // SAFETY: out-pointers to live locals.
+    let asked =
+        unsafe { driver().get::<symbol::cuDevicePrimaryCtxGetState>()(device, &mut flags, &mut active) };
+    asked != CUresult::SUCCESS || active != 0
+}

@@ -1,0 +1,17 @@
+//! `cuInit`: the process is a CUDA program from here on.
+
+use std::ffi::c_uint;
+
+use wm_abi::{CUresult, symbol};
+
+use crate::report;
+use crate::state::driver;
+
+pub(super) unsafe fn init(flags: c_uint) -> CUresult {
+    // SAFETY: a function without pointers.
+    let result = unsafe { driver().get::<symbol::cuInit>()(flags) };
+    if result == CUresult::SUCCESS {
+        report::open_endpoint();
+    }
+    result
+}

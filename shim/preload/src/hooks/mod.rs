@@ -1,0 +1,166 @@
+//! Every intercepted driver function: one row each, and nowhere else.
+//!
+//! A row reads: exported name, parameters, handler, the switch that turns the row off, and what it is for. The row's
+//! signature is checked against the driver's by the compiler. A per-thread-stream twin (`_ptsz`, `_ptds`) and every
+//! version of a function is a row of its own. From this table come the slots' contents, `docs/hooks.md` and `wmctl hooks`.
+
+mod access;
+mod allocate;
+mod context;
+mod copies;
+mod initialise;
+mod lookup;
+mod pointer;
+mod pool;
+mod relief;
+mod stream;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use wm_abi::symbol::{self, COUNT, Symbol};
+use wm_abi::*;
+
+use crate::boundary::cross;
+use crate::counters::Calls;
+use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
+use crate::settings::Settings;
+use crate::state::driver;
+use stream::{Legacy, PerThread};
+
+/// What turns a row off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    /// `WMSHIM_DISABLE` only.
+    Always,
+    /// Also `WMSHIM_STITCH=off`.
+    Memory,
+}
+
+impl Switch {
+    fn is_on(self, settings: &Settings) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Memory => settings.stitch,
+        }
+    }
+
+    fn setting(self) -> &'static str {
+        match self {
+            Self::Always => "WMSHIM_DISABLE",
+            Self::Memory => "WMSHIM_STITCH",
+        }
+    }
+}
+
+/// One intercepted function.
+pub(crate) struct Row {
+    index: usize,
+    name: &'static CStr,
+    handler: &'static str,
+    switch: Switch,
+    purpose: &'static str,
+    hook: *const (),
+    pub(crate) calls: Calls,
+}
+
+// SAFETY: `hook` is a function's address; everything else is data or atomic.
+unsafe impl Sync for Row {}
+
+impl Row {
+    const fn new<S: Symbol>(
+        handler: &'static str,
+        switch: Switch,
+        purpose: &'static str,
+        hook: *const (),
+    ) -> Self {
+        Self { index: S::INDEX, name: S::NAME, handler, switch, purpose, hook, calls: Calls::new() }
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        self.name.to_str().unwrap_or_default()
+    }
+}
+
+/// Declares rows. The signature is the driver's, or the row does not compile.
+///
+/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call, and once more after
+/// device memory was given back if it failed for want of it.
+macro_rules! hooks {
+    (
+        serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
+        relieve { $($plain:ident($($a:ident: $t:ty),*): $what:literal;)* }
+    ) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named after the driver's functions")]
+        enum Position { $($name,)* $($plain,)* }
+
+        const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
+
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
+        mod entry {
+            use super::*;
+            $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+                cross(
+                    &ROWS[Position::$name as usize].calls,
+                    // SAFETY: the program's arguments, under the driver's own rules for them.
+                    #[allow(unused_unsafe, reason = "some handlers take no pointers")]
+                    || unsafe { $handler($($argument),*) }.into(),
+                    // SAFETY: as above.
+                    || unsafe { driver().get::<symbol::$name>()($($argument),*) },
+                )
+            }
+            const _: <symbol::$name as Symbol>::Function = $name;)*
+            $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
+                relief::twice(
+                    &ROWS[Position::$plain as usize].calls,
+                    // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
+                    || unsafe { driver().get::<symbol::$plain>()($($a),*) },
+                )
+            }
+            const _: <symbol::$plain as Symbol>::Function = $plain;)*
+        }
+
+        pub(crate) static ROWS: [Row; ROW_COUNT] = [
+            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const ()),)*
+            $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const ()),)*
+        ];
+    };
+}
+
+include!("table.rs");
+
+/// The hook for a function under these settings.
+pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
+    let row = by_index()[index].map(|row| &ROWS[row])?;
+    row.switch.is_on(settings).then_some(row.hook)
+}
+
+fn by_index() -> &'static [Option<usize>; COUNT] {
+    static BY_INDEX: OnceLock<[Option<usize>; COUNT]> = OnceLock::new();
+    BY_INDEX.get_or_init(|| {
+        let mut rows = [None; COUNT];
+        for (position, row) in ROWS.iter().enumerate() {
+            rows[row.index] = Some(position);
+        }
+        rows
+    })
+}
+
+/// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_hooks_json() -> *const c_char {
+    static TEXT: OnceLock<std::ffi::CString> = OnceLock::new();
+    TEXT.get_or_init(|| std::ffi::CString::new(describe().to_string()).unwrap_or_default()).as_ptr()
+}
+
+fn describe() -> serde_json::Value {
+    let rows = ROWS.iter().map(|row| {
+        serde_json::json!({
+            "symbol": row.name(),
+            "handler": row.handler,
+            "switch": row.switch.setting(),
+            "purpose": row.purpose,
+        })
+    });
+    rows.collect()
+}

@@ -1,0 +1,152 @@
+//! Queries about addresses: our blocks answer like memory of `cuMemAlloc`.
+//!
+//! The driver would tell of mappings: no context, host memory where a block overflowed, the whole reservation as its
+//! range. Programs derive devices, sharing and copies from these answers, so they get those of plain device memory.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use wm_abi::*;
+use wm_driver::Device;
+use wm_memory::{Block, Manager, Order};
+
+use super::pool;
+use crate::boundary::Answer;
+use crate::managers;
+use crate::state::driver;
+
+/// Buffer ids of ours are above any the driver counts to.
+const OUR_BUFFERS: u64 = 1 << 62;
+
+struct Found {
+    manager: &'static Manager<Device>,
+    block: Block,
+    address: u64,
+}
+
+fn find(address: u64) -> Option<Found> {
+    let manager = managers::owner(address)?;
+    Some(Found { manager, block: manager.block(address)?, address })
+}
+
+pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
+    let Some(site) = managers::here() else { return Answer::Pass };
+    let (mut free_now, mut total_now) = (0, 0);
+    // SAFETY: out-pointers to live locals.
+    let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };
+    if result == CUresult::SUCCESS {
+        let usable = site.usable(free_now as u64).min(total_now as u64) as usize;
+        // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
+        unsafe { (store(free, usable), store(total, total_now)) };
+    }
+    Answer::Is(result)
+}
+
+pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
+    let Some(found) = find(address) else { return Answer::Pass };
+    // SAFETY: the program's out-pointers; null is allowed.
+    unsafe { (store(base, found.block.address), store(size, found.block.bytes)) };
+    Answer::Is(CUresult::SUCCESS)
+}
+
+/// # Safety
+/// `place` is null or valid for a write.
+unsafe fn store<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: not null, and valid by this function's contract.
+        unsafe { *place = value };
+    }
+}
+
+pub(super) unsafe fn attribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
+    match find(address).filter(|_| !data.is_null()) {
+        // SAFETY: the program's out-pointer, not null, of the attribute's type.
+        Some(found) => unsafe { answer(&found, attribute, data) }.map_or(Answer::Pass, Answer::Is),
+        None => Answer::Pass,
+    }
+}
+
+/// The driver answers first, since it knows what else is asked; then our answers are written over its own.
+pub(super) unsafe fn attributes(
+    count: c_uint,
+    attributes: *mut c_uint,
+    data: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Answer {
+    let Some(found) = find(address).filter(|_| !attributes.is_null() && !data.is_null()) else {
+        return Answer::Pass;
+    };
+    // SAFETY: the program's arguments.
+    let result =
+        unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) };
+    if result == CUresult::SUCCESS {
+        for position in 0..count as usize {
+            // SAFETY: the driver has just read `count` attributes and written through as many pointers.
+            unsafe {
+                let (attribute, place) = (*attributes.add(position), *data.add(position));
+                if !place.is_null() && answer(&found, attribute, place) == Some(CUresult::INVALID_VALUE) {
+                    place.cast::<*mut c_void>().write(std::ptr::null_mut());
+                }
+            }
+        }
+    }
+    Answer::Is(result)
+}
+
+/// Our answer to one attribute, or `None` where the driver's own is right.
+///
+/// # Safety
+/// `data` is valid for a write of the attribute's type.
+unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<CUresult> {
+    let (block, gpu) = (&found.block, found.manager.gpu());
+    // SAFETY: by this function's contract; each attribute has the type that is written.
+    unsafe {
+        match attribute {
+            CU_POINTER_ATTRIBUTE_CONTEXT => data.cast::<CUcontext>().write(gpu.context()),
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast::<c_uint>().write(CU_MEMORYTYPE_DEVICE),
+            CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast::<u64>().write(found.address),
+            CU_POINTER_ATTRIBUTE_HOST_POINTER => return Some(CUresult::INVALID_VALUE),
+            CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast::<u64>().write(OUR_BUFFERS | block.id),
+            CU_POINTER_ATTRIBUTE_IS_MANAGED => data.cast::<c_uint>().write(0),
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(gpu.ordinal()),
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast::<u64>().write(block.address),
+            CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(block.bytes),
+            CU_POINTER_ATTRIBUTE_MAPPED => data.cast::<c_uint>().write(1),
+            CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast::<u64>().write(0),
+            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast::<CUmemoryPool>().write(pool_of(found)),
+            _ => return None,
+        }
+    }
+    Some(CUresult::SUCCESS)
+}
+
+/// Stream-ordered memory belongs to a pool, other memory to none.
+fn pool_of(found: &Found) -> CUmemoryPool {
+    match found.block.order {
+        Order::Stream(_) => pool::default_of(found.manager.gpu().ordinal()).unwrap_or_default(),
+        Order::Device => CUmemoryPool::NULL,
+    }
+}
+
+/// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same.
+pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
+    const SYNC: c_uint = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    if attribute != SYNC || value.is_null() || find(address).is_none() {
+        return Answer::Pass;
+    }
+    // SAFETY: the program's pointer to an unsigned flag, not null.
+    if unsafe { *value.cast::<c_uint>() } == 0 {
+        return Answer::Is(CUresult::SUCCESS);
+    }
+    let mut flags = 0;
+    // SAFETY: the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) }.ok();
+    // SAFETY: a function without pointers.
+    asked
+        .and_then(|()| unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok())
+        .into()
+}
+
+/// Memory of `cuMemAlloc` has no handle that a program could retain.
+pub(super) unsafe fn retain(_handle: *mut u64, address: *mut c_void) -> Answer {
+    if find(address as u64).is_some() { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
+}

@@ -1,0 +1,112 @@
+//! Streams: which one a null handle means, when one ends, and when one is being captured.
+
+use std::ffi::{c_uint, c_void};
+
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CU_STREAM_CAPTURE_STATUS_NONE, CUgraph, CUgraphNode, CUresult, CUstream};
+
+use crate::boundary::Answer;
+use crate::managers;
+use crate::state::{driver, streams};
+
+/// What the null stream stands for in one family of entry points.
+pub(super) trait DefaultStream {
+    const HANDLE: CUstream;
+}
+
+/// Plain functions: the legacy default stream.
+pub(super) struct Legacy;
+
+/// `_ptsz` functions: the calling thread's default stream.
+pub(super) struct PerThread;
+
+impl DefaultStream for Legacy {
+    const HANDLE: CUstream = CUstream::LEGACY;
+}
+
+impl DefaultStream for PerThread {
+    const HANDLE: CUstream = CUstream::PER_THREAD;
+}
+
+/// Is any stream of the process being captured?
+pub(super) fn capturing() -> bool {
+    streams().capturing()
+}
+
+/// Is this stream being captured? Asks the driver only while there is a capture.
+pub(super) fn captured<D: DefaultStream>(stream: CUstream) -> bool {
+    if !capturing() {
+        return false;
+    }
+    let stream = if stream.is_null() { D::HANDLE } else { stream };
+    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };
+    asked != CUresult::SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE
+}
+
+pub(super) fn destroy(stream: CUstream) -> Answer {
+    if !stream.is_null() {
+        managers::retire(&streams().under(stream));
+        streams().capture_ended(stream);
+    }
+    Answer::Pass
+}
+
+/// `cuStreamBeginCapture`, and its per-thread twin.
+pub(super) unsafe fn begin<S>(stream: CUstream) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+{
+    // SAFETY: the program's arguments.
+    begun(stream, || unsafe { driver().get::<S>()(stream) })
+}
+
+/// `cuStreamBeginCapture_v2`, and its per-thread twin.
+pub(super) unsafe fn begin_in_mode<S>(stream: CUstream, mode: c_uint) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream, c_uint) -> CUresult>,
+{
+    // SAFETY: the program's arguments.
+    begun(stream, || unsafe { driver().get::<S>()(stream, mode) })
+}
+
+type ToGraph =
+    unsafe extern "C" fn(CUstream, CUgraph, *const CUgraphNode, *const c_void, usize, c_uint) -> CUresult;
+
+/// `cuStreamBeginCaptureToGraph`, and its per-thread twin.
+pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>>(
+    stream: CUstream,
+    graph: CUgraph,
+    dependencies: *const CUgraphNode,
+    edges: *const c_void,
+    count: usize,
+    mode: c_uint,
+) -> CUresult {
+    // SAFETY: the program's arguments.
+    begun(stream, || unsafe { driver().get::<S>()(stream, graph, dependencies, edges, count, mode) })
+}
+
+/// Counted before the driver knows, so that no call of ours slips in between.
+fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
+    streams().capture_began(stream);
+    let result = begin();
+    if result != CUresult::SUCCESS {
+        streams().capture_ended(stream);
+    }
+    result
+}
+
+/// `cuStreamEndCapture`, and its per-thread twin. A capture that became invalid ends with this error.
+pub(super) unsafe fn end<S>(stream: CUstream, graph: *mut CUgraph) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,
+{
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<S>()(stream, graph) };
+    let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
+    if !still {
+        streams().capture_ended(stream);
+    }
+    result
+}

@@ -1,0 +1,155 @@
+// The rows of `hooks!`. To intercept a function, add a row; `cargo run -p xtask -- hooks` renews docs/hooks.md.
+
+hooks! {
+    serve {
+        // The first call.
+        cuInit(flags: c_uint)
+            => initialise::init, Always, "after it succeeded, opens the statistics endpoint";
+        // Look-up by name: the program gets our exports, the driver keeps its rules.
+        cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64)
+            => lookup::v1, Always, "maps the pointer that the driver answers to our export of the same function";
+        cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64, symbol_status: *mut c_uint)
+            => lookup::v2, Always, "maps the pointer that the driver answers to our export of the same function";
+        cuGetProcAddress_v2_ptsz(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64, symbol_status: *mut c_uint)
+            => lookup::v2, Always, "maps the pointer that the driver answers to our export of the same function";
+        // Device memory: given and taken back.
+        cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize)
+            => allocate::plain, Memory, "serves device memory that does not fragment and may exceed the device";
+        cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint)
+            => allocate::pitched, Memory, "the same for rows of equal distance";
+        cuMemFree_v2(dptr: CUdeviceptr)
+            => allocate::free, Memory, "takes a block back without waiting for the device";
+        cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
+            => allocate::ordered::<Legacy>, Memory, "serves device memory in stream order";
+        cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
+            => allocate::ordered::<PerThread>, Memory, "the same, null is the thread's stream";
+        cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
+            => allocate::from_pool::<Legacy>, Memory, "serves the default pool; other pools stay with the driver";
+        cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
+            => allocate::from_pool::<PerThread>, Memory, "the same, null is the thread's stream";
+        cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream)
+            => allocate::free_ordered::<Legacy>, Memory, "takes a block back in stream order";
+        cuMemFreeAsync_ptsz(dptr: CUdeviceptr, stream: CUstream)
+            => allocate::free_ordered::<PerThread>, Memory, "the same, null is the thread's stream";
+        // Pools: the default pool is ours, its figures too.
+        cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool)
+            => pool::select, Memory, "a device whose pool the program chose keeps that pool";
+        cuMemPoolGetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
+            => pool::get, Memory, "adds our bytes to the default pool's figures";
+        cuMemPoolSetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
+            => pool::set, Memory, "resets our high-water marks with the pool's";
+        cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize)
+            => pool::trim, Memory, "gives our unused memory back with the pool's";
+        cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize)
+            => pool::grant, Memory, "lets peers reach our blocks as they reach the pool's";
+        // Queries: our blocks answer like the driver's own memory.
+        cuMemGetInfo_v2(free: *mut usize, total: *mut usize)
+            => pointer::info, Memory, "counts our unused memory as free";
+        cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr)
+            => pointer::range, Memory, "answers the block, not the mapping it is cut from";
+        cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, ptr: CUdeviceptr)
+            => pointer::attribute, Memory, "answers like device memory, whatever backs the block";
+        cuPointerGetAttributes(num_attributes: c_uint, attributes: *mut c_uint, data: *mut *mut c_void, ptr: CUdeviceptr)
+            => pointer::attributes, Memory, "the same for several attributes";
+        cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr)
+            => pointer::set_attribute, Memory, "synchronous copies for a block, by its context";
+        cuMemRetainAllocationHandle(handle: *mut u64, addr: *mut c_void)
+            => pointer::retain, Memory, "refused as for the driver's own memory: handles are not the program's";
+        // Peer access: mappings do not inherit it.
+        cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint)
+            => access::enable, Memory, "lets the peer reach our blocks too";
+        // Streams: their ends, and captures.
+        cuStreamDestroy(stream: CUstream)
+            => stream::destroy, Memory, "blocks freed on the stream get an event that outlives it";
+        cuStreamDestroy_v2(stream: CUstream)
+            => stream::destroy, Memory, "blocks freed on the stream get an event that outlives it";
+        cuStreamBeginCapture(stream: CUstream)
+            => stream::begin::<symbol::cuStreamBeginCapture>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCapture_ptsz(stream: CUstream)
+            => stream::begin::<symbol::cuStreamBeginCapture_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint)
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint)
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCaptureToGraph(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamBeginCaptureToGraph_ptsz(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+        cuStreamEndCapture(stream: CUstream, p_graph: *mut CUgraph)
+            => stream::end::<symbol::cuStreamEndCapture>, Memory, "a capture is over";
+        cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
+            => stream::end::<symbol::cuStreamEndCapture_ptsz>, Memory, "a capture is over";
+        // Contexts: their ends.
+        cuCtxDestroy(ctx: CUcontext)
+            => context::destroy, Memory, "the context's streams and events are forgotten";
+        cuCtxDestroy_v2(ctx: CUcontext)
+            => context::destroy, Memory, "the context's streams and events are forgotten";
+        cuDevicePrimaryCtxRelease(dev: CUdevice)
+            => context::release, Memory, "after the last release, the device's blocks are given back";
+        cuDevicePrimaryCtxRelease_v2(dev: CUdevice)
+            => context::release, Memory, "after the last release, the device's blocks are given back";
+        cuDevicePrimaryCtxReset(dev: CUdevice)
+            => context::reset, Memory, "the device's blocks are given back";
+        cuDevicePrimaryCtxReset_v2(dev: CUdevice)
+            => context::reset, Memory, "the device's blocks are given back";
+        // Copies: counted by path.
+        cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
+            => copies::plain(HostToDevice), Always, "counted";
+        cuMemcpyHtoD_v2_ptds(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
+            => copies::plain(HostToDevice), Always, "counted";
+        cuMemcpyHtoDAsync_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
+            => copies::ordered(HostToDevice), Always, "counted";
+        cuMemcpyHtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
+            => copies::ordered(HostToDevice), Always, "counted";
+        cuMemcpyDtoH_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
+            => copies::plain(DeviceToHost), Always, "counted";
+        cuMemcpyDtoH_v2_ptds(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
+            => copies::plain(DeviceToHost), Always, "counted";
+        cuMemcpyDtoHAsync_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::ordered(DeviceToHost), Always, "counted";
+        cuMemcpyDtoHAsync_v2_ptsz(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::ordered(DeviceToHost), Always, "counted";
+        cuMemcpyDtoD_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
+            => copies::plain(DeviceToDevice), Always, "counted";
+        cuMemcpyDtoD_v2_ptds(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
+            => copies::plain(DeviceToDevice), Always, "counted";
+        cuMemcpyDtoDAsync_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::ordered(DeviceToDevice), Always, "counted";
+        cuMemcpyDtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::ordered(DeviceToDevice), Always, "counted";
+    }
+    relieve {
+        cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";
+        cuModuleLoadData(module: *mut CUmodule, image: *const c_void): "loading code takes device memory";
+        cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut c_uint, option_values: *mut *mut c_void): "loading code takes device memory";
+        cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void): "loading code takes device memory";
+        cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
+        cuLibraryLoadFromFile(library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
+        cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64): "memory that stays with the driver";
+        cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint): "memory that stays with the driver";
+        cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR): "memory that stays with the driver";
+        cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR): "memory that stays with the driver";
+        cuMipmappedArrayCreate(p_handle: *mut CUmipmappedArray, p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR, num_mipmap_levels: c_uint): "memory that stays with the driver";
+        cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice): "contexts, streams and events live in device memory";
+        cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
+        cuCtxCreate_v3(pctx: *mut CUcontext, params_array: *mut c_void, num_params: c_int, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
+        cuCtxCreate_v4(pctx: *mut CUcontext, ctx_create_params: *mut c_void, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
+        cuStreamCreate(pstream: *mut CUstream, flags: c_uint): "contexts, streams and events live in device memory";
+        cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int): "contexts, streams and events live in device memory";
+        cuEventCreate(p_event: *mut CUevent, flags: c_uint): "contexts, streams and events live in device memory";
+        cuGraphInstantiate_v2(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphInstantiateWithFlags(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, flags: u64): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphInstantiateWithParams(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphInstantiateWithParams_ptsz(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+    }
+}

@@ -1,0 +1,74 @@
+//! What happens to a process besides calls: load, first call, fork, exit.
+//!
+//! At load: glibc's loader functions are found, the name `libcuda.so` is registered, PyTorch's back end is chosen
+//! in the environment, and a fork handler is set. No thread, no log line, no driver. After a fork the child makes real
+//! calls only: the driver does not survive a fork, and our locks may have been held by threads that are no more. Once exit
+//! has begun, we make no driver call of our own: the driver may be gone before us.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::{boundary, loader, torch};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+static EXITING: AtomicBool = AtomicBool::new(false);
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Is this the child of a process that had used CUDA?
+pub(crate) fn forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// Has the process begun to exit?
+pub(crate) fn exiting() -> bool {
+    EXITING.load(Ordering::Relaxed)
+}
+
+#[ctor::ctor(unsafe)]
+fn at_load() {
+    boundary::keep_errno(|| {
+        loader::prepare();
+        torch::choose();
+        // SAFETY: a handler that stores one flag; it stays valid, for this library is never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        if let Some(path) = own_path() {
+            loader::register_name(&path);
+        }
+    });
+}
+
+extern "C" fn in_child() {
+    // A child forked before the first call is an ordinary process: it may use CUDA, and us.
+    if USED.load(Ordering::Relaxed) {
+        FORKED.store(true, Ordering::Relaxed);
+        crate::endpoint::forked();
+    }
+}
+
+/// The first CUDA call of the process.
+pub(crate) fn at_first_call() {
+    USED.store(true, Ordering::Relaxed);
+    // SAFETY: a handler without arguments that stays valid.
+    unsafe { libc::atexit(at_exit) };
+}
+
+extern "C" fn at_exit() {
+    EXITING.store(true, Ordering::Relaxed);
+    if !forked() {
+        crate::endpoint::stop();
+    }
+}
+
+/// The file this library was loaded from.
+pub(crate) fn own_path() -> Option<PathBuf> {
+    // SAFETY: all zero is a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked about; the answer goes into our structure.
+    if unsafe { libc::dladdr(own_path as *const () as *const _, &mut info) } == 0 || info.dli_fname.is_null()
+    {
+        return None;
+    }
+    // SAFETY: the loader's own NUL-terminated string.
+    let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
+    Some(PathBuf::from(name.to_string_lossy().into_owned()))
+}

@@ -1,0 +1,301 @@
+//! One memory manager a device, made at the first allocation there, and the way from a call to its manager.
+//!
+//! A program names streams and contexts, not devices: [`Site`] is where a call acts. Managers are leaked on purpose,
+//! also when their context ends: another thread may be inside one, and blocks' addresses outlive contexts.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use wm_abi::symbol;
+use wm_abi::{CUcontext, CUdevice, CUstream};
+use wm_driver::device::{current_context, device_attribute};
+use wm_driver::{Device, Gpu, StreamId, Tier};
+use wm_memory::{Manager, Order};
+
+use crate::settings::{self, Overflow};
+use crate::state::{driver, streams};
+
+/// Devices by ordinal; more than any machine has.
+const DEVICES: usize = 64;
+
+static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
+static UNMANAGED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
+static EPOCH: AtomicUsize = AtomicUsize::new(0);
+static PEERS: Mutex<Vec<Access>> = Mutex::new(Vec::new());
+
+/// `from` may read and write the memory of `owner`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Access {
+    owner: CUdevice,
+    from: CUdevice,
+}
+
+/// Where a call acts.
+#[derive(Clone, Copy)]
+pub(crate) struct Site {
+    pub(crate) manager: &'static Manager<Device>,
+    pub(crate) context: CUcontext,
+}
+
+impl Site {
+    /// Device memory that the program could still get, when the driver has `free` bytes: that and what we hold unused,
+    /// within the user's limit.
+    pub(crate) fn usable(&self, free: u64) -> u64 {
+        let usage = self.manager.usage();
+        let unused = usage.reserved.device.saturating_sub(usage.live.device);
+        let limit = self.manager.settings().device_limit;
+        (free + unused).min(limit.saturating_sub(usage.live.device))
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Remembered {
+    site: Site,
+    epoch: usize,
+}
+
+thread_local! {
+    static LAST: Cell<Option<Remembered>> = const { Cell::new(None) };
+}
+
+/// The calling thread's context and its device's manager. `None`: no context, or a device that cannot be managed.
+pub(crate) fn here() -> Option<Site> {
+    let context = current_context(driver());
+    if context.is_null() {
+        return None;
+    }
+    let epoch = EPOCH.load(Ordering::Acquire);
+    if let Some(last) = LAST.get().filter(|last| last.site.context == context && last.epoch == epoch) {
+        return Some(last.site);
+    }
+    let site = Site { manager: manager(current_device()?, context)?, context };
+    site.manager.gpu().adopt(context);
+    LAST.set(Some(Remembered { site, epoch }));
+    Some(site)
+}
+
+/// Where work in `stream` acts, and in which order. `default` is what the null handle stands for.
+pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
+    let site = here()?;
+    match if stream.is_null() { default } else { stream } {
+        // Recording in a per-thread stream takes its own thread: order such blocks by the whole device instead.
+        CUstream::PER_THREAD => Some((site, Order::Device)),
+        CUstream::LEGACY => Some((site, Order::Stream(streams().identify(site.context, CUstream::LEGACY)))),
+        stream => explicit(site, stream),
+    }
+}
+
+/// A stream of another device than the current one is left to the driver.
+fn explicit(site: Site, stream: CUstream) -> Option<(Site, Order)> {
+    let id = streams().identify_handle(stream, || context_of(stream))?;
+    let context = streams().context(id)?;
+    if context == site.context {
+        return Some((site, Order::Stream(id)));
+    }
+    let manager = known(device_of(context)?)?;
+    Some((Site { manager, context }, Order::Stream(id)))
+}
+
+fn context_of(stream: CUstream) -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) }.ok().ok()?;
+    (!context.is_null()).then_some(context)
+}
+
+fn current_device() -> Option<CUdevice> {
+    let mut device = 0;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
+    Some(device)
+}
+
+/// The device of a context that need not be current.
+pub(crate) fn device_of(context: CUcontext) -> Option<CUdevice> {
+    // SAFETY: a handle the driver checks; what is pushed is popped.
+    unsafe { driver().get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok().ok()?;
+    let device = current_device();
+    let mut popped = CUcontext::NULL;
+    // SAFETY: as above.
+    let _ = unsafe { driver().get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
+    device
+}
+
+/// The device's manager, if it has one yet.
+pub(crate) fn known(device: CUdevice) -> Option<&'static Manager<Device>> {
+    let slot = MANAGERS.get(usize::try_from(device).ok()?)?;
+    // SAFETY: a manager is leaked when it is stored, so the pointer is null or valid for ever.
+    unsafe { slot.load(Ordering::Acquire).as_ref() }
+}
+
+/// Every manager there is.
+pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
+    (0..DEVICES as CUdevice).filter_map(known)
+}
+
+/// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
+pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
+    let last = LAST.get().map(|last| last.site.manager).filter(|manager| manager.owns(address));
+    last.or_else(|| all().find(|manager| manager.owns(address)))
+}
+
+fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
+    known(device).or_else(|| create(device, context))
+}
+
+fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
+    let index = usize::try_from(device).ok().filter(|index| *index < DEVICES)?;
+    if UNMANAGED[index].load(Ordering::Relaxed) {
+        return None;
+    }
+    match build(device, context) {
+        Ok(manager) => Some(publish(index, manager)),
+        Err(reason) => {
+            UNMANAGED[index].store(true, Ordering::Relaxed);
+            log::warn!("{reason}: its memory stays with the driver");
+            None
+        }
+    }
+}
+
+fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String> {
+    let gpu = Device::new(driver(), streams(), device, context)?;
+    for access in PEERS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|a| a.owner == device) {
+        gpu.admit_peer(access.from);
+    }
+    let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
+    let limits = limits(device, total);
+    log::info!("device {device}: managed, {} MiB in all, {limits:?}", total >> 20);
+    Ok(Manager::new(gpu, limits))
+}
+
+/// Of two threads that made a manager at once, one wins; the other's has done nothing yet.
+fn publish(index: usize, manager: Manager<Device>) -> &'static Manager<Device> {
+    let fresh = Box::into_raw(Box::new(manager));
+    let slot = &MANAGERS[index];
+    let null = std::ptr::null_mut();
+    let stored = slot.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire);
+    // SAFETY: both pointers come from `Box::into_raw` and are never freed.
+    unsafe { &*stored.map_or_else(|winner| winner, |_| fresh) }
+}
+
+/// The settings' limits for a device of `total` bytes.
+fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
+    let settings = settings::load();
+    let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
+    let headroom = (total / 100).clamp(32 << 20, 1 << 30);
+    wm_memory::Settings {
+        device_limit: bytes(settings.device_limit, u64::MAX),
+        headroom: bytes(settings.headroom, headroom),
+        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(machine_memory())),
+        peer_limit: bytes(settings.peer_limit, u64::MAX),
+        overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
+        ..wm_memory::Settings::default()
+    }
+}
+
+fn tiers(overflow: Overflow, device: CUdevice) -> Vec<Tier> {
+    match overflow {
+        Overflow::Host => vec![Tier::Host],
+        Overflow::Peer => peers(device).into_iter().map(Tier::Peer).collect(),
+    }
+}
+
+/// Devices whose memory this one can reach.
+fn peers(device: CUdevice) -> Vec<CUdevice> {
+    let mut count = 0;
+    // SAFETY: the out-pointer is to a live local.
+    if unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().is_err() {
+        return Vec::new();
+    }
+    (0..count).filter(|other| *other != device && reaches(device, *other)).collect()
+}
+
+fn reaches(device: CUdevice, other: CUdevice) -> bool {
+    let mut able = 0;
+    // SAFETY: the out-pointer is to a live local.
+    let result = unsafe { driver().get::<symbol::cuDeviceCanAccessPeer>()(&mut able, device, other) };
+    result.ok().is_ok() && able == 1
+}
+
+fn machine_memory() -> u64 {
+    // SAFETY: two questions to the system without arguments.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+}
+
+/// `from` may access `owner`'s memory from now on: present blocks and future ones.
+pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
+    let access = Access { owner, from };
+    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !peers.contains(&access) {
+        peers.push(access);
+    }
+    drop(peers);
+    let Some(manager) = known(owner) else { return };
+    if manager.gpu().admit_peer(from)
+        && let Err(code) = manager.refresh_access()
+    {
+        log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
+    }
+}
+
+/// A context is about to end: its streams and events are no more.
+pub(crate) fn end_context(context: CUcontext) {
+    let ids = streams().within(context);
+    retire(&ids);
+    all().for_each(|manager| manager.gpu().forget_context(context));
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
+pub(crate) fn end_device(device: CUdevice) {
+    let Some(slot) = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index)) else { return };
+    let manager = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    EPOCH.fetch_add(1, Ordering::AcqRel);
+    // SAFETY: null or leaked, as in `known`.
+    if let Some(manager) = unsafe { manager.as_ref() } {
+        manager.discard();
+    }
+}
+
+/// Streams are about to be destroyed: blocks freed on them get events that outlive them.
+pub(crate) fn retire(ids: &[StreamId]) {
+    if ids.is_empty() {
+        return;
+    }
+    for manager in all() {
+        ids.iter().for_each(|id| manager.retire(*id));
+    }
+    streams().forget(ids);
+}
+
+/// The device's name for people.
+pub(crate) fn name(device: CUdevice) -> String {
+    let mut name = [0u8; 128];
+    // SAFETY: the driver writes at most the length we name, NUL included.
+    let result = unsafe { driver().get::<symbol::cuDeviceGetName>()(name.as_mut_ptr().cast(), 127, device) };
+    let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+    result.ok().map(|()| String::from_utf8_lossy(&name[..end]).into_owned()).unwrap_or_default()
+}
+
+/// Alignment that the driver gives the rows of a pitched allocation, bytes.
+pub(crate) fn pitch_alignment(device: CUdevice) -> usize {
+    const FALLBACK: usize = 512;
+    let asked = device_attribute(driver(), device, wm_abi::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    asked
+        .and_then(|value| usize::try_from(value).ok())
+        .filter(|value| value.is_power_of_two())
+        .unwrap_or(FALLBACK)
+}
+
+/// All of a device's memory, bytes; 0 where the driver does not tell.
+pub(crate) fn total_memory(device: CUdevice) -> u64 {
+    let mut bytes = 0;
+    // SAFETY: the out-pointer is to a live local.
+    let result = unsafe { driver().get::<symbol::cuDeviceTotalMem_v2>()(&mut bytes, device) };
+    result.ok().map_or(0, |()| bytes as u64)
+}

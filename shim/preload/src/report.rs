@@ -1,0 +1,165 @@
+//! What the process tells about itself, in the schema of `docs/statistics.md`.
+//!
+//! Read by the endpoint's thread and by `wmshim_stats_json`. Only reads: no driver call whose answer could block, no
+//! lock of a path that programs take but each manager's own, shortly.
+
+use std::ffi::{CString, c_char};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use wm_abi::symbol;
+use wm_driver::Device;
+use wm_driver::probe::Reading;
+use wm_memory::{Manager, Usage};
+
+use crate::counters::{COPIES, fail_open_reasons};
+use crate::endpoint::{self, Source};
+use crate::hooks::ROWS;
+use crate::{lifecycle, managers, settings, state, torch};
+
+struct Process;
+
+static STARTED: OnceLock<Instant> = OnceLock::new();
+
+/// Opens the statistics endpoint, at the first successful `cuInit`.
+pub(crate) fn open_endpoint() {
+    STARTED.get_or_init(Instant::now);
+    let Some(settings) = settings::get() else { return };
+    let off = settings.stats_socket.as_deref() == Some(Path::new("off"));
+    let endpoint = endpoint::Settings {
+        socket: settings.stats_socket.clone(),
+        directory: settings.stats_dir.clone(),
+        enabled: !off && !settings.disable,
+        signal: settings.stats_signal,
+    };
+    endpoint::start(endpoint, &Process);
+}
+
+impl Source for Process {
+    fn stats(&self) -> Value {
+        json!({
+            "schema": "wmshim-stats/1",
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "program": program(),
+            "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
+            "driver": driver(),
+            "torch_allocator": torch::back_end(),
+            "devices": managers::all().map(device).collect::<Vec<_>>(),
+            "calls": calls(),
+            "driver_calls": driver_calls(),
+            "copies": copies(),
+            "fail_open": fail_open(),
+        })
+    }
+
+    fn blocks(&self) -> Value {
+        let devices = managers::all()
+            .map(|manager| json!({ "ordinal": manager.gpu().ordinal(), "blocks": manager.blocks() }));
+        json!({ "schema": "wmshim-blocks/1", "pid": std::process::id(), "devices": devices.collect::<Vec<_>>() })
+    }
+
+    fn config(&self) -> Value {
+        json!({
+            "schema": "wmshim-config/1",
+            "pid": std::process::id(),
+            "library": lifecycle::own_path(),
+            "settings": settings::get().map(settings::Settings::describe),
+        })
+    }
+}
+
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn driver() -> Value {
+    let Some(table) = state::opened() else { return Value::Null };
+    let mut version = 0;
+    // SAFETY: the out-pointer is to a live local; the function needs no context and never blocks.
+    let known = unsafe { table.get::<symbol::cuDriverGetVersion>()(&mut version) }.ok().is_ok();
+    json!({ "path": table.path(), "version": known.then_some(version) })
+}
+
+fn device(manager: &'static Manager<Device>) -> Value {
+    let (usage, limits) = (manager.usage(), manager.settings());
+    let total = managers::total_memory(manager.gpu().ordinal());
+    json!({
+        "ordinal": manager.gpu().ordinal(),
+        "name": managers::name(manager.gpu().ordinal()),
+        "total_bytes": total,
+        "limit_bytes": limits.device_limit.min(total),
+        "headroom_bytes": limits.headroom,
+        "tiers": tiers(&usage),
+        "cached_bytes": usage.cached,
+        "idle_bytes": usage.idle.total(),
+        "utilization": usage.utilization,
+        "largest_free_run_bytes": usage.largest_free_run,
+        "extents": usage.extents,
+        "idle_views": usage.idle_views,
+        "quarantined": usage.quarantined,
+        "counters": usage.counters,
+    })
+}
+
+fn tiers(usage: &Usage) -> Value {
+    let tier = |pick: fn(&wm_memory::TierBytes) -> u64| {
+        json!({
+            "live_bytes": pick(&usage.live),
+            "reserved_bytes": pick(&usage.reserved),
+            "peak_live_bytes": pick(&usage.live_peak),
+            "peak_reserved_bytes": pick(&usage.reserved_peak),
+        })
+    };
+    json!({ "device": tier(|t| t.device), "peer": tier(|t| t.peer), "host": tier(|t| t.host) })
+}
+
+fn calls() -> Vec<Value> {
+    let read = ROWS.iter().map(|row| (row.name(), row.calls.read()));
+    let made = read.filter(|(_, (count, _))| *count > 0);
+    made.map(|(name, (count, errors))| json!({ "name": name, "count": count, "errors": errors })).collect()
+}
+
+/// Our own calls, of all devices together.
+fn driver_calls() -> Vec<Reading> {
+    let mut sum: Vec<Reading> = Vec::new();
+    for reading in managers::all().flat_map(|manager| manager.gpu().probes.read()) {
+        match sum.iter_mut().find(|known| known.name == reading.name) {
+            Some(known) => known.add(&reading),
+            None => sum.push(reading),
+        }
+    }
+    sum
+}
+
+fn copies() -> Vec<Value> {
+    let read = COPIES.iter().map(|copies| (copies.direction, copies.read()));
+    let made = read.filter(|(_, (count, _))| *count > 0);
+    made.map(|(direction, (count, bytes))| {
+        json!({ "path": "direct", "direction": direction, "count": count, "bytes": bytes })
+    })
+    .collect()
+}
+
+fn fail_open() -> Value {
+    let reasons = fail_open_reasons();
+    let rows = reasons.iter().map(|(reason, count)| json!({ "reason": reason, "count": count }));
+    json!({ "count": reasons.values().sum::<u64>(), "reasons": rows.collect::<Vec<_>>() })
+}
+
+/// This library's version, as a C string. Its presence tells a program that it runs under the shim.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The statistics as a JSON text that the caller frees with `free`; null without memory for it.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_stats_json() -> *mut c_char {
+    let text = CString::new(Process.stats().to_string()).unwrap_or_default();
+    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
+    unsafe { libc::strdup(text.as_ptr()) }
+}

@@ -1,0 +1,171 @@
+//! Everything a user can set, read once at the first CUDA call.
+//!
+//! One place to add a setting: a row of `settings!`. A row gives the field, the variable, the default, how a value is
+//! read, and what the values are. A bad value or an unknown `WMSHIM_` variable is one line on stderr that says what
+//! would be right; the default is used.
+
+mod values;
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use values::{level, overflow, path, signal, size, switch, torch};
+
+pub(crate) use values::{Overflow, Size, TorchAllocator};
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// How to read one value; `Err` says what would be right.
+type Read<T> = fn(&str) -> Result<T, &'static str>;
+
+macro_rules! settings {
+    ($($(#[$doc:meta])+ $field:ident: $type:ty = $default:expr, $variable:literal, $read:expr;)*) => {
+        /// The settings in force.
+        #[derive(Debug, Clone)]
+        pub(crate) struct Settings {
+            $($(#[$doc])+ pub(crate) $field: $type,)*
+        }
+
+        /// Variables that are read here.
+        const KNOWN: &[&str] = &[$($variable,)*];
+
+        impl Settings {
+            fn read(environment: &dyn Fn(&str) -> Option<String>, complain: &mut dyn FnMut(String)) -> Self {
+                Self { $($field: value($variable, $default, $read, environment, complain),)* }
+            }
+
+            /// For the `config` request: each variable with the value in force.
+            pub(crate) fn describe(&self) -> Value {
+                json!({ $($variable: format!("{:?}", self.$field),)* })
+            }
+        }
+    };
+}
+
+settings! {
+    /// The real driver library, or the folder it lies in. Default: searched.
+    driver: Option<PathBuf> = None, "WMSHIM_DRIVER", path;
+    /// Forward everything, intercept nothing.
+    disable: bool = false, "WMSHIM_DISABLE", switch;
+    /// PyTorch's allocator back end, chosen when the process loads.
+    torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", torch;
+    /// Serve device memory ourselves. `off`: every allocation is the driver's.
+    stitch: bool = true, "WMSHIM_STITCH", switch;
+    /// Most device memory to hold, a size or a share of the device.
+    device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", |text| size(text).map(Some);
+    /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
+    headroom: Option<Size> = None, "WMSHIM_HEADROOM", |text| size(text).map(Some);
+    /// Where blocks go when the device is full, in this order.
+    overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
+    /// Most host memory to pin, a size or a share of the machine. Default: what is available.
+    host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
+    /// Most memory to take on other devices, a size or a share of one.
+    peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", |text| size(text).map(Some);
+    /// The statistics socket's path, or `off`.
+    stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
+    /// The folder of statistics sockets and dumps.
+    stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
+    /// The signal that writes statistics to a file.
+    stats_signal: Option<i32> = Some(libc::SIGUSR2), "WMSHIM_STATS_SIGNAL", signal;
+    /// What goes to stderr.
+    log: log::LevelFilter = log::LevelFilter::Warn, "WMSHIM_LOG", level;
+}
+
+/// Named in the documentation of later versions, without effect in this one.
+const RESERVED: &[&str] =
+    &["WMSHIM_MIGRATE", "WMSHIM_MULTIPATH", "WMSHIM_MULTIPATH_MIN", "WMSHIM_DEDUP", "WMSHIM_GUARD"];
+
+/// Of our tools, not of the library.
+const FOREIGN: &[&str] = &["WMSHIM_LIB"];
+
+/// Reads the environment once; later calls get the same settings.
+pub(crate) fn load() -> &'static Settings {
+    SETTINGS.get_or_init(|| {
+        let settings = Settings::read(&|name| std::env::var(name).ok(), &mut |line| log::warn!("{line}"));
+        log::set_max_level(settings.log);
+        for line in strangers(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
+            log::warn!("{line}");
+        }
+        settings
+    })
+}
+
+/// The settings, if the first CUDA call has been made.
+pub(crate) fn get() -> Option<&'static Settings> {
+    SETTINGS.get()
+}
+
+/// A value of WMSHIM_TORCH_ALLOCATOR, for the choice that is made before settings are read.
+pub(crate) fn torch_allocator(text: &str) -> Option<TorchAllocator> {
+    torch(text).ok()
+}
+
+fn value<T>(
+    name: &str,
+    default: T,
+    read: Read<T>,
+    environment: &dyn Fn(&str) -> Option<String>,
+    complain: &mut dyn FnMut(String),
+) -> T {
+    let Some(text) = environment(name).filter(|text| !text.is_empty()) else { return default };
+    read(text.trim()).unwrap_or_else(|valid| {
+        complain(format!("{name}={text} is not understood; valid: {valid}. The default is used"));
+        default
+    })
+}
+
+fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
+    let ours = names.filter(|name| name.starts_with("WMSHIM_"));
+    let strange = ours.filter(|name| !KNOWN.contains(&name.as_str()) && !FOREIGN.contains(&name.as_str()));
+    strange.map(|name| complaint(&name)).collect()
+}
+
+fn complaint(name: &str) -> String {
+    if RESERVED.contains(&name) {
+        return format!("{name} has no effect in this version");
+    }
+    format!("{name} is not a setting; valid: {}", KNOWN.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a typing error in a job script is ignored in silence, or ends the job.
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        let mut lines = Vec::new();
+        let find = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let settings = Settings::read(&find, &mut |line| lines.push(line));
+        (settings, lines)
+    }
+
+    #[test]
+    fn good_values_are_taken() {
+        let (settings, lines) =
+            read(&[("WMSHIM_STITCH", "off"), ("WMSHIM_DEVICE_LIMIT", "48GiB"), ("WMSHIM_OVERFLOW", "off")]);
+        assert!(lines.is_empty());
+        assert!(!settings.stitch);
+        assert_eq!(settings.device_limit, Some(Size::Bytes(48 << 30)));
+        assert!(settings.overflow.is_empty());
+    }
+
+    #[test]
+    fn a_bad_value_is_one_line_with_the_valid_ones_and_the_default() {
+        let (settings, lines) = read(&[("WMSHIM_STITCH", "maybe"), ("WMSHIM_HOST_LIMIT", "12 bananas")]);
+        assert!(settings.stitch);
+        assert_eq!(settings.host_limit, None);
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("on, off"), "{}", lines[0]);
+        assert!(lines[1].contains("GiB"), "{}", lines[1]);
+    }
+
+    #[test]
+    fn unknown_variables_are_named() {
+        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_GUARD", "WMSHIM_LIB"];
+        let lines = strangers(names.iter().map(|name| (*name).to_owned()));
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].contains("WMSHIM_STITCH"));
+        assert!(lines[1].contains("no effect"));
+    }
+}

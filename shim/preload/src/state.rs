@@ -1,0 +1,105 @@
+//! The opened driver, and the moment of its opening: the first CUDA call of the process.
+//!
+//! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the settings, opens the
+//! driver, and points every slot at the real function or at a hook. Without a driver, `cuInit` answers
+//! `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says where was looked.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use wm_abi::CUresult;
+use wm_abi::symbol::{self, COUNT, Symbol};
+use wm_driver::streams::Streams;
+use wm_driver::{Loader, Table, search};
+
+use crate::settings::{self, Settings};
+use crate::trampolines::SLOTS;
+use crate::{boundary, hooks, lifecycle, logger, torch};
+
+static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
+static STREAMS: OnceLock<Streams> = OnceLock::new();
+
+thread_local! {
+    /// This thread is opening the driver: calls that the opening itself makes must not wait for it.
+    static OPENING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The real driver's functions. Hooks run only where there is a driver.
+pub(crate) fn driver() -> &'static Table {
+    DRIVER.get().and_then(Option::as_ref).expect("hooks are installed only behind an opened driver")
+}
+
+/// The real driver, if one has been opened in this process.
+pub(crate) fn opened() -> Option<&'static Table> {
+    DRIVER.get().and_then(Option::as_ref)
+}
+
+/// Every stream the process has shown us.
+pub(crate) fn streams() -> &'static Streams {
+    STREAMS.get_or_init(Streams::default)
+}
+
+/// The address behind slot `index`, opening the driver if that has not been done. Never unwinds, keeps `errno`.
+pub(crate) extern "C" fn resolve(index: usize) -> *const () {
+    boundary::keep_errno(|| {
+        if OPENING.get() {
+            return stand_in(index);
+        }
+        OPENING.set(true);
+        DRIVER.get_or_init(open);
+        OPENING.set(false);
+        SLOTS[index].load(Ordering::Acquire)
+    })
+}
+
+fn open() -> Option<Table> {
+    logger::install();
+    let settings = settings::load();
+    lifecycle::at_first_call();
+    match search::open(&Loader::system(), settings.driver.as_deref()) {
+        Ok(table) => {
+            install(&table, settings);
+            torch::announce(settings);
+            Some(table)
+        }
+        Err(missing) => {
+            log::error!("{missing}");
+            fill(stand_in);
+            None
+        }
+    }
+}
+
+fn install(table: &Table, settings: &Settings) {
+    log::info!("driver {}", table.path().display());
+    fill(|index| {
+        let hook = if settings.disable { None } else { hooks::address(index, settings) };
+        let real = table.address(index).map(<*const _>::cast);
+        // A function that the driver lacks is not hooked either: a program must see that it is lacking.
+        real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or(real))
+    });
+}
+
+fn fill(target: impl Fn(usize) -> *const ()) {
+    for (index, slot) in SLOTS.iter().enumerate().take(COUNT) {
+        slot.store(target(index).cast_mut(), Ordering::Release);
+    }
+}
+
+/// What a function answers in a process without a driver.
+fn stand_in(index: usize) -> *const () {
+    if index == symbol::cuInit::INDEX { stand_in_init as *const () } else { stand_in_other as *const () }
+}
+
+extern "C" fn stand_in_init() -> CUresult {
+    CUresult::NO_DEVICE
+}
+
+extern "C" fn stand_in_other() -> CUresult {
+    CUresult::NOT_INITIALIZED
+}
+
+extern "C" fn stand_in_missing() -> CUresult {
+    CUresult::NOT_SUPPORTED
+}

@@ -1,0 +1,204 @@
+//! Chooses PyTorch's allocator back end before PyTorch reads its environment.
+//!
+//! Under `cudaMallocAsync` every tensor's allocation reaches us with its stream, which is the best source there is.
+//! But that back end lacks some of PyTorch's features. So `auto` chooses it unless the user chose already, or the
+//! program is known or seen to need what it lacks: [`PROGRAMS`] and [`WORDS`], one row a reason.
+
+use std::path::Path;
+
+use crate::settings::{self, Settings, TorchAllocator};
+
+/// PyTorch reads this one; when both are set the other is ignored.
+const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
+const OTHER: &str = "PYTORCH_ALLOC_CONF";
+
+/// Programs that need PyTorch's native allocator, by a component of the command's first words.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("vllm", "memory pools and its own sleep mode"),
+    ("sglang", "memory pools and CUDA tensor sharing"),
+    ("ray", "CUDA tensor sharing between workers"),
+    ("tritonserver", "several frameworks in one process"),
+    ("lmdeploy", "memory pools"),
+];
+
+/// Words in the started script that name a feature which `cudaMallocAsync` lacks.
+const WORDS: &[(&str, &str)] = &[
+    ("reduce-overhead", "CUDA graph trees check pool state"),
+    ("max-autotune", "CUDA graph trees check pool state"),
+    ("MemPool", "memory pools"),
+    ("use_mem_pool", "memory pools"),
+    ("memory_snapshot", "memory snapshots"),
+    ("_record_memory_history", "memory history"),
+    ("_dump_snapshot", "memory snapshots"),
+    ("CUDAPluggableAllocator", "an allocator of its own"),
+    ("expandable_segments", "an allocator configuration of its own"),
+    ("reduce_tensor", "CUDA tensor sharing"),
+    ("torch.multiprocessing", "CUDA tensor sharing"),
+    ("import vllm", "memory pools and its own sleep mode"),
+    ("import sglang", "memory pools and CUDA tensor sharing"),
+    ("from vllm", "memory pools and its own sleep mode"),
+    ("from sglang", "memory pools and CUDA tensor sharing"),
+];
+
+/// A script is read no further than this.
+const LARGEST_SCRIPT: u64 = 1 << 20;
+
+/// What was decided, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Choice {
+    allocator: Option<TorchAllocator>,
+    reason: &'static str,
+}
+
+/// At load: writes the choice into the environment. Does nothing in a process that is no Python.
+pub(crate) fn choose() {
+    let command = command_line();
+    if !is_python(&command) || set(VARIABLE) || set(OTHER) {
+        return;
+    }
+    let Some(value) = decide(&command).allocator.and_then(configuration) else { return };
+    // SAFETY: constructors run before main, on the only thread there is.
+    unsafe { std::env::set_var(VARIABLE, value) };
+}
+
+/// At the first CUDA call of a process that has PyTorch: says what was chosen.
+pub(crate) fn announce(settings: &Settings) {
+    if !has_torch() || settings.disable {
+        return;
+    }
+    let value = std::env::var(VARIABLE).unwrap_or_default();
+    let reason = decide(&command_line()).reason;
+    log::warn!(
+        "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
+    );
+}
+
+/// For statistics: the back end this process was given.
+pub(crate) fn back_end() -> &'static str {
+    match std::env::var(VARIABLE).unwrap_or_default().as_str() {
+        "backend:cudaMallocAsync" => "async",
+        "backend:native" => "native",
+        "expandable_segments:True" => "expandable",
+        _ => "untouched",
+    }
+}
+
+fn set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+/// `None`: leave the environment alone.
+fn configuration(allocator: TorchAllocator) -> Option<&'static str> {
+    match allocator {
+        TorchAllocator::Auto => None,
+        TorchAllocator::Async => Some("backend:cudaMallocAsync"),
+        TorchAllocator::Native => Some("backend:native"),
+        TorchAllocator::Expandable => Some("expandable_segments:True"),
+    }
+}
+
+fn decide(command: &[String]) -> Choice {
+    match wanted() {
+        Some(TorchAllocator::Auto) => automatic(command),
+        Some(named) => Choice { allocator: Some(named), reason: "as WMSHIM_TORCH_ALLOCATOR says" },
+        None => Choice { allocator: None, reason: "the memory manager is off" },
+    }
+}
+
+/// The user's wish. The settings are read at the first call, which is later: here only what bears on PyTorch is.
+fn wanted() -> Option<TorchAllocator> {
+    let off = |name: &str, word: &[&str]| {
+        std::env::var(name).is_ok_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
+    };
+    if off("WMSHIM_STITCH", &["off", "0", "false", "no"])
+        || off("WMSHIM_DISABLE", &["on", "1", "true", "yes"])
+    {
+        return None;
+    }
+    let text = std::env::var("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
+    Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
+}
+
+fn automatic(command: &[String]) -> Choice {
+    let script = command.iter().skip(1).find(|word| word.ends_with(".py"));
+    let text = script.and_then(|path| read(Path::new(path))).unwrap_or_default();
+    match program(command).or_else(|| word(&text)) {
+        Some(reason) => Choice { allocator: None, reason },
+        None => {
+            Choice { allocator: Some(TorchAllocator::Async), reason: "chosen so that tensors reach wmshim" }
+        }
+    }
+}
+
+/// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`, `.../bin/sglang`.
+fn program(command: &[String]) -> Option<&'static str> {
+    let started = command.iter().take(3).flat_map(|word| word.split(['/', '.']));
+    let started: Vec<_> = started.collect();
+    PROGRAMS.iter().find(|(name, _)| started.contains(name)).map(|(_, reason)| *reason)
+}
+
+fn word(script: &str) -> Option<&'static str> {
+    WORDS.iter().find(|(word, _)| script.contains(word)).map(|(_, reason)| *reason)
+}
+
+fn read(script: &Path) -> Option<String> {
+    let small = std::fs::metadata(script).ok()?.len() <= LARGEST_SCRIPT;
+    small
+        .then(|| std::fs::read(script).ok())
+        .flatten()
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn command_line() -> Vec<String> {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// `python`, `python3.12`, or a script that the kernel started through one.
+fn is_python(command: &[String]) -> bool {
+    let name = command.first().map(|word| word.rsplit('/').next().unwrap_or(word));
+    name.is_some_and(|name| name.starts_with("python") || name.starts_with("pypy"))
+}
+
+/// Has this process loaded PyTorch's CUDA core?
+fn has_torch() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libc10_cuda"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a program that ran before does not run with the back end chosen for it.
+    use super::*;
+
+    fn command(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_program_row_is_recognised_however_it_is_started() {
+        for (name, reason) in PROGRAMS {
+            for line in [vec!["python3", "-m", name], vec!["python", &format!("/opt/bin/{name}"), "serve"]] {
+                assert_eq!(program(&command(&line)), Some(*reason), "{line:?}");
+            }
+        }
+        assert_eq!(program(&command(&["python3", "train.py", "--ray"])), None);
+    }
+
+    #[test]
+    fn every_word_row_is_recognised_in_a_script() {
+        for (needle, reason) in WORDS {
+            let found = word(&format!("x = 1\n{needle}\n"));
+            assert!(found.is_some(), "{needle}");
+            assert!(WORDS.iter().any(|(_, r)| Some(*r) == found), "{reason}");
+        }
+        assert_eq!(word("import torch\nmodel.cuda()\n"), None);
+    }
+
+    #[test]
+    fn only_python_is_touched() {
+        assert!(is_python(&command(&["/usr/bin/python3.12", "x.py"])));
+        assert!(!is_python(&command(&["bash", "-c", "python"])));
+        assert!(!is_python(&command(&[])));
+    }
+}
