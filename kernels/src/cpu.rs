@@ -8,6 +8,9 @@
 //! Limits: no dynamic shared memory (no kernel here takes any; `shared_bytes` is only checked), and a thread may wait for
 //! its siblings at barriers and in shuffles only, never in a loop of its own.
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::c_void;
 use std::fmt;
 

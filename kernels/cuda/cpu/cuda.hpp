@@ -18,9 +18,9 @@
 #define blockDim (::wm_cpu::current->block_dim)
 #define gridDim (::wm_cpu::current->grid_dim)
 
-inline void __syncthreads() { wm_cpu::sync_threads(); }
+inline void __syncthreads() { wm_cpu_sync_threads(); }
 
-inline void __syncwarp(unsigned mask = 0xffffffffu) { wm_cpu::exchange(mask, 0, wm_cpu::lane()); }
+inline void __syncwarp(unsigned mask = 0xffffffffu) { wm_cpu_exchange(mask, 0, wm_cpu::lane()); }
 
 namespace wm_cpu {
 
@@ -30,7 +30,7 @@ inline T value_of_lane(unsigned mask, T value, unsigned source) {
     static_assert(sizeof(T) <= sizeof(unsigned long long), "a shuffle carries at most 8 bytes");
     unsigned long long bits = 0;
     memcpy(&bits, &value, sizeof(T));
-    bits = exchange(mask, bits, source);
+    bits = wm_cpu_exchange(mask, bits, source);
     memcpy(&value, &bits, sizeof(T));
     return value;
 }

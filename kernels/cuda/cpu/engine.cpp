@@ -247,26 +247,6 @@ Fault run_guarded(Engine* e) {
 
 }  // namespace
 
-void sync_threads() {
-    Engine* e = engine();
-    if (e->at_barrier + 1 == e->threads - e->gone) return release_barrier(e);
-    e->barrier[e->at_barrier++] = e->linear_thread;
-    wait_until_ready(e);
-}
-
-unsigned long long exchange(uint32_t mask, unsigned long long value, uint32_t source) {
-    Engine* e = engine();
-    const uint32_t thread = e->linear_thread, lane = thread % LANES;
-    Warp& w = warp_of(e, thread);
-    if (!(mask & bit(lane))) leave(&e->run, {DIVERGENCE, 0});
-    w.mask[lane] = mask;
-    w.value[lane] = value;
-    w.source[lane] = source;
-    w.waiting |= bit(lane);
-    if (!settle(e, thread / LANES, lane, lane)) wait_until_ready(e);
-    return w.result[lane];
-}
-
 uint64_t nanoseconds() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -292,4 +272,24 @@ extern "C" Fault wm_cpu_run(Thunk thunk, const Launch* launch) {
     disarm(&guard);
     give_back(e);
     return fault;
+}
+
+extern "C" void wm_cpu_sync_threads() {
+    Engine* e = engine();
+    if (e->at_barrier + 1 == e->threads - e->gone) return release_barrier(e);
+    e->barrier[e->at_barrier++] = e->linear_thread;
+    wait_until_ready(e);
+}
+
+extern "C" unsigned long long wm_cpu_exchange(uint32_t mask, unsigned long long value, uint32_t source) {
+    Engine* e = engine();
+    const uint32_t thread = e->linear_thread, lane = thread % LANES;
+    Warp& w = warp_of(e, thread);
+    if (!(mask & bit(lane))) leave(&e->run, {DIVERGENCE, 0});
+    w.mask[lane] = mask;
+    w.value[lane] = value;
+    w.source[lane] = source;
+    w.waiting |= bit(lane);
+    if (!settle(e, thread / LANES, lane, lane)) wait_until_ready(e);
+    return w.result[lane];
 }

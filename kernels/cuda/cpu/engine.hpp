@@ -30,12 +30,6 @@ extern __thread Context* current __attribute__((tls_model("initial-exec")));
 
 inline uint32_t lane() { return current->linear_thread % 32; }
 
-// Waits for all threads of the block that have not ended.
-void sync_threads();
-
-// Waits for the lanes in `mask`, then returns the `value` that lane `source` brought (its own where that lane brought none).
-unsigned long long exchange(uint32_t mask, unsigned long long value, uint32_t source);
-
 uint64_t nanoseconds();
 
 void yield_processor();
@@ -58,4 +52,15 @@ using Thunk = void (*)(const void* const* arguments);
 
 }  // namespace wm_cpu
 
-extern "C" wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);
+extern "C" {
+
+// Runs the whole grid. src/cpu.rs has checked the launch against CUDA's limits.
+wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);
+
+// For kernels: waits for all threads of the block that have not ended.
+void wm_cpu_sync_threads();
+
+// For kernels: waits for the lanes in `mask`, then returns the `value` that lane `source` brought, or the caller's own where
+// that lane is not among them.
+unsigned long long wm_cpu_exchange(uint32_t mask, unsigned long long value, uint32_t source);
+}

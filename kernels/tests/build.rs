@@ -1,0 +1,104 @@
+//! Hazard: GPU code that is not that of the sources beside it, or a declaration that is read as something else. These are the
+//! build script's own modules.
+
+#[allow(dead_code, reason = "the build script uses all of it")]
+#[path = "../build/declarations.rs"]
+mod declarations;
+#[path = "../build/manifest.rs"]
+mod manifest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A copy of what the manifest covers, removed at the end.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(name: &str) -> Self {
+        let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&root);
+        for folder in ["cuda", "cuda/diagnostics", "compiled", "tools"] {
+            copy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &root.join(folder));
+        }
+        Self(root)
+    }
+
+    fn append(&self, path: &str, text: &str) {
+        let old = fs::read(self.0.join(path)).unwrap_or_default();
+        fs::write(self.0.join(path), [&old, text.as_bytes()].concat()).expect("a copy can be written");
+    }
+
+    fn complaint(&self) -> String {
+        manifest::check(&self.0).expect_err("a stale image must not build")
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a temporary folder");
+    for entry in fs::read_dir(from).expect("the crate's folder").flatten() {
+        if entry.path().is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("a temporary copy");
+        }
+    }
+}
+
+#[test]
+fn what_is_checked_in_is_current() {
+    assert_eq!(manifest::check(Path::new(env!("CARGO_MANIFEST_DIR"))), Ok(()));
+}
+
+#[test]
+fn a_change_of_any_input_or_output_is_stale() {
+    let inputs =
+        ["cuda/device.cuh", "cuda/diagnostics/pattern.cu", "tools/compile.py", "tools/requirements.txt"];
+    for (number, path) in inputs.iter().chain(&["compiled/diagnostics.sm_90.cubin"]).enumerate() {
+        let copy = Copy::new(&format!("stale-{number}"));
+        assert_eq!(manifest::check(&copy.0), Ok(()));
+        copy.append(path, "\n");
+        let complaint = copy.complaint();
+        assert!(complaint.contains(path) && complaint.contains("cargo xtask kernels"), "{complaint}");
+    }
+}
+
+#[test]
+fn a_new_source_a_lost_output_and_a_broken_manifest_are_stale() {
+    let copy = Copy::new("stale-set");
+    copy.append("cuda/diagnostics/new.cu", "// A kernel to come.\n");
+    assert!(copy.complaint().contains("new.cu is in no GPU image"), "{}", copy.complaint());
+    fs::remove_file(copy.0.join("compiled/diagnostics.ptx")).expect("the copy has it");
+    assert!(copy.complaint().contains("compiled/diagnostics.ptx"), "{}", copy.complaint());
+    copy.append("compiled/manifest.tsv", "no tabs\n");
+    assert!(copy.complaint().contains("no tabs"), "{}", copy.complaint());
+}
+
+#[test]
+fn declarations_are_read_over_several_lines() {
+    let source = "// Not documentation.\n\n/// One.\n/// Two.\nextern \"C\" __global__ void k(const u64* a,\n    f32 *b, i64 c) {";
+    let [kernel] = &declarations::parse(source).expect("it is well formed")[..] else {
+        panic!("one kernel is declared")
+    };
+    assert_eq!(kernel.name, "k");
+    assert_eq!(kernel.documentation, ["One.", "Two."]);
+    let read: Vec<_> =
+        kernel.parameters.iter().map(|p| (p.name.as_str(), p.c_type.as_str(), p.rust_type, p.size)).collect();
+    let expected =
+        [("a", "const u64*", "CUdeviceptr", 8), ("b", "f32 *", "CUdeviceptr", 8), ("c", "i64", "i64", 8)];
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn what_the_parser_does_not_know_is_an_error_that_names_it() {
+    let declare = |list: &str| format!("/// Doc.\nextern \"C\" __global__ void k({list}) {{}}");
+    for list in ["unsigned n", "u64", "size_t n", ""] {
+        let error = declarations::parse(&declare(list)).expect_err(list);
+        assert!(error.starts_with("k: parameter"), "{error}");
+    }
+    let undocumented = declarations::parse("extern \"C\" __global__ void k(u32 n) {}");
+    assert!(undocumented.expect_err("no documentation").contains("k: write a /// line"));
+}
