@@ -8,6 +8,9 @@ use std::path::Path;
 const SAFE: [&str; 3] =
     ["shim/memory/src/lib.rs", "tools/xtask/src/main.rs", "tests/architecture/src/lib.rs"];
 
+/// Files that others `include!`: an inner doc comment is not possible there, a plain comment is.
+const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
+
 /// Longest file, in lines.
 const LONGEST: usize = 500;
 
@@ -30,7 +33,8 @@ fn every_rust_file_opens_with_an_essay() {
 
 fn opens_with_essay(path: &Path) -> bool {
     let text = architecture::text(path).unwrap_or_default();
-    architecture::is_generated(path) || text.starts_with("//! ")
+    let opening = if INCLUDED.iter().any(|included| path == Path::new(included)) { "// " } else { "//! " };
+    architecture::is_generated(path) || text.starts_with(opening)
 }
 
 #[test]

@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use crate::{step, toolbox};
 
-/// Builds the workspace and runs its tests; `filter` is handed to nextest.
+/// Builds the workspace and runs its tests; `filter` is handed to nextest, none means all.
 pub(crate) fn run(filter: &[String]) -> Result<()> {
-    let mut nextest = toolbox::cargo("nextest", &["run", "--workspace"])?;
+    let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter);
     step::run("build", step::cargo(&["build", "--workspace"]))?;
     step::run("examples in the documentation", step::cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
