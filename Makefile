@@ -15,4 +15,4 @@ dist:    ## Fill dist/ with what is shipped (glibc 2.31 or newer)
 kernels: ## Recompile the CUDA kernels (installs NVRTC into .toolchain/)
 	cargo xtask kernels
 bench:   ## Run the benchmarks
-	cargo bench --workspace --benches
+	cargo bench --workspace --bench '*'
