@@ -1,10 +1,12 @@
 // What every kernel of this crate may use, on a GPU and on the CPU.
 //
-// This is the only header a kernel includes. On a GPU it is compiled by NVRTC, which has no <stdint.h> and no C library.
-// On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA words. Whatever needs inline PTX stands
-// here, behind a function that also has a C++ body, so that the kernels themselves have one text.
+// This is the only header a kernel includes. On a GPU it is compiled by NVRTC, which has no <stdint.h> and no
+// C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA words. Whatever
+// needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels themselves
+// have one text.
 //
-// Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes; indices are 64 bits wide.
+// Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes; indices are
+// 64 bits wide.
 #pragma once
 
 #ifndef __CUDACC__
@@ -65,8 +67,8 @@ struct Indices {
 
 // This thread's share of 0..n; the threads of the grid together cover each index once.
 //
-// On a GPU neighbouring threads take neighbouring indices (a grid-stride loop: coalesced). On the CPU threads run one
-// after another, so each takes one contiguous run: that is what its caches want.
+// On a GPU neighbouring threads take neighbouring indices (a grid-stride loop: coalesced). On the CPU threads
+// run one after another, so each takes one contiguous run: that is what its caches want.
 __device__ __forceinline__ Indices share_of(u64 n) {
     const u64 threads = blocks_in_grid() * threads_in_block();
     const u64 thread = block_in_grid() * threads_in_block() + thread_in_block();
@@ -99,8 +101,8 @@ __device__ __forceinline__ u64 nanoseconds() {
 #endif
 }
 
-// When this thread started. On the CPU threads run one after another but stand for threads side by side: all of them
-// started when their grid did, so a grid of waiting threads lasts as long as one of them.
+// When this thread started. On the CPU threads run one after another but stand for threads side by side: all
+// of them started when their grid did, so a grid of waiting threads lasts as long as one of them.
 __device__ __forceinline__ u64 thread_start() {
 #ifdef __CUDACC__
     return nanoseconds();

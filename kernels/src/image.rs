@@ -7,7 +7,8 @@ use std::ffi::{CStr, c_void};
 pub struct Image {
     /// The folder of `cuda/` that it is compiled from.
     pub name: &'static str,
-    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. Terminated, as the driver wants it.
+    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. Terminated, as the driver
+    /// wants it.
     pub ptx: &'static CStr,
     /// Machine code for compute capability 8.x.
     pub sm_80: &'static [u8],
@@ -18,8 +19,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// What to hand to `cuModuleLoadData` on a device of compute capability `major`.x: machine code where there is some,
-    /// else PTX, which the driver compiles. `major` is 8 or more.
+    /// What to hand to `cuModuleLoadData` on a device of compute capability `major`.x: machine code where
+    /// there is some, else PTX, which the driver compiles. `major` is 8 or more.
     pub fn code_for(&self, major: i32) -> &'static [u8] {
         match major {
             8 => self.sm_80,
@@ -54,7 +55,8 @@ pub struct Parameter {
     pub size: usize,
 }
 
-/// The arguments of one launch, typed. Each kernel has its own structure, generated, with one field a parameter.
+/// The arguments of one launch, typed. Each kernel has its own structure, generated, with one field a
+/// parameter.
 pub trait Arguments {
     /// The kernel that takes them.
     const KERNEL: &'static Kernel;

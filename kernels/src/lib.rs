@@ -1,13 +1,15 @@
 //! CUDA kernels, compiled for the GPU and for the CPU.
 //!
-//! The sources are CUDA C in `cuda/`. A folder there is an *image*: one GPU module with its table of kernels. The GPU code
-//! is compiled ahead and committed (`compiled/`, made by `cargo xtask kernels`); the build script refuses to build
-//! when it is stale. This crate makes no driver call: it says what can be launched, others launch it.
+//! The sources are CUDA C in `cuda/`. A folder there is an *image*: one GPU module with its table of kernels.
+//! The GPU code is compiled ahead and committed (`compiled/`, made by `cargo xtask kernels`); the build
+//! script refuses to build when it is stale. This crate makes no driver call: it says what can be launched,
+//! others launch it.
 //!
-//! With the feature `cpu` the same sources are compiled as C++ too, and [`cpu`] runs them on the calling thread.
+//! With the feature `cpu` the same sources are compiled as C++ too, and [`cpu`] runs them on the calling
+//! thread.
 //!
-//! Invariant: a kernel is added by writing it into a `.cu` file, and nowhere else. Tables, argument structures and the CPU
-//! registry are generated from the declarations there.
+//! Invariant: a kernel is added by writing it into a `.cu` file, and nowhere else. Tables, argument
+//! structures and the CPU registry are generated from the declarations there.
 #![cfg_attr(not(feature = "cpu"), forbid(unsafe_code))]
 
 use std::ffi::c_void;

@@ -1,5 +1,5 @@
-//! Hazard: GPU code that is not that of the sources beside it, or a declaration that is read as something else. These are the
-//! build script's own modules.
+//! Hazard: GPU code that is not that of the sources beside it, or a declaration that is read as something
+//! else. These are the build script's own modules.
 
 #[allow(dead_code, reason = "the build script uses all of it")]
 #[path = "../build/declarations.rs"]
@@ -79,7 +79,8 @@ fn a_new_source_a_lost_output_and_a_broken_manifest_are_stale() {
 
 #[test]
 fn declarations_are_read_over_several_lines() {
-    let source = "// Not documentation.\n\n/// One.\n/// Two.\nextern \"C\" __global__ void k(const u64* a,\n    f32 *b, i64 c) {";
+    let source = "// Not documentation.\n\n/// One.\n/// Two.\n\
+                  extern \"C\" __global__ void k(const u64* a,\n    f32 *b, i64 c) {";
     let [kernel] = &declarations::parse(source).expect("it is well formed")[..] else {
         panic!("one kernel is declared")
     };

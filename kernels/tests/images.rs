@@ -1,5 +1,5 @@
-//! Hazard: an image that the oldest supported driver does not load, or whose kernels take other parameters than the tables
-//! say. Nothing here needs a GPU: the PTX states both.
+//! Hazard: an image that the oldest supported driver does not load, or whose kernels take other parameters
+//! than the tables say. Nothing here needs a GPU: the PTX states both.
 
 use wm_kernels::{Arguments, IMAGES, Image, diagnostics};
 

@@ -2,8 +2,8 @@
 
 Usage: compile.py OUTPUT_FOLDER (run by `cargo xtask kernels`, in a Python that has tools/requirements.txt).
 
-The compiler is NVRTC, called through ctypes: no toolkit, no host compiler. The outputs depend on the sources and on this
-file alone (no paths, no times), so that compiling again gives the same bytes.
+The compiler is NVRTC, called through ctypes: no toolkit, no host compiler. The outputs depend on the sources and
+on this file alone (no paths, no times), so that compiling again gives the same bytes.
 """
 
 import ctypes

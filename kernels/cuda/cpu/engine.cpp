@@ -1,11 +1,13 @@
 // The scheduler of one block's threads, and the pool of engines.
 //
-// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when what it waited for has happened.
+// Words: a thread is *parked* when it waits and its fiber keeps its stack; *ready* when what it waited for
+// has happened.
+//
 // Invariants:
 // * Every thread of the block is exactly one of: not started, running (one), parked, ready, gone.
-// * A thread that completes a barrier or an exchange goes on at once; the ones it frees become ready, in order.
-// * An engine serves one launch at a time. Engines, with their stacks, are kept for later launches and never freed: there
-//   are as many as there were launches at once.
+// * A thread that completes a barrier or an exchange goes on at once; those it frees become ready, in order.
+// * An engine serves one launch at a time. Engines, with their stacks, are kept for later launches and never
+//   freed: there are as many as there were launches at once.
 #include "engine.hpp"
 
 #include <pthread.h>
@@ -118,7 +120,7 @@ uint32_t complete_group(Engine* e, const Warp& w, uint32_t lane) {
     return group;
 }
 
-// Ends the exchange of `lane`'s group if it is complete. `arriving` is the lane that runs, and so is not parked.
+// Ends the exchange of `lane`'s group if it is complete. `arriving` is the lane that runs: it is not parked.
 bool settle(Engine* e, uint32_t warp, uint32_t lane, uint32_t arriving) {
     Warp& w = e->warps[warp];
     const uint32_t group = complete_group(e, w, lane);
@@ -139,8 +141,8 @@ void end_thread(Engine* e) {
         if (e->warps[warp].waiting & bit(lane)) settle(e, warp, lane, NO_LANE);
 }
 
-// What every fiber runs: threads, one after another, for as long as there are new ones. No thread-local variable is read
-// here (see fiber.cpp).
+// What every fiber runs: threads, one after another, for as long as there are new ones. No thread-local
+// variable is read here (see fiber.cpp).
 void run_threads(void* argument) {
     Engine* e = static_cast<Engine*>(argument);
     for (;;) {

@@ -10,7 +10,8 @@
 namespace wm_cpu {
 namespace {
 
-// Initial-exec for the reason given at `current` in engine.hpp.
+// Initial-exec, because the handler reads it in every thread: other models may allocate at a thread's first
+// access, and the fault may be malloc's own.
 __thread Run* armed __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // For a thread that has no alternate signal stack: an overflow of a fiber's stack must be handled somewhere.

@@ -1,6 +1,6 @@
 // A stack of its own for a CUDA thread that has to wait.
 //
-// `makecontext` enters a fresh stack; every later switch is `_setjmp` and `_longjmp`, which make no system call.
+// `makecontext` enters a fresh stack; later switches are `_setjmp` and `_longjmp`, which make no system call.
 #pragma once
 
 #include <setjmp.h>

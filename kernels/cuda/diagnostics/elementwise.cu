@@ -1,4 +1,5 @@
-// Work on independent elements: the access patterns of real programs, with results that a host can compute exactly.
+// Work on independent elements: the access patterns of real programs, with results that a host can compute
+// exactly.
 #include "../device.cuh"
 
 /// Copies `n` words; the ranges must not overlap.

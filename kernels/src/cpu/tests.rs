@@ -1,5 +1,5 @@
-//! Hazard: a kernel with a bug hangs the test that runs it, or overflows into a neighbour's stack. No kernel that is
-//! shipped has such bugs, so these are written here. Frames that a fault skips own nothing.
+//! Hazard: a kernel with a bug hangs the test that runs it, or overflows into a neighbour's stack. No kernel
+//! that is shipped has such bugs, so these are written here. Frames that a fault skips own nothing.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! Hazard: state shared between launches. Streams run on their own threads, and faults of one must not end another.
+//! Hazard: state shared between launches. Streams run on their own threads, and faults of one must not end
+//! another.
 
 use std::thread;
 

@@ -1,4 +1,5 @@
-//! Hazard: a barrier or shuffle that lets a thread through early reads a neighbour's old value. Integer results are exact.
+//! Hazard: a barrier or shuffle that lets a thread through early reads a neighbour's old value. Integer
+//! results are exact.
 
 use wm_kernels::diagnostics::{ReduceSumF32, ScanTilesU32, ShuffleU32};
 

@@ -1,5 +1,5 @@
-//! Hazard: a kernel's bad access kills the process that simulates the GPU, or leaves it unable to launch again; or our handler
-//! swallows a crash that is not a kernel's.
+//! Hazard: a kernel's bad access kills the process that simulates the GPU, or leaves it unable to launch
+//! again; or our handler swallows a crash that is not a kernel's.
 
 use std::ffi::c_void;
 use std::process::Command;
@@ -15,7 +15,7 @@ struct Forbidden(*mut c_void, usize);
 impl Forbidden {
     fn new(size: usize) -> Self {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new anonymous mapping at an address of the kernel's choice.
+        // SAFETY: a new anonymous mapping at an address of the system's choice.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_NONE, flags, -1, 0) };
         assert_ne!(base, libc::MAP_FAILED);
         Self(base, size)
@@ -77,7 +77,7 @@ fn an_address_that_no_process_has_is_a_fault() {
 #[test]
 fn a_past_the_end_fault_of_a_file_is_a_fault() {
     // A mapping beyond its file's end raises SIGBUS instead of SIGSEGV.
-    // SAFETY: a new file without a name; a mapping of it at an address of the kernel's choice, never read by Rust code.
+    // SAFETY: a new file without a name, mapped at an address of the system's choice and never read by Rust code.
     let base = unsafe {
         let file = libc::memfd_create(c"empty".as_ptr(), 0);
         libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0)
@@ -90,7 +90,8 @@ fn a_past_the_end_fault_of_a_file_is_a_fault() {
 
 #[test]
 fn a_thread_without_an_alternate_signal_stack_is_served() {
-    // SAFETY: takes this test thread's alternate stack away; Rust's runtime needs it for its overflow message only.
+    // SAFETY: takes this test thread's alternate stack away; Rust's runtime needs it for its overflow message
+    // only.
     unsafe {
         let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
         assert_eq!(libc::sigaltstack(&none, std::ptr::null_mut()), 0);

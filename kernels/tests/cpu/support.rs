@@ -16,8 +16,8 @@ pub(crate) fn launch<A: Arguments>(blocks: [u32; 3], threads: [u32; 3], argument
     let pointers = arguments.pointers();
     let launch =
         Launch { grid: blocks, block: threads, shared_bytes: 0, arguments: pointers.as_ref().as_ptr() };
-    // SAFETY: the typed structure matches the kernel; each test passes pointers to live memory of the sizes it names, or to
-    // memory that is not mapped.
+    // SAFETY: the typed structure matches the kernel; each test passes pointers to live memory of the sizes
+    // it names, or to memory that is not mapped.
     unsafe { kernel.run(&launch) }
 }
 

@@ -1,8 +1,9 @@
 //! `cargo xtask kernels`: compiles the CUDA kernels for GPUs into kernels/compiled, which is checked in.
 //!
-//! The compilers are Python wheels, pinned with hashes in kernels/tools/requirements.txt and unpacked into `.toolchain/`;
-//! no CUDA installation is needed. The outputs depend on the sources alone, so `--check` compiles again and compares
-//! bytes. Everybody else builds with what is checked in: kernels/build refuses it when a source has changed since.
+//! The compilers are Python wheels, pinned with hashes in kernels/tools/requirements.txt and unpacked into
+//! `.toolchain/`; no CUDA installation is needed. The outputs depend on the sources alone, so `--check`
+//! compiles again and compares bytes. Everybody else builds with what is checked in: kernels/build refuses it
+//! when a source has changed since.
 
 use std::collections::BTreeMap;
 use std::fs;
