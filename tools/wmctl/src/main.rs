@@ -1,2 +1,73 @@
-//! Runs programs under wmshim and looks inside them.
-fn main() {}
+//! `wmctl`: runs programs under wmshim, looks inside them while they run, and tells whether a machine is fit for it.
+//!
+//! One file a command. What several commands need: [`client`] talks to a program's statistics endpoint, [`shim`] finds
+//! and opens the library, [`table`] and [`human`] make text, [`output`] prints it. Every command has `--json`; text is
+//! for people and may change, JSON is for programs and has a schema with a version.
+//!
+//! Exit codes: 0 all well, 1 an error or a finding that blocks, 2 a command line that is not understood; `run` ends
+//! with the program's own.
+
+mod client;
+mod doctor;
+mod hooks;
+mod human;
+mod output;
+mod run;
+mod shim;
+mod stats;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Run programs under wmshim and look inside them.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  wmctl doctor                                      is this machine fit, and if not, why
+  wmctl run -- python train.py                      run a program under the shim
+  wmctl run --set WMSHIM_DEVICE_LIMIT=48GiB -- ./a  the same, with a setting
+  wmctl stats                                       what the running programs hold
+  wmctl stats 4711 --watch 1                        one of them, every second";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a program under the shim
+    Run(run::Arguments),
+    /// Show what programs under the shim hold and do
+    Stats(stats::Arguments),
+    /// Have a program write its statistics, blocks and settings to a file
+    Dump(stats::DumpArguments),
+    /// Check driver, devices, limits and installation, and say what to do
+    Doctor(doctor::Arguments),
+    /// List the driver functions that the shim intercepts
+    Hooks(hooks::Arguments),
+}
+
+fn main() -> ExitCode {
+    match dispatch(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("wmctl: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,64 @@
+//! What the doctor has to say.
+
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// As it should be.
+    Good,
+    /// Works, with something missing or slower.
+    Note,
+    /// Does not work until it is changed.
+    Blocks,
+}
+
+/// One thing found, with what to do about it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) level: Level,
+    pub(crate) text: String,
+    /// What to do; absent where all is good.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) remedy: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn good(text: impl Into<String>) -> Self {
+        Self { level: Level::Good, text: text.into(), remedy: None }
+    }
+
+    pub(crate) fn note(text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Note, text: text.into(), remedy: Some(remedy.into()) }
+    }
+
+    pub(crate) fn blocks(text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { level: Level::Blocks, text: text.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+/// Findings as text: what is good first, what blocks last, where the reader's eye is.
+pub(crate) fn render(findings: &[Finding]) -> String {
+    let mut sorted: Vec<_> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.level);
+    let lines: String = sorted.into_iter().map(line).collect();
+    let blocking = findings.iter().filter(|finding| finding.level == Level::Blocks).count();
+    let verdict = match blocking {
+        0 => "Programs can run under the shim here.".to_owned(),
+        1 => "Programs cannot run under the shim here: one thing is in the way.".to_owned(),
+        more => format!("Programs cannot run under the shim here: {more} things are in the way."),
+    };
+    format!("Findings\n{lines}\n{verdict}\n")
+}
+
+fn line(finding: &Finding) -> String {
+    let mark = match finding.level {
+        Level::Good => "ok    ",
+        Level::Note => "note  ",
+        Level::Blocks => "BLOCKS",
+    };
+    let remedy =
+        finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("          -> {remedy}\n"));
+    format!("  {mark}  {}\n{remedy}", finding.text)
+}

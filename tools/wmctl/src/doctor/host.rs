@@ -1,0 +1,158 @@
+//! The machine around the GPUs: memory, and the limits that this shell's programs will inherit.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use super::finding::Finding;
+use crate::human;
+
+/// Memory sharing uses a descriptor a handle; below this a large program runs out.
+const FEW_FILES: u64 = 4096;
+/// What containers get when nobody asked for more.
+const SMALL_SHM: u64 = 1 << 30;
+
+/// What was seen. Sizes are bytes; an absent limit is none.
+#[derive(Debug, Serialize)]
+pub(super) struct Host {
+    memory_total_bytes: u64,
+    memory_available_bytes: u64,
+    cgroup_limit_bytes: Option<u64>,
+    cgroup_used_bytes: Option<u64>,
+    locked_memory_limit_bytes: Option<u64>,
+    open_files_limit: Option<u64>,
+    shared_memory_bytes: Option<u64>,
+    numa_nodes: usize,
+}
+
+/// Reads the kernel's figures.
+pub(super) fn examine(findings: &mut Vec<Finding>) -> Host {
+    let host = survey();
+    judge_memory(&host, findings);
+    judge_limits(&host, findings);
+    host
+}
+
+fn survey() -> Host {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    Host {
+        memory_total_bytes: field(&memory, "MemTotal:").unwrap_or(0),
+        memory_available_bytes: field(&memory, "MemAvailable:").unwrap_or(0),
+        cgroup_limit_bytes: cgroup("memory.max", "memory.limit_in_bytes").filter(|limit| *limit < 1 << 60),
+        cgroup_used_bytes: cgroup("memory.current", "memory.usage_in_bytes"),
+        locked_memory_limit_bytes: getrlimit(Resource::Memlock).current,
+        open_files_limit: getrlimit(Resource::Nofile).current,
+        shared_memory_bytes: shared_memory(),
+        numa_nodes: numa_nodes(),
+    }
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
+
+/// A figure of this process's memory control group, in its newer or older notation.
+fn cgroup(newer: &str, older: &str) -> Option<u64> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/").trim_start_matches('/');
+    let root = Path::new("/sys/fs/cgroup");
+    let places = [root.join(group).join(newer), root.join(newer), root.join("memory").join(older)];
+    places.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse().ok())
+}
+
+fn shared_memory() -> Option<u64> {
+    let status = rustix::fs::statvfs("/dev/shm").ok()?;
+    Some(status.f_blocks.saturating_mul(status.f_frsize))
+}
+
+fn numa_nodes() -> usize {
+    let entries = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
+}
+
+impl Host {
+    /// What overflow could pin at most.
+    fn usable(&self) -> u64 {
+        let container =
+            self.cgroup_limit_bytes.map(|limit| limit.saturating_sub(self.cgroup_used_bytes.unwrap_or(0)));
+        self.memory_available_bytes.min(container.unwrap_or(u64::MAX))
+    }
+
+    /// One line a figure.
+    pub(super) fn render(&self) -> String {
+        let size = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), human::bytes);
+        let files = self.open_files_limit.map_or_else(|| "unlimited".to_owned(), |files| files.to_string());
+        format!(
+            "Host     {} of {} available, {} NUMA node(s), container limit {}\n\
+             Limits   locked memory {}, open files {files}, /dev/shm {}\n",
+            human::bytes(self.memory_available_bytes),
+            human::bytes(self.memory_total_bytes),
+            self.numa_nodes,
+            self.cgroup_limit_bytes.map_or_else(|| "none".to_owned(), human::bytes),
+            size(self.locked_memory_limit_bytes),
+            self.shared_memory_bytes.map_or_else(|| "absent".to_owned(), human::bytes),
+        )
+    }
+}
+
+fn judge_memory(host: &Host, findings: &mut Vec<Finding>) {
+    let usable = human::bytes(host.usable());
+    if host.usable() < 4 << 30 {
+        findings.push(Finding::note(
+            format!("only {usable} of host memory can take what overflows"),
+            "free memory, or raise the container's memory limit; overflow ends where this ends",
+        ));
+    } else {
+        findings.push(Finding::good(format!(
+            "{usable} of host memory can take what overflows (WMSHIM_HOST_LIMIT)"
+        )));
+    }
+}
+
+fn judge_limits(host: &Host, findings: &mut Vec<Finding>) {
+    if let Some(limit) = host.locked_memory_limit_bytes.filter(|limit| *limit < 1 << 30) {
+        findings.push(Finding::note(
+            format!("locked memory is limited to {}: RDMA libraries may fail to register memory", human::bytes(limit)),
+            "`ulimit -l unlimited`, or `docker run --ulimit memlock=-1`; the driver's own pinning is not affected",
+        ));
+    }
+    if let Some(limit) = host.open_files_limit.filter(|limit| *limit < FEW_FILES) {
+        findings.push(Finding::note(
+            format!("{limit} open files are allowed: sharing memory between processes takes one a handle"),
+            format!("`ulimit -n {FEW_FILES}` or more"),
+        ));
+    }
+    if host.shared_memory_bytes.unwrap_or(0) < SMALL_SHM {
+        let size = host.shared_memory_bytes.map_or_else(|| "absent".to_owned(), human::bytes);
+        findings.push(Finding::note(
+            format!("/dev/shm is {size}: data loaders and NCCL need more"),
+            "`docker run --shm-size=8g` or `--ipc=host`",
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_limit_bounds_what_is_usable() {
+        let mut host = survey();
+        (host.memory_available_bytes, host.cgroup_limit_bytes, host.cgroup_used_bytes) =
+            (100, Some(50), Some(20));
+        assert_eq!(host.usable(), 30);
+        host.cgroup_limit_bytes = None;
+        assert_eq!(host.usable(), 100);
+    }
+
+    #[test]
+    fn reads_the_kernels_notation() {
+        assert_eq!(field("MemTotal:  10 kB\n", "MemTotal:"), Some(10 << 10));
+        assert_eq!(field("MemTotal:  10 kB\n", "MemAvailable:"), None);
+    }
+}

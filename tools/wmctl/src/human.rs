@@ -1,0 +1,75 @@
+//! Figures as people read them.
+
+/// Bytes with a binary unit: three significant digits or so, exact below 1 KiB.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if count < 1024 {
+        return format!("{count} B");
+    }
+    let mut value = count as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+/// Seconds as `45 s`, `12 min 3 s`, `3 h 20 min`, `2 d 4 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = seconds.max(0.0) as u64;
+    let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds:.1} s"),
+        (0, 0, minutes) => format!("{minutes} min {} s", whole % 60),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+/// Nanoseconds with the unit that fits.
+pub(crate) fn nanoseconds(count: f64) -> String {
+    match count {
+        below if below < 1e3 => format!("{count:.0} ns"),
+        below if below < 1e6 => format!("{:.1} µs", count / 1e3),
+        below if below < 1e9 => format!("{:.1} ms", count / 1e6),
+        _ => format!("{:.1} s", count / 1e9),
+    }
+}
+
+/// A number with thousands set apart.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let groups =
+        digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
+    let head = (first > 0).then(|| digits[..first].to_owned());
+    head.into_iter().chain(groups).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a figure that is off by a unit where two units meet.
+    use super::*;
+
+    #[test]
+    fn bytes_change_unit_without_showing_1024() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(bytes(150_119_251_968), "139.8 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn durations_and_counts() {
+        assert_eq!(duration(45.25), "45.2 s");
+        assert_eq!(duration(723.0), "12 min 3 s");
+        assert_eq!(duration(187_200.0), "2 d 4 h");
+        assert_eq!(nanoseconds(22_000.0), "22.0 µs");
+        assert_eq!(
+            (count(7), count(1000), count(1_234_567)),
+            ("7".into(), "1,000".into(), "1,234,567".into())
+        );
+    }
+}

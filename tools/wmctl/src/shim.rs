@@ -1,0 +1,103 @@
+//! Finds `libwmshim.so` and looks into it.
+//!
+//! The only file of this program with `unsafe` code that calls foreign functions by name; the driver's are called in
+//! `doctor::driver`.
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use wm_driver::search::is_interposer;
+
+/// The library's file name.
+pub(crate) const NAME: &str = "libwmshim.so";
+
+/// Finds the library: `WMSHIM_LIB`, then where an installation, a wheel or a build has it relative to this program.
+///
+/// # Errors
+/// All places looked at, and the remedy.
+pub(crate) fn find() -> Result<PathBuf> {
+    let candidates = candidates()?;
+    let found = candidates.iter().find(|path| path.is_file());
+    let Some(path) = found else {
+        bail!("{NAME} is not at {}; set WMSHIM_LIB to its path", crate::client::list(&candidates));
+    };
+    if !is_interposer(path) {
+        bail!("{} is not wmshim's library; set WMSHIM_LIB to its path", path.display());
+    }
+    path.canonicalize().with_context(|| path.display().to_string())
+}
+
+fn candidates() -> Result<Vec<PathBuf>> {
+    if let Some(set) = std::env::var_os("WMSHIM_LIB").filter(|value| !value.is_empty()) {
+        let path = PathBuf::from(set);
+        return Ok(vec![if path.is_dir() { path.join(NAME) } else { path }]);
+    }
+    let here = std::env::current_exe()?.canonicalize()?;
+    let folder = here.parent().unwrap_or(Path::new("/"));
+    Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
+}
+
+/// The folder with the library under the driver's names, if this installation has one.
+pub(crate) fn dropin(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?.parent()?.join("dropin");
+    is_interposer(&folder.join("libcuda.so.1")).then_some(folder)
+}
+
+/// The library, opened in this process. It makes no driver call and starts nothing by being opened.
+#[derive(Debug)]
+pub(crate) struct Library(*mut c_void);
+
+impl Library {
+    /// Opens the library at a path.
+    ///
+    /// # Errors
+    /// The loader's own sentence.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let name = CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: a valid C string. The library's constructor only reads the environment and registers handlers.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if handle.is_null() {
+            // SAFETY: after a failed `dlopen` there is a message, valid until the next call of this thread.
+            let message = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
+            bail!("{message}");
+        }
+        Ok(Self(handle))
+    }
+
+    /// Does the library export the name?
+    pub(crate) fn has(&self, name: &CStr) -> bool {
+        self.symbol(name).is_some()
+    }
+
+    /// Calls an exported `const char *name(void)`. `None`: not exported, or it has nothing to say.
+    pub(crate) fn text(&self, name: &CStr) -> Option<String> {
+        let address = self.symbol(name)?;
+        // SAFETY: our own library's functions of these names have this type; the caller names no other.
+        let function: extern "C" fn() -> *const c_char = unsafe { std::mem::transmute(address) };
+        let text = function();
+        // SAFETY: null, or a C string that lives as long as the library.
+        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+
+    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+        // SAFETY: a handle that is never closed, and a valid C string.
+        let address = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    }
+}
+
+/// Is the shim preloaded into this very process?
+pub(crate) fn is_preloaded() -> bool {
+    // SAFETY: asks the loader for a name in the global scope.
+    !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wmshim_hooks_json".as_ptr()) }.is_null()
+}
+
+/// Leaves Ctrl-C and Ctrl-\ to the program that we wait for.
+pub(crate) fn ignore_terminal_signals() {
+    for signal in [libc::SIGINT, libc::SIGQUIT] {
+        // SAFETY: ignoring a signal installs no code.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
