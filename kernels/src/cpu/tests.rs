@@ -85,3 +85,13 @@ fn a_stack_overflow_is_a_fault() {
         assert_eq!(run(only_the_first_waits, 3), Ok(()));
     }
 }
+
+#[test]
+fn a_stack_overflow_is_a_fault_where_no_signal_stack_was_set() {
+    // SAFETY: takes this test thread's alternate stack away; Rust's runtime has it for its overflow message only.
+    unsafe {
+        let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+        assert_eq!(libc::sigaltstack(&none, std::ptr::null_mut()), 0);
+    }
+    a_stack_overflow_is_a_fault();
+}
