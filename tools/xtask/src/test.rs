@@ -13,6 +13,5 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter);
     step::run("build", step::cargo(&["build", "--workspace"]))?;
-    step::run("examples in the documentation", step::cargo(&["test", "--quiet", "--workspace", "--doc"]))?;
     step::run("tests", nextest)
 }
