@@ -1,0 +1,65 @@
+//! Guards the promise of the whole project on one program: what fails for want of memory alone, succeeds under the shim,
+//! unchanged, with every byte as it was written. Preloaded and as a drop-in, on a simulated device of 512 MiB.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const DEMO: &str = env!("CARGO_BIN_EXE_demo");
+
+/// A library that `cargo build` left beside the program.
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(DEMO).with_file_name(name);
+    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
+    path
+}
+
+/// A folder in which `library` is called `libcuda.so.1`.
+fn folder_with(library: &Path, test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    fs::create_dir_all(&folder).expect("a folder");
+    let link = folder.join("libcuda.so.1");
+    let _absent_the_first_time = fs::remove_file(&link);
+    symlink(library, &link).expect("a link");
+    folder
+}
+
+fn program(libraries: &Path) -> Command {
+    let mut command = Command::new(DEMO);
+    command.env("LD_LIBRARY_PATH", libraries);
+    command.envs([("SIMCUDA_DEVICES", "1"), ("SIMCUDA_MEMORY", "512MiB"), ("WMSHIM_STATS_SOCKET", "off")]);
+    command
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{}\n{out}\n{err}", output.status)
+}
+
+#[test]
+fn alone_it_runs_out_of_memory() {
+    let folder = folder_with(&built("libsimcuda.so"), "alone");
+    let output = program(&folder).output().expect("the program starts");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("CUDA_ERROR_OUT_OF_MEMORY"), "{}", said(&output));
+}
+
+#[test]
+fn preloaded_it_completes() {
+    let simulated = built("libsimcuda.so");
+    let mut command = program(&folder_with(&simulated, "preloaded"));
+    command.env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", simulated);
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("all as written"), "{}", said(&output));
+}
+
+#[test]
+fn as_a_drop_in_it_completes() {
+    let mut command = program(&folder_with(&built("libwmshim.so"), "drop-in"));
+    command.env("WMSHIM_DRIVER", built("libsimcuda.so"));
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("all as written"), "{}", said(&output));
+}
