@@ -1,0 +1,325 @@
+//! One decision about one request: the next thing to do, taken under the lock without a call of the driver.
+//!
+//! The order of preference is the list in [`State::decide`]. A request goes round until it is met: each round either
+//! meets it, or learns something that the attempt remembers (events that are done, room that is left, a tier that
+//! proved full, a stream that cannot be recorded in), so rounds come to an end.
+
+use wm_driver::Tier;
+
+use crate::draft::{Draft, Recipe};
+use crate::error::Shortage;
+use crate::ledger::Key;
+use crate::order::{Order, Pending};
+use crate::settings::Settings;
+use crate::sizes::{
+    CANDIDATES, Class, DEVICE_PART, MEDIUM_BELOW, MEDIUM_EXTENT, WINDOW_VISITS, handles_for, round_down,
+    round_up,
+};
+use crate::state::{Grant, Request, State};
+use crate::timeline::Need;
+
+/// A request, and what was learned while trying to meet it.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    pub(crate) request: Request,
+    /// Events were asked about.
+    pub(crate) polled: bool,
+    /// The requesting stream cannot be made to wait: only memory that is ready will do.
+    pub(crate) ready_only: bool,
+    /// What the driver and the host have left.
+    pub(crate) room: Option<Room>,
+    /// Tiers where a create failed.
+    pub(crate) full: Vec<Tier>,
+    /// Orders no event can be recorded in now.
+    pub(crate) barred: Vec<Order>,
+}
+
+impl Attempt {
+    pub(crate) fn new(request: Request) -> Self {
+        let ready_only = request.order == Order::Device;
+        Self { request, polled: false, ready_only, room: None, full: Vec::new(), barred: Vec::new() }
+    }
+
+    /// Another plan has ended: what was learned about room no longer holds.
+    pub(crate) fn start_over(&mut self) {
+        *self = Self::new(self.request);
+    }
+}
+
+/// How far reserved bytes may grow by what the driver and the host have left.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) device: u64,
+    pub(crate) host: u64,
+}
+
+/// The user's settings and the driver's unit.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) settings: Settings,
+    pub(crate) granularity: u64,
+}
+
+/// What to do next.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Make the granted memory usable, with events if there are needs.
+    Grant(Grant),
+    /// Make an extent.
+    Build(Draft),
+    /// Ask about events (or wait for them), then decide again.
+    Watch { needs: Vec<Need>, wait: bool },
+    /// Find out what room is left, then decide again.
+    Ask,
+    /// Wait for what other threads have under way, then decide again.
+    Busy(u64),
+    /// Every allowed tier is full.
+    Full(Box<Shortage>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Making {
+    Nothing,
+    WhatIsMissing,
+}
+
+impl State {
+    /// The next thing to do for a request.
+    pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
+        let device = &[Tier::Device][..];
+        self.cut(attempt, device)
+            .or_else(|| self.flush(None).then(|| self.cut(attempt, device)).flatten())
+            .or_else(|| self.reuse(attempt, device))
+            .or_else(|| self.poll(attempt))
+            .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
+            .or_else(|| attempt.room.is_none().then_some(Decision::Ask))
+            .or_else(|| self.stitch(attempt, rules, device, Making::WhatIsMissing))
+            .or_else(|| self.wait(attempt))
+            .or_else(|| self.overflow(attempt, rules))
+            .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// Best fit in the free runs of the first tier that has one.
+    fn cut(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        let address = tiers.iter().find_map(|tier| self.best_fit(attempt, *tier))?;
+        self.counters.splits += 1;
+        Some(Decision::Grant(self.grant(address, &attempt.request)))
+    }
+
+    /// The best fit that is ready; where none is, the best that an event makes ready.
+    fn best_fit(&self, attempt: &Attempt, tier: Tier) -> Option<u64> {
+        let request = &attempt.request;
+        let mut second = None;
+        for (address, run) in self.ledger.runs.fitting(request.class, tier, request.bytes).take(CANDIDATES) {
+            if self.timeline.is_ready(request.order, &run.pending) {
+                return Some(address);
+            }
+            if second.is_none() && self.is_usable(attempt, &run.pending) {
+                second = Some(address);
+            }
+        }
+        second
+    }
+
+    /// May the request have memory that waits for `pending`, now or after ordering its stream behind events?
+    fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {
+        let user = attempt.request.order;
+        self.timeline.is_ready(user, pending)
+            || !attempt.ready_only && self.timeline.can_be_ordered(user, pending, &attempt.barred)
+    }
+
+    /// An extent that exists, in which a stretch becomes free by claiming idle handles: no driver call.
+    fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        let request = &attempt.request;
+        let stretch = self.ledger.extents.window(request.class, request.bytes, WINDOW_VISITS, |_, key| {
+            self.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
+                && self.can_take(attempt, key)
+        })?;
+        let address = stretch.start;
+        self.ledger.claim(stretch);
+        self.counters.reuses += 1;
+        Some(Decision::Grant(self.grant(address, request)))
+    }
+
+    fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
+        self.ledger.memories.is_idle(key) && self.is_usable(attempt, &self.ledger.pending(key))
+    }
+
+    /// Asks, once, about events of free memory that the request cannot have before they are done.
+    fn poll(&self, attempt: &mut Attempt) -> Option<Decision> {
+        if !attempt.ready_only || std::mem::replace(&mut attempt.polled, true) {
+            return None;
+        }
+        let needs = self.awaited(attempt);
+        (!needs.is_empty()).then_some(Decision::Watch { needs, wait: false })
+    }
+
+    /// Waits for free memory: cheaper than using memory that is not on the device ever after.
+    fn wait(&self, attempt: &Attempt) -> Option<Decision> {
+        let needs: Vec<Need> = if attempt.ready_only { self.awaited(attempt) } else { Vec::new() };
+        let first: Vec<Need> = needs.into_iter().take(1).collect();
+        (!first.is_empty()).then_some(Decision::Watch { needs: first, wait: true })
+    }
+
+    fn awaited(&self, attempt: &Attempt) -> Vec<Need> {
+        let mut pending = Pending::default();
+        self.ledger.runs.all().for_each(|(_, run)| pending.join(&run.pending));
+        self.timeline.outstanding(&pending, &attempt.barred)
+    }
+
+    /// A new extent from idle handles of `tiers`, and new ones for what is missing.
+    fn stitch(
+        &mut self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        making: Making,
+    ) -> Option<Decision> {
+        let recipe = match attempt.request.class {
+            Class::Small => self.small_recipe(attempt, rules, tiers, making),
+            Class::Large => self.large_recipe(attempt, rules, tiers, making),
+        }?;
+        Some(Decision::Build(self.draft(&recipe, attempt.request.class)))
+    }
+
+    /// One handle: an idle one of the smallest size, a new one, or at last any idle one.
+    fn small_recipe(
+        &self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        making: Making,
+    ) -> Option<Recipe> {
+        let unit = rules.granularity;
+        let take = |key| Recipe { take: vec![key], create: vec![] };
+        if let Some(key) = self.smallest_idle(attempt, tiers, unit) {
+            return Some(take(key));
+        }
+        if making == Making::Nothing {
+            return None;
+        }
+        let roomy = tiers.iter().find(|tier| self.allowance(attempt, rules, **tier) >= unit);
+        roomy
+            .map(|tier| Recipe { take: vec![], create: vec![(*tier, unit)] })
+            .or_else(|| self.smallest_idle(attempt, tiers, u64::MAX).map(take))
+    }
+
+    fn smallest_idle(&self, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<Key> {
+        let on = |tier: &Tier| self.ledger.memories.idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
+        tiers.iter().flat_map(on).map(|(key, _)| key).find(|key| self.can_take(attempt, *key))
+    }
+
+    fn large_recipe(
+        &self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        making: Making,
+    ) -> Option<Recipe> {
+        let whole = round_up(attempt.request.bytes, rules.granularity)?;
+        let (mut recipe, mut missing) = (Recipe::default(), whole);
+        for tier in tiers {
+            missing = self.gather(attempt, *tier, missing, &mut recipe.take);
+        }
+        match making {
+            Making::Nothing => (missing == 0).then_some(recipe),
+            Making::WhatIsMissing => {
+                recipe.create = self.creation(attempt, rules, tiers, missing, whole)?;
+                Some(recipe)
+            }
+        }
+    }
+
+    /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing.
+    fn gather(&self, attempt: &Attempt, tier: Tier, missing: u64, take: &mut Vec<Key>) -> u64 {
+        let (mut left, first) = (missing, take.len());
+        for (key, bytes) in self.ledger.memories.idle(tier).rev() {
+            if bytes <= left && self.can_take(attempt, key) {
+                take.push(key);
+                left -= bytes;
+            }
+        }
+        if left > 0 {
+            let fresh = |(key, bytes): &(Key, u64)| {
+                *bytes > left && !take[first..].contains(key) && self.can_take(attempt, *key)
+            };
+            if let Some((key, _)) = self.ledger.memories.idle(tier).find(fresh) {
+                take.push(key);
+                left = 0;
+            }
+        }
+        left
+    }
+
+    /// Handles to make for what is `missing` of an extent of `whole` bytes, on the first tiers with room. A medium
+    /// request's extent is made larger, for the next ones, where the device has the room.
+    fn creation(
+        &self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        missing: u64,
+        whole: u64,
+    ) -> Option<Vec<(Tier, u64)>> {
+        let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
+        let roomy = self.allowance(attempt, rules, Tier::Device) >= shared;
+        let mut left = if whole < MEDIUM_BELOW && roomy { shared } else { missing };
+        let mut create = Vec::new();
+        for tier in tiers {
+            let bytes = left.min(self.allowance(attempt, rules, *tier));
+            create.extend(handles_for(bytes, whole, rules.granularity).map(|bytes| (*tier, bytes)));
+            left -= bytes;
+        }
+        (left == 0).then_some(create)
+    }
+
+    /// How much more of a tier may be made, in whole units.
+    fn allowance(&self, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
+        let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
+        let (limit, room) = match tier {
+            Tier::Device => (rules.settings.device_limit, room.device),
+            Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
+            Tier::Host => (rules.settings.host_limit, room.host),
+        };
+        round_down(limit.min(room).saturating_sub(self.reserved.now.on(tier)), rules.granularity)
+    }
+
+    /// The device is full: what is left of it and the overflow tiers together. An existing extent first, then free
+    /// handles if the device has a good part, then a free run elsewhere, then new handles.
+    fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let others = &rules.settings.overflow;
+        if others.is_empty() {
+            return None;
+        }
+        let all: Vec<Tier> = std::iter::once(Tier::Device).chain(others.iter().copied()).collect();
+        let idle = self.ledger.memories.idle_bytes().device;
+        let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
+        self.reuse(attempt, &all)
+            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
+            .or_else(|| self.cut(attempt, others))
+            .or_else(|| self.stitch(attempt, rules, &all, Making::WhatIsMissing))
+    }
+
+    /// Nothing is left, unless another thread is about to give something back.
+    fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
+        if self.in_flight > 0 {
+            return Decision::Busy(self.generation);
+        }
+        self.counters.out_of_memory += 1;
+        Decision::Full(Box::new(self.shortage(attempt, rules)))
+    }
+
+    fn shortage(&self, attempt: &Attempt, rules: &Rules) -> Shortage {
+        Shortage {
+            asked: attempt.request.asked as u64,
+            live: self.live.now,
+            reserved: self.reserved.now,
+            idle: self.ledger.memories.idle_bytes(),
+            largest_free_run: self.ledger.runs.largest(),
+            device_left: self.allowance(attempt, rules, Tier::Device),
+            device_limit: rules.settings.device_limit,
+            host_left: self.allowance(attempt, rules, Tier::Host),
+            overflow: !rules.settings.overflow.is_empty(),
+        }
+    }
+}

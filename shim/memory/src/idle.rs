@@ -1,0 +1,161 @@
+//! What can be given back: idle handles, idle views, and at the end of a context everything.
+//!
+//! Each function takes its choice out of the ledger and returns the steps that take it apart: unmappings first, then
+//! reservations that have become empty, then handles.
+
+use std::sync::Arc;
+
+use wm_driver::Tier;
+
+use crate::ledger::{Key, Ledger};
+use crate::order::Pending;
+use crate::plan::Undo;
+use crate::state::State;
+use crate::timeline::{Fence, Need};
+
+/// Steps in the order they must be taken.
+#[derive(Debug, Default)]
+struct Steps {
+    unmap: Vec<Undo>,
+    unreserve: Vec<Undo>,
+    release: Vec<Undo>,
+}
+
+impl Steps {
+    fn in_order(self) -> Vec<Undo> {
+        self.unmap.into_iter().chain(self.unreserve).chain(self.release).collect()
+    }
+}
+
+impl State {
+    /// What must be past before idle handles of a tier (`None`: of all) can be given back.
+    pub(crate) fn idle_needs(&self, tier: Option<Tier>) -> Vec<Need> {
+        let mut pending = Pending::default();
+        for (key, _) in self.ledger.memories.all().filter(|(key, _)| self.ledger.is_idle_on(*key, tier)) {
+            pending.join(&self.ledger.touching_handle(key));
+        }
+        self.timeline.outstanding(&pending, &[])
+    }
+
+    /// Takes idle handles of at least `bytes`, large ones first, that nothing touches any more.
+    pub(crate) fn take_idle(&mut self, tier: Option<Tier>, bytes: u64) -> Vec<Undo> {
+        let mut steps = Steps { unmap: Vec::new(), unreserve: Vec::new(), release: self.quarantined() };
+        let mut left = bytes;
+        for (key, length) in self.idle_by_size(tier) {
+            if left == 0 {
+                break;
+            }
+            if self.timeline.all_past(&self.ledger.touching_handle(key)) {
+                self.take_handle(key, &mut steps);
+                left = left.saturating_sub(length);
+            }
+        }
+        steps.in_order()
+    }
+
+    /// Steps that failed before are tried once more, whenever memory is given back.
+    fn quarantined(&mut self) -> Vec<Undo> {
+        std::mem::take(&mut self.quarantine)
+    }
+
+    /// Device memory first: it is what others wait for.
+    fn idle_by_size(&self, tier: Option<Tier>) -> Vec<(Key, u64)> {
+        let idle = self.ledger.memories.all().filter(|(key, _)| self.ledger.is_idle_on(*key, tier));
+        let mut idle: Vec<_> =
+            idle.map(|(key, memory)| (memory.tier, u64::MAX - memory.bytes, key)).collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(_, rank, key)| (key, u64::MAX - rank)).collect()
+    }
+
+    fn take_handle(&mut self, key: Key, steps: &mut Steps) {
+        let Some(memory) = self.ledger.memories.get(key) else { return };
+        let (handle, tier, bytes) = (memory.raw, memory.tier, memory.bytes);
+        for address in memory.mapped.clone() {
+            self.ledger.unmap(address);
+            steps.unmap.push(Undo::Unmap { address, bytes });
+            steps.unreserve.extend(self.ledger.remove_if_bare(address));
+        }
+        self.ledger.memories.remove(key);
+        steps.release.push(Undo::Release { handle, tier, bytes });
+    }
+
+    /// Takes the views beyond `keep` that have been idle longest and that nothing touches any more.
+    pub(crate) fn take_views(&mut self, keep: usize) -> Vec<Undo> {
+        let excess = self.ledger.extents.idle_views().len().saturating_sub(keep);
+        if excess == 0 || self.pins > 0 {
+            return Vec::new();
+        }
+        let settled = |base: &u64| self.timeline.all_past(&self.ledger.touching(*base));
+        let chosen: Vec<u64> = self.ledger.extents.idle_views().filter(settled).take(excess).collect();
+        self.counters.evictions += chosen.len() as u64;
+        let mut steps = Steps::default();
+        chosen.into_iter().for_each(|base| self.take_view(base, &mut steps));
+        steps.in_order()
+    }
+
+    fn take_view(&mut self, base: u64, steps: &mut Steps) {
+        let Some(range) = self.ledger.extents.range(base) else { return };
+        let mappings: Vec<_> = self.ledger.extents.mappings(range).collect();
+        for (address, mapping) in mappings {
+            self.ledger.unmap(address);
+            steps.unmap.push(Undo::Unmap { address, bytes: mapping.bytes });
+        }
+        steps.unreserve.extend(self.ledger.remove_if_bare(base));
+    }
+
+    /// Forgets everything but counters and settings. Plans under way will find that their epoch is over.
+    pub(crate) fn forget_all(&mut self) -> (Vec<Undo>, Vec<Arc<Fence>>) {
+        let mut steps = Steps { release: self.quarantined(), ..Steps::default() };
+        let ledger = std::mem::take(&mut self.ledger);
+        ledger.everything(&mut steps);
+        self.blocks.clear();
+        drop(self.front.drain(None));
+        self.live.now = Default::default();
+        self.reserved.now = self.planned;
+        self.epoch += 1;
+        (steps.in_order(), self.timeline.clear())
+    }
+}
+
+impl Ledger {
+    fn is_idle_on(&self, key: Key, tier: Option<Tier>) -> bool {
+        let on_tier = |only| self.memories.get(key).is_some_and(|memory| memory.tier == only);
+        self.memories.is_idle(key) && tier.is_none_or(on_tier)
+    }
+
+    /// Everything that may still be touching a handle, through any of its mappings.
+    fn touching_handle(&self, key: Key) -> Pending {
+        let mut pending = self.pending(key);
+        for address in self.memories.get(key).iter().flat_map(|memory| &memory.mapped) {
+            let echo = self.extents.at(*address).map(|(_, extent)| &extent.echo);
+            echo.into_iter().for_each(|echo| pending.join(echo));
+        }
+        pending
+    }
+
+    /// Forgets the extent at `address` if nothing is mapped in it.
+    fn remove_if_bare(&mut self, address: u64) -> Option<Undo> {
+        let range = self.extents.range(address)?;
+        if self.extents.mappings(range.clone()).next().is_some() {
+            return None;
+        }
+        self.extents.remove(range.start);
+        Some(Undo::Unreserve { address: range.start, bytes: range.end - range.start })
+    }
+
+    fn everything(&self, steps: &mut Steps) {
+        for (base, extent) in self.extents.all() {
+            let mappings = self.extents.mappings(base..base + extent.bytes);
+            steps
+                .unmap
+                .extend(mappings.map(|(address, mapping)| Undo::Unmap { address, bytes: mapping.bytes }));
+            steps.unreserve.push(Undo::Unreserve { address: base, bytes: extent.bytes });
+        }
+        let release = |(_, memory): (Key, &crate::ledger::Memory)| Undo::Release {
+            handle: memory.raw,
+            tier: memory.tier,
+            bytes: memory.bytes,
+        };
+        steps.release.extend(self.memories.all().map(release));
+    }
+}

@@ -1,0 +1,178 @@
+//! Extents: reservations with handles mapped in them, one after the other, and what is mapped where.
+//!
+//! An extent is named by its first address. Its mappings need not reach its end, and may have gaps where a handle was
+//! given back. An extent that was *stitched*, that is made from handles which other extents map as well, is a view:
+//! without a block in it, it is only a convenience, kept by least recent use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use super::memory::Key;
+use crate::order::{Pending, Point};
+use crate::sizes::Class;
+
+/// One extent; its first address is its key.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    pub(crate) bytes: u64,
+    pub(crate) class: Class,
+    pub(crate) stitched: bool,
+    /// Bytes under blocks.
+    pub(crate) used: u64,
+    /// When the last block left it.
+    pub(crate) left: u64,
+    /// What may still be touching it through handles that have become active elsewhere. It must be past before
+    /// anything here is unmapped.
+    pub(crate) echo: Pending,
+}
+
+/// One mapping; its first address is its key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mapping {
+    pub(crate) bytes: u64,
+    pub(crate) key: Key,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Extents {
+    extents: BTreeMap<u64, Extent>,
+    by_size: BTreeSet<(Class, u64, u64)>,
+    mappings: BTreeMap<u64, Mapping>,
+    idle_views: BTreeSet<(u64, u64)>,
+    clock: u64,
+}
+
+impl Extents {
+    pub(crate) fn len(&self) -> usize {
+        self.extents.len()
+    }
+
+    pub(crate) fn idle_views(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.idle_views.iter().map(|(_, base)| *base)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Extent)> {
+        self.extents.iter().map(|(base, extent)| (*base, extent))
+    }
+
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool) {
+        let extent = Extent { bytes, class, stitched, used: 0, left: 0, echo: Pending::default() };
+        self.by_size.insert((class, bytes, base));
+        self.extents.insert(base, extent);
+        self.index(base);
+    }
+
+    /// Forgets an extent that has no mapping any more.
+    pub(crate) fn remove(&mut self, base: u64) -> Option<Extent> {
+        let extent = self.extents.remove(&base)?;
+        self.by_size.remove(&(extent.class, extent.bytes, base));
+        self.idle_views.remove(&(extent.left, base));
+        Some(extent)
+    }
+
+    /// The extent that `address` is in.
+    pub(crate) fn at(&self, address: u64) -> Option<(u64, &Extent)> {
+        let (base, extent) = self.extents.range(..=address).next_back()?;
+        (address - base < extent.bytes).then_some((*base, extent))
+    }
+
+    pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
+        self.at(address).map(|(base, extent)| base..base + extent.bytes)
+    }
+
+    pub(crate) fn echo(&mut self, address: u64, pending: &Pending) {
+        if let Some(base) = self.at(address).map(|(base, _)| base)
+            && let Some(extent) = self.extents.get_mut(&base)
+        {
+            extent.echo.join(pending);
+        }
+    }
+
+    pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
+        self.extents.values_mut().for_each(|extent| extent.echo.retain(|point| !is_past(point)));
+    }
+
+    /// Notes that blocks now use `used` bytes more or less of the extent at `address`.
+    pub(crate) fn use_changed(&mut self, address: u64, change: i64) {
+        let Some(base) = self.at(address).map(|(base, _)| base) else { return };
+        self.clock += 1;
+        if let Some(extent) = self.extents.get_mut(&base) {
+            self.idle_views.remove(&(extent.left, base));
+            extent.used = extent.used.saturating_add_signed(change);
+            extent.left = self.clock;
+        }
+        self.index(base);
+    }
+
+    fn index(&mut self, base: u64) {
+        if let Some(extent) = self.extents.get(&base)
+            && extent.stitched
+            && extent.used == 0
+        {
+            self.idle_views.insert((extent.left, base));
+        }
+    }
+
+    pub(crate) fn map(&mut self, address: u64, bytes: u64, key: Key) {
+        self.mappings.insert(address, Mapping { bytes, key });
+    }
+
+    pub(crate) fn unmap(&mut self, address: u64) -> Option<Mapping> {
+        self.mappings.remove(&address)
+    }
+
+    /// Mappings that start in a range.
+    pub(crate) fn mappings(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Mapping)> {
+        self.mappings.range(range).map(|(address, mapping)| (*address, *mapping))
+    }
+
+    /// Mappings that a stretch touches, each with the touched part.
+    pub(crate) fn touched(&self, address: u64, bytes: u64) -> Vec<(Range<u64>, Key)> {
+        let first = self.mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);
+        let part = |(start, mapping): (u64, Mapping)| {
+            (start.max(address)..(start + mapping.bytes).min(address + bytes), mapping.key)
+        };
+        self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty()).collect()
+    }
+
+    /// First address of a stretch of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
+    /// Extents of about the size come first; at most `visits` mappings are looked at.
+    pub(crate) fn window(
+        &self,
+        class: Class,
+        bytes: u64,
+        visits: usize,
+        free: impl Fn(u64, Key) -> bool,
+    ) -> Option<Range<u64>> {
+        let mut left = visits;
+        for (_, size, base) in self.by_size.range((class, bytes, 0)..=(class, u64::MAX, u64::MAX)) {
+            let mut stretch = *base..*base;
+            for (start, mapping) in self.mappings(*base..base + size) {
+                left = left.checked_sub(1)?;
+                let end = start + mapping.bytes;
+                stretch = match (free(start, mapping.key), start == stretch.end) {
+                    (true, true) => stretch.start..end,
+                    (true, false) => start..end,
+                    (false, _) => end..end,
+                };
+                if stretch.end - stretch.start >= bytes {
+                    return Some(stretch);
+                }
+            }
+        }
+        None
+    }
+
+    /// Stretches that are mapped throughout.
+    pub(crate) fn mapped_stretches(&self) -> Vec<Range<u64>> {
+        let mut stretches: Vec<Range<u64>> = Vec::new();
+        for (start, mapping) in &self.mappings {
+            let end = start + mapping.bytes;
+            match stretches.last_mut() {
+                Some(last) if last.end == *start && !self.extents.contains_key(start) => last.end = end,
+                _ => stretches.push(*start..end),
+            }
+        }
+        stretches
+    }
+}

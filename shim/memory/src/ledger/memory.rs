@@ -1,0 +1,107 @@
+//! Physical memory: every handle the manager holds, where it is mapped, and how much of it is used.
+//!
+//! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose addresses its bytes
+//! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it. Idle handles
+//! are kept by tier and size: they are what stitching draws on.
+
+use std::collections::BTreeSet;
+
+use wm_driver::{Handle, Tier};
+
+use crate::tiers::{TierBytes, only};
+
+/// Names a handle in the table; reused after the handle is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(u32);
+
+/// One handle.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) raw: Handle,
+    pub(crate) tier: Tier,
+    pub(crate) bytes: u64,
+    /// Bytes under blocks.
+    pub(crate) used: u64,
+    /// Address of the active mapping.
+    pub(crate) active: Option<u64>,
+    /// Addresses of all mappings.
+    pub(crate) mapped: Vec<u64>,
+    /// A plan under way has taken it.
+    pub(crate) held: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memories {
+    table: Vec<Option<Memory>>,
+    vacant: Vec<u32>,
+    idle: BTreeSet<(Tier, u64, Key)>,
+    idle_bytes: TierBytes,
+}
+
+impl Memories {
+    pub(crate) fn get(&self, key: Key) -> Option<&Memory> {
+        self.table.get(key.0 as usize)?.as_ref()
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &Memory)> {
+        self.table
+            .iter()
+            .enumerate()
+            .filter_map(|(index, memory)| Some((Key(index as u32), memory.as_ref()?)))
+    }
+
+    /// Takes a new handle in, idle and not mapped.
+    pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+        let memory = Memory { raw, tier, bytes, used: 0, active: None, mapped: Vec::new(), held: false };
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() as u32 - 1
+        });
+        self.table[index as usize] = Some(memory);
+        self.index(Key(index));
+        Key(index)
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Memory> {
+        self.unindex(key);
+        let memory = self.table.get_mut(key.0 as usize)?.take()?;
+        self.vacant.push(key.0);
+        Some(memory)
+    }
+
+    /// Changes a handle and keeps the index of idle ones true.
+    pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut Memory) -> T) -> Option<T> {
+        self.unindex(key);
+        let result = self.table.get_mut(key.0 as usize)?.as_mut().map(change);
+        self.index(key);
+        result
+    }
+
+    fn index(&mut self, key: Key) {
+        let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
+        if self.idle.insert((tier, bytes, key)) {
+            self.idle_bytes.add(&only(tier, bytes));
+        }
+    }
+
+    fn unindex(&mut self, key: Key) {
+        let Some(&Memory { tier, bytes, .. }) = self.get(key) else { return };
+        if self.idle.remove(&(tier, bytes, key)) {
+            self.idle_bytes.subtract(&only(tier, bytes));
+        }
+    }
+
+    /// Idle handles of a tier with their sizes, small ones first.
+    pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (Key, u64)> {
+        let range = (tier, 0, Key(0))..=(tier, u64::MAX, Key(u32::MAX));
+        self.idle.range(range).map(|(_, bytes, key)| (*key, *bytes))
+    }
+
+    pub(crate) fn is_idle(&self, key: Key) -> bool {
+        self.get(key).is_some_and(|memory| memory.used == 0 && !memory.held)
+    }
+
+    pub(crate) fn idle_bytes(&self) -> TierBytes {
+        self.idle_bytes
+    }
+}

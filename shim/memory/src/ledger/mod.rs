@@ -1,0 +1,189 @@
+//! The ledger: which physical memory is where, and which of it is free. Pure bookkeeping, no driver call.
+//!
+//! Invariants, held between any two calls of this module and checked by [`Ledger::audit`]:
+//! * the bytes of an active handle are covered, under its active mapping, by blocks and free runs without overlap;
+//! * under a mapping that is not active there is neither block nor run;
+//! * a handle is in the index of idle ones exactly if no block lies on it and no plan holds it;
+//! * a handle that is idle and active has its bytes in free runs; one that is idle and not active waits for nothing.
+
+mod audit;
+mod extents;
+mod memory;
+mod runs;
+
+use std::ops::Range;
+
+use wm_driver::{Handle, Tier};
+
+pub(crate) use extents::Extents;
+pub(crate) use memory::{Key, Memories, Memory};
+pub(crate) use runs::{Run, Runs};
+
+use crate::order::Pending;
+use crate::tiers::TierBytes;
+
+/// A handle that a plan holds, and what it takes to put it back.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) key: Key,
+    pub(crate) raw: Handle,
+    pub(crate) tier: Tier,
+    pub(crate) bytes: u64,
+    pub(crate) pending: Pending,
+    was: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) memories: Memories,
+    pub(crate) extents: Extents,
+    pub(crate) runs: Runs,
+}
+
+impl Ledger {
+    /// Puts a block over free runs. Returns where its bytes are and what they wait for.
+    pub(crate) fn occupy(&mut self, address: u64, bytes: u64) -> (TierBytes, Pending) {
+        let pending = self.runs.take(address, bytes);
+        let mut tiers = TierBytes::default();
+        for (part, key) in self.extents.touched(address, bytes) {
+            let length = part.end - part.start;
+            let tier = self.memories.change(key, |memory| {
+                memory.used += length;
+                memory.tier
+            });
+            tier.into_iter().for_each(|tier| *tiers.part(tier) += length);
+        }
+        self.extents.use_changed(address, bytes as i64);
+        (tiers, pending)
+    }
+
+    /// Takes a block away; its bytes become free runs that wait for `pending`.
+    pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
+        for (part, key) in self.extents.touched(address, bytes) {
+            let length = part.end - part.start;
+            self.memories.change(key, |memory| memory.used = memory.used.saturating_sub(length));
+            self.give(part, key, pending);
+        }
+        self.extents.use_changed(address, -(bytes as i64));
+    }
+
+    fn give(&mut self, part: Range<u64>, key: Key, pending: &Pending) {
+        let (Some(memory), Some((base, extent))) = (self.memories.get(key), self.extents.at(part.start))
+        else {
+            debug_assert!(false, "no handle or extent at {:#x}", part.start);
+            return;
+        };
+        let (bytes, tier, class) = (part.end - part.start, memory.tier, extent.class);
+        let range = base..base + extent.bytes;
+        self.runs.give(part.start, Run { bytes, class, tier, pending: pending.clone() }, &range);
+    }
+
+    /// What an idle handle waits for.
+    pub(crate) fn pending(&self, key: Key) -> Pending {
+        let active = self.memories.get(key).and_then(|memory| memory.active);
+        active
+            .and_then(|address| self.runs.at(address))
+            .map(|(_, run)| run.pending.clone())
+            .unwrap_or_default()
+    }
+
+    /// Makes the mapping at `address` the one that an idle handle's bytes are free under.
+    pub(crate) fn activate(&mut self, key: Key, address: u64, pending: &Pending) {
+        let Some(bytes) = self.memories.change(key, |memory| {
+            memory.active = Some(address);
+            memory.bytes
+        }) else {
+            return;
+        };
+        self.give(address..address + bytes, key, pending);
+    }
+
+    /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers what may still be
+    /// touching it.
+    pub(crate) fn deactivate(&mut self, key: Key) -> Pending {
+        let taken =
+            self.memories.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
+        let Some((address, bytes)) = taken else { return Pending::default() };
+        let pending = self.runs.take(address, bytes);
+        self.extents.echo(address, &pending);
+        pending
+    }
+
+    /// Makes every mapping of a stretch active there: all its handles are idle or active there already.
+    pub(crate) fn claim(&mut self, stretch: Range<u64>) {
+        let mappings: Vec<_> = self.extents.mappings(stretch).collect();
+        for (address, mapping) in mappings {
+            if self.memories.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
+                let pending = self.deactivate(mapping.key);
+                self.activate(mapping.key, address, &pending);
+            }
+        }
+    }
+
+    /// Gives an idle handle to a plan.
+    pub(crate) fn hold(&mut self, key: Key) -> Option<Taken> {
+        let was = self.memories.get(key)?.active;
+        let pending = self.deactivate(key);
+        self.memories.change(key, |memory| {
+            memory.held = true;
+            Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, pending, was }
+        })
+    }
+
+    /// Puts a handle back as it was before [`Ledger::hold`], or into another of its mappings if that one is gone.
+    pub(crate) fn put_back(&mut self, taken: &Taken) {
+        let target = self.memories.change(taken.key, |memory| {
+            memory.held = false;
+            taken.was.filter(|was| memory.mapped.contains(was)).or(memory.mapped.last().copied())
+        });
+        if let Some(address) = target.flatten() {
+            self.activate(taken.key, address, &taken.pending);
+        }
+    }
+
+    /// Notes a mapping. It is not active.
+    pub(crate) fn map(&mut self, key: Key, address: u64) {
+        let bytes = self.memories.change(key, |memory| {
+            memory.held = false;
+            memory.mapped.push(address);
+            memory.bytes
+        });
+        bytes.into_iter().for_each(|bytes| self.extents.map(address, bytes, key));
+    }
+
+    /// Forgets a mapping of an idle handle. If it was active there, another of its mappings becomes active.
+    pub(crate) fn unmap(&mut self, address: u64) {
+        let Some(mapping) = self.extents.unmap(address) else { return };
+        let was_active = self.memories.change(mapping.key, |memory| {
+            memory.mapped.retain(|mapped| *mapped != address);
+            memory.active == Some(address)
+        });
+        if was_active == Some(true) {
+            self.leave(mapping.key);
+        }
+    }
+
+    fn leave(&mut self, key: Key) {
+        let pending = self.deactivate(key);
+        let elsewhere = self.memories.get(key).and_then(|memory| memory.mapped.last().copied());
+        elsewhere.into_iter().for_each(|address| self.activate(key, address, &pending));
+    }
+
+    /// Everything that may still be touching an extent: free runs' and former tenants' points.
+    pub(crate) fn touching(&self, base: u64) -> Pending {
+        let Some((_, extent)) = self.extents.at(base) else { return Pending::default() };
+        let mut pending = extent.echo.clone();
+        let mut next = base;
+        for (address, mapping) in self.extents.mappings(base..base + extent.bytes) {
+            let active = self.memories.get(mapping.key).is_some_and(|memory| memory.active == Some(address));
+            if active
+                && address >= next
+                && let Some((start, run)) = self.runs.at(address)
+            {
+                pending.join(&run.pending);
+                next = start + run.bytes;
+            }
+        }
+        pending
+    }
+}

@@ -1,0 +1,120 @@
+//! The way of a request that the front cache could not answer: decide, call the driver, note what came of it, until it
+//! is met.
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Tier};
+
+use super::Manager;
+use super::events::fences_of;
+use crate::decide::{Attempt, Decision, Room};
+use crate::draft::Draft;
+use crate::error::AllocateError;
+use crate::plan::{self, Failure};
+use crate::state::{Grant, Request};
+
+impl<G: Gpu> Manager<G> {
+    pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
+        let mut attempt = Attempt::new(request);
+        loop {
+            let decision = self.lock().decide(&mut attempt, &self.rules);
+            let met = match decision {
+                Decision::Grant(grant) => self.settle(&mut attempt, grant)?,
+                Decision::Build(draft) => self.construct(&mut attempt, draft)?,
+                Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
+                other => self.find_out(&mut attempt, other)?,
+            };
+            if let Some(address) = met {
+                return Ok(address);
+            }
+        }
+    }
+
+    /// Decisions that meet nothing yet, but teach something.
+    fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
+        match decision {
+            Decision::Watch { needs, wait } => self.watch(attempt, needs, wait)?,
+            Decision::Ask => attempt.room = Some(self.room()?),
+            Decision::Busy(seen) => {
+                drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
+                attempt.start_over();
+            }
+            Decision::Grant(_) | Decision::Build(_) | Decision::Full(_) => {}
+        }
+        Ok(None)
+    }
+
+    /// Makes granted memory usable for the request's order.
+    fn settle(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
+        let (lessons, obstacle) = self.meet(&grant.needs, attempt.request.order);
+        let mut state = self.lock();
+        let told = state.learn(&lessons, attempt.request.order);
+        let met = match obstacle {
+            None => state.confirm(&grant, &attempt.request),
+            Some(_) => state.withdraw(&grant),
+        };
+        drop(state);
+        self.ended.notify_all();
+        self.recycle(lessons.into_iter().chain(told).chain(fences_of(grant.needs)));
+        match obstacle {
+            None if met => Ok(Some(grant.address)),
+            None => Err(CUresult::CONTEXT_IS_DESTROYED.into()),
+            Some(obstacle) => attempt.heed(obstacle).map(|()| None).map_err(AllocateError::from),
+        }
+    }
+
+    /// Makes an extent, and the request's block at its start.
+    fn construct(&self, attempt: &mut Attempt, draft: Draft) -> Result<Option<u64>, AllocateError> {
+        let built = match plan::build(&self.gpu, &draft.build()) {
+            Ok(built) => built,
+            Err(failure) => return self.fall_back(attempt, draft, failure),
+        };
+        let committed = self.lock().commit(&draft, built, &attempt.request);
+        match committed {
+            Ok(grant) => {
+                let met = self.settle(attempt, grant);
+                self.evict();
+                met
+            }
+            Err(undo) => {
+                let failed = plan::dismantle(&self.gpu, &undo);
+                self.lock().strand_held(failed);
+                self.ended.notify_all();
+                Err(CUresult::CONTEXT_IS_DESTROYED.into())
+            }
+        }
+    }
+
+    /// A plan failed and was undone. If a tier proved full, there may be another way.
+    fn fall_back(
+        &self,
+        attempt: &mut Attempt,
+        draft: Draft,
+        failure: Failure,
+    ) -> Result<Option<u64>, AllocateError> {
+        let (code, tier) = (failure.code, failure.tier);
+        self.lock().roll_back(draft, failure);
+        self.ended.notify_all();
+        match tier {
+            Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),
+            Some(tier) => {
+                attempt.full.push(tier);
+                Ok(None)
+            }
+            None => Err(code.into()),
+        }
+    }
+
+    /// How far reserved bytes may grow. What plans under way will make is not in the driver's figure yet.
+    fn room(&self) -> Result<Room, CUresult> {
+        let (free, _) = self.gpu.memory_info()?;
+        let host = self.gpu.host_available();
+        let state = self.lock();
+        let (reserved, planned) = (state.reserved.now, state.planned);
+        let held = |reserved: u64, planned: u64| reserved.saturating_sub(planned);
+        let device = held(reserved.device, planned.device).saturating_add(free);
+        Ok(Room {
+            device: device.saturating_sub(self.rules.settings.headroom),
+            host: held(reserved.host, planned.host).saturating_add(host),
+        })
+    }
+}

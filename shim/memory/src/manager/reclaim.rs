@@ -1,0 +1,109 @@
+//! Giving memory and address space back: trimming, relieving the driver, dropping idle views, and the end of a context.
+//!
+//! What is given back is taken out of the state first, under the lock, so that nobody else can choose it; then the
+//! driver is called. Nothing is unmapped before everything that may touch it is past.
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Tier};
+
+use super::Manager;
+use crate::plan::{self, Undo};
+use crate::state::State;
+
+impl<G: Gpu> Manager<G> {
+    /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
+    /// Waits for work that may still be touching free memory, if that is what it takes.
+    pub fn trim(&self, keep: u64) -> u64 {
+        self.give_back(None, |state| state.reserved.now.total().saturating_sub(keep))
+    }
+
+    /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if that much is idle;
+    /// returns the bytes given back.
+    pub fn relieve(&self, bytes: u64) -> u64 {
+        let before = self.lock().reserved.now.device;
+        self.give_back(Some(Tier::Device), |state| {
+            bytes.saturating_sub(before.saturating_sub(state.reserved.now.device))
+        })
+    }
+
+    /// First what is ready, then, after waiting, what was not.
+    fn give_back(&self, tier: Option<Tier>, wanted: impl Fn(&State) -> u64) -> u64 {
+        let ready = self.release(tier, &wanted);
+        if wanted(&self.lock()) == 0 {
+            return ready;
+        }
+        let needs = self.lock().idle_needs(tier);
+        self.look(needs, true);
+        ready + self.release(tier, &wanted)
+    }
+
+    fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
+        let mut state = self.wait_until(|state| state.pins == 0);
+        state.flush(None);
+        let bytes = wanted(&state);
+        let steps = state.take_idle(tier, bytes);
+        state.begin();
+        let epoch = state.epoch;
+        drop(state);
+        let failed = plan::dismantle(&self.gpu, &steps);
+        let released = self.lock().taken_apart(&steps, failed, epoch);
+        self.ended.notify_all();
+        released
+    }
+
+    /// Unmaps the views that have been idle longest, if there are too many.
+    pub(super) fn evict(&self) {
+        self.sweep();
+        let steps = self.lock().take_views(self.rules.settings.stitch_views);
+        if steps.is_empty() {
+            return;
+        }
+        let failed = plan::dismantle(&self.gpu, &steps);
+        self.lock().strand(failed);
+    }
+
+    /// Peer access has changed: grants access anew in every range that is mapped.
+    ///
+    /// # Errors
+    /// The driver's first; the other ranges are tried all the same.
+    pub fn refresh_access(&self) -> Result<(), CUresult> {
+        let mut state = self.wait_until(|state| state.in_flight == 0);
+        state.pins += 1;
+        let stretches = state.ledger.extents.mapped_stretches();
+        drop(state);
+        let allow =
+            |range: &std::ops::Range<u64>| self.gpu.allow(range.start, (range.end - range.start) as usize);
+        let first = stretches.iter().filter_map(|range| allow(range).err()).next();
+        self.lock().pins -= 1;
+        self.ended.notify_all();
+        first.map_or(Ok(()), Err)
+    }
+
+    /// The context is gone: forgets everything, and gives back what can be given back. Errors are expected and ignored.
+    pub fn discard(&self) {
+        let (steps, fences) = self.lock().forget_all();
+        drop(plan::dismantle(&self.gpu, &steps));
+        self.recycle(fences);
+        self.ended.notify_all();
+    }
+}
+
+impl State {
+    /// Notes what came of giving back; returns the bytes that were released. Where the context went meanwhile, nothing
+    /// of it is counted any more.
+    fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
+        self.end();
+        let mut bytes = 0;
+        if epoch != self.epoch {
+            return bytes;
+        }
+        for step in steps.iter().filter(|step| !failed.contains(step)) {
+            if let Undo::Release { tier, bytes: length, .. } = step {
+                self.released(*tier, *length);
+                bytes += length;
+            }
+        }
+        self.strand(failed);
+        bytes
+    }
+}

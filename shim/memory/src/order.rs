@@ -1,0 +1,59 @@
+//! When memory may be used again, as plain data.
+//!
+//! A free takes effect at a point of an [`Order`]: behind the work that is in a stream, or (for `cuMemFree`, which names
+//! none) behind all work that is on the device. Points of one order are numbered 1, 2, 3…; a free at a point *n* is past
+//! when the GPU has passed *n*. [`Pending`] is the set of points that a free piece of memory still waits for: one piece
+//! may have been coalesced from several streams' frees.
+
+use wm_driver::StreamId;
+
+/// What a request is ordered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// After the work that is in this stream: `cuMemAllocAsync`, `cuMemFreeAsync`.
+    Stream(StreamId),
+    /// After all work on the device, and usable from any stream: `cuMemAlloc`, `cuMemFree`.
+    Device,
+}
+
+impl Order {
+    /// The stream; `None` for the device.
+    pub fn stream(self) -> Option<StreamId> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Device => None,
+        }
+    }
+}
+
+/// A point of an order: everything freed there so far, numbered.
+pub(crate) type Point = (Order, u64);
+
+/// The points that must be past before a piece is idle: at most one an order, the latest, sorted by order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pending(Vec<Point>);
+
+impl Pending {
+    pub(crate) fn at(point: Point) -> Self {
+        Self(vec![point])
+    }
+
+    pub(crate) fn points(&self) -> &[Point] {
+        &self.0
+    }
+
+    pub(crate) fn add(&mut self, (order, number): Point) {
+        match self.0.binary_search_by_key(&order, |point| point.0) {
+            Ok(index) => self.0[index].1 = self.0[index].1.max(number),
+            Err(index) => self.0.insert(index, (order, number)),
+        }
+    }
+
+    pub(crate) fn join(&mut self, other: &Self) {
+        other.0.iter().for_each(|point| self.add(*point));
+    }
+
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Point) -> bool) {
+        self.0.retain(keep);
+    }
+}

@@ -1,0 +1,128 @@
+//! Plans as plain values, and the one executor that carries them out.
+//!
+//! A [`Build`] makes an extent. Either all of it happens or none: each step that succeeds notes its opposite, and a
+//! failure runs the notes backwards. Taking things apart cannot be undone, so [`dismantle`] goes on past a failure and
+//! returns the steps that failed: their objects still exist, and the caller keeps them for another try.
+//! Called without any lock: each step may take milliseconds.
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Handle, Tier};
+
+/// Where a part of a new extent comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A handle that exists, mapped elsewhere or not.
+    Existing { handle: Handle, bytes: u64 },
+    /// A handle to be made.
+    New { tier: Tier, bytes: u64 },
+}
+
+impl Part {
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Self::Existing { bytes, .. } | Self::New { bytes, .. } => bytes,
+        }
+    }
+}
+
+/// An extent to be made: its parts in the order of their addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Build {
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A step that takes something apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Undo {
+    Unmap { address: u64, bytes: u64 },
+    Unreserve { address: u64, bytes: u64 },
+    Release { handle: Handle, tier: Tier, bytes: u64 },
+}
+
+/// What a [`Build`] made.
+#[derive(Debug)]
+pub(crate) struct Built {
+    pub(crate) base: u64,
+    /// One a part.
+    pub(crate) handles: Vec<Handle>,
+    /// Takes all of it apart again.
+    pub(crate) undo: Vec<Undo>,
+}
+
+/// Why a [`Build`] failed. It was undone but for `stranded`.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: CUresult,
+    /// The tier whose memory could not be made, if that was it.
+    pub(crate) tier: Option<Tier>,
+    pub(crate) stranded: Vec<Undo>,
+}
+
+/// Makes an extent.
+pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, Failure> {
+    let mut undo = Vec::new();
+    match attempt(gpu, build, &mut undo) {
+        Ok((base, handles)) => {
+            undo.reverse();
+            Ok(Built { base, handles, undo })
+        }
+        Err((code, tier)) => {
+            undo.reverse();
+            Err(Failure { code, tier, stranded: dismantle(gpu, &undo) })
+        }
+    }
+}
+
+type Cause = (CUresult, Option<Tier>);
+
+fn attempt<G: Gpu>(gpu: &G, build: &Build, undo: &mut Vec<Undo>) -> Result<(u64, Vec<Handle>), Cause> {
+    let handles = build.parts.iter().map(|part| obtain(gpu, *part, undo)).collect::<Result<Vec<_>, _>>()?;
+    let bytes: u64 = build.parts.iter().map(|part| part.bytes()).sum();
+    let base = gpu.reserve(bytes as usize).map_err(|code| (code, None))?;
+    undo.push(Undo::Unreserve { address: base, bytes });
+    let mut address = base;
+    for (part, handle) in build.parts.iter().zip(&handles) {
+        gpu.map(address, part.bytes() as usize, *handle).map_err(|code| (code, None))?;
+        undo.push(Undo::Unmap { address, bytes: part.bytes() });
+        address += part.bytes();
+    }
+    gpu.allow(base, bytes as usize).map_err(|code| (code, None))?;
+    Ok((base, handles))
+}
+
+fn obtain<G: Gpu>(gpu: &G, part: Part, undo: &mut Vec<Undo>) -> Result<Handle, Cause> {
+    let (tier, bytes) = match part {
+        Part::Existing { handle, .. } => return Ok(handle),
+        Part::New { tier, bytes } => (tier, bytes),
+    };
+    let handle = gpu.create(tier, bytes as usize).map_err(|code| (code, Some(tier)))?;
+    undo.push(Undo::Release { handle, tier, bytes });
+    Ok(handle)
+}
+
+/// Takes things apart in order, and returns the steps that failed. A reservation in which a mapping is left over is
+/// not tried.
+pub(crate) fn dismantle<G: Gpu>(gpu: &G, steps: &[Undo]) -> Vec<Undo> {
+    let mut failed: Vec<Undo> = Vec::new();
+    for step in steps {
+        let blocked =
+            matches!(step, Undo::Unreserve { address, bytes } if holds_mapping(&failed, *address, *bytes));
+        if blocked || undo(gpu, *step).is_err() {
+            failed.push(*step);
+        }
+    }
+    failed
+}
+
+fn holds_mapping(failed: &[Undo], address: u64, bytes: u64) -> bool {
+    let inside = |at: &u64| (address..address + bytes).contains(at);
+    failed.iter().any(|step| matches!(step, Undo::Unmap { address, .. } if inside(address)))
+}
+
+fn undo<G: Gpu>(gpu: &G, step: Undo) -> wm_driver::gpu::Result<()> {
+    match step {
+        Undo::Unmap { address, bytes } => gpu.unmap(address, bytes as usize),
+        Undo::Unreserve { address, bytes } => gpu.unreserve(address, bytes as usize),
+        Undo::Release { handle, .. } => gpu.release(handle),
+    }
+}

@@ -1,0 +1,102 @@
+//! Every size that decides a policy, with its reason. Nothing elsewhere in the crate has a number of its own.
+//!
+//! All sizes are bytes. A *class* keeps small blocks away from large ones: one small block that lives long would pin a
+//! whole handle that a large request could otherwise be stitched from.
+
+/// Blocks are multiples of this, and so are their addresses: the alignment that the driver's own allocations have.
+pub(crate) const UNIT: u64 = 512;
+
+/// Requests below this are small. PyTorch draws the same line, so most programs fall clearly on one side of it.
+pub(crate) const SMALL_BELOW: u64 = 1 << 20;
+
+/// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB handle would waste
+/// nearly half of it.
+pub(crate) const MEDIUM_BELOW: u64 = 16 << 20;
+
+/// The extent that medium requests share, where the device has room for it.
+pub(crate) const MEDIUM_EXTENT: u64 = 32 << 20;
+
+/// A new handle is at most this part of the extent it is made for: what a block's end leaves unused in its last
+/// handle stays below 2 % of the block.
+const HANDLE_PART: u64 = 64;
+
+/// Beyond this size a larger handle saves nothing measurable (1 GiB in 64 MiB handles: under 0.8 ms in all), and it
+/// would be the harder to find it wholly free again.
+const HANDLE_MAX: u64 = 64 << 20;
+
+/// Free runs that a best-fit search looks at before it takes the first that needs an event.
+pub(crate) const CANDIDATES: usize = 64;
+
+/// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
+pub(crate) const WINDOW_VISITS: usize = 8192;
+
+/// A stitch of free handles goes before a free run of an overflow tier when the device's part of it is at least one
+/// in this many: a millisecond of mapping is soon repaid where the alternative is read at link speed.
+pub(crate) const DEVICE_PART: u64 = 8;
+
+/// Fences that may be outstanding before a miss asks the driver about the oldest ones.
+pub(crate) const FENCES: usize = 32;
+
+/// What a request is packed with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Class {
+    /// Packed into extents of one handle each.
+    Small,
+    /// Everything else.
+    Large,
+}
+
+impl Class {
+    pub(crate) fn of(bytes: u64) -> Self {
+        if bytes < SMALL_BELOW { Self::Small } else { Self::Large }
+    }
+}
+
+/// `bytes` rounded up to a multiple of `unit`, a power of two; `None` on overflow.
+pub(crate) fn round_up(bytes: u64, unit: u64) -> Option<u64> {
+    Some(bytes.checked_add(unit - 1)? & !(unit - 1))
+}
+
+/// `bytes` rounded down to a multiple of `unit`, a power of two.
+pub(crate) fn round_down(bytes: u64, unit: u64) -> u64 {
+    bytes & !(unit - 1)
+}
+
+/// Size of the handles that an extent of `extent` bytes is made from: few and large where the request is large, the
+/// driver's granularity where it must be split.
+pub(crate) fn handle_bytes(extent: u64, granularity: u64) -> u64 {
+    let part = (extent / HANDLE_PART).clamp(granularity, HANDLE_MAX.max(granularity));
+    granularity << (part / granularity).ilog2()
+}
+
+/// The handles that make up `bytes` new bytes of an extent of `extent`: equal ones, the last trimmed.
+pub(crate) fn handles_for(bytes: u64, extent: u64, granularity: u64) -> impl Iterator<Item = u64> {
+    let each = handle_bytes(extent, granularity);
+    (0..bytes).step_by(each as usize).map(move |offset| each.min(bytes - offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn handles_grow_with_the_extent_and_stay_a_small_part_of_it() {
+        let sizes =
+            [2, 64, 127, 128, 256, 1024, 4096, 65536].map(|mib| handle_bytes(mib * MIB, 2 * MIB) / MIB);
+        assert_eq!(sizes, [2, 2, 2, 2, 4, 16, 64, 64]);
+    }
+
+    #[test]
+    fn handles_cover_exactly_what_was_asked() {
+        let handles: Vec<u64> = handles_for(70 * MIB, 1024 * MIB, 2 * MIB).collect();
+        assert_eq!(handles, [16 * MIB, 16 * MIB, 16 * MIB, 16 * MIB, 6 * MIB]);
+    }
+
+    #[test]
+    fn rounding_refuses_what_does_not_fit_an_address() {
+        assert_eq!(round_up(1, UNIT), Some(512));
+        assert_eq!(round_up(u64::MAX, UNIT), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! All that the manager knows, as one value behind one lock, and the steps that change it.
+//!
+//! Invariants: `live` sums the live blocks; `reserved` sums the handles held, those that plans under way will make
+//! included, so that two plans cannot spend one budget twice; what a plan uses was taken out of the ledger when it was
+//! drafted and comes back with its commit or its rollback.
+
+use std::sync::Arc;
+
+use wm_driver::Tier;
+
+use crate::blocks::{Block, Blocks, Piece, State as Life, new_id};
+use crate::error::FreeError;
+use crate::front::{Cached, Front};
+use crate::ledger::Ledger;
+use crate::order::{Order, Pending, Point};
+use crate::plan::Undo;
+use crate::sizes::{Class, UNIT, round_up};
+use crate::tiers::{Gauge, TierBytes, only};
+use crate::timeline::{Fence, Need, Timeline};
+use crate::usage::Counters;
+
+/// What the program asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) asked: usize,
+    /// Rounded to whole units.
+    pub(crate) bytes: u64,
+    pub(crate) class: Class,
+    pub(crate) order: Order,
+}
+
+impl Request {
+    /// `None` for sizes no driver would take: 0, or beyond the address space.
+    pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
+        let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
+        Some(Self { asked, bytes, class: Class::of(bytes), order })
+    }
+}
+
+/// Memory set aside for a request, and the calls that must succeed before the program may have it.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) address: u64,
+    pub(crate) pending: Pending,
+    pub(crate) needs: Vec<Need>,
+    pub(crate) epoch: u64,
+}
+
+/// What calls of the driver taught.
+#[derive(Debug, Default)]
+pub(crate) struct Lessons {
+    pub(crate) recorded: Vec<Arc<Fence>>,
+    pub(crate) past: Vec<Arc<Fence>>,
+    pub(crate) behind: Vec<Arc<Fence>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) ledger: Ledger,
+    pub(crate) blocks: Blocks,
+    pub(crate) front: Front,
+    pub(crate) timeline: Timeline,
+    pub(crate) live: Gauge,
+    pub(crate) reserved: Gauge,
+    /// The part of `reserved` that plans under way have yet to make.
+    pub(crate) planned: TierBytes,
+    pub(crate) counters: Counters,
+    /// What could not be taken apart.
+    pub(crate) quarantine: Vec<Undo>,
+    /// Plans and grants under way.
+    pub(crate) in_flight: usize,
+    /// Grows whenever something under way ends.
+    pub(crate) generation: u64,
+    /// Grows when the context goes: what was under way then must not be committed.
+    pub(crate) epoch: u64,
+    /// Threads that need every mapping to stay.
+    pub(crate) pins: usize,
+}
+
+impl State {
+    /// The path of most allocations.
+    pub(crate) fn hit(&mut self, request: &Request) -> Option<u64> {
+        let timeline = &self.timeline;
+        let is_past = |freed| timeline.is_past((request.order, freed));
+        let address = self.front.pop(request.order, request.bytes, is_past)?;
+        self.counters.hits += 1;
+        self.give_out(address, request);
+        Some(address)
+    }
+
+    /// Makes a granted or cached block the program's.
+    fn give_out(&mut self, address: u64, request: &Request) {
+        let Some(piece) = self.blocks.starting_at(address) else { return };
+        let block = &mut piece.block;
+        (block.bytes, block.order, block.id) = (request.asked, request.order, new_id());
+        piece.state = Life::Live;
+        self.live.add(&piece.block.tiers);
+        self.counters.allocations += 1;
+        self.counters.overflows += u64::from(piece.block.tiers.elsewhere() > 0);
+    }
+
+    /// Takes a block back, whole, into the front cache.
+    pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
+        let Some(piece) = self.blocks.starting_at(address).filter(|piece| piece.state == Life::Live) else {
+            return Err(self.why_not_freed(address));
+        };
+        piece.state = Life::Cached;
+        let bytes = piece.bytes;
+        self.live.subtract(&piece.block.tiers);
+        self.counters.frees += 1;
+        let freed = self.timeline.freed(order);
+        self.front.push(order, Cached { address, bytes, freed });
+        Ok(())
+    }
+
+    fn why_not_freed(&self, address: u64) -> FreeError {
+        match self.blocks.around(address) {
+            Some(piece) if piece.state == Life::Live => FreeError::Interior,
+            _ if self.owns(address) => FreeError::AlreadyFree,
+            _ => FreeError::NotOurs,
+        }
+    }
+
+    pub(crate) fn owns(&self, address: u64) -> bool {
+        let stranded = |step: &Undo| match step {
+            Undo::Unreserve { address: base, bytes } => (*base..base + bytes).contains(&address),
+            _ => false,
+        };
+        self.ledger.extents.at(address).is_some() || self.quarantine.iter().any(stranded)
+    }
+
+    /// Moves the front cache, or one order's part of it, into the ledger. Says whether there was any.
+    pub(crate) fn flush(&mut self, only: Option<Order>) -> bool {
+        let drained = self.front.drain(only);
+        for (order, cached) in &drained {
+            self.blocks.remove(cached.address);
+            self.ledger.vacate(cached.address, cached.bytes, &Pending::at((*order, cached.freed)));
+        }
+        !drained.is_empty()
+    }
+
+    /// Sets free addresses aside for a request.
+    pub(crate) fn grant(&mut self, address: u64, request: &Request) -> Grant {
+        let (tiers, pending) = self.ledger.occupy(address, request.bytes);
+        let block = Block { address, bytes: request.asked, id: 0, order: request.order, tiers };
+        self.blocks.insert(Piece { block, bytes: request.bytes, state: Life::Granted });
+        let needs = self.timeline.needs(request.order, &pending);
+        self.in_flight += 1;
+        Grant { address, pending, needs, epoch: self.epoch }
+    }
+
+    /// The grant's calls succeeded. `false` if the context went meanwhile.
+    pub(crate) fn confirm(&mut self, grant: &Grant, request: &Request) -> bool {
+        self.end();
+        let current = grant.epoch == self.epoch;
+        if current {
+            self.give_out(grant.address, request);
+        }
+        current
+    }
+
+    /// The grant's calls failed: its memory is free again, as it was, and the request is not met.
+    pub(crate) fn withdraw(&mut self, grant: &Grant) -> bool {
+        self.end();
+        if grant.epoch == self.epoch
+            && let Some(piece) = self.blocks.remove(grant.address)
+        {
+            self.ledger.vacate(grant.address, piece.bytes, &grant.pending);
+        }
+        false
+    }
+
+    pub(crate) fn begin(&mut self) {
+        self.in_flight += 1;
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.generation += 1;
+    }
+
+    /// Notes what calls of the driver taught. Returns fences that have nothing more to tell.
+    #[must_use = "their events are to be recycled, outside the lock"]
+    pub(crate) fn learn(&mut self, lessons: &Lessons, user: Order) -> Vec<Arc<Fence>> {
+        lessons.recorded.iter().for_each(|fence| self.timeline.add_fence(fence));
+        if let Order::Stream(stream) = user {
+            lessons.behind.iter().for_each(|fence| self.timeline.now_behind(stream, fence));
+        }
+        self.counters.orders += lessons.behind.len() as u64;
+        lessons.past.iter().flat_map(|fence| self.reached(&fence.covers)).collect()
+    }
+
+    /// Notes points that are past. Returns fences that have nothing more to tell.
+    #[must_use = "their events are to be recycled, outside the lock"]
+    pub(crate) fn reached(&mut self, points: &[Point]) -> Vec<Arc<Fence>> {
+        let told = self.timeline.reached(points);
+        self.forget_past();
+        told
+    }
+
+    pub(crate) fn forget_past(&mut self) {
+        if self.timeline.has_dropped() {
+            let timeline = &self.timeline;
+            self.ledger.runs.forget(|point| timeline.is_past(*point));
+            self.ledger.extents.forget(|point| timeline.is_past(*point));
+        }
+    }
+
+    /// Notes steps that failed. What was not released is still held.
+    pub(crate) fn strand(&mut self, failed: Vec<Undo>) {
+        self.counters.failed_releases += failed.len() as u64;
+        self.quarantine.extend(failed);
+    }
+
+    /// Notes that memory was given back.
+    pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
+        self.reserved.subtract(&only(tier, bytes));
+        self.counters.releases += 1;
+    }
+
+    /// Checks the sums against what they sum.
+    pub(crate) fn audit_sums(&self) -> Result<(), String> {
+        let mut live = TierBytes::default();
+        let live_pieces = self.blocks.all().filter(|piece| piece.state == Life::Live);
+        live_pieces.for_each(|piece| live.add(&piece.block.tiers));
+        let mut held = self.planned;
+        self.ledger.memories.all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
+        for step in &self.quarantine {
+            if let Undo::Release { tier, bytes, .. } = step {
+                held.add(&only(*tier, *bytes));
+            }
+        }
+        match (live == self.live.now, held == self.reserved.now) {
+            (false, _) => Err(format!("{live:?} live, {:?} noted", self.live.now)),
+            (_, false) => Err(format!("{held:?} held, {:?} noted", self.reserved.now)),
+            _ => Ok(()),
+        }
+    }
+}

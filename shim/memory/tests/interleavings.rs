@@ -1,0 +1,206 @@
+//! Hazard: two threads in the manager at once. The crate's own sources, compiled against shuttle's locks, under random
+//! and adversarial schedules; the model GPU yields at every driver call.
+//!
+//! The sources are taken in by path, so that this runs in every test run and no build flag can forget it.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    missing_docs,
+    reason = "the crate's sources, under another root"
+)]
+
+mod sync {
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+}
+
+#[path = "../src/blocks.rs"]
+mod blocks;
+#[path = "../src/decide.rs"]
+mod decide;
+#[path = "../src/draft.rs"]
+mod draft;
+#[path = "../src/error.rs"]
+mod error;
+#[path = "../src/fast_map.rs"]
+mod fast_map;
+#[path = "../src/front.rs"]
+mod front;
+#[path = "../src/idle.rs"]
+mod idle;
+#[path = "../src/ledger/mod.rs"]
+mod ledger;
+#[path = "../src/manager/mod.rs"]
+mod manager;
+#[path = "../src/order.rs"]
+mod order;
+#[path = "../src/plan.rs"]
+mod plan;
+#[path = "../src/settings.rs"]
+mod settings;
+#[path = "../src/sizes.rs"]
+mod sizes;
+#[path = "../src/state.rs"]
+mod state;
+#[path = "../src/tiers.rs"]
+mod tiers;
+#[path = "../src/timeline.rs"]
+mod timeline;
+#[path = "../src/usage.rs"]
+mod usage;
+
+#[path = "support/model.rs"]
+mod model;
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use manager::Manager;
+use model::{MIB, Model};
+use order::Order;
+use settings::Settings;
+use shuttle::thread;
+use wm_driver::{StreamId, Tier};
+
+const MB: usize = MIB as usize;
+const SCHEDULES: usize = 300;
+
+/// A manager, and the physical bytes of every block that some thread holds.
+struct Shared {
+    manager: Manager<Model>,
+    held: Mutex<Vec<(u64, Range<u64>)>>,
+}
+
+impl Shared {
+    fn new(device: u64, settings: Settings) -> Arc<Self> {
+        let model = Model::with_hook(device, device, thread::yield_now);
+        Arc::new(Self { manager: Manager::new(model, settings), held: Mutex::default() })
+    }
+
+    /// Allocates, and checks that nobody else holds any of the physical bytes.
+    fn take(&self, bytes: usize, order: Order) -> Option<(u64, Vec<(u64, Range<u64>)>)> {
+        let address = self.manager.allocate(bytes, order).ok()?;
+        let places = self.manager.gpu().resolve(address, bytes as u64);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        for (handle, range) in &places {
+            let clash = held
+                .iter()
+                .any(|(other, taken)| handle == other && range.start < taken.end && taken.start < range.end);
+            assert!(!clash, "two threads hold one byte of handle {handle}");
+        }
+        held.extend(places.iter().cloned());
+        order.stream().map(|stream| self.manager.gpu().touch(stream, address, bytes as u64));
+        Some((address, places))
+    }
+
+    fn give(&self, address: u64, places: &[(u64, Range<u64>)], order: Order) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).retain(|place| !places.contains(place));
+        self.manager.free(address, order).expect("a live block");
+    }
+
+    fn must_take_and_give(&self, bytes: usize, order: Order) {
+        let (address, places) = self.take(bytes, order).expect("there is room for all threads at once");
+        self.give(address, &places, order);
+    }
+
+    fn end(&self) {
+        self.manager.audit().expect("the books balance");
+        self.manager.trim(0);
+        assert_eq!(self.manager.usage().reserved.total(), 0);
+        self.manager.discard();
+        assert_eq!(self.manager.gpu().objects(), [0; 4]);
+    }
+}
+
+fn settings(overflow: Vec<Tier>) -> Settings {
+    Settings { headroom: 0, stitch_views: 1, overflow, ..Settings::default() }
+}
+
+fn stream(name: u64) -> Order {
+    Order::Stream(StreamId(name))
+}
+
+fn under_all_schedulers(scenario: fn()) {
+    shuttle::check_random(scenario, SCHEDULES);
+    shuttle::check_pct(scenario, SCHEDULES, 3);
+}
+
+fn spawn(shared: &Arc<Shared>, work: impl FnOnce(&Shared) + Send + 'static) -> thread::JoinHandle<()> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || work(&shared))
+}
+
+fn join(threads: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+}
+
+/// Memory that another thread's plan holds for a moment must be waited for, not reported as missing.
+#[test]
+fn no_allocation_fails_that_would_fit_once_others_are_done() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![]));
+        let work = |order| {
+            move |shared: &Shared| {
+                shared.must_take_and_give(30 * MB, order);
+                shared.must_take_and_give(26 * MB, order);
+            }
+        };
+        join([spawn(&shared, work(stream(1))), spawn(&shared, work(stream(2)))]);
+        shared.end();
+    });
+}
+
+#[test]
+fn trimming_never_takes_what_another_thread_is_getting() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(256 * MIB, settings(vec![Tier::Host]));
+        let work = |order| {
+            move |shared: &Shared| {
+                for bytes in [40 * MB, 1000, 3 * MB] {
+                    shared.must_take_and_give(bytes, order);
+                }
+            }
+        };
+        let trim = |shared: &Shared| {
+            shared.manager.trim(0);
+            shared.manager.relieve(10 * MIB);
+        };
+        join([spawn(&shared, work(stream(1))), spawn(&shared, work(Order::Device)), spawn(&shared, trim)]);
+        shared.end();
+    });
+}
+
+#[test]
+fn blocks_pass_between_streams_and_threads() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(128 * MIB, settings(vec![Tier::Host]));
+        let blocks: Vec<_> = (0..3).filter_map(|_| shared.take(24 * MB, stream(1))).collect();
+        let free = move |shared: &Shared| {
+            blocks.iter().for_each(|(address, places)| shared.give(*address, places, stream(1)));
+        };
+        let take = |shared: &Shared| shared.must_take_and_give(60 * MB, stream(2));
+        let retire = |shared: &Shared| {
+            shared.manager.refresh_access().expect("no failure was asked for");
+            shared.manager.retire(StreamId(3));
+        };
+        join([spawn(&shared, free), spawn(&shared, take), spawn(&shared, retire)]);
+        shared.end();
+    });
+}
+
+#[test]
+fn a_context_that_goes_while_plans_are_under_way_leaves_nothing_behind() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(256 * MIB, settings(vec![]));
+        let allocate = |shared: &Shared| {
+            for bytes in [20 * MB, 700, 20 * MB] {
+                if let Ok(address) = shared.manager.allocate(bytes, stream(1)) {
+                    let _gone_by_now = shared.manager.free(address, stream(1));
+                }
+            }
+        };
+        let discard = |shared: &Shared| shared.manager.discard();
+        join([spawn(&shared, allocate), spawn(&shared, allocate), spawn(&shared, discard)]);
+        shared.end();
+    });
+}

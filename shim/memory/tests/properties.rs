@@ -1,0 +1,70 @@
+//! Hazard: memory that two owners write. Random legal programs against a model that knows exactly who may touch what.
+
+mod support;
+
+use proptest::prelude::*;
+use support::model::{MIB, Model};
+use support::world::{Step, World};
+use wm_driver::{StreamId, Tier};
+use wm_memory::{Order, Settings};
+
+const STREAMS: u64 = 3;
+
+fn stream() -> impl Strategy<Value = StreamId> {
+    (0..STREAMS).prop_map(StreamId)
+}
+
+fn order() -> impl Strategy<Value = Order> {
+    prop_oneof![4 => stream().prop_map(Order::Stream), 1 => Just(Order::Device)]
+}
+
+/// Few sizes, so that they repeat, from every class, with odd ones among them.
+fn bytes() -> impl Strategy<Value = usize> {
+    let some = [1, 512, 4000, 300_000, 1 << 20, 1_300_000, 2 << 20, 5_000_000, 17 << 20, 40 << 20, 150 << 20];
+    prop_oneof![8 => prop::sample::select(some.to_vec()), 1 => 1usize..200 << 20]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (bytes(), order()).prop_map(|(bytes, order)| Step::Allocate { bytes, order }),
+        9 => (any::<usize>(), order()).prop_map(|(index, order)| Step::Free { index, order }),
+        4 => (any::<usize>(), stream()).prop_map(|(index, stream)| Step::Touch { index, stream }),
+        4 => (stream(), any::<u8>()).prop_map(|(stream, part)| Step::Run { stream, part }),
+        1 => stream().prop_map(|stream| Step::Synchronize { stream }),
+        1 => Just(Step::SynchronizeAll),
+        1 => (0..600 * MIB).prop_map(|keep| Step::Trim { keep }),
+        1 => (0..300 * MIB).prop_map(|bytes| Step::Relieve { bytes }),
+        1 => stream().prop_map(|stream| Step::Destroy { stream }),
+        1 => (stream(), any::<bool>()).prop_map(|(stream, on)| Step::Capture { stream, on }),
+        1 => Just(Step::Refresh),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let overflow = prop::sample::select(vec![vec![], vec![Tier::Host], vec![Tier::Peer(1), Tier::Host]]);
+    let limit = prop_oneof![Just(u64::MAX), (100..600u64).prop_map(|mib| mib * MIB)];
+    (overflow, limit, 0..4usize, 0..64u64).prop_map(|(overflow, device_limit, stitch_views, headroom)| {
+        Settings {
+            stitch_views,
+            device_limit,
+            headroom: headroom * MIB,
+            overflow,
+            host_limit: 300 * MIB,
+            peer_limit: 100 * MIB,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_legal_program_never_sees_shared_moved_or_unordered_memory(
+        settings in settings(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}

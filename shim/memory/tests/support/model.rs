@@ -1,0 +1,441 @@
+//! A GPU in memory that checks every pre-condition of the `Gpu` contract.
+//!
+//! Streams are counters: `head` is the last work enqueued, `done` the last finished. A vector clock a stream says what
+//! its later work comes after, so that "ordered" is decided exactly and not by luck; completion is advanced by the test,
+//! in any legal order. Every broken pre-condition panics with what was broken. The k-th call can be made to fail.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wm_abi::CUresult;
+use wm_driver::gpu::Result;
+use wm_driver::{Event, Gpu, Handle, StreamId, Tier};
+
+pub const MIB: u64 = 1 << 20;
+pub const GRANULARITY: u64 = 2 * MIB;
+
+type Clock = BTreeMap<StreamId, u64>;
+
+#[derive(Default)]
+struct Stream {
+    head: u64,
+    done: u64,
+    clock: Clock,
+    /// Work at a position that waits for other streams' positions.
+    waits: Vec<(u64, StreamId, u64)>,
+    capturing: bool,
+}
+
+struct Physical {
+    tier: Tier,
+    bytes: u64,
+    mappings: usize,
+    released: bool,
+}
+
+struct Mapping {
+    bytes: u64,
+    handle: u64,
+    allowed: bool,
+}
+
+/// A stretch of addresses that work at a position of a stream touches.
+struct Use {
+    range: Range<u64>,
+    stream: StreamId,
+    position: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    capacity: BTreeMap<Tier, u64>,
+    physical: BTreeMap<u64, Physical>,
+    reservations: BTreeMap<u64, u64>,
+    mappings: BTreeMap<u64, Mapping>,
+    streams: BTreeMap<StreamId, Stream>,
+    events: BTreeMap<u64, Clock>,
+    uses: Vec<Use>,
+    next: u64,
+    next_address: u64,
+    calls: u64,
+    fail: Range<u64>,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+pub struct Model {
+    inner: Mutex<Inner>,
+    on_call: fn(),
+}
+
+impl Model {
+    pub fn new(device: u64, host: u64) -> Self {
+        Self::with_hook(device, host, || {})
+    }
+
+    /// `on_call` runs at the start of every call: a place for a scheduler to switch threads.
+    pub fn with_hook(device: u64, host: u64, on_call: fn()) -> Self {
+        let capacity = BTreeMap::from([(Tier::Device, device), (Tier::Host, host), (Tier::Peer(1), host)]);
+        let inner = Inner { capacity, next: 1, next_address: 0x7000_0000_0000, ..Inner::default() };
+        Self { inner: Mutex::new(inner), on_call }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call that may fail.
+    fn enter(&self, name: &'static str) -> Result<MutexGuard<'_, Inner>> {
+        (self.on_call)();
+        let mut inner = self.lock();
+        inner.calls += 1;
+        *inner.counts.entry(name).or_default() += 1;
+        if inner.fail.contains(&inner.calls) {
+            return Err(if name == "create" { CUresult::OUT_OF_MEMORY } else { CUresult::UNKNOWN });
+        }
+        Ok(inner)
+    }
+
+    /// Makes `count` calls fail, starting with the `k`-th from now; 1 is the next.
+    pub fn fail_in(&self, k: u64, count: u64) {
+        let mut inner = self.lock();
+        inner.fail = inner.calls + k..inner.calls + k + count;
+    }
+
+    /// No further call fails. Says whether any of those that were to fail was reached.
+    pub fn fail_no_more(&self) -> bool {
+        let mut inner = self.lock();
+        let fail = std::mem::take(&mut inner.fail);
+        inner.calls >= fail.start
+    }
+
+    pub fn calls(&self, name: &str) -> u64 {
+        self.lock().counts.get(name).copied().unwrap_or(0)
+    }
+
+    pub fn all_calls(&self) -> u64 {
+        self.lock().calls
+    }
+
+    pub fn held(&self, tier: Tier) -> u64 {
+        self.lock().held(tier)
+    }
+
+    /// Objects that exist: physical memory, reservations, mappings, events.
+    pub fn objects(&self) -> [usize; 4] {
+        let inner = self.lock();
+        [inner.physical.len(), inner.reservations.len(), inner.mappings.len(), inner.events.len()]
+    }
+
+    pub fn mapped_bytes(&self) -> u64 {
+        self.lock().mappings.values().map(|mapping| mapping.bytes).sum()
+    }
+
+    /// The physical bytes behind addresses: handle and range in it. Panics where the GPU would fault.
+    pub fn resolve(&self, address: u64, bytes: u64) -> Vec<(u64, Range<u64>)> {
+        let inner = self.lock();
+        let (mut next, end) = (address, address + bytes);
+        let mut parts = Vec::new();
+        while next < end {
+            let (start, mapping) = inner.mappings.range(..=next).next_back().expect("mapped");
+            assert!(next < start + mapping.bytes, "{next:#x} is not mapped");
+            assert!(mapping.allowed, "{next:#x} has no access");
+            let upto = end.min(start + mapping.bytes);
+            parts.push((mapping.handle, next - start..upto - start));
+            next = upto;
+        }
+        parts
+    }
+
+    /// Enqueues work that touches addresses; returns its position.
+    pub fn touch(&self, stream: StreamId, address: u64, bytes: u64) -> u64 {
+        let mut inner = self.lock();
+        let position = inner.advance_head(stream);
+        inner.uses.retain(|old| !(old.stream == stream && old.range == (address..address + bytes)));
+        inner.uses.push(Use { range: address..address + bytes, stream, position });
+        position
+    }
+
+    /// The program's own ordering: later work of `to` comes after all work now in `from`.
+    pub fn program_order(&self, from: StreamId, to: StreamId) {
+        let mut inner = self.lock();
+        let clock = inner.snapshot(from);
+        inner.wait_for(to, &clock);
+    }
+
+    /// Does later work of `after` (`None`: of the host) come after work at a position?
+    pub fn comes_after(&self, after: Option<StreamId>, stream: StreamId, position: u64) -> bool {
+        let mut inner = self.lock();
+        let by_order = after.is_some_and(|after| {
+            after == stream || inner.stream(after).clock.get(&stream).is_some_and(|upto| *upto >= position)
+        });
+        by_order || inner.stream(stream).done >= position
+    }
+
+    /// Lets a stream run: up to `part` of 255 of what is enqueued, as far as its waits allow.
+    pub fn run_some(&self, stream: StreamId, part: u8) {
+        let mut inner = self.lock();
+        let Stream { head, done, .. } = *inner.stream(stream);
+        let aim = done + (head - done) * u64::from(part) / 255;
+        let waits = inner.stream(stream).waits.clone();
+        let open = |wait: &&(u64, StreamId, u64)| wait.0 <= aim && inner.streams[&wait.1].done < wait.2;
+        let blocked = waits.iter().find(open).map(|wait| wait.0 - 1);
+        let stream = inner.stream(stream);
+        stream.done = stream.done.max(blocked.unwrap_or(aim));
+    }
+
+    /// The host waits for a stream.
+    pub fn drain(&self, stream: StreamId) {
+        let mut inner = self.lock();
+        let head = inner.stream(stream).head;
+        inner.finish(stream, head);
+    }
+
+    pub fn drain_all(&self) {
+        let streams: Vec<StreamId> = self.lock().streams.keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.drain(stream));
+    }
+
+    pub fn set_capturing(&self, stream: StreamId, capturing: bool) {
+        self.lock().stream(stream).capturing = capturing;
+    }
+}
+
+impl Inner {
+    fn stream(&mut self, stream: StreamId) -> &mut Stream {
+        self.streams.entry(stream).or_default()
+    }
+
+    fn advance_head(&mut self, stream: StreamId) -> u64 {
+        let stream = self.stream(stream);
+        stream.head += 1;
+        stream.head
+    }
+
+    /// What comes before a point at the end of a stream.
+    fn snapshot(&mut self, stream: StreamId) -> Clock {
+        let head = self.stream(stream).head;
+        let mut clock = self.stream(stream).clock.clone();
+        clock.insert(stream, head);
+        clock
+    }
+
+    fn wait_for(&mut self, stream: StreamId, clock: &Clock) {
+        let position = self.advance_head(stream);
+        let waiting = self.stream(stream);
+        for (other, upto) in clock.iter().filter(|(other, _)| **other != stream) {
+            let known = waiting.clock.entry(*other).or_default();
+            *known = (*known).max(*upto);
+            waiting.waits.push((position, *other, *upto));
+        }
+    }
+
+    fn finish(&mut self, stream: StreamId, position: u64) {
+        if self.stream(stream).done >= position {
+            return;
+        }
+        let waits = self.stream(stream).waits.clone();
+        waits.iter().filter(|wait| wait.0 <= position).for_each(|wait| self.finish(wait.1, wait.2));
+        let stream = self.stream(stream);
+        stream.done = stream.done.max(position);
+        stream.waits.retain(|wait| wait.0 > position);
+    }
+
+    fn is_done(&self, clock: &Clock) -> bool {
+        clock.iter().all(|(stream, position)| self.streams[stream].done >= *position)
+    }
+
+    fn new_event(&mut self, clock: Clock) -> Event {
+        self.next += 1;
+        self.events.insert(self.next, clock);
+        Event(self.next)
+    }
+
+    fn held(&self, tier: Tier) -> u64 {
+        self.physical.values().filter(|physical| physical.tier == tier).map(|physical| physical.bytes).sum()
+    }
+
+    fn drop_if_dead(&mut self, handle: u64) {
+        if self.physical.get(&handle).is_some_and(|physical| physical.released && physical.mappings == 0) {
+            self.physical.remove(&handle);
+        }
+    }
+
+    fn reservation(&self, address: u64, bytes: u64) -> (u64, u64) {
+        let (base, length) = self.reservations.range(..=address).next_back().expect("inside a reservation");
+        assert!(address + bytes <= base + length, "{address:#x} leaves its reservation");
+        (*base, *length)
+    }
+
+    fn check_unused(&mut self, range: &Range<u64>) {
+        let streams = &self.streams;
+        self.uses.retain(|used| streams[&used.stream].done < used.position);
+        let clash =
+            self.uses.iter().find(|used| used.range.start < range.end && range.start < used.range.end);
+        if let Some(clash) = clash {
+            panic!("{range:x?} is unmapped while {:?} may be touching {:x?}", clash.stream, clash.range);
+        }
+    }
+
+    fn ensure_recordable(&mut self, stream: StreamId) -> Result<()> {
+        if self.stream(stream).capturing { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+}
+
+fn assert_whole(bytes: usize) -> u64 {
+    assert!(
+        bytes > 0 && (bytes as u64).is_multiple_of(GRANULARITY),
+        "{bytes} is not a whole number of granules"
+    );
+    bytes as u64
+}
+
+impl Gpu for Model {
+    fn granularity(&self) -> usize {
+        GRANULARITY as usize
+    }
+
+    fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
+        let mut inner = self.enter("create")?;
+        let bytes = assert_whole(bytes);
+        if inner.held(tier) + bytes > inner.capacity[&tier] {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        inner.next += 1;
+        let name = inner.next;
+        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false });
+        Ok(Handle(name))
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        let mut inner = self.enter("release")?;
+        let physical = inner.physical.get_mut(&handle.0).expect("release of a handle that exists");
+        assert!(!physical.released, "{handle:?} is released twice");
+        physical.released = true;
+        inner.drop_if_dead(handle.0);
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<u64> {
+        let mut inner = self.enter("reserve")?;
+        let bytes = assert_whole(bytes);
+        let address = inner.next_address;
+        inner.next_address += bytes;
+        inner.reservations.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("unreserve")?;
+        assert_eq!(
+            inner.reservations.get(&address),
+            Some(&assert_whole(bytes)),
+            "unreserve takes whole reservations"
+        );
+        assert_eq!(
+            inner.mappings.range(address..address + bytes as u64).count(),
+            0,
+            "something is mapped there"
+        );
+        inner.reservations.remove(&address);
+        Ok(())
+    }
+
+    fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
+        let mut inner = self.enter("map")?;
+        let bytes = assert_whole(bytes);
+        inner.reservation(address, bytes);
+        assert_eq!(
+            inner.mappings.range(address..address + bytes).count(),
+            0,
+            "{address:#x} is mapped already"
+        );
+        let physical = inner.physical.get_mut(&handle.0).expect("map of a handle that exists");
+        assert!(!physical.released && physical.bytes == bytes, "a mapping is of a whole handle");
+        physical.mappings += 1;
+        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, allowed: false });
+        Ok(())
+    }
+
+    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("unmap")?;
+        let range = address..address + assert_whole(bytes);
+        inner.check_unused(&range);
+        let mapped: Vec<u64> = inner.mappings.range(range).map(|(start, _)| *start).collect();
+        let mut sum = 0;
+        for start in mapped {
+            let mapping = inner.mappings.remove(&start).expect("just listed");
+            sum += mapping.bytes;
+            inner.physical.get_mut(&mapping.handle).expect("mapped handles exist").mappings -= 1;
+            inner.drop_if_dead(mapping.handle);
+        }
+        assert_eq!(sum, bytes as u64, "unmap takes whole mappings");
+        Ok(())
+    }
+
+    fn allow(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("allow")?;
+        let mut sum = 0;
+        for (_, mapping) in inner.mappings.range_mut(address..address + assert_whole(bytes)) {
+            mapping.allowed = true;
+            sum += mapping.bytes;
+        }
+        assert_eq!(sum, bytes as u64, "access is set where all is mapped");
+        Ok(())
+    }
+
+    fn record(&self, stream: StreamId) -> Result<Event> {
+        let mut inner = self.enter("record")?;
+        inner.ensure_recordable(stream)?;
+        let clock = inner.snapshot(stream);
+        Ok(inner.new_event(clock))
+    }
+
+    fn record_all(&self) -> Result<Vec<Event>> {
+        let mut inner = self.enter("record_all")?;
+        let streams: Vec<StreamId> = inner.streams.keys().copied().collect();
+        streams.iter().try_for_each(|stream| inner.ensure_recordable(*stream))?;
+        let record = |stream: &StreamId| {
+            let clock = inner.snapshot(*stream);
+            inner.new_event(clock)
+        };
+        Ok(streams.iter().map(record).collect())
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool> {
+        let inner = self.enter("is_done")?;
+        Ok(inner.is_done(inner.events.get(&event.0).expect("an event that was not given back")))
+    }
+
+    fn wait(&self, event: &Event) -> Result<()> {
+        let mut inner = self.enter("wait")?;
+        let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
+        clock.iter().for_each(|(stream, position)| inner.finish(*stream, *position));
+        Ok(())
+    }
+
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
+        let mut inner = self.enter("order")?;
+        inner.ensure_recordable(stream)?;
+        let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
+        inner.wait_for(stream, &clock);
+        Ok(())
+    }
+
+    fn recycle(&self, event: Event) {
+        (self.on_call)();
+        assert!(self.lock().events.remove(&event.0).is_some(), "{event:?} is given back twice");
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        let inner = self.enter("memory_info")?;
+        let total = inner.capacity[&Tier::Device];
+        Ok((total - inner.held(Tier::Device), total))
+    }
+
+    fn host_available(&self) -> u64 {
+        (self.on_call)();
+        let inner = self.lock();
+        inner.capacity[&Tier::Host] - inner.held(Tier::Host)
+    }
+}

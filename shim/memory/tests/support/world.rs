@@ -1,0 +1,253 @@
+//! A legal program on a model GPU, and what must be true of it whatever it does.
+//!
+//! The program allocates, works in streams, orders them where it must, frees. After every step the world checks that
+//! no two live blocks share an address or a physical byte, that a block's physical bytes stay what they were, that no
+//! block got bytes whose last use its order does not come after, that budgets hold and that the books balance.
+
+use std::ops::Range;
+
+use wm_driver::{Gpu, StreamId, Tier};
+use wm_memory::{AllocateError, Manager, Order, Settings};
+
+use super::model::Model;
+
+/// A step of a program. Indices are taken modulo what there is.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Allocate { bytes: usize, order: Order },
+    Touch { index: usize, stream: StreamId },
+    Free { index: usize, order: Order },
+    Run { stream: StreamId, part: u8 },
+    Synchronize { stream: StreamId },
+    SynchronizeAll,
+    Trim { keep: u64 },
+    Relieve { bytes: u64 },
+    Destroy { stream: StreamId },
+    Capture { stream: StreamId, on: bool },
+    Refresh,
+}
+
+type Place = (u64, Range<u64>);
+type Point = (StreamId, u64);
+
+struct Live {
+    address: u64,
+    bytes: u64,
+    order: Order,
+    places: Vec<Place>,
+    uses: Vec<Point>,
+}
+
+pub struct World {
+    pub manager: Manager<Model>,
+    settings: Settings,
+    live: Vec<Live>,
+    /// Physical bytes of freed blocks and the last work that touched them.
+    ghosts: Vec<(Place, Vec<Point>)>,
+    /// Streams are never named twice: a destroyed one goes on under a new name.
+    names: Vec<u64>,
+    pub refused: usize,
+}
+
+impl World {
+    pub fn new(model: Model, settings: Settings) -> Self {
+        let manager = Manager::new(model, settings.clone());
+        Self { manager, settings, live: Vec::new(), ghosts: Vec::new(), names: Vec::new(), refused: 0 }
+    }
+
+    fn model(&self) -> &Model {
+        self.manager.gpu()
+    }
+
+    fn current(&mut self, stream: StreamId) -> StreamId {
+        let index = stream.0 as usize;
+        self.names.resize(self.names.len().max(index + 1), 0);
+        StreamId(stream.0 + 100 * self.names[index])
+    }
+
+    fn current_order(&mut self, order: Order) -> Order {
+        order.stream().map_or(Order::Device, |stream| Order::Stream(self.current(stream)))
+    }
+
+    pub fn run(&mut self, step: &Step) {
+        match step {
+            Step::Allocate { bytes, order } => drop(self.allocate(*bytes, *order)),
+            Step::Touch { index, stream } => self.touch(*index, *stream),
+            Step::Free { index, order } => self.free(*index, *order),
+            Step::Run { stream, part } => {
+                let stream = self.current(*stream);
+                self.model().run_some(stream, *part);
+            }
+            Step::Synchronize { stream } => self.synchronize(*stream),
+            Step::SynchronizeAll => {
+                self.model().drain_all();
+                self.manager.passed_all();
+            }
+            Step::Trim { keep } => self.trim(*keep),
+            Step::Relieve { bytes } => self.relieve(*bytes),
+            Step::Destroy { stream } => self.destroy(*stream),
+            Step::Capture { stream, on } => {
+                let stream = self.current(*stream);
+                self.model().set_capturing(stream, *on);
+            }
+            Step::Refresh => self.manager.refresh_access().expect("no failure was asked for"),
+        }
+        self.check();
+    }
+
+    pub fn allocate(&mut self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
+        let order = self.current_order(order);
+        let address = self.manager.allocate(bytes, order).inspect_err(|_| self.refused += 1)?;
+        assert_eq!(address % 512, 0, "blocks are aligned");
+        let block = self.manager.block(address + bytes as u64 - 1).expect("inside a live block");
+        assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
+        let bytes = (bytes as u64).next_multiple_of(512);
+        let places = self.model().resolve(address, bytes);
+        self.check_apart(address, bytes, &places);
+        self.check_ordered(order, &places);
+        let mut live = Live { address, bytes, order, places, uses: Vec::new() };
+        if let Some(stream) = order.stream() {
+            live.uses.push((stream, self.model().touch(stream, address, bytes)));
+        }
+        self.live.push(live);
+        Ok(address)
+    }
+
+    fn check_apart(&self, address: u64, bytes: u64, places: &[Place]) {
+        for other in &self.live {
+            assert!(
+                address + bytes <= other.address || other.address + other.bytes <= address,
+                "addresses overlap"
+            );
+            assert!(
+                !overlap(places, &other.places),
+                "{address:#x} shares physical bytes with {:#x}",
+                other.address
+            );
+        }
+    }
+
+    fn check_ordered(&self, order: Order, places: &[Place]) {
+        for (place, uses) in
+            self.ghosts.iter().filter(|(place, _)| overlap(places, std::slice::from_ref(place)))
+        {
+            for (stream, position) in uses {
+                let ordered = self.model().comes_after(order.stream(), *stream, *position);
+                assert!(ordered, "{order:?} got {place:x?}, which {stream:?} may still be touching");
+            }
+        }
+    }
+
+    /// The program orders a stream after the one that a block was allocated in before it works on it there.
+    fn touch(&mut self, index: usize, stream: StreamId) {
+        let stream = self.current(stream);
+        let Some(index) = index.checked_rem(self.live.len()) else { return };
+        let model = self.manager.gpu();
+        let live = &mut self.live[index];
+        live.uses.iter().for_each(|(used, _)| model.program_order(*used, stream));
+        live.uses.push((stream, model.touch(stream, live.address, live.bytes)));
+    }
+
+    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself.
+    fn free(&mut self, index: usize, order: Order) {
+        let order = self.current_order(order);
+        let Some(index) = index.checked_rem(self.live.len()) else { return };
+        let live = self.live.swap_remove(index);
+        if let Some(stream) = order.stream() {
+            live.uses.iter().for_each(|(used, _)| self.model().program_order(*used, stream));
+        }
+        self.manager.free(live.address, order).expect("a live block");
+        assert!(self.manager.free(live.address, order).is_err(), "a second free is refused");
+        assert!(self.manager.block(live.address).is_none(), "a freed block is not live");
+        self.ghosts.extend(live.places.iter().map(|place| (place.clone(), live.uses.clone())));
+    }
+
+    fn synchronize(&mut self, stream: StreamId) {
+        let stream = self.current(stream);
+        self.model().drain(stream);
+        self.manager.passed(stream);
+    }
+
+    fn trim(&mut self, keep: u64) {
+        let before = self.manager.usage().reserved.total();
+        let released = self.manager.trim(keep);
+        let usage = self.manager.usage();
+        assert_eq!(usage.reserved.total() + released, before);
+        assert!(usage.reserved.total() <= keep || released + usage.reserved.total() == before);
+    }
+
+    fn relieve(&mut self, bytes: u64) {
+        let before = self.manager.usage().reserved;
+        let released = self.manager.relieve(bytes);
+        let after = self.manager.usage().reserved;
+        assert_eq!(
+            (after.device + released, after.host),
+            (before.device, before.host),
+            "device memory alone"
+        );
+    }
+
+    fn destroy(&mut self, stream: StreamId) {
+        let name = self.current(stream);
+        for live in &mut self.live {
+            if live.order == Order::Stream(name) {
+                live.order = Order::Device;
+            }
+        }
+        self.manager.retire(name);
+        self.names[stream.0 as usize] += 1;
+    }
+
+    pub fn check(&mut self) {
+        self.manager.audit().expect("the books balance");
+        let usage = self.manager.usage();
+        assert_eq!(usage.live.total(), self.live.iter().map(|live| live.bytes).sum::<u64>());
+        assert!(
+            usage.reserved.device <= self.settings.device_limit
+                && usage.reserved.host <= self.settings.host_limit
+        );
+        assert!(usage.reserved.device <= self.model().memory_info().map_or(u64::MAX, |(_, total)| total));
+        for tier in [Tier::Device, Tier::Host] {
+            assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
+        }
+        for live in &self.live {
+            assert_eq!(
+                self.model().resolve(live.address, live.bytes),
+                live.places,
+                "contents stay where they are"
+            );
+        }
+        let model = self.manager.gpu();
+        self.ghosts
+            .retain(|(_, uses)| !uses.iter().all(|(stream, at)| model.comes_after(None, *stream, *at)));
+    }
+
+    pub fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// Frees everything and gives it back: nothing may be left of it in the driver.
+    pub fn end(mut self) {
+        while !self.live.is_empty() {
+            self.free(0, Order::Device);
+        }
+        self.model().drain_all();
+        self.manager.passed_all();
+        self.manager.trim(0);
+        let usage = self.manager.usage();
+        assert_eq!((usage.live.total(), usage.reserved.total(), usage.quarantined), (0, 0, 0));
+        assert_eq!(self.model().objects()[..3], [0, 0, 0], "handles, reservations, mappings");
+        self.manager.discard();
+        assert_eq!(self.model().objects(), [0; 4], "events too");
+        assert_eq!(self.model().calls("create"), self.model().calls("release"), "each create released once");
+    }
+}
+
+fn overlap(left: &[Place], right: &[Place]) -> bool {
+    let meets = |(handle, range): &Place| {
+        right
+            .iter()
+            .any(|(other, taken)| handle == other && range.start < taken.end && taken.start < range.end)
+    };
+    left.iter().any(meets)
+}
