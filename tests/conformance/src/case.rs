@@ -1,0 +1,186 @@
+//! What a case does: it records answers, expects what is known, and stops where going on is pointless.
+//!
+//! A failed expectation does not end the case, so that one run tells all that is wrong. A call that fails although it
+//! only prepared the question ends it ([`Halt`]).
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use wm_abi::CUresult;
+
+use crate::driver::Driver;
+
+/// Why a case ended early.
+#[derive(Debug)]
+pub enum Halt {
+    /// It cannot be completed.
+    Failed(String),
+    /// This driver or machine lacks what it needs.
+    Skipped(String),
+}
+
+/// What cases and fixtures return.
+pub type Verdict<T = ()> = Result<T, Halt>;
+
+/// One recorded answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// What was asked.
+    pub label: String,
+    /// The answer, free of addresses and times.
+    pub value: Value,
+    /// Does it describe the machine rather than the driver? Then it is compared only between runs on one machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub machine: bool,
+}
+
+/// How a case came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Every expectation held.
+    Ok,
+    /// One did not, or the case's process ended in another way than by returning.
+    Failed,
+    /// The driver or machine lacks what the case needs.
+    Skipped,
+}
+
+/// All that a case tells: the document that its process hands to the runner.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Record {
+    /// How it came out.
+    pub outcome: Outcome,
+    /// Why, one entry a failed expectation.
+    pub reasons: Vec<String>,
+    /// The answers, in the order of asking.
+    pub observed: Vec<Observation>,
+}
+
+/// A running case.
+#[derive(Debug)]
+pub struct Case {
+    /// The driver under test.
+    pub driver: &'static Driver,
+    observed: Vec<Observation>,
+    failures: Vec<String>,
+}
+
+impl Case {
+    /// A case that has asked nothing yet.
+    pub fn new(driver: &'static Driver) -> Self {
+        Self { driver, observed: Vec::new(), failures: Vec::new() }
+    }
+
+    /// Records an answer.
+    pub fn observe(&mut self, label: impl Into<String>, value: impl Into<Value>) {
+        self.observed.push(Observation { label: label.into(), value: value.into(), machine: false });
+    }
+
+    /// Records an answer that another machine may rightly give differently: a size, a name, a count.
+    pub fn observe_machine(&mut self, label: impl Into<String>, value: impl Into<Value>) {
+        self.observed.push(Observation { label: label.into(), value: value.into(), machine: true });
+    }
+
+    /// Records a status code.
+    pub fn code(&mut self, label: impl Into<String>, code: CUresult) {
+        self.observe(label, short(code));
+    }
+
+    /// Fails the case with `message` unless `condition` holds.
+    pub fn expect(&mut self, condition: bool, message: impl Display) {
+        if !condition {
+            self.failures.push(message.to_string());
+        }
+    }
+
+    /// Records a status code and expects it to be `expected`.
+    pub fn expect_code(&mut self, label: &str, code: CUresult, expected: CUresult) {
+        self.expect_one_of(label, code, &[expected]);
+    }
+
+    /// Records a status code and expects it to be one of those that drivers are known to give.
+    pub fn expect_one_of(&mut self, label: &str, code: CUresult, allowed: &[CUresult]) {
+        self.code(label, code);
+        let wanted: Vec<String> = allowed.iter().map(|code| short(*code)).collect();
+        self.expect(
+            allowed.contains(&code),
+            format!("{label}: {}, not {}", short(code), wanted.join(" or ")),
+        );
+    }
+
+    /// Records success or its absence, and expects success.
+    pub fn expect_ok(&mut self, label: &str, code: CUresult) {
+        self.expect_code(label, code, CUresult::SUCCESS);
+    }
+
+    /// Records a value and expects it to be `expected`.
+    pub fn expect_eq<T>(&mut self, label: &str, actual: T, expected: T)
+    where
+        T: PartialEq + std::fmt::Debug + Into<Value>,
+    {
+        let message = format!("{label}: {actual:?}, not {expected:?}");
+        self.expect(actual == expected, message);
+        self.observe(label, actual);
+    }
+
+    /// Expects `condition`, and records it under `label`.
+    pub fn expect_that(&mut self, label: &str, condition: bool) {
+        self.observe(label, condition);
+        self.expect(condition, format!("not so: {label}"));
+    }
+
+    /// The record of this case, given how its function returned.
+    pub fn finish(self, verdict: Verdict) -> Record {
+        let Self { observed, failures: mut reasons, .. } = self;
+        let mut outcome = Outcome::Ok;
+        match verdict {
+            Ok(()) => {}
+            Err(Halt::Failed(reason)) => reasons.push(reason),
+            Err(Halt::Skipped(reason)) if reasons.is_empty() => {
+                return Record { outcome: Outcome::Skipped, reasons: vec![reason], observed };
+            }
+            Err(Halt::Skipped(_)) => {}
+        }
+        if !reasons.is_empty() {
+            outcome = Outcome::Failed;
+        }
+        Record { outcome, reasons, observed }
+    }
+}
+
+/// A code's name without the prefix that all share.
+pub fn short(code: CUresult) -> String {
+    let name = code.name().map(|name| name.trim_start_matches("CUDA_ERROR_").trim_start_matches("CUDA_"));
+    name.map_or_else(|| format!("code {}", code.0), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case() -> Case {
+        let driver = Driver::open("libc.so.6", crate::driver::Lookup::Exported).expect("the C library opens");
+        Case::new(driver)
+    }
+
+    /// Hazard: a suite that cannot fail.
+    #[test]
+    fn a_wrong_code_fails_the_case_and_is_recorded() {
+        let mut case = case();
+        case.expect_code("asked", CUresult::OUT_OF_MEMORY, CUresult::SUCCESS);
+        let record = case.finish(Ok(()));
+        assert_eq!(record.outcome, Outcome::Failed);
+        assert_eq!(record.reasons, ["asked: OUT_OF_MEMORY, not SUCCESS"]);
+        assert_eq!(record.observed[0].value, "OUT_OF_MEMORY");
+    }
+
+    /// Hazard: a failure that a later skip hides.
+    #[test]
+    fn a_skip_does_not_hide_a_failure() {
+        let mut case = case();
+        case.expect(false, "wrong");
+        assert_eq!(case.finish(Err(Halt::Skipped("no peer".into()))).outcome, Outcome::Failed);
+    }
+}

@@ -1,0 +1,64 @@
+//! What a kernel may not touch, and that a fault stays.
+
+use wm_abi::*;
+
+use crate::case::{Case, Verdict};
+use crate::fixture::{Kernels, Physical, Primary, Range, device_properties};
+use crate::{cu, must};
+
+const PIECE: usize = 2 << 20;
+
+/// Launches a kernel that writes to `address`, and records how the context answers from then on.
+fn write_and_fault(case: &mut Case, address: CUdeviceptr) -> Verdict {
+    let d = case.driver;
+    let kernels = Kernels::load(d)?;
+    let memory = std::mem::ManuallyDrop::new(crate::fixture::Memory::new(d, 4096)?);
+    kernels.fill(CUstream::NULL, address, 64, 1)?;
+    let fault = CUresult::ILLEGAL_ADDRESS;
+    case.expect_code("synchronize", cu!(d, cuCtxSynchronize()), fault);
+    case.expect_code("synchronize again", cu!(d, cuCtxSynchronize()), fault);
+    let mut other = 0;
+    case.expect_code("cuMemAlloc", cu!(d, cuMemAlloc_v2(&mut other, 4096)), fault);
+    case.expect_code("cuMemFree", cu!(d, cuMemFree_v2(memory.address)), fault);
+    case.expect_code("cuMemsetD8", cu!(d, cuMemsetD8_v2(memory.address, 0, 16)), fault);
+    case.expect_code("cuMemAllocAsync", cu!(d, cuMemAllocAsync(&mut other, 4096, CUstream::NULL)), fault);
+    let mut stream = CUstream::NULL;
+    case.expect_code("cuStreamCreate", cu!(d, cuStreamCreate(&mut stream, 0)), fault);
+    let (mut free, mut total) = (0, 0);
+    case.code("cuMemGetInfo", cu!(d, cuMemGetInfo_v2(&mut free, &mut total)));
+    Ok(())
+}
+
+pub(super) fn unmapped(case: &mut Case) -> Verdict {
+    let primary = std::mem::ManuallyDrop::new(Primary::new(case.driver)?);
+    let range = Range::reserve(case.driver, PIECE)?;
+    let _ = &primary;
+    write_and_fault(case, range.address)
+}
+
+pub(super) fn no_access(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let physical = Physical::new(d, PIECE, &device_properties(primary.device, 0))?;
+    let mut range = Range::reserve(d, PIECE)?;
+    range.map(0, &physical)?;
+    write_and_fault(case, range.address)
+}
+
+pub(super) fn read_only(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let range = Range::of_device(d, PIECE, primary.device)?;
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READ)?;
+    write_and_fault(case, range.address)
+}
+
+pub(super) fn after_unmap(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let mut range = Range::of_device(d, PIECE, primary.device)?;
+    must!(d, cuMemsetD8_v2(range.address, 1, PIECE));
+    must!(d, cuCtxSynchronize());
+    range.unmap()?;
+    write_and_fault(case, range.address)
+}

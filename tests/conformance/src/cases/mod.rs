@@ -1,0 +1,296 @@
+//! The table of all cases: the one place to add one. Each area has a file of its own.
+//!
+//! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it needs. A case whose
+//! need is not met is skipped and says why.
+
+mod context;
+mod copy;
+mod copy_shapes;
+mod faults;
+mod graph;
+mod host;
+mod init;
+mod lookup;
+mod memory;
+mod memset;
+mod module;
+mod peer;
+mod pointer;
+mod pool;
+mod pool_order;
+mod process;
+mod share;
+mod stream;
+mod vmm;
+
+use std::ffi::CStr;
+
+use crate::case::{Case, Verdict};
+use crate::driver::Driver;
+use crate::fixture::process::Role;
+use crate::must;
+
+/// What a case needs of driver and machine.
+#[derive(Debug, Clone, Copy)]
+pub enum Need {
+    /// At least so many devices.
+    Devices(i32),
+    /// A function that older drivers do not export.
+    Export(&'static CStr),
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct Row {
+    /// Its area and name.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&mut Case) -> Verdict,
+    /// What goes wrong in programs where this does not hold.
+    pub guards: &'static str,
+    /// What it needs.
+    pub needs: &'static [Need],
+}
+
+impl Row {
+    /// The first need that is not met, in words.
+    ///
+    /// # Errors
+    /// When the driver cannot be asked.
+    pub fn unmet_need(&self, driver: &'static Driver) -> Verdict<Option<String>> {
+        for need in self.needs {
+            match need {
+                Need::Devices(wanted) if device_count(driver)? < *wanted => {
+                    return Ok(Some(format!("needs {wanted} devices")));
+                }
+                Need::Export(name) if driver.exported(name).is_null() => {
+                    return Ok(Some(format!("needs a driver that exports {}", name.to_string_lossy())));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn device_count(driver: &'static Driver) -> Verdict<i32> {
+    let mut count = 0;
+    must!(driver, cuInit(0));
+    must!(driver, cuDeviceGetCount(&mut count));
+    Ok(count)
+}
+
+macro_rules! cases {
+    ($($area:ident::$name:ident $([$($need:expr),*])? $guards:literal,)*) => {
+        &[$(Row {
+            name: concat!(stringify!($area), ".", stringify!($name)),
+            run: $area::$name,
+            guards: $guards,
+            needs: &[$($($need),*)?],
+        },)*]
+    };
+}
+
+use Need::{Devices, Export};
+
+/// Every case.
+pub const CASES: &[Row] = cases! {
+    init::calls_before_init "a call before cuInit crashes or succeeds",
+    init::works_before_init "a runtime looks functions up before it initialises",
+    init::init_arguments "cuInit twice, or with flags",
+    init::version "a version that programs turn away",
+    init::devices "wrong ordinals",
+    init::identities "devices hidden, renumbered or confused",
+    init::attributes "features hidden from programs that branch on them",
+    init::attribute_arguments "wrong attributes",
+    init::total_memory "two calls that disagree about the size of a device",
+    init::error_names "error texts that name another error",
+
+    context::needs_one "memory calls without a context",
+    context::primary_counts "a primary context that dies early or never",
+    context::primary_arguments "wrong devices and flags of primary contexts",
+    context::release_frees_memory "memory that outlives the last release of its context",
+    context::inner_release_keeps_memory "memory that dies with a release that was not the last",
+    context::reset "what is left after a reset",
+    context::create_and_destroy "created contexts and wrong arguments",
+    context::stack "contexts pushed and popped out of order",
+    context::stack_of_thread "a context that leaks into another thread",
+    context::destroy_frees_memory "memory that outlives its destroyed context",
+    context::memory_crosses_contexts "memory bound to the context that happens to be current",
+    context::identity "contexts and streams that do not know each other",
+    context::limits "limits that are lost",
+
+    memory::size_zero "size 0 must be refused, not rounded up",
+    memory::size_absurd "sizes whose rounding overflows",
+    memory::null_out "null pointers followed",
+    memory::free_null "cuMemFree(0), which programs rely on",
+    memory::free_twice "a double free that frees somebody else's memory",
+    memory::free_interior "an interior pointer taken for an allocation",
+    memory::free_foreign "a foreign pointer that crashes a table look-up",
+    memory::many_sizes "overlap, alignment and ranges at the borders of size classes",
+    memory::contents_survive "contents lost when neighbours are freed",
+    memory::reuse_many_times "reused memory that is mapped wrong",
+    memory::info_accounts "free and live memory that exceed the total",
+    memory::info_null "null pointers in cuMemGetInfo, which real programs pass",
+    memory::pitch "pitched rows that overlap or suit no texture",
+    memory::pitch_arguments "wrong pitched shapes",
+    memory::range_arguments "ranges of wrong and freed addresses",
+    memory::free_and_running_work "memory unmapped under running work",
+    memory::managed "managed memory taken over by mistake",
+
+    pool::arguments "wrong arguments of stream-ordered memory",
+    pool::contents "contents lost in a pool",
+    pool::used_accounts "pool statistics that frameworks read",
+    pool::small_sizes_accounts "rounding that statistics show",
+    pool::high_water_resets "high-water marks that cannot be reset",
+    pool::settings "pool settings that are lost",
+    pool::threshold_and_trim "memory kept or given back against the threshold",
+    pool::device_pools "the current pool of a device",
+    pool::own_pool "memory that dies with its pool's handle",
+    pool::limited_pool "a pool's limit",
+    pool::create_arguments "wrong pool properties",
+    pool::access "access of the owning device",
+    pool::mixed_frees "memory of one allocator freed by the other's call",
+    pool::context_end_keeps_pool "pool memory that dies with a context",
+
+    pool_order::reuse_on_one_stream "reuse out of order on one stream",
+    pool_order::reused_at_once_on_one_stream "reuse that needlessly waits",
+    pool_order::no_reuse_while_in_flight "memory reused while its last owner still writes",
+    pool_order::many_streams_never_overlap "two streams that own one block",
+    pool_order::reuse_after_event "order by events ignored",
+    pool_order::freed_on_another_stream "a free ordered by the wrong stream",
+    pool_order::default_streams "the default streams' special handles",
+    pool_order::per_thread_variants "per-thread variants that land on the wrong stream",
+    pool_order::outlives_its_stream "memory that dies with its stream",
+    pool_order::stream_ends_with_frees_pending "frees forgotten when their stream ends",
+
+    vmm::granularities "units of physical memory",
+    vmm::reserve "reservations: sizes, alignment, wishes",
+    vmm::create "physical memory: wrong properties",
+    vmm::map_arguments "mappings outside their reservation or handle",
+    vmm::unmap_rules "half a mapping unmapped",
+    vmm::access_rules "rights on ranges that are not fully mapped",
+    vmm::copies_need_access "copies to what is mapped but not allowed",
+    vmm::read_only_copies "copies into read-only memory",
+    vmm::aliases "one handle mapped twice shows two contents",
+    vmm::released_while_mapped "physical memory that dies with its handle",
+    vmm::retain_arguments "handles of memory that has none",
+    vmm::stitched "operations that stop at a seam between handles",
+    vmm::backing_changes "stale contents after remapping",
+    vmm::host_and_device "operations that stop at the border of device and host memory",
+    vmm::does_not_wait "mapping calls that wait for running work",
+
+    faults::unmapped "a kernel's access to unmapped memory goes unnoticed",
+    faults::no_access "a kernel's access without rights goes unnoticed",
+    faults::read_only "a kernel's write to read-only memory goes unnoticed",
+    faults::after_unmap "stale translations after unmapping",
+
+    pointer::device "attributes of cuMemAlloc memory, which frameworks branch on",
+    pointer::small_device "attributes of memory cut from a larger piece",
+    pointer::pitched "attributes of pitched memory",
+    pointer::from_pool "attributes of pool memory",
+    pointer::mapped_device "attributes of mapped device memory",
+    pointer::mapped_host "attributes of mapped host memory",
+    pointer::managed "attributes of managed memory",
+    pointer::pinned "attributes of pinned memory",
+    pointer::registered "attributes of registered memory",
+    pointer::unknown "attributes of addresses that are nobody's",
+    pointer::several "several attributes at once, also of foreign addresses",
+    pointer::buffer_ids "registration caches keyed by a buffer id that comes back",
+    pointer::sync_memops "SYNC_MEMOPS, which RDMA stacks set",
+
+    copy::round_trips "bytes changed by a copy",
+    copy::asynchronous "bytes changed by an asynchronous copy",
+    copy::pageable_asynchronous "pageable memory copied late",
+    copy::direction_by_address "a direction guessed wrong",
+    copy::offsets "bytes written beside the target",
+    copy::arguments "copies of nothing, and to nowhere",
+    copy::past_the_end "copies past the end",
+    copy::freed_memory "copies into freed memory",
+    copy::in_stream_order "copies that overtake",
+    copy::per_thread_variants "per-thread variants that land on the wrong stream",
+    copy::batch [Export(c"cuMemcpyBatchAsync")] "batches of copies",
+    copy::host_to_host "copies between host memories",
+    copy_shapes::planes "rows copied to the wrong place",
+    copy_shapes::planes_to_host "rows copied to the wrong place on the host",
+    copy_shapes::plane_arguments "wrong planes",
+    copy_shapes::volumes "slices copied to the wrong place",
+    copy_shapes::volume_to_host "slices copied to the wrong place on the host",
+    copy_shapes::volume_between_contexts "copies that name their contexts",
+    copy_shapes::arrays "copies to and from arrays",
+    memset::widths "memsets of the wrong width or extent",
+    memset::planes "memsets past the row",
+    memset::arguments "memsets of nothing, to nowhere, misaligned",
+    memset::of_host_memory "memsets of host memory",
+
+    host::alloc "flags and device pointers of pinned memory",
+    host::alloc_arguments "wrong arguments of pinned memory",
+    host::kernels_reach_it "kernels that cannot reach pinned memory",
+    host::register "registration counted wrong",
+    host::register_arguments "wrong registrations",
+
+    stream::query "a query that does not tell the truth",
+    stream::synchronize_waits "a wait that returns early",
+    stream::non_blocking_runs_beside_default "non-blocking streams held up by the default stream",
+    stream::blocking_waits_for_default "blocking streams that overtake the default stream",
+    stream::default_waits_for_blocking "a default stream that overtakes blocking streams",
+    stream::per_thread_is_of_thread "one per-thread stream for all threads",
+    stream::wait_event "waits for the wrong record of an event",
+    stream::handles "wrong flags, equal ids",
+    stream::priorities "priorities lost",
+    stream::destroyed_while_busy "work lost with its stream",
+    stream::callbacks "callbacks early, late or twice",
+    stream::kernels_in_order "launches out of order",
+    stream::events "events that are true too early",
+    stream::elapsed_time "times that are not times",
+    stream::event_destroyed_early "waits that die with their event",
+
+    module::images "bad images accepted",
+    module::names "unknown kernels found",
+    module::parameters "parameters lost on one of the ways to pass them",
+    module::launches_that_cannot_be "impossible launches accepted, or fatal",
+    module::results "kernels that compute something else",
+    module::libraries "libraries and kernel handles, which the CUDA runtime uses",
+
+    graph::capture_and_replay "captured work done at once, or replayed wrong",
+    graph::forked_capture "branches of a capture out of order",
+    graph::pool_memory_becomes_nodes "graph memory served from outside the graph",
+    graph::allocation_in_relaxed_mode "allocations that spoil a relaxed capture",
+    graph::allocation_in_global_mode "allocations in a global capture",
+    graph::forbidden_in_capture "captures that survive what they must not",
+    graph::foreign_free_in_capture "frees in a capture of memory from before",
+    graph::capture_mode_of_thread "a thread's capture mode changed behind its back",
+
+    share::descriptor "exported memory that another process sees differently",
+    share::descriptor_outlives_handle "exported memory that dies with its handle",
+    share::descriptor_arguments "exports of what cannot be exported",
+    share::ipc "cuIpc memory that another process sees differently",
+    share::ipc_arguments "wrong cuIpc handles",
+    share::ipc_handles_differ "a cuIpc handle that comes back for other memory",
+
+    peer::enable [Devices(2)] "peer access counted wrong",
+    peer::copies [Devices(2)] "copies between devices",
+    peer::kernels [Devices(2)] "memory that peers cannot reach, made before or after enabling",
+    peer::without_access [Devices(2)] "memory that peers reach without leave",
+    peer::mapped_memory [Devices(2)] "mapped memory of a peer",
+    peer::pool_access [Devices(2)] "pool memory of a peer",
+    peer::accounts_are_separate [Devices(2)] "memory counted on the wrong device",
+
+    lookup::runtime_12 "a look-up of the CUDA 12 runtime answered with another function",
+    lookup::runtime_13 "a look-up of the CUDA 13 runtime answered with another function",
+    lookup::arguments "unknown names and versions",
+    lookup::first_version "the first form of cuGetProcAddress",
+
+    process::threads_allocate "allocator state shared between threads",
+    process::threads_on_streams "stream-ordered memory shared between threads",
+    process::freed_by_another_thread "memory bound to the thread that made it",
+    process::threads_end "thread-local state torn down",
+    process::fork_in_use "a child that inherits locks, or uses its parent's context",
+    process::fork_after_init "a child of an initialised process",
+    process::fork_before_use "a child, and a parent, that use the driver after fork",
+    process::exit_with_work_in_flight "a process that cannot end",
+};
+
+/// The roles that a case's partner process can play.
+pub const ROLES: &[Role] =
+    &[Role { name: "import", play: share::import }, Role { name: "ipc", play: share::ipc_open }];

@@ -1,0 +1,170 @@
+//! Memory shared with another process: exported handles by file descriptor, and `cuIpc*`.
+//!
+//! The partner writes and reads at its own addresses; the case sees its bytes. What the partner's calls returned comes
+//! back as numbers and is judged here.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use wm_abi::*;
+
+use crate::case::{Case, Verdict};
+use crate::driver::Driver;
+use crate::fixture::process::{Channel, Partner};
+use crate::fixture::{Memory, Physical, Primary, Range, device_properties, pattern, read, write};
+use crate::{cu, must};
+
+const PIECE: usize = 2 << 20;
+const DESCRIPTOR: u32 = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+fn export(driver: &'static Driver, handle: u64) -> Verdict<OwnedFd> {
+    let mut descriptor = -1_i32;
+    must!(driver, cuMemExportToShareableHandle((&raw mut descriptor).cast(), handle, DESCRIPTOR, 0));
+    // SAFETY: the driver made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+pub(super) fn descriptor(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let physical = Physical::new(d, PIECE, &device_properties(primary.device, DESCRIPTOR))?;
+    let mut range = Range::reserve(d, PIECE)?;
+    range.map(0, &physical)?;
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    write(d, range.address, &pattern(PIECE, 1))?;
+    let mut partner = Partner::start("import")?;
+    partner.channel.send_descriptor(export(d, physical.raw)?.as_raw_fd())?;
+    case.expect_ok("import", partner.channel.receive_code()?);
+    case.expect_eq("the partner reads our bytes", partner.channel.receive_number()?, 1);
+    case.expect_that("we read the partner's", read(d, range.address, PIECE)? == pattern(PIECE, 2));
+    partner.finish()
+}
+
+pub(super) fn import(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let primary = Primary::new(driver)?;
+    let descriptor = channel.receive_descriptor()?;
+    let mut raw = 0;
+    let os_handle = descriptor.as_raw_fd() as usize as *mut _;
+    let code = cu!(driver, cuMemImportFromShareableHandle(&mut raw, os_handle, DESCRIPTOR));
+    channel.send_code(code)?;
+    let physical = Physical::adopt(driver, raw, PIECE);
+    let mut range = Range::reserve(driver, PIECE)?;
+    range.map(0, &physical)?;
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    let same = read(driver, range.address, PIECE)? == pattern(PIECE, 1);
+    write(driver, range.address, &pattern(PIECE, 2))?;
+    channel.send_number(same.into())
+}
+
+pub(super) fn descriptor_outlives_handle(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let physical = Physical::new(d, PIECE, &device_properties(primary.device, DESCRIPTOR))?;
+    let mut range = Range::reserve(d, PIECE)?;
+    range.map(0, &physical)?;
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    write(d, range.address, &pattern(PIECE, 3))?;
+    let descriptor = export(d, physical.raw)?;
+    range.unmap()?;
+    drop(physical);
+    let mut raw = 0;
+    let os_handle = descriptor.as_raw_fd() as usize as *mut _;
+    must!(d, cuMemImportFromShareableHandle(&mut raw, os_handle, DESCRIPTOR));
+    let again = Physical::adopt(d, raw, PIECE);
+    range.map(0, &again)?;
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    case.expect_that("the descriptor kept the bytes", read(d, range.address, PIECE)? == pattern(PIECE, 3));
+    Ok(())
+}
+
+pub(super) fn descriptor_arguments(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let private = Physical::new(d, PIECE, &device_properties(primary.device, 0))?;
+    let mut descriptor = -1_i32;
+    let out = (&raw mut descriptor).cast();
+    let code = cu!(d, cuMemExportToShareableHandle(out, private.raw, DESCRIPTOR, 0));
+    case.expect_code("a handle not created for it", code, CUresult::INVALID_VALUE);
+    let shared = Physical::new(d, PIECE, &device_properties(primary.device, DESCRIPTOR))?;
+    let code = cu!(d, cuMemExportToShareableHandle(out, shared.raw, DESCRIPTOR, 1));
+    case.expect_code("flags 1", code, CUresult::INVALID_VALUE);
+    let mut raw = 0;
+    let closed = usize::MAX as *mut _;
+    let code = cu!(d, cuMemImportFromShareableHandle(&mut raw, closed, DESCRIPTOR));
+    case.code("import of descriptor -1", code);
+    case.expect(code != CUresult::SUCCESS, "descriptor -1 was imported");
+    Ok(())
+}
+
+fn ipc_handle(driver: &'static Driver, address: CUdeviceptr) -> (CUresult, CUipcMemHandle) {
+    let mut handle = CUipcMemHandle { reserved: [0; 64] };
+    (cu!(driver, cuIpcGetMemHandle(&mut handle, address)), handle)
+}
+
+pub(super) fn ipc(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let memory = Memory::holding(d, &pattern(5 << 20, 1))?;
+    let (code, handle) = ipc_handle(d, memory.address);
+    case.expect_ok("get a handle", code);
+    let mut partner = Partner::start("ipc")?;
+    partner.channel.send(&handle.reserved)?;
+    for label in ["open", "open again", "close", "close again", "close once more"] {
+        let code = partner.channel.receive_code()?;
+        if label == "close once more" { case.code(label, code) } else { case.expect_ok(label, code) }
+    }
+    case.expect_eq("both opens give one address", partner.channel.receive_number()?, 1);
+    case.expect_eq("the partner reads our bytes", partner.channel.receive_number()?, 1);
+    case.expect_that("we read the partner's", memory.read()? == pattern(5 << 20, 2));
+    partner.finish()
+}
+
+pub(super) fn ipc_open(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let _primary = Primary::new(driver)?;
+    let handle = CUipcMemHandle { reserved: channel.receive()? };
+    let (mut first, mut second) = (0, 0);
+    channel.send_code(cu!(driver, cuIpcOpenMemHandle_v2(&mut first, handle, 1)))?;
+    channel.send_code(cu!(driver, cuIpcOpenMemHandle_v2(&mut second, handle, 1)))?;
+    let same = read(driver, first, 5 << 20)? == pattern(5 << 20, 1);
+    write(driver, first, &pattern(5 << 20, 2))?;
+    for _ in 0..3 {
+        channel.send_code(cu!(driver, cuIpcCloseMemHandle(first)))?;
+    }
+    channel.send_number((first == second).into())?;
+    channel.send_number(same.into())
+}
+
+pub(super) fn ipc_arguments(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let memory = Memory::new(d, PIECE)?;
+    let (_, own) = ipc_handle(d, memory.address);
+    let mut address = 0;
+    let code = cu!(d, cuIpcOpenMemHandle_v2(&mut address, own, 1));
+    case.code("open in the exporting process", code);
+    case.expect(code != CUresult::SUCCESS, "memory was opened in the process that exported it");
+    let nonsense = CUipcMemHandle { reserved: [0x5A; 64] };
+    let code = cu!(d, cuIpcOpenMemHandle_v2(&mut address, nonsense, 1));
+    case.code("open nonsense", code);
+    case.expect(code != CUresult::SUCCESS, "a handle of nonsense was opened");
+    case.code("open with flags 0", cu!(d, cuIpcOpenMemHandle_v2(&mut address, own, 0)));
+    case.code("handle of an interior address", ipc_handle(d, memory.address + 512).0);
+    case.expect_code("handle of address 8", ipc_handle(d, 8).0, CUresult::INVALID_VALUE);
+    let range = Range::of_device(d, PIECE, primary.device)?;
+    case.expect_code("handle of mapped memory", ipc_handle(d, range.address).0, CUresult::INVALID_VALUE);
+    case.code("close of own memory", cu!(d, cuIpcCloseMemHandle(memory.address)));
+    Ok(())
+}
+
+pub(super) fn ipc_handles_differ(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let memory = Memory::new(d, PIECE)?;
+        let (code, handle) = ipc_handle(d, memory.address);
+        case.expect_ok("get a handle", code);
+        case.expect_that("no earlier memory had this handle", !seen.contains(&handle));
+        seen.push(handle);
+    }
+    Ok(())
+}

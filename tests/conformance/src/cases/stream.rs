@@ -1,0 +1,290 @@
+//! Streams: order, truth of queries, who waits for whom, callbacks, events.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wm_abi::*;
+
+use crate::case::{Case, Verdict};
+use crate::fixture::{Event, Gate, Kernels, Memory, Pinned, Primary, Stream, synchronize};
+use crate::{cu, must};
+
+pub(super) fn query(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    case.expect_ok("an empty stream", cu!(d, cuStreamQuery(stream.raw)));
+    let gate = Gate::close(d, stream.raw)?;
+    case.expect_code("a busy stream", cu!(d, cuStreamQuery(stream.raw)), CUresult::NOT_READY);
+    gate.open();
+    case.expect_ok("synchronize", cu!(d, cuStreamSynchronize(stream.raw)));
+    case.expect_ok("a finished stream", cu!(d, cuStreamQuery(stream.raw)));
+    Ok(())
+}
+
+pub(super) fn synchronize_waits(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    for what in ["stream", "context"] {
+        let gate = Gate::close(d, stream.raw)?;
+        gate.open_after(Duration::from_millis(30));
+        let code = if what == "stream" {
+            cu!(d, cuStreamSynchronize(stream.raw))
+        } else {
+            cu!(d, cuCtxSynchronize())
+        };
+        case.expect_ok(what, code);
+        case.expect_that(&format!("{what}: it waited"), gate.is_open());
+    }
+    Ok(())
+}
+
+pub(super) fn non_blocking_runs_beside_default(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let memory = Memory::new(d, 4096)?;
+    let gate = Gate::close(d, CUstream::NULL)?;
+    must!(d, cuMemsetD8Async(memory.address, 1, 4096, stream.raw));
+    case.expect_ok("it ends while the default stream is held up", cu!(d, cuStreamSynchronize(stream.raw)));
+    let code = cu!(d, cuStreamQuery(CUstream::NULL));
+    case.expect_code("the default stream", code, CUresult::NOT_READY);
+    gate.open();
+    synchronize(d, CUstream::NULL)
+}
+
+pub(super) fn blocking_waits_for_default(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::new(d, CU_STREAM_DEFAULT)?;
+    let memory = Memory::new(d, 4096)?;
+    let gate = Gate::close(d, CUstream::NULL)?;
+    must!(d, cuMemsetD8Async(memory.address, 1, 4096, stream.raw));
+    gate.open_after(Duration::from_millis(30));
+    case.expect_ok("synchronize", cu!(d, cuStreamSynchronize(stream.raw)));
+    case.expect_that("it waited for the default stream", gate.is_open());
+    Ok(())
+}
+
+pub(super) fn default_waits_for_blocking(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (blocking, other) = (Stream::new(d, CU_STREAM_DEFAULT)?, Stream::new(d, CU_STREAM_DEFAULT)?);
+    let memory = Memory::new(d, 4096)?;
+    let gate = Gate::close(d, blocking.raw)?;
+    must!(d, cuMemsetD8Async(memory.address, 1, 4096, CUstream::NULL));
+    must!(d, cuMemsetD8Async(memory.address, 2, 4096, other.raw));
+    gate.open_after(Duration::from_millis(30));
+    case.expect_ok("synchronize another blocking stream", cu!(d, cuStreamSynchronize(other.raw)));
+    case.expect_that("it waited through the default stream", gate.is_open());
+    case.expect_that("the last write is last", memory.read()? == [2; 4096]);
+    Ok(())
+}
+
+pub(super) fn per_thread_is_of_thread(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let gate = Gate::close(d, CUstream::PER_THREAD)?;
+    let other = std::thread::scope(|scope| {
+        let ask = || {
+            let entered = cu!(d, cuCtxSetCurrent(primary.context));
+            [
+                entered,
+                cu!(d, cuStreamQuery(CUstream::PER_THREAD)),
+                cu!(d, cuStreamSynchronize(CUstream::PER_THREAD)),
+            ]
+        };
+        scope.spawn(ask).join()
+    });
+    let others = other.unwrap_or([CUresult::UNKNOWN; 3]);
+    case.expect_that("another thread's stream is free", others == [CUresult::SUCCESS; 3]);
+    let code = cu!(d, cuStreamQuery(CUstream::PER_THREAD));
+    case.expect_code("this thread's stream", code, CUresult::NOT_READY);
+    gate.open();
+    synchronize(d, CUstream::PER_THREAD)
+}
+
+pub(super) fn wait_event(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let event = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    case.expect_ok(
+        "wait for an event that was never recorded",
+        cu!(d, cuStreamWaitEvent(second.raw, event.raw, 0)),
+    );
+    case.expect_ok("it does not wait", cu!(d, cuStreamSynchronize(second.raw)));
+    let gate = Gate::close(d, first.raw)?;
+    event.record(first.raw)?;
+    must!(d, cuStreamWaitEvent(second.raw, event.raw, 0));
+    // Recorded again on an idle stream: the wait above still means the first record.
+    let idle = Stream::non_blocking(d)?;
+    event.record(idle.raw)?;
+    case.expect_code("the waiting stream", cu!(d, cuStreamQuery(second.raw)), CUresult::NOT_READY);
+    gate.open();
+    case.expect_ok("then it ends", cu!(d, cuStreamSynchronize(second.raw)));
+    Ok(())
+}
+
+pub(super) fn handles(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let mut stream = CUstream::NULL;
+    case.expect_code("flags 2", cu!(d, cuStreamCreate(&mut stream, 2)), CUresult::INVALID_VALUE);
+    case.expect_code("null", cu!(d, cuStreamCreate(null_mut(), 0)), CUresult::INVALID_VALUE);
+    for (name, wanted) in [("default", CU_STREAM_DEFAULT), ("non-blocking", CU_STREAM_NON_BLOCKING)] {
+        let stream = Stream::new(d, wanted)?;
+        let mut flags = u32::MAX;
+        must!(d, cuStreamGetFlags(stream.raw, &mut flags));
+        case.expect_eq(name, flags, wanted);
+    }
+    case.code("destroy the default stream", cu!(d, cuStreamDestroy_v2(CUstream::NULL)));
+    let (mut one, mut other) = (0, 0);
+    let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    must!(d, cuStreamGetId(first.raw, &mut one));
+    must!(d, cuStreamGetId(second.raw, &mut other));
+    case.expect_that("streams have ids of their own", one != other);
+    Ok(())
+}
+
+pub(super) fn priorities(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (mut least, mut greatest) = (1, 1);
+    must!(d, cuCtxGetStreamPriorityRange(&mut least, &mut greatest));
+    case.observe_machine("range", format!("{least} to {greatest}"));
+    case.expect_that("the least is 0 and the greatest below", least == 0 && greatest <= 0);
+    for (name, asked, wanted) in
+        [("least", least, least), ("greatest", greatest, greatest), ("below", -99, greatest)]
+    {
+        let (mut stream, mut priority) = (CUstream::NULL, 99);
+        must!(d, cuStreamCreateWithPriority(&mut stream, CU_STREAM_NON_BLOCKING, asked));
+        must!(d, cuStreamGetPriority(stream, &mut priority));
+        case.expect_that(&format!("{name} is kept or clamped"), priority == wanted);
+        must!(d, cuStreamDestroy_v2(stream));
+    }
+    Ok(())
+}
+
+pub(super) fn destroyed_while_busy(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let out = Pinned::new(d, 4096, 0)?;
+    let stream = Stream::non_blocking(d)?;
+    let gate = Gate::close(d, stream.raw)?;
+    must!(d, cuMemsetD8Async(out.address(), 9, 4096, stream.raw));
+    // Returns at once: nobody else opens the gate.
+    case.expect_ok("destroy", cu!(d, cuStreamDestroy_v2(stream.raw)));
+    std::mem::forget(stream);
+    gate.open();
+    case.expect_ok("synchronize the context", cu!(d, cuCtxSynchronize()));
+    case.expect_that("its work was done", out.get() == vec![9; 4096]);
+    Ok(())
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn host_function(data: *mut c_void) {
+    CALLS.fetch_add(data as u64, Ordering::SeqCst);
+}
+
+extern "C" fn callback(_stream: CUstream, status: CUresult, data: *mut c_void) {
+    CALLS.fetch_add(data as u64 + u64::from(status.0), Ordering::SeqCst);
+}
+
+pub(super) fn callbacks(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let gate = Gate::close(d, stream.raw)?;
+    must!(d, cuLaunchHostFunc(stream.raw, host_function as *mut c_void, 5 as *mut c_void));
+    must!(d, cuStreamAddCallback(stream.raw, callback as *mut c_void, 70 as *mut c_void, 0));
+    case.expect_eq("called before their turn", CALLS.load(Ordering::SeqCst), 0);
+    gate.open();
+    synchronize(d, stream.raw)?;
+    case.expect_eq("called once each, with success", CALLS.load(Ordering::SeqCst), 75);
+    let code = cu!(d, cuLaunchHostFunc(stream.raw, null_mut(), null_mut()));
+    case.expect_code("null function", code, CUresult::INVALID_VALUE);
+    Ok(())
+}
+
+pub(super) fn kernels_in_order(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (kernels, stream, memory) = (Kernels::load(d)?, Stream::non_blocking(d)?, Memory::new(d, 64 << 10)?);
+    for value in 0..200_u32 {
+        kernels.fill(stream.raw, memory.address, 16 << 10, value.wrapping_mul(0x0101_0101))?;
+    }
+    synchronize(d, stream.raw)?;
+    case.expect_that("the last launch is last", memory.read()? == vec![199; 64 << 10]);
+    Ok(())
+}
+
+pub(super) fn events(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let event = Event::new(d, CU_EVENT_DEFAULT)?;
+    case.expect_ok("query of a fresh event", cu!(d, cuEventQuery(event.raw)));
+    case.expect_ok("wait for a fresh event", cu!(d, cuEventSynchronize(event.raw)));
+    let gate = Gate::close(d, stream.raw)?;
+    event.record(stream.raw)?;
+    case.expect_code("query before its turn", cu!(d, cuEventQuery(event.raw)), CUresult::NOT_READY);
+    gate.open_after(Duration::from_millis(30));
+    case.expect_ok("wait", cu!(d, cuEventSynchronize(event.raw)));
+    case.expect_that("it waited", gate.is_open());
+    case.expect_ok("query after", cu!(d, cuEventQuery(event.raw)));
+    let mut made = CUevent::NULL;
+    case.expect_code("flags 64", cu!(d, cuEventCreate(&mut made, 64)), CUresult::INVALID_VALUE);
+    let alone = CU_EVENT_INTERPROCESS;
+    case.expect_code(
+        "interprocess with timing",
+        cu!(d, cuEventCreate(&mut made, alone)),
+        CUresult::INVALID_VALUE,
+    );
+    let code = cu!(d, cuEventQuery(CUevent::NULL));
+    case.expect_one_of("query null", code, &[CUresult::INVALID_HANDLE, CUresult::INVALID_VALUE]);
+    Ok(())
+}
+
+pub(super) fn elapsed_time(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (kernels, stream) = (Kernels::load(d)?, Stream::non_blocking(d)?);
+    let (start, end) = (Event::new(d, CU_EVENT_DEFAULT)?, Event::new(d, CU_EVENT_DEFAULT)?);
+    let untimed = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    let mut milliseconds = -1.0;
+    start.record(stream.raw)?;
+    kernels.spin(stream.raw, 20_000_000)?;
+    end.record(stream.raw)?;
+    untimed.record(stream.raw)?;
+    case.expect_code(
+        "before the end",
+        cu!(d, cuEventElapsedTime(&mut milliseconds, start.raw, end.raw)),
+        CUresult::NOT_READY,
+    );
+    synchronize(d, stream.raw)?;
+    case.expect_ok("after", cu!(d, cuEventElapsedTime(&mut milliseconds, start.raw, end.raw)));
+    case.expect((19.0..2000.0).contains(&milliseconds), format!("20 ms took {milliseconds} ms"));
+    let code = cu!(d, cuEventElapsedTime(&mut milliseconds, start.raw, untimed.raw));
+    case.expect_code("an event without timing", code, CUresult::INVALID_HANDLE);
+    Ok(())
+}
+
+pub(super) fn event_destroyed_early(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let gate = Gate::close(d, first.raw)?;
+    let event = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    event.record(first.raw)?;
+    must!(d, cuStreamWaitEvent(second.raw, event.raw, 0));
+    drop(event);
+    case.expect_code("the wait outlives the event", cu!(d, cuStreamQuery(second.raw)), CUresult::NOT_READY);
+    gate.open();
+    case.expect_ok("then it ends", cu!(d, cuStreamSynchronize(second.raw)));
+    Ok(())
+}

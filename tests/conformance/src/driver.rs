@@ -1,0 +1,176 @@
+//! A driver library, opened and called as any program would.
+//!
+//! Functions are found by one of two ways that programs use: by exported name, or through `cuGetProcAddress_v2` as the
+//! CUDA runtime does. A suite that passes in both ways has shown that both lead to the same place.
+//!
+//! [`cu!`](crate::cu) calls a function by its documented name and yields its `CUresult`; [`must!`](crate::must) is for
+//! calls that only prepare the question: anything but success ends the case.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CU_GET_PROC_ADDRESS_DEFAULT, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
+
+/// How functions are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Lookup {
+    /// By exported name, with `dlsym`.
+    Exported,
+    /// Through `cuGetProcAddress_v2`.
+    ProcAddress,
+}
+
+/// An opened driver library. Lives as long as the process: drivers do not survive `dlclose`.
+#[derive(Debug)]
+pub struct Driver {
+    library: usize,
+    lookup: Lookup,
+    found: Box<[AtomicPtr<c_void>]>,
+}
+
+impl Driver {
+    /// Opens the library `name`: a path, or a name for the loader to search.
+    ///
+    /// # Errors
+    /// The loader's message.
+    pub fn open(name: &str, lookup: Lookup) -> Result<&'static Self, String> {
+        let file = CString::new(name).map_err(|_| format!("driver path {name:?} holds a zero byte"))?;
+        // SAFETY: `file` is a C string. The library's constructors run, as in any program that opens a driver.
+        let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return Err(format!(
+                "cannot open the driver {name}: {}; name one with --driver",
+                loader_message()
+            ));
+        }
+        let found = (0..symbol::COUNT).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
+        Ok(Box::leak(Box::new(Self { library: library as usize, lookup, found })))
+    }
+
+    /// The address of an exported name, or null.
+    pub fn exported(&self, name: &CStr) -> *mut c_void {
+        // SAFETY: `library` came from `dlopen` and is never closed.
+        unsafe { libc::dlsym(self.library as *mut c_void, name.as_ptr()) }
+    }
+
+    /// The function `S`, if the driver has it.
+    pub fn find<S: Symbol>(&self) -> Option<S::Function> {
+        let slot = &self.found[S::INDEX];
+        let mut address = slot.load(Ordering::Relaxed);
+        if address.is_null() {
+            address = self.resolve(S::NAME);
+            slot.store(address, Ordering::Relaxed);
+        }
+        // SAFETY: the address is that of the function `S` names, and a `Symbol`'s `Function` is pointer-sized.
+        (!address.is_null()).then(|| unsafe { std::mem::transmute_copy(&address) })
+    }
+
+    /// The function `S`.
+    ///
+    /// # Panics
+    /// When the driver lacks it: the case then fails with the function's name.
+    pub fn function<S: Symbol>(&self) -> S::Function {
+        self.find::<S>().unwrap_or_else(|| panic!("the driver does not have {}", S::NAME.to_string_lossy()))
+    }
+
+    fn resolve(&self, name: &CStr) -> *mut c_void {
+        match (self.lookup, known_rows().get(name)) {
+            (Lookup::ProcAddress, Some(row)) => self.ask(row.base, row.version, row.flags).1,
+            _ => self.exported(name),
+        }
+    }
+
+    /// `cuGetProcAddress_v2`: result, address, status.
+    pub fn ask(&self, base: &CStr, version: c_int, flags: u64) -> (CUresult, *mut c_void, c_uint) {
+        let (mut address, mut status) = (std::ptr::null_mut(), c_uint::MAX);
+        let address_of = self.exported(symbol::cuGetProcAddress_v2::NAME);
+        assert!(!address_of.is_null(), "the driver does not export cuGetProcAddress_v2");
+        // SAFETY: the address is that of `cuGetProcAddress_v2`; all pointers live through the call.
+        let result = unsafe {
+            let ask: <symbol::cuGetProcAddress_v2 as Symbol>::Function = std::mem::transmute(address_of);
+            ask(base.as_ptr(), &raw mut address, version, flags, &raw mut status)
+        };
+        (result, address, status)
+    }
+}
+
+/// What `cuGetProcAddress` has to be asked for an exported function.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcAddressRow {
+    /// The name without version suffix.
+    pub base: &'static CStr,
+    /// The first CUDA version that has this function, as 1000 × major + 10 × minor.
+    pub version: c_int,
+    /// `CU_GET_PROC_ADDRESS_*`.
+    pub flags: u64,
+    /// The exported name.
+    pub exported: &'static CStr,
+}
+
+/// All rows of the public version table, in its order.
+pub fn rows() -> &'static [ProcAddressRow] {
+    static ROWS: OnceLock<Vec<ProcAddressRow>> = OnceLock::new();
+    ROWS.get_or_init(|| {
+        let table = include_str!("../../../shim/abi/data/getproc_map.tsv");
+        table.lines().filter(|line| !line.starts_with('#')).map(row).collect()
+    })
+}
+
+fn row(line: &'static str) -> ProcAddressRow {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let [base, version, variant, exported] = fields[..] else {
+        panic!("bad row in the version table: {line}")
+    };
+    let flags = match variant {
+        "legacy" => CU_GET_PROC_ADDRESS_DEFAULT,
+        _ => CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+    };
+    let version = version.parse().unwrap_or_else(|_| panic!("bad version in the version table: {line}"));
+    ProcAddressRow { base: leak(base), version, flags: flags.into(), exported: leak(exported) }
+}
+
+fn leak(text: &str) -> &'static CStr {
+    Box::leak(CString::new(text).expect("the version table holds no zero byte").into_boxed_c_str())
+}
+
+fn known_rows() -> &'static HashMap<&'static CStr, ProcAddressRow> {
+    static KNOWN: OnceLock<HashMap<&'static CStr, ProcAddressRow>> = OnceLock::new();
+    KNOWN.get_or_init(|| rows().iter().map(|row| (row.exported, *row)).collect())
+}
+
+fn loader_message() -> String {
+    // SAFETY: `dlerror` returns null or a C string that lives until the next loader call of this thread.
+    unsafe {
+        let message = libc::dlerror();
+        if message.is_null() {
+            return "no reason given".into();
+        }
+        CStr::from_ptr(message).to_string_lossy().into_owned()
+    }
+}
+
+/// Calls a driver function by its exported name: `cu!(driver, cuMemFree_v2(address))`. Yields its `CUresult`.
+#[macro_export]
+macro_rules! cu {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let function = $driver.function::<wm_abi::symbol::$name>();
+        // SAFETY: the signature is the driver's own. Pointers among the arguments live through the call, or are
+        // deliberately wrong ones that a driver must answer with an error code.
+        #[allow(clippy::macro_metavars_in_unsafe, reason = "arguments need the parameter's type to coerce")]
+        let result: wm_abi::CUresult = unsafe { function($($argument),*) };
+        result
+    }};
+}
+
+/// Like [`cu!`](crate::cu), for a call that has to succeed before the case can ask its question.
+#[macro_export]
+macro_rules! must {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        $crate::cu!($driver, $name($($argument),*))
+            .ok()
+            .map_err(|code| $crate::case::Halt::Failed(format!("{} returned {code}", stringify!($name))))?
+    };
+}

@@ -1,0 +1,168 @@
+//! The command line of the suite: runs the cases, or compares the documents of two runs.
+//!
+//! Exit status: 0 when nothing failed or differed, 1 when something did, 2 when the command cannot be carried out.
+#![allow(clippy::print_stdout, reason = "a command line tool")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use conformance::cases::{self, Row};
+use conformance::driver::{Driver, Lookup};
+use conformance::fixture::process;
+use conformance::report::{self, Comparison, Document};
+use conformance::runner::{self, Plan};
+
+/// One suite of driver checks for the simulated driver, NVIDIA's, and either of them under the shim.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// The driver library: a path, or a name for the loader to search.
+    #[arg(long, default_value = "libcuda.so.1")]
+    driver: String,
+    /// How functions are found.
+    #[arg(long, value_enum, default_value = "exported")]
+    lookup: Lookup,
+    /// Only cases whose name contains this; may be repeated.
+    #[arg(long)]
+    filter: Vec<String>,
+    /// Leave out cases whose name contains this; may be repeated.
+    #[arg(long)]
+    skip: Vec<String>,
+    /// List the cases and what they guard, and run nothing.
+    #[arg(long)]
+    list: bool,
+    /// Print one JSON document instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Print the recorded answers as one JSON document and fail for nothing.
+    #[arg(long)]
+    observe: bool,
+    /// Write the JSON document to this file besides.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Print the answers that differ between two documents.
+    #[arg(long, num_args = 2, value_names = ["FIRST", "SECOND"])]
+    compare: Option<Vec<PathBuf>>,
+    /// With --compare: both documents were made on one machine, so its sizes and names must agree too.
+    #[arg(long, requires = "compare")]
+    same_machine: bool,
+    /// How many cases run at a time.
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// The longest that one case may take, in seconds.
+    #[arg(long, default_value_t = 60)]
+    limit: u64,
+    #[arg(long, hide = true)]
+    case: Option<String>,
+    #[arg(long, hide = true)]
+    role: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match carry_out(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(message) => {
+            eprintln!("conformance: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn carry_out(arguments: &Arguments) -> Result<bool, String> {
+    if let Some(files) = &arguments.compare {
+        return compare(&files[0], &files[1], arguments.same_machine);
+    }
+    if let Some(name) = &arguments.case {
+        return run_case(name, arguments);
+    }
+    if let Some(role) = &arguments.role {
+        return play(role, arguments);
+    }
+    let rows = chosen(arguments);
+    if rows.is_empty() {
+        return Err("no case has such a name; --list shows all".into());
+    }
+    if arguments.list {
+        rows.iter().for_each(|row| println!("{:<44} {}", row.name, row.guards));
+        return Ok(true);
+    }
+    run(arguments, &rows)
+}
+
+fn chosen(arguments: &Arguments) -> Vec<&'static Row> {
+    let named = |words: &[String], row: &Row| words.iter().any(|word| row.name.contains(&**word));
+    let wanted = |row: &&Row| arguments.filter.is_empty() || named(&arguments.filter, row);
+    cases::CASES.iter().filter(wanted).filter(|row| !named(&arguments.skip, row)).collect()
+}
+
+fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool, String> {
+    // Opened here as well, so that a wrong path is one clear message and not a failure of every case.
+    Driver::open(&arguments.driver, arguments.lookup)?;
+    let plan = Plan {
+        program: std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?,
+        driver: arguments.driver.clone(),
+        lookup: arguments.lookup,
+        limit: Duration::from_secs(arguments.limit),
+        threads: arguments.threads,
+    };
+    let quiet = arguments.json || arguments.observe;
+    let cases = runner::run(&plan, rows, |finished| {
+        if !quiet {
+            println!("{}", report::line(finished));
+        }
+    });
+    if !quiet {
+        println!("{}", report::summary(&cases));
+    }
+    let passed = arguments.observe || !report::any_failed(&cases);
+    let document = Document { version: 1, driver: arguments.driver.clone(), cases };
+    publish(arguments, document)?;
+    Ok(passed)
+}
+
+fn publish(arguments: &Arguments, mut document: Document) -> Result<(), String> {
+    if arguments.observe {
+        document.cases.iter_mut().for_each(|case| (case.milliseconds, case.stderr) = (0, String::new()));
+    }
+    let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
+    if let Some(file) = &arguments.save {
+        fs::write(file, &text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    }
+    if arguments.json || arguments.observe {
+        println!("{text}");
+    }
+    Ok(())
+}
+
+fn run_case(name: &str, arguments: &Arguments) -> Result<bool, String> {
+    let row = cases::CASES.iter().find(|row| row.name == name);
+    let row = row.ok_or_else(|| format!("there is no case {name:?}; --list shows all"))?;
+    let driver = Driver::open(&arguments.driver, arguments.lookup)?;
+    process::remember(&arguments.driver, arguments.lookup);
+    let record = runner::run_here(row, driver);
+    println!("{}", serde_json::to_string(&record).map_err(|error| error.to_string())?);
+    Ok(true)
+}
+
+fn play(role: &str, arguments: &Arguments) -> Result<bool, String> {
+    let driver = Driver::open(&arguments.driver, arguments.lookup)?;
+    process::play(role, driver).map(|()| true)
+}
+
+fn compare(first: &Path, second: &Path, machine: bool) -> Result<bool, String> {
+    let differences = report::compare(&read(first)?, &read(second)?, Comparison { machine });
+    println!("{}", report::comparison(&differences));
+    Ok(differences.is_empty())
+}
+
+fn read(file: &Path) -> Result<Document, String> {
+    let text =
+        fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    serde_json::from_str(&text)
+        .map_err(|error| format!("{} is not a document of this suite: {error}", file.display()))
+}

@@ -1,0 +1,216 @@
+//! Runs every case in a process of its own, with a time limit.
+//!
+//! The program executes itself with `--case NAME`; that process hands its [`Record`] back as the only line of its
+//! standard output. Whatever else happens to it is the case's failure: a signal, a time-out, a line that the driver
+//! wrote to the program's standard output (which a library must never do).
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::{Case, Halt, Outcome, Record};
+use crate::cases::Row;
+use crate::driver::{Driver, Lookup};
+
+/// How cases are run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The program that answers `--case NAME`.
+    pub program: PathBuf,
+    /// The driver library: a path, or a name for the loader.
+    pub driver: String,
+    /// How functions are found.
+    pub lookup: Lookup,
+    /// The longest that one case may take.
+    pub limit: Duration,
+    /// How many cases run at a time.
+    pub threads: usize,
+}
+
+/// A case that has been run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Finished {
+    /// The case's name.
+    pub case: String,
+    /// What it told.
+    #[serde(flatten)]
+    pub record: Record,
+    /// How long its process lived.
+    pub milliseconds: u64,
+    /// The end of what it wrote to standard error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+}
+
+/// Runs `rows`, `plan.threads` at a time, and calls `report` as each finishes. The result has the order of `rows`.
+pub fn run(plan: &Plan, rows: &[&Row], report: impl Fn(&Finished) + Sync) -> Vec<Finished> {
+    let next = AtomicUsize::new(0);
+    let finished = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = run_one(plan, row);
+            report(&result);
+            let position = rows.iter().position(|other| other.name == row.name);
+            finished.lock().unwrap_or_else(PoisonError::into_inner).push((position, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..plan.threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    let mut finished = finished.into_inner().unwrap_or_else(PoisonError::into_inner);
+    finished.sort_by_key(|(position, _)| *position);
+    finished.into_iter().map(|(_, result)| result).collect()
+}
+
+fn run_one(plan: &Plan, row: &Row) -> Finished {
+    let begun = Instant::now();
+    let (record, stderr) = match start(plan, row.name) {
+        Ok(child) => observe(child, plan.limit),
+        Err(error) => (failed(format!("cannot start {}: {error}", plan.program.display())), String::new()),
+    };
+    let milliseconds = begun.elapsed().as_millis() as u64;
+    Finished { case: row.name.to_owned(), record, milliseconds, stderr: tail(&stderr) }
+}
+
+fn start(plan: &Plan, case: &str) -> std::io::Result<Child> {
+    let mut command = Command::new(&plan.program);
+    command.args(["--case", case, "--driver", &plan.driver, "--lookup", lookup_name(plan.lookup)]);
+    // A group of its own, so that a time-out also ends what the case has started.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+}
+
+/// The command line's word for a way of look-up.
+pub fn lookup_name(lookup: Lookup) -> &'static str {
+    match lookup {
+        Lookup::Exported => "exported",
+        Lookup::ProcAddress => "proc-address",
+    }
+}
+
+fn observe(mut child: Child, limit: Duration) -> (Record, String) {
+    let stdout = collect(child.stdout.take());
+    let stderr = collect(child.stderr.take());
+    let in_time = ended_within(&child, limit);
+    kill_group(&child);
+    let status = child.wait();
+    let stdout = stdout.join().unwrap_or_default();
+    let stderr = stderr.join().unwrap_or_default();
+    let record = match status {
+        _ if !in_time => failed(format!("timed out after {} s", limit.as_secs())),
+        Ok(status) => judge(status, &stdout),
+        Err(error) => failed(format!("cannot wait for the case: {error}")),
+    };
+    (record, stderr)
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // An error ends the text: what arrived before it is still worth showing.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Waits until the process has ended, without reaping it; false when `limit` passes first.
+fn ended_within(child: &Child, limit: Duration) -> bool {
+    // SAFETY: a system call with plain arguments; the descriptor it returns is ours alone.
+    let process = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    let Ok(process @ 0..) = i32::try_from(process) else { return true };
+    // SAFETY: just opened, owned by nobody else.
+    let process = unsafe { OwnedFd::from_raw_fd(process) };
+    let mut wanted = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which lives through the call.
+    unsafe { libc::poll(&raw mut wanted, 1, limit.as_millis() as i32) == 1 }
+}
+
+fn kill_group(child: &Child) {
+    // SAFETY: the group was made for this child, which has not been reaped, so its number is not reused. When the
+    // whole group has ended already, nothing happens.
+    unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+}
+
+fn judge(status: ExitStatus, stdout: &str) -> Record {
+    if let Some(signal) = status.signal() {
+        return failed(format!("the case's process died of signal {signal}"));
+    }
+    let (noise, line) = stdout.trim_end().rsplit_once('\n').unwrap_or(("", stdout));
+    let Ok(mut record) = serde_json::from_str::<Record>(line) else {
+        return failed(format!("the case's process ended ({status}) without a record"));
+    };
+    if !noise.is_empty() {
+        record.outcome = Outcome::Failed;
+        record.reasons.push(format!("something wrote to standard output: {noise:?}"));
+    }
+    record
+}
+
+fn failed(reason: String) -> Record {
+    Record { outcome: Outcome::Failed, reasons: vec![reason], observed: Vec::new() }
+}
+
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(8)..].join("\n")
+}
+
+/// Runs one case in this process: the other end of [`run`].
+pub fn run_here(row: &Row, driver: &'static Driver) -> Record {
+    let mut case = Case::new(driver);
+    let verdict = row.unmet_need(driver).and_then(|need| match need {
+        Some(need) => Err(Halt::Skipped(need)),
+        None => catch_unwind(AssertUnwindSafe(|| (row.run)(&mut case))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            Err(Halt::Failed(text.unwrap_or_else(|| "the case panicked".into())))
+        }),
+    });
+    case.finish(verdict)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).process_group(0);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell starts")
+    }
+
+    const RECORD: &str = r#"{"outcome":"ok","reasons":[],"observed":[]}"#;
+
+    /// Hazard: a crash that passes for a pass.
+    #[test]
+    fn a_signal_fails_the_case() {
+        let (record, _) = observe(shell(&format!("echo '{RECORD}'; kill -SEGV $$")), Duration::from_secs(20));
+        assert_eq!(record.reasons, ["the case's process died of signal 11"]);
+    }
+
+    /// Hazard: a driver that hangs holds up the suite, or leaves its children behind.
+    #[test]
+    fn a_hang_is_ended_with_all_that_the_case_started() {
+        let (record, _) = observe(shell("sleep 1000 & wait"), Duration::from_millis(50));
+        assert_eq!(record.outcome, Outcome::Failed);
+        assert!(record.reasons[0].contains("timed out"));
+    }
+
+    /// Hazard: a library that writes to a program's standard output.
+    #[test]
+    fn noise_on_standard_output_fails_the_case() {
+        let (record, _) = observe(shell(&format!("echo hello; echo '{RECORD}'")), Duration::from_secs(20));
+        assert_eq!(record.outcome, Outcome::Failed);
+        let (record, _) = observe(shell(&format!("echo '{RECORD}'")), Duration::from_secs(20));
+        assert_eq!(record.outcome, Outcome::Ok);
+    }
+}
