@@ -5,9 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use object::{Object, ObjectSymbol};
 
 /// The workspace's root folder.
 pub fn root() -> PathBuf {
@@ -73,4 +76,19 @@ pub fn is_generated(path: &Path) -> bool {
 /// Every Rust file of the tree.
 pub fn rust_files() -> impl Iterator<Item = PathBuf> {
     files().into_iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+}
+
+/// libwmshim.so as `cargo build` leaves it: two folders above the test's own executable.
+fn library() -> Vec<u8> {
+    let test = std::env::current_exe().expect("this test has a path");
+    let path = test.ancestors().nth(2).expect("target/<profile>").join("libwmshim.so");
+    fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `cargo build -p wmshim`", path.display()))
+}
+
+/// The names that libwmshim.so defines for others.
+pub fn exports() -> BTreeSet<String> {
+    let data = library();
+    let file = object::File::parse(&*data).expect("an ELF file");
+    let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
+    defined.map(|symbol| symbol.name().expect("a name").to_owned()).collect()
 }

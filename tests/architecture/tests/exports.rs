@@ -4,25 +4,9 @@
 //! A name too many can capture a call that was meant for another library.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use object::{Object, ObjectSymbol};
-
-/// libwmshim.so as `cargo build` leaves it: two folders above this test's own executable.
-fn library() -> PathBuf {
-    let test = std::env::current_exe().expect("this test has a path");
-    let path = test.ancestors().nth(2).expect("target/<profile>").join("libwmshim.so");
-    assert!(path.exists(), "{} is not there: run `cargo build -p wmshim` first", path.display());
-    path
-}
-
-fn exports() -> BTreeSet<String> {
-    let data = fs::read(library()).expect("the library can be read");
-    let file = object::File::parse(&*data).expect("an ELF file");
-    let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition() && symbol.is_global());
-    defined.map(|symbol| symbol.name().expect("a name").to_owned()).collect()
-}
+use architecture::exports;
 
 /// The names of `shim/abi/data/driver.tsv`.
 fn table() -> BTreeSet<String> {
