@@ -1,0 +1,114 @@
+//! The driver calls that are measured, looked up once by name as CUDA's runtime does.
+
+use std::ffi::c_void;
+use std::fmt;
+
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUresult, CUstream};
+
+/// A call that failed, in words.
+pub(crate) struct Failure(String);
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn check(name: &str, code: CUresult) -> Result<(), Failure> {
+    code.ok().map_err(|code| Failure(format!("{name}: {code}")))
+}
+
+/// The functions that are called.
+pub(crate) struct Driver {
+    context: CUcontext,
+    set_current: <symbol::cuCtxSetCurrent as Symbol>::Function,
+    create_stream: <symbol::cuStreamCreate as Symbol>::Function,
+    get_device: <symbol::cuCtxGetDevice as Symbol>::Function,
+    allocate: <symbol::cuMemAllocAsync as Symbol>::Function,
+    free: <symbol::cuMemFreeAsync as Symbol>::Function,
+}
+
+/// A measuring thread's stream.
+pub(crate) struct Thread<'a> {
+    driver: &'a Driver,
+    stream: CUstream,
+}
+
+fn function<S: Symbol>(library: *mut c_void) -> Result<S::Function, Failure> {
+    // SAFETY: an open library and a C string.
+    let address = unsafe { libc::dlsym(library, S::NAME.as_ptr()) };
+    if address.is_null() {
+        return Err(Failure(format!("the driver has no {}", S::NAME.to_string_lossy())));
+    }
+    // SAFETY: `Symbol` promises that `Function` is the pointer type of the function of that name.
+    Ok(unsafe { std::mem::transmute_copy(&address) })
+}
+
+impl Driver {
+    /// Opens the driver, and keeps the memory that its default pool once had, as frameworks do.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        // SAFETY: loading a library runs its constructors, as in any program.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return Err(Failure("libcuda.so.1 cannot be loaded: is a CUDA driver installed?".into()));
+        }
+        let (mut context, mut pool) = (CUcontext::NULL, wm_abi::CUmemoryPool::NULL);
+        let mut threshold = u64::MAX;
+        // SAFETY: the driver's own signatures; out-pointers are to live locals.
+        unsafe {
+            check("cuInit", function::<symbol::cuInit>(library)?(0))?;
+            check(
+                "cuDevicePrimaryCtxRetain",
+                function::<symbol::cuDevicePrimaryCtxRetain>(library)?(&mut context, 0),
+            )?;
+            check(
+                "cuDeviceGetDefaultMemPool",
+                function::<symbol::cuDeviceGetDefaultMemPool>(library)?(&mut pool, 0),
+            )?;
+            let set = function::<symbol::cuMemPoolSetAttribute>(library)?;
+            let keep = wm_abi::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            check("cuMemPoolSetAttribute", set(pool, keep, (&raw mut threshold).cast()))?;
+        }
+        Ok(Self {
+            context,
+            set_current: function::<symbol::cuCtxSetCurrent>(library)?,
+            create_stream: function::<symbol::cuStreamCreate>(library)?,
+            get_device: function::<symbol::cuCtxGetDevice>(library)?,
+            allocate: function::<symbol::cuMemAllocAsync>(library)?,
+            free: function::<symbol::cuMemFreeAsync>(library)?,
+        })
+    }
+
+    /// The calling thread's stream.
+    pub(crate) fn thread(&self) -> Result<Thread<'_>, Failure> {
+        let mut stream = CUstream::NULL;
+        // SAFETY: the driver's own signatures; the out-pointer is to a live local.
+        unsafe {
+            check("cuCtxSetCurrent", (self.set_current)(self.context))?;
+            check("cuStreamCreate", (self.create_stream)(&mut stream, CU_STREAM_NON_BLOCKING))?;
+        }
+        Ok(Thread { driver: self, stream })
+    }
+}
+
+impl Thread<'_> {
+    /// A call that does next to nothing in the driver.
+    pub(crate) fn nothing(&self) -> Result<(), Failure> {
+        let mut device = 0;
+        // SAFETY: the out-pointer is to a live local.
+        check("cuCtxGetDevice", unsafe { (self.driver.get_device)(&mut device) })
+    }
+
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<CUdeviceptr, Failure> {
+        let mut address = 0;
+        // SAFETY: the out-pointer is to a live local.
+        check("cuMemAllocAsync", unsafe { (self.driver.allocate)(&mut address, bytes, self.stream) })?;
+        Ok(address)
+    }
+
+    pub(crate) fn free(&self, address: CUdeviceptr) -> Result<(), Failure> {
+        // SAFETY: a function without pointers of ours.
+        check("cuMemFreeAsync", unsafe { (self.driver.free)(address, self.stream) })
+    }
+}

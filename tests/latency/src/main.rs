@@ -1,0 +1,125 @@
+//! Measures the latency of memory calls as a program sees them: bare, or under the shim when preloaded.
+//!
+//! Three figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an allocation in stream order
+//! that is answered from a pool, and its free. Each thread has its own stream and context current; a call is timed on
+//! its own, so the clock's cost (some 25 ns) is in every figure, bare and shimmed alike.
+#![allow(clippy::print_stdout, reason = "a command line tool")]
+
+mod driver;
+
+use std::sync::Barrier;
+use std::time::Instant;
+
+use clap::Parser;
+use driver::{Driver, Failure, Thread};
+use serde_json::json;
+
+/// Times memory calls of the CUDA driver.
+#[derive(Parser)]
+struct Options {
+    /// Threads, each with a stream of its own
+    #[arg(long, default_value_t = 1)]
+    threads: usize,
+    /// Rounds a thread
+    #[arg(long, default_value_t = 20_000)]
+    rounds: usize,
+    /// Bytes of a block
+    #[arg(long, default_value_t = 1 << 20)]
+    bytes: usize,
+    /// Blocks a thread holds at once
+    #[arg(long, default_value_t = 4)]
+    held: usize,
+    /// One JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// Durations in nanoseconds of one kind of call.
+#[derive(Default)]
+struct Samples(Vec<u64>);
+
+impl Samples {
+    fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = call();
+        self.0.push(start.elapsed().as_nanos() as u64);
+        result
+    }
+
+    /// The value below which `share` of the samples lie.
+    fn quantile(&mut self, share: f64) -> u64 {
+        self.0.sort_unstable();
+        let last = self.0.len().saturating_sub(1);
+        self.0.get((last as f64 * share) as usize).copied().unwrap_or(0)
+    }
+}
+
+/// What one thread measured: nothing, allocation, free.
+type Figures = [Samples; 3];
+
+fn main() -> Result<(), Failure> {
+    let options = Options::parse();
+    let driver = Driver::open()?;
+    let barrier = Barrier::new(options.threads);
+    let mut sum = Figures::default();
+    for figures in in_threads(&options, || measure(&driver, &options, &barrier)) {
+        sum.iter_mut().zip(figures?).for_each(|(all, one)| all.0.extend(one.0));
+    }
+    show(&options, &mut sum);
+    Ok(())
+}
+
+fn in_threads<T: Send>(options: &Options, body: impl Fn() -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..options.threads).map(|_| scope.spawn(&body)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a measuring thread does not panic")).collect()
+    })
+}
+
+fn measure(driver: &Driver, options: &Options, barrier: &Barrier) -> Result<Figures, Failure> {
+    let thread = driver.thread()?;
+    // Warm: the pool has the memory, the code is in the caches.
+    round(&thread, options, options.rounds / 10 + 1, &mut Figures::default())?;
+    barrier.wait();
+    let mut figures = Figures::default();
+    round(&thread, options, options.rounds, &mut figures)?;
+    barrier.wait();
+    Ok(figures)
+}
+
+fn round(thread: &Thread, options: &Options, rounds: usize, figures: &mut Figures) -> Result<(), Failure> {
+    let [nothing, allocation, free] = figures;
+    for _ in 0..rounds.div_ceil(options.held) {
+        nothing.time(|| thread.nothing())?;
+        let blocks: Result<Vec<_>, _> =
+            (0..options.held).map(|_| allocation.time(|| thread.allocate(options.bytes))).collect();
+        for block in blocks? {
+            free.time(|| thread.free(block))?;
+        }
+    }
+    Ok(())
+}
+
+fn show(options: &Options, figures: &mut Figures) {
+    let names = ["no-op", "alloc", "free"];
+    let rows = names
+        .iter()
+        .zip(figures)
+        .map(|(name, samples)| (*name, samples.quantile(0.5), samples.quantile(0.99), samples.0.len()));
+    if options.json {
+        let rows: serde_json::Map<_, _> = rows
+            .map(|(name, p50, p99, count)| {
+                (name.to_owned(), json!({ "p50_ns": p50, "p99_ns": p99, "count": count }))
+            })
+            .collect();
+        println!("{}", json!({ "threads": options.threads, "bytes": options.bytes, "calls": rows }));
+        return;
+    }
+    println!(
+        "{:8} {:>8} {:>8} {:>9}   {} threads, {} bytes",
+        "call", "p50 ns", "p99 ns", "calls", options.threads, options.bytes
+    );
+    for (name, p50, p99, count) in rows {
+        println!("{name:8} {p50:>8} {p99:>8} {count:>9}");
+    }
+}
