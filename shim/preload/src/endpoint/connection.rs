@@ -1,7 +1,8 @@
 //! One client: lines in, lines out, nothing waited for.
 //!
 //! At most one answer is in flight: the next request is read when the last answer is gone. So what a client can make
-//! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped.
+//! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped, but
+//! for one that is parked: it has asked for the process's last words and waits for them in silence.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use super::descriptor::Descriptor;
 pub(super) const LINE_LIMIT: usize = 4 << 10;
 /// How long a client may stand still.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Longer than any process lives.
+const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// What the client sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,19 +37,41 @@ pub(super) struct Connection {
     output: Vec<u8>,
     sent: usize,
     input_ended: bool,
+    parked: bool,
     deadline: Instant,
 }
 
 impl Connection {
     pub(super) fn new(descriptor: Descriptor, now: Instant) -> Self {
         let deadline = now + PATIENCE;
-        Self { descriptor, input: Vec::new(), output: Vec::new(), sent: 0, input_ended: false, deadline }
+        let (input, output) = (Vec::new(), Vec::new());
+        Self { descriptor, input, output, sent: 0, input_ended: false, parked: false, deadline }
+    }
+
+    /// Keeps the client until the process exits.
+    pub(super) fn park(&mut self, now: Instant) {
+        self.parked = true;
+        self.deadline = now + FOREVER;
+    }
+
+    pub(super) fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// Does a request wait to be paid for?
+    pub(super) fn has_turn_ahead(&self) -> bool {
+        self.has_line() && !self.is_sending() && !self.parked
     }
 
     /// What to poll for. A connection with a request that waits for its turn is not polled at all.
     pub(super) fn poll_entry(&self) -> libc::pollfd {
-        let events = if self.is_sending() { libc::POLLOUT } else { libc::POLLIN };
-        let fd = if self.has_line() && !self.is_sending() { -1 } else { self.descriptor.pollable() };
+        let events = match (self.parked, self.is_sending()) {
+            // That the client hangs up is reported without being asked for.
+            (true, _) => 0,
+            (_, true) => libc::POLLOUT,
+            (_, false) => libc::POLLIN,
+        };
+        let fd = if self.has_turn_ahead() { -1 } else { self.descriptor.pollable() };
         libc::pollfd { fd, events, revents: 0 }
     }
 
@@ -60,7 +85,7 @@ impl Connection {
     }
 
     /// Is there a request (or the proof that none will come) in the input?
-    pub(super) fn has_line(&self) -> bool {
+    fn has_line(&self) -> bool {
         self.input.contains(&b'\n')
             || self.input.len() > LINE_LIMIT
             || (self.input_ended && !self.input.is_empty())
@@ -68,7 +93,7 @@ impl Connection {
 
     /// Everything said and everything sent.
     pub(super) fn is_finished(&self) -> bool {
-        self.input_ended && self.input.is_empty() && !self.is_sending()
+        self.input_ended && self.input.is_empty() && !self.is_sending() && !self.parked
     }
 
     /// Reads what is there, up to one line's limit.

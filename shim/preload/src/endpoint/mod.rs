@@ -15,13 +15,14 @@
 //! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
 //!
 //! Parts: [`place`] finds the directory and binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds
-//! the rate, [`request`] understands and answers a line, [`dump`] writes files, [`signal`] and [`descriptor`] deal
+//! the rate, [`request`] understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, [`signal`] and [`descriptor`] deal
 //! with what is global to the process.
 
 mod budget;
 mod connection;
 mod descriptor;
 mod dump;
+mod finale;
 mod place;
 mod request;
 mod server;
@@ -86,11 +87,13 @@ pub(crate) fn forked() {
         signal::release();
         descriptor::close_all();
         SOCKET.store(std::ptr::null_mut(), Ordering::Relaxed);
+        finale::expect(0);
         OWNER.store(0, Ordering::Release);
     });
 }
 
-/// Removes the socket's file at exit and lets the thread go. Takes no lock and waits for nobody.
+/// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while a client has asked for
+/// the last statistics, and then a second at most.
 pub(crate) fn stop() {
     let me = std::process::id() as i32;
     if OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -99,6 +102,7 @@ pub(crate) fn stop() {
     preserving_errno(|| {
         withdraw();
         signal::wake(signal::QUIT);
+        finale::wait();
     });
 }
 

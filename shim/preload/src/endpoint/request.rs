@@ -15,11 +15,12 @@ use super::dump::Dumps;
 /// Largest answer that goes over the socket. What is larger is asked for as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
 
-const REQUESTS: [(&str, Request); 4] = [
+const REQUESTS: [(&str, Request); 5] = [
     ("stats", Request::Stats),
     ("blocks", Request::Blocks),
     ("config", Request::Config),
     ("dump", Request::Dump),
+    ("final", Request::Final),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,15 @@ pub(super) enum Request {
     Blocks,
     Config,
     Dump,
+    Final,
+}
+
+/// When to answer.
+pub(super) enum Answer {
+    /// This, now.
+    Now(Vec<u8>),
+    /// With [`last_words`], when the process exits.
+    AtExit,
 }
 
 /// Understands a line.
@@ -52,18 +62,32 @@ fn shortened(word: &str) -> String {
 }
 
 /// The answer to a line, with its end. Never panics, whatever the source does.
-pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Vec<u8> {
+pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Answer {
     let asked = match line {
         Line::Request(line) => parse(line),
         Line::TooLong => Err(format!("the request is longer than {LINE_LIMIT} bytes")),
     };
-    let value = asked.map_or_else(|problem| refusal(&problem), |request| guarded(request, source, dumps));
-    encode(&value)
+    let value = match asked {
+        Ok(Request::Final) => return Answer::AtExit,
+        Ok(request) => guarded(request, source, dumps),
+        Err(problem) => refusal(&problem),
+    };
+    Answer::Now(encode(&value))
+}
+
+/// The statistics for clients that asked for `final`.
+pub(super) fn last_words(source: &dyn Source) -> Vec<u8> {
+    encode(&contained(|| Ok(source.stats())).unwrap_or_else(|problem| json!({ "error": problem })))
+}
+
+/// For a client that cannot be kept waiting for the end.
+pub(super) fn crowded() -> Vec<u8> {
+    encode(&refusal("too many clients wait for the end of this process"))
 }
 
 fn guarded(request: Request, source: &dyn Source, dumps: &mut Dumps) -> Value {
     let asked = || match request {
-        Request::Stats => Ok(source.stats()),
+        Request::Stats | Request::Final => Ok(source.stats()),
         Request::Blocks => Ok(source.blocks()),
         Request::Config => Ok(source.config()),
         Request::Dump => dumps.write(source).map(|path| json!({ "path": path })),

@@ -13,11 +13,14 @@ use super::budget::Budget;
 use super::connection::{Connection, Gone};
 use super::descriptor::Descriptor;
 use super::dump::Dumps;
+use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, place, request};
+use super::{Source, finale, place, request};
 
 /// Clients served at a time.
 pub(super) const CONNECTION_LIMIT: usize = 32;
+/// Of these, clients that may wait for the process's end.
+const PARKED_LIMIT: usize = 8;
 /// Rest after a failed accept.
 const PAUSE: Duration = Duration::from_secs(1);
 /// What `poll` reports when a descriptor has something to say: data, the end, or an error.
@@ -32,6 +35,7 @@ pub(super) struct Server {
     source: &'static dyn Source,
     budget: Budget,
     paused_until: Option<Instant>,
+    parked: usize,
 }
 
 impl Server {
@@ -42,7 +46,7 @@ impl Server {
         source: &'static dyn Source,
     ) -> Self {
         let budget = Budget::new(Instant::now());
-        Self { listener, wake, connections: Vec::new(), dumps, source, budget, paused_until: None }
+        Self { listener, wake, connections: Vec::new(), dumps, source, budget, paused_until: None, parked: 0 }
     }
 
     /// Serves until the process exits or the host has taken all our descriptors.
@@ -85,8 +89,7 @@ impl Server {
 
     /// Time until something must be done without an event; `None` for never.
     fn timeout(&self) -> Option<Duration> {
-        let waiting =
-            self.connections.iter().any(|connection| connection.has_line() && !connection.is_sending());
+        let waiting = self.connections.iter().any(Connection::has_turn_ahead);
         let turn = waiting.then(|| self.budget.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
         let earliest = [turn, patience, self.paused_until].into_iter().flatten().min();
@@ -96,6 +99,7 @@ impl Server {
     fn wake_up(&mut self) -> ControlFlow<()> {
         let messages = self.wake.drain();
         if messages.contains(&QUIT) {
+            self.say_last_words();
             return ControlFlow::Break(());
         }
         if messages.contains(&DUMP) {
@@ -121,26 +125,46 @@ impl Server {
             self.attend(connection, ready, now).is_ok() && connection.deadline() > now
         });
         self.connections = connections;
+        self.parked = self.connections.iter().filter(|connection| connection.is_parked()).count();
+        finale::expect(self.parked);
     }
 
     fn attend(&mut self, connection: &mut Connection, ready: bool, now: Instant) -> Result<(), Gone> {
-        if ready && connection.is_sending() {
+        if ready && connection.is_parked() {
+            return Err(Gone);
+        } else if ready && connection.is_sending() {
             connection.send(now)?;
         } else if ready {
             connection.receive(now)?;
         }
         // One request a round and connection: nobody waits for a client that sends many.
-        if !connection.is_sending() && connection.has_line() && self.budget.take(now) {
+        if connection.has_turn_ahead() && self.budget.take(now) {
             self.reply(connection, now)?;
         }
         if connection.is_finished() { Err(Gone) } else { Ok(()) }
     }
 
     fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Gone> {
-        match connection.next_line() {
-            Some(line) => connection.answer(request::answer(&line, self.source, &mut self.dumps), now),
-            None => Ok(()),
+        let Some(line) = connection.next_line() else { return Ok(()) };
+        match request::answer(&line, self.source, &mut self.dumps) {
+            Answer::Now(answer) => connection.answer(answer, now),
+            Answer::AtExit if self.parked == PARKED_LIMIT => connection.answer(request::crowded(), now),
+            Answer::AtExit => {
+                self.parked += 1;
+                connection.park(now);
+                Ok(())
+            }
         }
+    }
+
+    /// Answers everybody who waited for the end, and lets the process end.
+    fn say_last_words(&mut self) {
+        let now = Instant::now();
+        for connection in self.connections.iter_mut().filter(|connection| connection.is_parked()) {
+            // A client that is gone by now has missed it.
+            let _ = connection.answer(request::last_words(self.source), now);
+        }
+        finale::done();
     }
 
     fn accept(&mut self, now: Instant) {

@@ -99,6 +99,26 @@ fn answers_when_start_returns_and_removes_its_file_at_exit() {
 }
 
 #[test]
+fn the_exit_gives_the_last_words_to_who_asked_for_them() {
+    let running = Running::start("final", None);
+    let (mut waiting, mut gone) = (Client::connect(&running.socket()), Client::connect(&running.socket()));
+    gone.send(b"final\n");
+    waiting.send(b"{\"request\":\"final\"}\n");
+    drop(gone);
+    assert!(running.answers(), "and others are served meanwhile");
+    stop();
+    assert_eq!(waiting.answer()["schema"], "wmshim-stats/1");
+}
+
+#[test]
+fn an_exit_that_nobody_waits_for_does_not_pause() {
+    let _running = Running::start("swift", None);
+    let before = Instant::now();
+    stop();
+    assert!(before.elapsed() < Duration::from_millis(500));
+}
+
+#[test]
 fn disabled_means_nothing_at_all() {
     let scratch = Scratch::new("disabled");
     let directory = Some(scratch.path().to_owned());

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -40,7 +41,7 @@ fn garbage_is_answered_with_what_is_valid() {
     {
         client.send(garbage);
         let answer = client.answer();
-        assert_eq!(answer["valid"], json!(["stats", "blocks", "config", "dump"]), "to {garbage:?}");
+        assert_eq!(answer["valid"], json!(["stats", "blocks", "config", "dump", "final"]), "to {garbage:?}");
         assert!(answer["error"].is_string());
     }
     assert_eq!(client.ask("stats")["schema"], "wmshim-stats/1");
@@ -105,6 +106,23 @@ fn a_source_that_panics_becomes_an_answer() {
     let mut client = Client::connect(&serve(&scratch, Fake { panics: true, ..Fake::default() }));
     assert!(client.ask("stats")["error"].as_str().expect("an error").contains("internal failure"));
     assert_eq!(client.ask("config")["WMSHIM_STITCH"], "on");
+}
+
+#[test]
+fn few_clients_may_wait_for_the_end_and_they_wait_in_silence() {
+    let scratch = Scratch::new("parked");
+    let socket = serve(&scratch, Fake::default());
+    let mut parked: Vec<_> = (0..8).map(|_| Client::connect(&socket)).collect();
+    parked.iter_mut().for_each(|client| client.send(b"final\n"));
+    let mut late = Client::connect(&socket);
+    assert!(late.ask("final")["error"].as_str().expect("an error").contains("too many clients"));
+    drop(parked.pop());
+    // The round that answers this has seen the other one go.
+    assert!(late.ask("stats").is_object());
+    late.send(b"final\n");
+    late.stream().set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+    assert!(late.stream().read(&mut [0]).is_err(), "the free place is taken: silence");
+    still_answers(&socket);
 }
 
 #[test]
