@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::ledger::{Key, Ledger};
+use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
 use crate::plan::Undo;
 use crate::state::State;
@@ -72,7 +72,7 @@ impl State {
         let (handle, tier, bytes) = (memory.raw, memory.tier, memory.bytes);
         for address in memory.mapped.clone() {
             self.ledger.unmap(address);
-            steps.unmap.push(Undo::Unmap { address, bytes });
+            steps.unmap.push(Undo::Unmap { address, bytes, handle });
             steps.unreserve.extend(self.ledger.remove_if_bare(address));
         }
         self.ledger.memories.remove(key);
@@ -97,8 +97,8 @@ impl State {
         let Some(range) = self.ledger.extents.range(base) else { return };
         let mappings: Vec<_> = self.ledger.extents.mappings(range).collect();
         for (address, mapping) in mappings {
+            steps.unmap.extend(self.ledger.unmapping(address, &mapping));
             self.ledger.unmap(address);
-            steps.unmap.push(Undo::Unmap { address, bytes: mapping.bytes });
         }
         steps.unreserve.extend(self.ledger.remove_if_bare(base));
     }
@@ -143,15 +143,18 @@ impl Ledger {
         Some(Undo::Unreserve { address: range.start, bytes: range.end - range.start })
     }
 
+    fn unmapping(&self, address: u64, mapping: &Mapping) -> Option<Undo> {
+        let handle = self.memories.get(mapping.key)?.raw;
+        Some(Undo::Unmap { address, bytes: mapping.bytes, handle })
+    }
+
     fn everything(&self, steps: &mut Steps) {
         for (base, extent) in self.extents.all() {
             let mappings = self.extents.mappings(base..base + extent.bytes);
-            steps
-                .unmap
-                .extend(mappings.map(|(address, mapping)| Undo::Unmap { address, bytes: mapping.bytes }));
+            steps.unmap.extend(mappings.filter_map(|(address, mapping)| self.unmapping(address, &mapping)));
             steps.unreserve.push(Undo::Unreserve { address: base, bytes: extent.bytes });
         }
-        let release = |(_, memory): (Key, &crate::ledger::Memory)| Undo::Release {
+        let release = |(_, memory): (Key, &Memory)| Undo::Release {
             handle: memory.raw,
             tier: memory.tier,
             bytes: memory.bytes,

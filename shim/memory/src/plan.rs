@@ -34,7 +34,7 @@ pub(crate) struct Build {
 /// A step that takes something apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Undo {
-    Unmap { address: u64, bytes: u64 },
+    Unmap { address: u64, bytes: u64, handle: Handle },
     Unreserve { address: u64, bytes: u64 },
     Release { handle: Handle, tier: Tier, bytes: u64 },
 }
@@ -83,7 +83,7 @@ fn attempt<G: Gpu>(gpu: &G, build: &Build, undo: &mut Vec<Undo>) -> Result<(u64,
     let mut address = base;
     for (part, handle) in build.parts.iter().zip(&handles) {
         gpu.map(address, part.bytes() as usize, *handle).map_err(|code| (code, None))?;
-        undo.push(Undo::Unmap { address, bytes: part.bytes() });
+        undo.push(Undo::Unmap { address, bytes: part.bytes(), handle: *handle });
         address += part.bytes();
     }
     gpu.allow(base, bytes as usize).map_err(|code| (code, None))?;
@@ -101,27 +101,30 @@ fn obtain<G: Gpu>(gpu: &G, part: Part, undo: &mut Vec<Undo>) -> Result<Handle, C
 }
 
 /// Takes things apart in order, and returns the steps that failed. A reservation in which a mapping is left over is
-/// not tried.
+/// not tried, nor is a handle that is left mapped: its memory would stay taken, and nothing would count it any more.
 pub(crate) fn dismantle<G: Gpu>(gpu: &G, steps: &[Undo]) -> Vec<Undo> {
     let mut failed: Vec<Undo> = Vec::new();
     for step in steps {
-        let blocked =
-            matches!(step, Undo::Unreserve { address, bytes } if holds_mapping(&failed, *address, *bytes));
-        if blocked || undo(gpu, *step).is_err() {
+        if failed.iter().any(|left| blocks(*left, *step)) || undo(gpu, *step).is_err() {
             failed.push(*step);
         }
     }
     failed
 }
 
-fn holds_mapping(failed: &[Undo], address: u64, bytes: u64) -> bool {
-    let inside = |at: &u64| (address..address + bytes).contains(at);
-    failed.iter().any(|step| matches!(step, Undo::Unmap { address, .. } if inside(address)))
+/// Must `step` wait until the failed step `left` has been done?
+fn blocks(left: Undo, step: Undo) -> bool {
+    let Undo::Unmap { address: mapped, handle: in_use, .. } = left else { return false };
+    match step {
+        Undo::Unmap { .. } => false,
+        Undo::Unreserve { address, bytes } => (address..address + bytes).contains(&mapped),
+        Undo::Release { handle, .. } => handle == in_use,
+    }
 }
 
 fn undo<G: Gpu>(gpu: &G, step: Undo) -> wm_driver::gpu::Result<()> {
     match step {
-        Undo::Unmap { address, bytes } => gpu.unmap(address, bytes as usize),
+        Undo::Unmap { address, bytes, .. } => gpu.unmap(address, bytes as usize),
         Undo::Unreserve { address, bytes } => gpu.unreserve(address, bytes as usize),
         Undo::Release { handle, .. } => gpu.release(handle),
     }

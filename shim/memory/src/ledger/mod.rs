@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use wm_driver::{Handle, Tier};
 
-pub(crate) use extents::Extents;
+pub(crate) use extents::{Extents, Mapping};
 pub(crate) use memory::{Key, Memories, Memory};
 pub(crate) use runs::{Run, Runs};
 

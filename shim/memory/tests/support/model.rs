@@ -58,6 +58,8 @@ struct Inner {
     uses: Vec<Use>,
     next: u64,
     next_address: u64,
+    created: u64,
+    released: u64,
     calls: u64,
     fail: Range<u64>,
     counts: BTreeMap<&'static str, u64>,
@@ -119,6 +121,12 @@ impl Model {
 
     pub fn held(&self, tier: Tier) -> u64 {
         self.lock().held(tier)
+    }
+
+    /// Handles made and given back so far.
+    pub fn created_and_released(&self) -> (u64, u64) {
+        let inner = self.lock();
+        (inner.created, inner.released)
     }
 
     /// Objects that exist: physical memory, reservations, mappings, events.
@@ -301,6 +309,7 @@ impl Gpu for Model {
         if inner.held(tier) + bytes > inner.capacity[&tier] {
             return Err(CUresult::OUT_OF_MEMORY);
         }
+        inner.created += 1;
         inner.next += 1;
         let name = inner.next;
         inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false });
@@ -312,6 +321,7 @@ impl Gpu for Model {
         let physical = inner.physical.get_mut(&handle.0).expect("release of a handle that exists");
         assert!(!physical.released, "{handle:?} is released twice");
         physical.released = true;
+        inner.released += 1;
         inner.drop_if_dead(handle.0);
         Ok(())
     }
