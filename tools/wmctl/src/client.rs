@@ -30,26 +30,19 @@ pub(crate) struct Found {
     pub(crate) stale: Vec<Endpoint>,
 }
 
-/// The places where sockets may be, whether they exist or not.
+/// The places where sockets may be, whether they exist or not. Only `WMSHIM_STATS_DIR`, if that is set.
 pub(crate) fn directories() -> Vec<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let temporary = set("TMPDIR").unwrap_or_else(|| "/tmp".into());
-    let user = rustix::process::geteuid().as_raw();
-    let runtime = set("XDG_RUNTIME_DIR").or_else(|| Some(format!("/run/user/{user}").into()));
-    let shared = |folder: PathBuf| folder.join(format!("wmshim-{user}"));
-    let places = [
-        set("WMSHIM_STATS_DIR"),
-        runtime.map(|folder| folder.join("wmshim")),
-        Some(shared(temporary)),
-        Some(shared("/tmp".into())),
-    ];
-    let mut unique: Vec<PathBuf> = Vec::new();
-    for place in places.into_iter().flatten() {
-        if !unique.contains(&place) {
-            unique.push(place);
-        }
+    if let Some(directory) = set("WMSHIM_STATS_DIR") {
+        return vec![directory];
     }
-    unique
+    let user = rustix::process::geteuid().as_raw();
+    let shared = format!("wmshim-{user}");
+    let runtime = set("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
+    let mut places = vec![runtime.join("wmshim"), Path::new("/tmp").join(&shared)];
+    places.extend(set("TMPDIR").map(|folder| folder.join(shared)));
+    places.dedup();
+    places
 }
 
 /// Every socket file in every place, whether somebody listens there or not.

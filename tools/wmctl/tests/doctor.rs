@@ -1,0 +1,75 @@
+//! Hazards: a machine that is not fit is called fit, a finding without a remedy, an exit code that scripts cannot trust.
+
+mod support;
+
+use serde_json::Value;
+use support::{Scratch, built, stderr, stdout, wmctl};
+
+fn diagnose(scratch: &Scratch, variables: &[(&str, &str)]) -> (Option<i32>, Value) {
+    let mut command = wmctl(scratch);
+    command.args(["doctor", "--json"]).envs(variables.iter().copied());
+    let output = command.output().expect("ran");
+    let report = serde_json::from_slice(&output.stdout);
+    (output.status.code(), report.unwrap_or_else(|error| panic!("{error}: {}", stderr(&output))))
+}
+
+#[test]
+fn without_a_driver_it_names_every_place_and_a_remedy_and_fails() {
+    let scratch = Scratch::new("none");
+    let missing = scratch.path().join("libcuda.so.1");
+    let missing = missing.to_str().expect("UTF-8");
+    let (code, report) = diagnose(&scratch, &[("WMSHIM_DRIVER", missing)]);
+    assert_eq!((code, &report["fit"], &report["driver"]), (Some(1), &Value::Bool(false), &Value::Null));
+    let findings = report["findings"].as_array().expect("findings");
+    let blocking =
+        findings.iter().find(|finding| finding["text"].as_str().expect("text").contains("no CUDA driver"));
+    assert_eq!(blocking.expect("is said")["level"], "blocks");
+    assert!(blocking.expect("is said")["text"].as_str().expect("text").contains(missing));
+    let text = stdout(&wmctl(&scratch).arg("doctor").env("WMSHIM_DRIVER", missing).output().expect("ran"));
+    assert!(
+        text.contains("BLOCKS  no CUDA driver") && text.contains("Programs cannot run under the shim"),
+        "{text}"
+    );
+}
+
+#[test]
+fn every_finding_that_is_not_good_has_a_remedy() {
+    let scratch = Scratch::new("remedies");
+    let (_, report) = diagnose(&scratch, &[]);
+    for finding in report["findings"].as_array().expect("findings") {
+        assert_eq!(finding["level"] != "good", finding["remedy"].is_string(), "{finding}");
+    }
+}
+
+#[test]
+fn a_library_that_is_no_driver_is_told_from_one() {
+    let scratch = Scratch::new("impostor");
+    let (code, report) = diagnose(&scratch, &[("WMSHIM_DRIVER", "/bin/sh")]);
+    assert_eq!((code, &report["driver"]), (Some(1), &Value::Null));
+}
+
+#[test]
+fn a_damaged_installation_is_found() {
+    let scratch = Scratch::new("damaged");
+    let library = scratch.path().join("libwmshim.so");
+    std::fs::write(&library, wm_driver::search::MARKER).expect("written");
+    let (_, report) = diagnose(&scratch, &[("WMSHIM_LIB", library.to_str().expect("UTF-8"))]);
+    let findings = report["findings"].to_string();
+    assert!(findings.contains("cannot be loaded"), "{findings}");
+}
+
+/// Runs where the whole workspace was built: the simulated driver and the library lie beside the program then.
+#[test]
+fn a_simulated_machine_is_fit() {
+    let scratch = Scratch::new("fit");
+    let (Some(driver), Some(_)) = (built("libsimcuda.so"), built("libwmshim.so")) else {
+        eprintln!("skipped: build the workspace first");
+        return;
+    };
+    let variables = [("WMSHIM_DRIVER", driver.to_str().expect("UTF-8")), ("SIMCUDA_DEVICES", "2")];
+    let (code, report) = diagnose(&scratch, &variables);
+    assert_eq!(code, Some(0), "{report:#}");
+    assert_eq!(report["driver"]["devices"].as_array().map(Vec::len), Some(2));
+    assert_eq!(report["driver"]["devices"][1]["virtual_memory"], true);
+    assert_eq!(report["installation"]["missing_exports"].as_array().map(Vec::len), Some(0));
+}

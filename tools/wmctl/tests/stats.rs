@@ -1,0 +1,138 @@
+//! Hazards: a table that lies about the figures it got, a field that an older or newer shim lacks or adds, sockets of
+//! processes that are dead, mute or talk nonsense.
+
+mod support;
+
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use support::{Scratch, answers, stderr, stdout, wmctl};
+
+#[test]
+fn one_program_is_shown_in_full() {
+    let scratch = Scratch::new("one");
+    scratch.serve(41, &answers(41));
+    let output = wmctl(&scratch).arg("stats").output().expect("ran");
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for expected in [
+        "python3 (process 41), up 1 min 23 s, wmshim 0.1.0, PyTorch allocator: async",
+        "driver /usr/lib/libcuda.so.580 (CUDA 13.0)",
+        "Device 0 NVIDIA H200: 140.0 GiB (limit 140.0 GiB, headroom 1.0 GiB); utilisation 96.7 %",
+        "device  130.0 GiB  134.0 GiB  130.0 GiB      134.0 GiB",
+        "host     48.0 GiB   50.0 GiB   48.0 GiB       50.0 GiB",
+        "allocations 1,234,567, hits 1,200,000, migrated 1.0 GiB, overflows 96",
+        "cuMemCreate      4       0  48.0 µs  12.0 µs  ≤ 64.0 µs",
+        "direct  htod            3  3.0 MiB",
+        "capture      1",
+    ] {
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
+    }
+    let (first, second) = (text.find("cuMemAllocAsync"), text.find("cuMemFreeAsync"));
+    assert!(first < second, "the most frequent call comes first\n{text}");
+}
+
+#[test]
+fn several_programs_are_a_list_and_one_can_be_picked() {
+    let scratch = Scratch::new("several");
+    scratch.serve(41, &answers(41));
+    scratch.serve(42, &answers(42));
+    let text = stdout(&wmctl(&scratch).arg("stats").output().expect("ran"));
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.lines().nth(2).expect("a line").contains("42  python3"), "{text}");
+    let text = stdout(&wmctl(&scratch).args(["stats", "42"]).output().expect("ran"));
+    assert!(text.starts_with("python3 (process 42)"), "{text}");
+    let output = wmctl(&scratch).args(["stats", "--blocks"]).output().expect("ran");
+    assert!(stderr(&output).contains("name one: 41, 42"), "{}", stderr(&output));
+}
+
+#[test]
+fn json_is_what_the_program_sent() {
+    let scratch = Scratch::new("json");
+    scratch.serve(41, &answers(41));
+    for request in ["stats", "blocks", "config"] {
+        let mut command = wmctl(&scratch);
+        command.args(["stats", "--json"]).args((request != "stats").then(|| format!("--{request}")));
+        let answer: Value = serde_json::from_slice(&command.output().expect("ran").stdout).expect("JSON");
+        assert_eq!(answer, answers(41)[request]);
+    }
+}
+
+#[test]
+fn blocks_come_largest_first_and_settings_by_name() {
+    let scratch = Scratch::new("blocks");
+    scratch.serve(41, &answers(41));
+    let text = stdout(&wmctl(&scratch).args(["stats", "--blocks"]).output().expect("ran"));
+    assert!(
+        text.lines().nth(1).expect("a row").contains("0x7f0040000000  3.0 GiB    1.0 GiB       0 B  2.0 GiB"),
+        "{text}"
+    );
+    assert!(text.ends_with("2 blocks, 3.0 GiB\n"), "{text}");
+    let text = stdout(&wmctl(&scratch).args(["stats", "--config"]).output().expect("ran"));
+    assert!(text.contains("WMSHIM_STITCH        true"), "{text}");
+}
+
+#[test]
+fn a_dump_names_its_file() {
+    let scratch = Scratch::new("dump");
+    scratch.serve(41, &answers(41));
+    let output = wmctl(&scratch).args(["dump", "41"]).output().expect("ran");
+    assert_eq!(stdout(&output), "/run/user/1000/wmshim/7-1.json\n");
+}
+
+#[test]
+fn missing_fields_are_survived() {
+    let scratch = Scratch::new("sparse");
+    scratch.serve(
+        41,
+        &json!({ "stats": { "devices": [{ "tiers": { "host": {} } }, 5] }, "blocks": [], "config": 3 }),
+    );
+    for arguments in [&["stats"][..], &["stats", "--blocks"], &["stats", "--config"]] {
+        let output = wmctl(&scratch).args(arguments).output().expect("ran");
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_socket_of_the_dead_is_reported_and_skipped() {
+    let scratch = Scratch::new("stale");
+    drop(UnixListener::bind(scratch.path().join("999999999.sock")).expect("bound"));
+    scratch.serve(41, &answers(41));
+    let output = wmctl(&scratch).arg("stats").output().expect("ran");
+    assert!(stdout(&output).contains("process 41"));
+    assert!(stderr(&output).contains("999999999.sock is left over from a process that ended; skipped"));
+    let output = wmctl(&scratch).args(["stats", "999999999"]).output().expect("ran");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("process 999999999 has ended"), "{}", stderr(&output));
+}
+
+#[test]
+fn errors_name_the_reason_and_the_remedy() {
+    let scratch = Scratch::new("errors");
+    let nobody = stderr(&wmctl(&scratch).arg("stats").output().expect("ran"));
+    assert!(nobody.contains("start one with `wmctl run -- COMMAND`"), "{nobody}");
+    let own = std::process::id().to_string();
+    let bare = stderr(&wmctl(&scratch).args(["stats", &own]).output().expect("ran"));
+    assert!(bare.contains("does not run under the shim"), "{bare}");
+    scratch.serve(41, &json!({ "stats": { "error": "internal failure" } }));
+    let failing = stderr(&wmctl(&scratch).args(["stats", "41"]).output().expect("ran"));
+    assert!(failing.contains("the program answered: internal failure"), "{failing}");
+}
+
+#[test]
+fn a_watch_ends_with_its_program() {
+    let scratch = Scratch::new("watch");
+    let socket = scratch.path().join("41.sock");
+    scratch.serve(41, &answers(41));
+    let mut command = wmctl(&scratch);
+    let mut child =
+        command.args(["stats", "--json", "--watch", "0.05"]).stdout(Stdio::piped()).spawn().expect("started");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+    for _ in 0..3 {
+        let line = lines.next().expect("a reading").expect("text");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["pid"], 41);
+    }
+    std::fs::remove_file(socket).expect("the program ends");
+    assert!(child.wait().expect("ended").success());
+}
