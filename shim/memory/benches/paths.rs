@@ -1,4 +1,72 @@
-//! What one allocation costs on each path, without a driver: bookkeeping alone.
+//! What one allocation costs on each path in bookkeeping alone: the model GPU's calls take next to nothing.
+
+#[path = "../tests/support/model.rs"]
+#[allow(dead_code, unreachable_pub, missing_docs, reason = "the benches use a part of it")]
+mod model;
+
+use divan::Bencher;
+use model::{MIB, Model};
+use wm_driver::StreamId;
+use wm_memory::{Manager, Order, Settings};
+
+const S: Order = Order::Stream(StreamId(1));
+const MB: usize = MIB as usize;
+
+fn manager() -> Manager<Model> {
+    let settings = Settings { headroom: 0, overflow: vec![], ..Settings::default() };
+    Manager::new(Model::new(64 << 30, 0), settings)
+}
+
+/// A manager that already holds as many blocks as a training program does.
+fn populated() -> Manager<Model> {
+    let manager = manager();
+    let sizes = [512, 40_000, 2 * MB, 9 * MB, 28 * MB];
+    for size in sizes.iter().cycle().take(800) {
+        manager.allocate(*size, S).expect("room");
+    }
+    manager
+}
+
+/// Allocates one block and frees it: two hits of the front cache.
+#[divan::bench]
+fn hit_and_free(bencher: Bencher) {
+    let manager = populated();
+    bencher.bench_local(|| {
+        let address = manager.allocate(4 * MB, S).expect("room");
+        manager.free(address, S).expect("live");
+    });
+}
+
+/// Two sizes in turn, neither of which the front cache has when it is asked for: flush, best fit, split, coalesce.
+#[divan::bench]
+fn split_and_coalesce(bencher: Bencher) {
+    let manager = populated();
+    let first = manager.allocate(64 * MB, S).expect("room");
+    manager.free(first, S).expect("live");
+    let mut sizes = [5 * MB, 7 * MB, 11 * MB].into_iter().cycle();
+    bencher.bench_local(|| {
+        let size = sizes.next().expect("endless");
+        let address = manager.allocate(size, S).expect("room");
+        manager.free(address, S).expect("live");
+        manager.passed(StreamId(1));
+    });
+}
+
+/// A block of 256 MiB from handles that lie between live blocks, its extent made anew each time.
+#[divan::bench]
+fn stitch(bencher: Bencher) {
+    bencher
+        .with_inputs(fragmented)
+        .bench_local_refs(|manager| manager.allocate(256 * MB, S).expect("stitched"));
+}
+
+fn fragmented() -> Manager<Model> {
+    let settings = Settings { headroom: 0, overflow: vec![], ..Settings::default() };
+    let manager = Manager::new(Model::new(512 * MIB, 0), settings);
+    let blocks: Vec<u64> = (0..16).filter_map(|_| manager.allocate(32 * MB, S).ok()).collect();
+    blocks.iter().step_by(2).for_each(|address| manager.free(*address, S).expect("live"));
+    manager
+}
 
 fn main() {
     divan::main();

@@ -124,8 +124,5 @@ fn discarding_when_everything_fails() {
     assert_eq!((usage.live.total(), usage.reserved.total(), usage.extents), (0, 0, 0));
     assert!(world.manager.blocks().is_empty());
     world.manager.gpu().fail_no_more();
-    assert!(
-        world.manager.allocate(MB, S).is_err(),
-        "the model's memory is still taken by what was never given back"
-    );
+    assert!(world.manager.allocate(MB, S).is_ok(), "the manager of the next context starts afresh");
 }

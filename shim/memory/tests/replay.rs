@@ -97,15 +97,15 @@ fn assert_ratio(name: &str, thousandths: u64) {
 
 #[test]
 fn gnn_on_subgraphs() {
-    assert_ratio("gnn.trace.gz", 1100);
+    assert_ratio("gnn.trace.gz", 1030);
 }
 
 #[test]
 fn gpt_of_variable_length() {
-    assert_ratio("gpt_varlen.trace.gz", 1100);
+    assert_ratio("gpt_varlen.trace.gz", 1030);
 }
 
 #[test]
 fn llama_generation() {
-    assert_ratio("hf_generate.trace.gz", 1100);
+    assert_ratio("hf_generate.trace.gz", 1030);
 }
