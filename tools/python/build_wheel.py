@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""Packs the wheel: this package with the finished library and wmctl inside. Needs Python alone, and no network.
+
+    python3 tools/python/build_wheel.py dist --out dist/python
+
+The wheel is a zip with a list of its files' hashes. It is the same byte for byte for the same inputs.
+"""
+
+import argparse
+import base64
+import hashlib
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# The library and wmctl ask for this glibc; packaging checks that they ask for no more.
+TAG = "py3-none-manylinux_2_31_x86_64"
+# What goes in besides the Python files, and where it lies in dist/.
+BINARIES = {"wmshim/lib/libwmshim.so": "lib/libwmshim.so", "wmshim/bin/wmctl": "bin/wmctl"}
+# The oldest date that a zip can hold: a wheel has no use for the day it was made.
+DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def version():
+    """The workspace's version."""
+    text = (HERE.parents[1] / "Cargo.toml").read_text()
+    found = re.search(r'^\[workspace\.package\][^\[]*?^version = "([^"]+)"', text, re.MULTILINE | re.DOTALL)
+    if not found:
+        sys.exit("no version under [workspace.package] in Cargo.toml")
+    return found.group(1)
+
+
+def contents(dist):
+    """Path in the wheel, bytes and mode of every file but the list."""
+    for path in sorted((HERE / "wmshim").glob("*.py")):
+        yield f"wmshim/{path.name}", path.read_bytes(), 0o644
+    for name, source in BINARIES.items():
+        path = dist / source
+        if not path.is_file():
+            sys.exit(f"{path} is not there: run `make dist` first")
+        yield name, path.read_bytes(), 0o755
+    info = f"wmshim-{version()}.dist-info"
+    yield f"{info}/METADATA", metadata().encode(), 0o644
+    yield f"{info}/WHEEL", wheel().encode(), 0o644
+    yield f"{info}/entry_points.txt", b"[console_scripts]\nwmshim-run = wmshim._run:main\n", 0o644
+
+
+def metadata():
+    """The package's description."""
+    return (
+        "Metadata-Version: 2.1\n"
+        "Name: wmshim\n"
+        f"Version: {version()}\n"
+        "Summary: GPU memory that does not fragment and does not end at the GPU, for unmodified CUDA programs\n"
+        "License: Apache-2.0\n"
+        "Requires-Python: >=3.9\n"
+        "Description-Content-Type: text/plain\n"
+        "\n" + (HERE / "wmshim/__init__.py").read_text().split('"""')[1]
+    )
+
+
+def wheel():
+    """What kind of wheel it is: binaries inside, and no compiled extension."""
+    return f"Wheel-Version: 1.0\nGenerator: wmshim build_wheel.py\nRoot-Is-Purelib: false\nTag: {TAG}\n"
+
+
+def record(name, data):
+    """A line of the list: path, hash, size."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(data)}\n"
+
+
+def build(dist, out):
+    """Writes the wheel; returns its path."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"wmshim-{version()}-{TAG}.whl"
+    lines = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data, mode in contents(dist):
+            add(archive, name, data, mode)
+            lines.append(record(name, data))
+        listing = f"wmshim-{version()}.dist-info/RECORD"
+        add(archive, listing, "".join([*lines, f"{listing},,\n"]).encode(), 0o644)
+    return path
+
+
+def add(archive, name, data, mode):
+    """Adds a regular file."""
+    entry = zipfile.ZipInfo(name, DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3  # Unix: the mode below counts
+    entry.external_attr = (0o100000 | mode) << 16
+    archive.writestr(entry, data)
+
+
+def main():
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Pack the wmshim wheel from a filled dist folder")
+    parser.add_argument("dist", type=Path, help="folder with lib/libwmshim.so and bin/wmctl")
+    parser.add_argument("--out", type=Path, default=Path("."), help="where to put the wheel")
+    arguments = parser.parse_args()
+    print(build(arguments.dist, arguments.out))
+
+
+if __name__ == "__main__":
+    main()

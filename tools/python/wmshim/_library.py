@@ -1,0 +1,41 @@
+"""The library: where it is, and whether it is loaded."""
+
+import ctypes
+import os
+from pathlib import Path
+
+NAME = "libwmshim.so"
+
+
+def library_path():
+    """Absolute path of the library: ``WMSHIM_LIB`` if that is set, else the one in this package.
+
+    Raises FileNotFoundError where neither exists.
+    """
+    chosen = os.environ.get("WMSHIM_LIB")
+    path = Path(chosen) if chosen else Path(__file__).resolve().parent / "lib" / NAME
+    if path.is_dir():
+        path = path / NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there: install the wmshim wheel, or set WMSHIM_LIB to {NAME}")
+    return str(path.resolve())
+
+
+def loaded():
+    """The library as it is loaded in this process, or None.
+
+    Preloaded, it is in the global scope; as a drop-in for the driver it is there once somebody has opened the driver.
+    """
+    for name, mode in ((None, ctypes.DEFAULT_MODE), ("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)):
+        try:
+            library = ctypes.CDLL(name, mode=mode)
+        except OSError:
+            continue
+        if hasattr(library, "wmshim_version"):
+            return library
+    return None
+
+
+def active():
+    """True in a process that runs under the library."""
+    return loaded() is not None

@@ -1,0 +1,13 @@
+//! Runs the tests of the Python package, which is a client of the same endpoint as `wmctl`.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_python_package_passes_its_own_tests() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
+    let mut python = Command::new("python3");
+    python.args(["-B", "-m", "unittest", "discover"]).current_dir(package);
+    let output = python.output().expect("python3 can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
