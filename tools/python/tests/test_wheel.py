@@ -58,10 +58,14 @@ class WheelTest(unittest.TestCase):
     def test_pip_installs_it_and_its_program_runs(self):
         target = self.folder / "installed"
         options = ["--no-index", "--no-deps", "--disable-pip-version-check", "--quiet", "--target", target]
-        subprocess.run([sys.executable, "-m", "pip", "install", *options, self.build()], check=True)
+        quiet = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, self.build()], env=quiet, check=True)
+        # Not from here: the folder that Python is started in comes before every other.
         environment = {**os.environ, "PYTHONPATH": str(target)}
         command = [sys.executable, "-m", "wmshim", "--stats", "--", "env"]
-        run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            command, env=environment, cwd=self.folder, check=True, capture_output=True, text=True
+        )
         self.assertEqual(run.stdout, "run --stats -- env\n")
         self.assertTrue((target / "bin/wmshim-run").exists())
 
