@@ -43,7 +43,7 @@ mod usage;
 
 pub use blocks::Block;
 pub use error::{AllocateError, FreeError, Shortage};
-pub use manager::{Manager, Mark};
+pub use manager::{Backing, Manager, Mark};
 pub use order::Order;
 pub use settings::Settings;
 pub use tiers::TierBytes;

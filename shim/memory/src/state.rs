@@ -99,18 +99,28 @@ impl State {
         self.counters.overflows += u64::from(piece.block.tiers.elsewhere() > 0);
     }
 
-    /// Takes a block back, whole, into the front cache.
+    /// Takes a block back, whole, into the front cache. One that is not all on the device goes to the ledger at once:
+    /// a hit must not hand slow memory out where the device may have room again.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
         let Some(piece) = self.blocks.starting_at(address).filter(|piece| piece.state == Life::Live) else {
             return Err(self.why_not_freed(address));
         };
         piece.state = Life::Cached;
-        let bytes = piece.bytes;
-        self.live.subtract(&piece.block.tiers);
+        let (bytes, tiers) = (piece.bytes, piece.block.tiers);
+        self.live.subtract(&tiers);
         self.counters.frees += 1;
-        let freed = self.timeline.freed(order);
-        self.front.push(order, Cached { address, bytes, freed });
+        let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
+        match tiers.elsewhere() {
+            0 => self.front.push(order, cached),
+            _ => self.give_up(order, cached),
+        }
         Ok(())
+    }
+
+    /// Turns a cached block into free runs.
+    fn give_up(&mut self, order: Order, cached: Cached) {
+        self.blocks.remove(cached.address);
+        self.ledger.vacate(cached.address, cached.bytes, &Pending::at((order, cached.freed)));
     }
 
     fn why_not_freed(&self, address: u64) -> FreeError {
@@ -132,11 +142,9 @@ impl State {
     /// Moves the front cache, or one order's part of it, into the ledger. Says whether there was any.
     pub(crate) fn flush(&mut self, only: Option<Order>) -> bool {
         let drained = self.front.drain(only);
-        for (order, cached) in &drained {
-            self.blocks.remove(cached.address);
-            self.ledger.vacate(cached.address, cached.bytes, &Pending::at((*order, cached.freed)));
-        }
-        !drained.is_empty()
+        let any = !drained.is_empty();
+        drained.into_iter().for_each(|(order, cached)| self.give_up(order, cached));
+        any
     }
 
     /// Sets free addresses aside for a request.

@@ -65,10 +65,12 @@ use wm_driver::{StreamId, Tier};
 const MB: usize = MIB as usize;
 const SCHEDULES: usize = 300;
 
+type Places = Vec<(u64, Range<u64>)>;
+
 /// A manager, and the physical bytes of every block that some thread holds.
 struct Shared {
     manager: Manager<Model>,
-    held: Mutex<Vec<(u64, Range<u64>)>>,
+    held: Mutex<Places>,
 }
 
 impl Shared {
@@ -78,7 +80,7 @@ impl Shared {
     }
 
     /// Allocates, and checks that nobody else holds any of the physical bytes.
-    fn take(&self, bytes: usize, order: Order) -> Option<(u64, Vec<(u64, Range<u64>)>)> {
+    fn take(&self, bytes: usize, order: Order) -> Option<(u64, Places)> {
         let address = self.manager.allocate(bytes, order).ok()?;
         let places = self.manager.gpu().resolve(address, bytes as u64);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

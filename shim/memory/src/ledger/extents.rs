@@ -126,6 +126,12 @@ impl Extents {
         self.mappings.range(range).map(|(address, mapping)| (*address, *mapping))
     }
 
+    /// First address of the mapping that an address lies in.
+    pub(crate) fn mapping_around(&self, address: u64) -> Option<u64> {
+        let (start, mapping) = self.mappings.range(..=address).next_back()?;
+        (address < start + mapping.bytes).then_some(*start)
+    }
+
     /// Mappings that a stretch touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> Vec<(Range<u64>, Key)> {
         let first = self.mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);

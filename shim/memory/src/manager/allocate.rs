@@ -54,6 +54,9 @@ impl<G: Gpu> Manager<G> {
         };
         drop(state);
         self.ended.notify_all();
+        if !lessons.recorded.is_empty() {
+            self.sweep();
+        }
         self.recycle(lessons.into_iter().chain(told).chain(fences_of(grant.needs)));
         match obstacle {
             None if met => Ok(Some(grant.address)),

@@ -5,8 +5,11 @@
 //! threads may call any method at any time.
 
 mod allocate;
+mod backing;
 mod events;
 mod reclaim;
+
+pub use backing::Backing;
 
 use std::sync::PoisonError;
 

@@ -53,7 +53,6 @@ impl<G: Gpu> Manager<G> {
 
     /// Unmaps the views that have been idle longest, if there are too many.
     pub(super) fn evict(&self) {
-        self.sweep();
         let steps = self.lock().take_views(self.rules.settings.stitch_views);
         if steps.is_empty() {
             return;

@@ -207,6 +207,8 @@ impl World {
                 && usage.reserved.host <= self.settings.host_limit
         );
         assert!(usage.reserved.device <= self.model().memory_info().map_or(u64::MAX, |(_, total)| total));
+        let free = self.model().memory_info().map_or(u64::MAX, |(free, _)| free);
+        assert!(usage.reserved.device == 0 || free >= self.settings.headroom, "headroom is kept");
         for tier in [Tier::Device, Tier::Host] {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }

@@ -1,0 +1,30 @@
+//! The physical memory behind a block, for those who pass it to another process.
+
+use wm_driver::{Gpu, Handle};
+
+use super::Manager;
+use crate::blocks::State as Life;
+
+/// Handles that a block lies in, in the order of its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backing {
+    /// The block's first byte, counted from the start of the first handle.
+    pub offset: u64,
+    /// Whole handles with their sizes in bytes. Neighbours of the block may lie in the first and the last.
+    pub handles: Vec<(Handle, usize)>,
+}
+
+impl<G: Gpu> Manager<G> {
+    /// What backs the live block that contains `address`. It stays so for as long as the block lives.
+    pub fn backing(&self, address: u64) -> Option<Backing> {
+        let state = self.lock();
+        let piece = state.blocks.around(address).filter(|piece| piece.state == Life::Live)?;
+        let extents = &state.ledger.extents;
+        let first = extents.mapping_around(piece.block.address)?;
+        let mappings = extents.mappings(first..piece.block.address + piece.bytes);
+        let handle =
+            |key| Some((state.ledger.memories.get(key)?.raw, state.ledger.memories.get(key)?.bytes as usize));
+        let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();
+        Some(Backing { offset: piece.block.address - first, handles: handles? })
+    }
+}
