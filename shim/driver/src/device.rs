@@ -95,6 +95,11 @@ impl Device {
         Ok(device)
     }
 
+    /// The opened driver.
+    pub(crate) fn driver(&self) -> &'static Table {
+        self.driver
+    }
+
     /// The device's ordinal.
     pub fn ordinal(&self) -> CUdevice {
         self.ordinal
@@ -129,6 +134,20 @@ impl Device {
         new
     }
 
+    /// Blocks until all work of the device's contexts is done.
+    ///
+    /// # Errors
+    /// A sticky error of a context; `STREAM_CAPTURE_UNSUPPORTED` while a stream is being captured.
+    pub fn synchronize(&self) -> Result<()> {
+        self.refuse_capture()?;
+        self.known_contexts().into_iter().try_for_each(|context| self.drain(context))
+    }
+
+    /// Can physical memory of this device be passed to other processes?
+    pub fn is_exportable(&self) -> bool {
+        self.descriptors
+    }
+
     /// A context is about to be destroyed: its events go with it.
     pub fn forget_context(&self, context: CUcontext) {
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
@@ -161,11 +180,7 @@ impl Device {
         let on_a_gpu = tier != Tier::Host;
         CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            requestedHandleTypes: if self.descriptors && on_a_gpu {
-                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-            } else {
-                0
-            },
+            requestedHandleTypes: if self.descriptors { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } else { 0 },
             location: CUmemLocation { type_, id },
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags {
@@ -185,6 +200,10 @@ impl Device {
                 flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
             })
             .collect()
+    }
+
+    fn known_contexts(&self) -> Vec<CUcontext> {
+        self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {
@@ -324,7 +343,7 @@ impl Gpu for Device {
 
     fn record_all(&self) -> Result<Vec<Event>> {
         self.refuse_capture()?;
-        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let contexts = self.known_contexts();
         let mut events = Vec::with_capacity(contexts.len());
         for context in contexts {
             match self.record_context(context) {

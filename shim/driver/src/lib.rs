@@ -3,6 +3,7 @@
 //! * [`search`], [`loader`], [`table`]: find the real library, open it past every interposer, keep its functions.
 //! * [`gpu`]: the contract between memory policy and mechanism; [`device`] is its real implementation.
 //! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
+//! * [`share`]: physical memory between processes.
 //! * [`probe`]: what our own driver calls cost.
 //!
 //! Invariant: every call goes through a [`Table`], never through this process's exports, so the library never meets
@@ -15,6 +16,7 @@ mod host;
 pub mod loader;
 pub mod probe;
 pub mod search;
+pub mod share;
 pub mod streams;
 pub mod table;
 

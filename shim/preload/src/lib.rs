@@ -15,6 +15,7 @@ mod boundary;
 mod counters;
 mod endpoint;
 mod hooks;
+mod ipc;
 mod lifecycle;
 mod loader;
 mod logger;

@@ -13,6 +13,7 @@ mod lookup;
 mod pointer;
 mod pool;
 mod relief;
+mod sharing;
 mod stream;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -7,25 +7,57 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use wm_abi::*;
 use wm_driver::Device;
-use wm_memory::{Block, Manager, Order};
+use wm_memory::{Block, Order};
 
 use super::pool;
 use crate::boundary::Answer;
+use crate::ipc;
 use crate::managers;
 use crate::state::driver;
 
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
 
+/// Among them, those of opened blocks.
+const FOREIGN_BUFFERS: u64 = 1 << 61;
+
+/// Memory that we answer for: a block of ours, or one that another process shares with us.
 struct Found {
-    manager: &'static Manager<Device>,
-    block: Block,
     address: u64,
+    base: u64,
+    bytes: usize,
+    device: &'static Device,
+    buffer: u64,
+    pool: CUmemoryPool,
+    /// Could other processes open it through `cuIpcGetMemHandle`?
+    shareable: bool,
 }
 
 fn find(address: u64) -> Option<Found> {
-    let manager = managers::owner(address)?;
-    Some(Found { manager, block: manager.block(address)?, address })
+    match managers::owner(address) {
+        Some(manager) => Some(own(manager.gpu(), &manager.block(address)?, address)),
+        None => ipc::view(address).map(|view| foreign(&view, address)),
+    }
+}
+
+fn own(device: &'static Device, block: &Block, address: u64) -> Found {
+    let ordered = matches!(block.order, Order::Stream(_));
+    let pool = if ordered { pool::default_of(device.ordinal()) } else { None };
+    Found {
+        address,
+        base: block.address,
+        bytes: block.bytes,
+        device,
+        buffer: OUR_BUFFERS | block.id,
+        pool: pool.unwrap_or_default(),
+        shareable: !ordered && device.is_exportable(),
+    }
+}
+
+fn foreign(view: &ipc::View, address: u64) -> Found {
+    let buffer = OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12);
+    let (base, bytes, device) = (view.address, view.bytes, view.device);
+    Found { address, base, bytes, device, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
 
 pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
@@ -44,7 +76,7 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
 pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
     let Some(found) = find(address) else { return Answer::Pass };
     // SAFETY: the program's out-pointers; null is allowed.
-    unsafe { (store(base, found.block.address), store(size, found.block.bytes)) };
+    unsafe { (store(base, found.base), store(size, found.bytes)) };
     Answer::Is(CUresult::SUCCESS)
 }
 
@@ -97,34 +129,28 @@ pub(super) unsafe fn attributes(
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
 unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<CUresult> {
-    let (block, gpu) = (&found.block, found.manager.gpu());
     // SAFETY: by this function's contract; each attribute has the type that is written.
     unsafe {
         match attribute {
-            CU_POINTER_ATTRIBUTE_CONTEXT => data.cast::<CUcontext>().write(gpu.context()),
+            CU_POINTER_ATTRIBUTE_CONTEXT => data.cast::<CUcontext>().write(found.device.context()),
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast::<c_uint>().write(CU_MEMORYTYPE_DEVICE),
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast::<u64>().write(found.address),
             CU_POINTER_ATTRIBUTE_HOST_POINTER => return Some(CUresult::INVALID_VALUE),
-            CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast::<u64>().write(OUR_BUFFERS | block.id),
+            CU_POINTER_ATTRIBUTE_BUFFER_ID => data.cast::<u64>().write(found.buffer),
             CU_POINTER_ATTRIBUTE_IS_MANAGED => data.cast::<c_uint>().write(0),
-            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(gpu.ordinal()),
-            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast::<u64>().write(block.address),
-            CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(block.bytes),
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(found.device.ordinal()),
+            CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
+                data.cast::<c_uint>().write(u32::from(found.shareable))
+            }
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => data.cast::<u64>().write(found.base),
+            CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(found.bytes),
             CU_POINTER_ATTRIBUTE_MAPPED => data.cast::<c_uint>().write(1),
             CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast::<u64>().write(0),
-            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast::<CUmemoryPool>().write(pool_of(found)),
+            CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast::<CUmemoryPool>().write(found.pool),
             _ => return None,
         }
     }
     Some(CUresult::SUCCESS)
-}
-
-/// Stream-ordered memory belongs to a pool, other memory to none.
-fn pool_of(found: &Found) -> CUmemoryPool {
-    match found.block.order {
-        Order::Stream(_) => pool::default_of(found.manager.gpu().ordinal()).unwrap_or_default(),
-        Order::Device => CUmemoryPool::NULL,
-    }
 }
 
 /// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same.

@@ -58,6 +58,15 @@ hooks! {
         // Peer access: mappings do not inherit it.
         cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint)
             => access::enable, Memory, "lets the peer reach our blocks too";
+        // Sharing between processes: the driver refuses it for mapped memory.
+        cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr)
+            => sharing::get, Memory, "names a block of ours in a handle that other processes under the shim can open";
+        cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint)
+            => sharing::open, Memory, "maps the block of another process under the shim";
+        cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint)
+            => sharing::open, Memory, "maps the block of another process under the shim";
+        cuIpcCloseMemHandle(dptr: CUdeviceptr)
+            => sharing::close, Memory, "unmaps it";
         // Streams: their ends, and captures.
         cuStreamDestroy(stream: CUstream)
             => stream::destroy, Memory, "blocks freed on the stream get an event that outlives it";

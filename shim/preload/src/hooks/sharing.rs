@@ -1,0 +1,37 @@
+//! Legacy IPC: handles of our blocks are ours, all others the driver's.
+
+use std::ffi::c_uint;
+
+use wm_abi::{CUdeviceptr, CUipcMemHandle, CUresult};
+
+use crate::boundary::Answer;
+use crate::ipc::{self, Ticket};
+use crate::managers;
+
+pub(super) unsafe fn get(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> Answer {
+    let Some(manager) = managers::owner(address).filter(|_| !handle.is_null()) else { return Answer::Pass };
+    match ipc::issue(manager, address) {
+        Some(Ok(issued)) => {
+            // SAFETY: the program's out-pointer, not null.
+            unsafe { *handle = issued };
+            Answer::Is(CUresult::SUCCESS)
+        }
+        Some(Err(code)) => Answer::Is(code),
+        None => Answer::Pass,
+    }
+}
+
+pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, _flags: c_uint) -> Answer {
+    let Some(ticket) = Ticket::decode(&handle).filter(|_| !address.is_null()) else { return Answer::Pass };
+    let Some(site) = managers::here() else { return Answer::Is(CUresult::INVALID_CONTEXT) };
+    ipc::open(ticket, &site)
+        .map(|opened| {
+            // SAFETY: the program's out-pointer, not null.
+            unsafe { *address = opened };
+        })
+        .into()
+}
+
+pub(super) fn close(address: CUdeviceptr) -> Answer {
+    ipc::close(address).map_or(Answer::Pass, Answer::Is)
+}
