@@ -6,6 +6,7 @@
 //! process, so that its process id, signals and exit code are its own; `--stats` keeps this process as its parent.
 
 mod follow;
+mod signals;
 
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;

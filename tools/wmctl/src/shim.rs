@@ -1,7 +1,7 @@
 //! Finds `libwmshim.so` and looks into it.
 //!
-//! The only file of this program with `unsafe` code that calls foreign functions by name; the driver's are called in
-//! `doctor::driver`.
+//! Everything that this program calls by name in a library that is not linked to it is called here; but for the
+//! driver's functions, which `doctor::driver` calls through `wm_driver`.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -92,12 +92,4 @@ impl Library {
 pub(crate) fn is_preloaded() -> bool {
     // SAFETY: asks the loader for a name in the global scope.
     !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wmshim_hooks_json".as_ptr()) }.is_null()
-}
-
-/// Leaves Ctrl-C and Ctrl-\ to the program that we wait for.
-pub(crate) fn ignore_terminal_signals() {
-    for signal in [libc::SIGINT, libc::SIGQUIT] {
-        // SAFETY: ignoring a signal installs no code.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
 }

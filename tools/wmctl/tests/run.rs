@@ -106,6 +106,23 @@ fn statistics_of_a_program_are_printed_after_it() {
 }
 
 #[test]
+fn a_signal_to_the_waiting_parent_reaches_the_program() {
+    let scratch = Scratch::new("signal");
+    let library = installation(&scratch, false);
+    let mut command = wmctl(&scratch);
+    command.env("WMSHIM_LIB", &library).args(["run", "-q", "--stats", "--"]);
+    // By the time a shell has started and spoken, its parent has long left its signals to it.
+    command.args(["sh", "-c", "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.05; done"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("started");
+    let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+    assert_eq!(said.next().expect("a line").expect("text"), "ready");
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("ran").success());
+    assert_eq!(said.next().expect("a line").expect("text"), "caught");
+    assert_eq!(child.wait().expect("ended").code(), Some(3));
+}
+
+#[test]
 fn a_program_that_is_not_there_is_a_clear_error() {
     let scratch = Scratch::new("nothing");
     let library = installation(&scratch, false);

@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 use crate::client::{self, Endpoint};
 use crate::stats;
 
-/// How often new processes are looked for.
-const LOOK: Duration = Duration::from_millis(20);
+use super::signals;
+
+/// How often new processes are looked for: a program that ends sooner after its first CUDA call is missed.
+const LOOK: Duration = Duration::from_millis(5);
 /// Every how many looks a reading is taken.
-const READ: u32 = 25;
+const READ: u32 = 100;
 
 /// A process of the program's tree that has an endpoint.
 struct Followed {
@@ -37,10 +39,13 @@ struct Followed {
 pub(super) fn follow(mut command: Command, as_json: bool) -> Result<ExitCode> {
     let mut child = command.spawn()?;
     let pid = child.id();
-    // The terminal sends its signals to the program too: the program decides, and we outlive it.
-    crate::shim::ignore_terminal_signals();
+    signals::leave_to(pid);
     let (sender, ended) = mpsc::channel();
-    thread::spawn(move || sender.send(child.wait()));
+    thread::spawn(move || {
+        let status = child.wait();
+        signals::forget();
+        sender.send(status)
+    });
     let (followed, status) = watch(pid, &ended)?;
     print(followed, as_json);
     Ok(exit_code(status))

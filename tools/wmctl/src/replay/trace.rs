@@ -1,0 +1,274 @@
+//! A recorded trace: what a program asked of a GPU's memory, in order.
+//!
+//! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number, or `-` for
+//! `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device. The first line is a comment with the
+//! format's version and, where the writer knew it, the number of events.
+//!
+//! A [`Trace`] is checked as it is read: every free names a live block, no two live blocks share a name. Names become
+//! *slots*, small numbers that are used again after a free, so that a player needs an array and no look-up.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use flate2::read::MultiGzDecoder;
+
+const MAGIC: &str = "# wmshim-trace ";
+const VERSION: u32 = 1;
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Event {
+    Allocate { slot: u32, bytes: u64, stream: Option<u16> },
+    Free { slot: u32, stream: Option<u16> },
+    /// The host waited for a stream, or for the device.
+    Wait { stream: Option<u16> },
+}
+
+/// A whole recording. Every free is of a block that is live there.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) events: Vec<Event>,
+    /// Number of streams.
+    pub(crate) streams: usize,
+    /// Number of slots: most blocks that are live at once.
+    pub(crate) slots: usize,
+    /// Most bytes that are live at once, as the program asked for them.
+    pub(crate) peak_live: u64,
+}
+
+impl Trace {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// A sentence with the line's number where a line is wrong, and what to do about it.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let file = open(path).with_context(|| {
+            format!("{}: record a trace with WMSHIM_TRACE=FILE under `wmctl run`", path.display())
+        })?;
+        Self::read(BufReader::new(file)).with_context(|| path.display().to_string())
+    }
+
+    fn read(mut compressed: impl BufRead) -> Result<Self> {
+        if !compressed.fill_buf()?.starts_with(&GZIP) {
+            bail!("not a gzip file, so not a trace: compress a plain one with `gzip`, or name the right file");
+        }
+        Self::parse(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(compressed)))
+    }
+
+    fn parse(mut text: impl BufRead) -> Result<Self> {
+        let (mut reader, mut line, mut number) = (Reader::default(), String::new(), 0_usize);
+        let mut promised = None;
+        while next(&mut text, &mut line, number)? {
+            number += 1;
+            match line.trim_end() {
+                header if number == 1 => promised = read_header(header)?,
+                comment if comment.is_empty() || comment.starts_with('#') => {}
+                event => reader.take(event).with_context(|| format!("line {number}: `{event}`"))?,
+            }
+        }
+        reader.finish(number, promised)
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if file.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
+}
+
+/// Reads a line; `false` at the end. `number` lines were good.
+fn next(text: &mut impl BufRead, line: &mut String, number: usize) -> Result<bool> {
+    line.clear();
+    text.by_ref().read_line(line).map(|bytes| bytes > 0).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => anyhow!(
+            "truncated after line {number}: copy the file again, or record again and let the program end"
+        ),
+        _ => anyhow!("damaged after line {number} ({error}): copy the file again, or record again"),
+    })
+}
+
+/// The number of events that the first line promises, if it does.
+fn read_header(line: &str) -> Result<Option<u64>> {
+    let rest = line.strip_prefix(MAGIC).with_context(|| {
+        format!("not a trace: its first line must begin with `{MAGIC}{VERSION}`; name a file that WMSHIM_TRACE wrote")
+    })?;
+    let mut fields = rest.split(';').map(str::trim);
+    let version = fields.next().unwrap_or_default();
+    if version.parse() != Ok(VERSION) {
+        bail!("version {version} of the format, and this wmctl reads version {VERSION}: use the wmctl that came with the shim that recorded it");
+    }
+    let events = fields.find_map(|field| field.strip_prefix("events "));
+    Ok(events.and_then(|count| count.parse().ok()))
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Reader {
+    trace: Trace,
+    streams: HashMap<String, u16>,
+    live: HashMap<u64, (u32, u64)>,
+    idle: Vec<u32>,
+    live_bytes: u64,
+}
+
+impl Reader {
+    fn take(&mut self, line: &str) -> Result<()> {
+        let mut words = line.split_ascii_whitespace();
+        let mut word = || words.next().unwrap_or_default();
+        let event = match word() {
+            "a" => self.allocate(word(), word(), word())?,
+            "f" => self.free(word(), word())?,
+            "s" => self.wait(word())?,
+            _ => bail!("an event is `a ID BYTES STREAM`, `f ID STREAM` or `s STREAM`"),
+        };
+        if words.next().is_some() {
+            bail!("too many words: an event is `a ID BYTES STREAM`, `f ID STREAM` or `s STREAM`");
+        }
+        self.trace.events.push(event);
+        Ok(())
+    }
+
+    fn allocate(&mut self, id: &str, bytes: &str, stream: &str) -> Result<Event> {
+        let (id, bytes) = (number(id, "ID")?, number(bytes, "BYTES")?);
+        let stream = self.stream(stream)?;
+        if bytes == 0 {
+            bail!("an allocation of 0 bytes: the driver refuses it, so no program has it");
+        }
+        let slot = self.idle.pop().unwrap_or(self.live.len() as u32);
+        if self.live.insert(id, (slot, bytes)).is_some() {
+            bail!("block {id} is allocated again while it is live: the trace is damaged, record it again");
+        }
+        self.trace.slots = self.trace.slots.max(self.live.len());
+        self.live_bytes = self.live_bytes.checked_add(bytes).context("more bytes than there are addresses")?;
+        self.trace.peak_live = self.trace.peak_live.max(self.live_bytes);
+        Ok(Event::Allocate { slot, bytes, stream })
+    }
+
+    fn free(&mut self, id: &str, stream: &str) -> Result<Event> {
+        let id = number(id, "ID")?;
+        let stream = self.stream(stream)?;
+        let (slot, bytes) = self.live.remove(&id).with_context(|| {
+            format!("block {id} is freed and not live: the trace is damaged, record it again")
+        })?;
+        self.idle.push(slot);
+        self.live_bytes -= bytes;
+        Ok(Event::Free { slot, stream })
+    }
+
+    fn wait(&mut self, stream: &str) -> Result<Event> {
+        let stream = if stream == "*" { None } else { self.stream(stream)? };
+        Ok(Event::Wait { stream })
+    }
+
+    /// Streams are numbered anew, by their first appearance.
+    fn stream(&mut self, name: &str) -> Result<Option<u16>> {
+        if name == "-" {
+            return Ok(None);
+        }
+        if let Some(stream) = self.streams.get(name) {
+            return Ok(Some(*stream));
+        }
+        number(name, "STREAM")?;
+        let stream = u16::try_from(self.streams.len()).context("more than 65536 streams")?;
+        self.streams.insert(name.to_owned(), stream);
+        Ok(Some(stream))
+    }
+
+    fn finish(mut self, lines: usize, promised: Option<u64>) -> Result<Trace> {
+        let events = self.trace.events.len() as u64;
+        if let Some(promised) = promised.filter(|promised| *promised != events) {
+            bail!("truncated: {events} events, and the first line promises {promised}; copy the file again");
+        }
+        if events == 0 {
+            bail!("no events in {lines} lines: the program allocated nothing that the shim served");
+        }
+        self.trace.streams = self.streams.len();
+        Ok(self.trace)
+    }
+}
+
+fn number(word: &str, what: &str) -> Result<u64> {
+    word.parse().map_err(|_| match word {
+        "" => anyhow!("{what} is missing"),
+        _ => anyhow!("{what} is a number, not `{word}`"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a damaged or foreign file is replayed in part and its figures believed.
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    const HEAD: &str = "# wmshim-trace 1; events ?; peak_live_bytes ?\n";
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    fn complaint(file: &[u8]) -> String {
+        format!("{:#}", Trace::read(file).expect_err("a file that is wrong"))
+    }
+
+    #[test]
+    fn a_trace_is_read_and_measured() {
+        let text = format!("{HEAD}a 7 100 3\na 9 50 -\nf 7 3\ns 3\na 12 60 4\nf 9 -\ns *\n");
+        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
+        assert_eq!((trace.streams, trace.slots, trace.peak_live), (2, 2, 150));
+        assert_eq!(trace.events[0], Event::Allocate { slot: 0, bytes: 100, stream: Some(0) });
+        assert_eq!(trace.events[4], Event::Allocate { slot: 0, bytes: 60, stream: Some(1) });
+        assert_eq!(trace.events[6], Event::Wait { stream: None });
+    }
+
+    #[test]
+    fn members_behind_each_other_are_one_trace() {
+        let file = [gzip(&format!("{HEAD}a 0 1 0\n")), gzip("f 0 0\n")].concat();
+        assert_eq!(Trace::read(&*file).expect("two members").events.len(), 2);
+    }
+
+    #[test]
+    fn a_wrong_line_is_named() {
+        for (line, words) in [
+            ("b 1", "an event is"),
+            ("a 1 2", "STREAM is missing"),
+            ("a 1 many 0", "BYTES is a number"),
+            ("a 1 -5 0", "BYTES is a number"),
+            ("a 1 0 0", "0 bytes"),
+            ("a 0 5 0", "while it is live"),
+            ("f 4 0", "block 4 is freed and not live"),
+            ("f 0 0 0", "too many words"),
+            ("s", "STREAM is missing"),
+        ] {
+            let said = complaint(&gzip(&format!("{HEAD}a 0 8 0\n{line}\n")));
+            assert!(said.contains("line 3") && said.contains(words), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_trace_is_told_from_a_damaged_one() {
+        assert!(complaint(b"a 0 1 0\n").contains("not a gzip file"));
+        assert!(complaint(b"").contains("not a gzip file"));
+        assert!(complaint(&gzip("hello\n")).contains("not a trace"));
+        assert!(complaint(&gzip("# wmshim-trace 9; events 1\na 0 1 0\n")).contains("version 9"));
+        assert!(complaint(&gzip(HEAD)).contains("no events"));
+        assert!(complaint(&gzip("# wmshim-trace 1; events 2\na 0 1 0\n")).contains("promises 2"));
+    }
+
+    #[test]
+    fn every_truncation_is_noticed() {
+        let text: String = (0..500).map(|id| format!("a {id} {} 0\n", 512 * (id % 17 + 1))).collect();
+        let whole = gzip(&format!("{HEAD}{text}"));
+        for length in (0..whole.len()).step_by(7) {
+            assert!(Trace::read(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
+        }
+    }
+}
