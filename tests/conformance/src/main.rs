@@ -37,7 +37,7 @@ struct Arguments {
     /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
-    /// Print the recorded answers as one JSON document and fail for nothing.
+    /// Print the answers that two machines share as one JSON document, and fail for nothing.
     #[arg(long)]
     observe: bool,
     /// Write the JSON document to this file besides.
@@ -127,14 +127,14 @@ fn run(arguments: &Arguments, rows: &[&Row]) -> Result<bool, String> {
 
 fn publish(arguments: &Arguments, mut document: Document) -> Result<(), String> {
     if arguments.observe {
-        document.cases.iter_mut().for_each(|case| (case.milliseconds, case.stderr) = (0, String::new()));
+        document.make_portable();
     }
-    let text = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
+    let text = document.text().map_err(|error| error.to_string())?;
     if let Some(file) = &arguments.save {
         fs::write(file, &text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
     if arguments.json || arguments.observe {
-        println!("{text}");
+        print!("{text}");
     }
     Ok(())
 }

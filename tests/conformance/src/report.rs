@@ -20,6 +20,27 @@ pub struct Document {
     pub cases: Vec<Finished>,
 }
 
+impl Document {
+    /// The document as text, one case a line: version control then shows which cases changed.
+    ///
+    /// # Errors
+    /// When a value cannot be written as JSON.
+    pub fn text(&self) -> serde_json::Result<String> {
+        let cases = self.cases.iter().map(serde_json::to_string).collect::<serde_json::Result<Vec<_>>>()?;
+        let driver = serde_json::to_string(&self.driver)?;
+        let Self { version, .. } = self;
+        Ok(format!("{{\"version\":{version},\"driver\":{driver},\"cases\":[\n{}\n]}}\n", cases.join(",\n")))
+    }
+
+    /// Leaves only what two machines share: no times, no messages, nothing that describes the machine.
+    pub fn make_portable(&mut self) {
+        for case in &mut self.cases {
+            (case.milliseconds, case.stderr) = (0, String::new());
+            case.record.observed.retain(|observation| !observation.machine);
+        }
+    }
+}
+
 /// One line of the table.
 pub fn line(finished: &Finished) -> String {
     let outcome = match finished.record.outcome {

@@ -85,6 +85,8 @@ fn run_one(plan: &Plan, row: &Row) -> Finished {
 fn start(plan: &Plan, case: &str) -> std::io::Result<Child> {
     let mut command = Command::new(&plan.program);
     command.args(["--case", case, "--driver", &plan.driver, "--lookup", lookup_name(plan.lookup)]);
+    // A panic's message says what failed; where in this suite, nobody asks.
+    command.env("RUST_BACKTRACE", "0");
     // A group of its own, so that a time-out also ends what the case has started.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }

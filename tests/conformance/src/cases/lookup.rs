@@ -72,6 +72,7 @@ pub(super) fn runtime_13(case: &mut Case) -> Verdict {
     walk(case, RUNTIME_13)
 }
 
+/// Null pointers are left out here as in the error texts: NVIDIA's driver follows them.
 pub(super) fn arguments(case: &mut Case) -> Verdict {
     let d = case.driver;
     init(d)?;
@@ -91,10 +92,6 @@ pub(super) fn arguments(case: &mut Case) -> Verdict {
     let mut address = null_mut();
     let code = cu!(d, cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), &mut address, 12000, 0, null_mut()));
     case.expect_ok("without status", code);
-    let code = cu!(d, cuGetProcAddress_v2(c"cuMemAlloc".as_ptr(), null_mut(), 12000, 0, null_mut()));
-    case.expect_code("null address", code, CUresult::INVALID_VALUE);
-    let code = cu!(d, cuGetProcAddress_v2(std::ptr::null(), &mut address, 12000, 0, null_mut()));
-    case.expect_code("null name", code, CUresult::INVALID_VALUE);
     Ok(())
 }
 

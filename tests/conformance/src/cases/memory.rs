@@ -6,7 +6,7 @@ use std::time::Duration;
 use wm_abi::*;
 
 use crate::case::{Case, Verdict};
-use crate::fixture::{Gate, Memory, Primary, Stream, pattern, read, write};
+use crate::fixture::{Gate, Memory, Pinned, Primary, Range, Stream, pattern, read, write};
 use crate::{cu, must};
 
 /// More than any machine has.
@@ -252,5 +252,44 @@ pub(super) fn managed(case: &mut Case) -> Verdict {
     let mut wrong = |bytes, flags| cu!(d, cuMemAllocManaged(&mut address, bytes, flags));
     case.expect_code("size 0", wrong(0, CU_MEM_ATTACH_GLOBAL), CUresult::INVALID_VALUE);
     case.expect_code("flags 0", wrong(4096, 0), CUresult::INVALID_VALUE);
+    Ok(())
+}
+
+pub(super) fn frees_of_other_families(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let wrong = CUresult::INVALID_VALUE;
+    let mapped = Range::of_device(d, 2 << 20, primary.device)?;
+    case.expect_code("cuMemFree of mapped memory", cu!(d, cuMemFree_v2(mapped.address)), wrong);
+    let code = cu!(d, cuMemFreeAsync(mapped.address, CUstream::NULL));
+    case.expect_code("cuMemFreeAsync of mapped memory", code, wrong);
+    let pinned = Pinned::new(d, 4096, 0)?;
+    case.expect_code("cuMemFree of pinned memory", cu!(d, cuMemFree_v2(pinned.address())), wrong);
+    let memory = Memory::holding(d, &pattern(4 << 20, 1))?;
+    let code = cu!(d, cuMemFreeHost(memory.address as *mut _));
+    case.expect_code("cuMemFreeHost of device memory", code, wrong);
+    let code = cu!(d, cuMemUnmap(memory.address, 4 << 20));
+    case.expect_code("cuMemUnmap of cuMemAlloc memory", code, wrong);
+    let code = cu!(d, cuMemAddressFree(memory.address, 4 << 20));
+    case.expect_code("cuMemAddressFree of cuMemAlloc memory", code, wrong);
+    case.expect_that("all are still there", memory.read()? == pattern(4 << 20, 1));
+    Ok(())
+}
+
+/// Calls for managed memory, asked about memory that is not. Records, because drivers differ between versions.
+pub(super) fn managed_calls(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let (memory, mapped) = (Memory::new(d, 2 << 20)?, Range::of_device(d, 2 << 20, primary.device)?);
+    for (name, address) in [("cuMemAlloc memory", memory.address), ("mapped memory", mapped.address)] {
+        let (mut answer, location) = (0_u32, CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: 0 });
+        // Advice 1 and attribute 1: "read mostly".
+        let code = cu!(d, cuMemAdvise_v2(address, 2 << 20, 1, location));
+        case.code(format!("advice for {name}"), code);
+        let code = cu!(d, cuMemPrefetchAsync_v2(address, 2 << 20, location, 0, CUstream::NULL));
+        case.code(format!("prefetch of {name}"), code);
+        let code = cu!(d, cuMemRangeGetAttribute((&raw mut answer).cast(), 4, 1, address, 2 << 20));
+        case.code(format!("range attribute of {name}"), code);
+    }
     Ok(())
 }

@@ -127,6 +127,7 @@ pub const CASES: &[Row] = cases! {
     memory::free_twice "a double free that frees somebody else's memory",
     memory::free_interior "an interior pointer taken for an allocation",
     memory::free_foreign "a foreign pointer that crashes a table look-up",
+    memory::frees_of_other_families "memory of one family freed by another family's call",
     memory::many_sizes "overlap, alignment and ranges at the borders of size classes",
     memory::contents_survive "contents lost when neighbours are freed",
     memory::reuse_many_times "reused memory that is mapped wrong",
@@ -137,6 +138,7 @@ pub const CASES: &[Row] = cases! {
     memory::range_arguments "ranges of wrong and freed addresses",
     memory::free_and_running_work "memory unmapped under running work",
     memory::managed "managed memory taken over by mistake",
+    memory::managed_calls "calls for managed memory that answer otherwise for memory from mappings",
 
     pool::arguments "wrong arguments of stream-ordered memory",
     pool::contents "contents lost in a pool",
@@ -240,6 +242,8 @@ pub const CASES: &[Row] = cases! {
     stream::priorities "priorities lost",
     stream::destroyed_while_busy "work lost with its stream",
     stream::callbacks "callbacks early, late or twice",
+    stream::driver_calls_in_callback "driver calls in a callback that wait for themselves",
+    stream::memory_operations "words in memory that streams wait for and write",
     stream::kernels_in_order "launches out of order",
     stream::events "events that are true too early",
     stream::elapsed_time "times that are not times",
@@ -267,6 +271,9 @@ pub const CASES: &[Row] = cases! {
     share::ipc "cuIpc memory that another process sees differently",
     share::ipc_arguments "wrong cuIpc handles",
     share::ipc_handles_differ "a cuIpc handle that comes back for other memory",
+    share::ipc_small "a cuIpc handle of memory cut from a larger piece",
+    share::ipc_event "events that another process waits for",
+    share::dma_buf "dma-bufs, which RDMA stacks export",
 
     peer::enable [Devices(2)] "peer access counted wrong",
     peer::copies [Devices(2)] "copies between devices",
@@ -292,5 +299,9 @@ pub const CASES: &[Row] = cases! {
 };
 
 /// The roles that a case's partner process can play.
-pub const ROLES: &[Role] =
-    &[Role { name: "import", play: share::import }, Role { name: "ipc", play: share::ipc_open }];
+pub const ROLES: &[Role] = &[
+    Role { name: "import", play: share::import },
+    Role { name: "ipc", play: share::ipc_open },
+    Role { name: "ipc-small", play: share::ipc_open_small },
+    Role { name: "ipc-event", play: share::ipc_open_event },
+];

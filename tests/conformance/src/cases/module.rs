@@ -51,9 +51,6 @@ pub(super) fn names(case: &mut Case) -> Verdict {
     function = kernels.function(c"wm_fill_u32")?;
     must!(d, cuFuncGetAttribute(&mut threads, 0, function));
     case.expect_that("it may have threads", threads >= 64);
-    let mut count = usize::MAX;
-    must!(d, cuFuncGetParamCount(function, &mut count));
-    case.expect_eq("parameters", count as u64, 3);
     let (mut offset, mut size) = (0, 0);
     must!(d, cuFuncGetParamInfo(function, 2, &mut offset, &mut size));
     case.expect_eq("the third parameter", format!("{size} bytes at {offset}"), "4 bytes at 16".to_owned());

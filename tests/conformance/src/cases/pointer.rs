@@ -27,22 +27,25 @@ const NUMBERS: &[(c_uint, &str)] = &[
     (CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, "legacy ipc capable"),
     (CU_POINTER_ATTRIBUTE_MAPPED, "mapped"),
     (CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, "allowed handle types"),
-    (CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, "rdma capable"),
     (CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, "access flags"),
-    (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, "decompress capable"),
+    (CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size"),
 ];
 
-/// Attributes whose values are addresses, handles or sizes: recorded relative to what was allocated.
+/// Numbers that a device's abilities and the driver's own granularity decide.
+const NUMBERS_OF_MACHINE: &[(c_uint, &str)] = &[
+    (CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE, "rdma capable"),
+    (CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, "decompress capable"),
+    (CU_POINTER_ATTRIBUTE_MAPPING_SIZE, "mapping size"),
+];
+
+/// Attributes whose values are addresses or handles: recorded relative to what was allocated.
 const PLACES: &[(c_uint, &str)] = &[
     (CU_POINTER_ATTRIBUTE_CONTEXT, "context"),
     (CU_POINTER_ATTRIBUTE_DEVICE_POINTER, "device pointer"),
     (CU_POINTER_ATTRIBUTE_HOST_POINTER, "host pointer"),
     (CU_POINTER_ATTRIBUTE_BUFFER_ID, "buffer id"),
     (CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, "range start"),
-    (CU_POINTER_ATTRIBUTE_RANGE_SIZE, "range size"),
     (CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, "pool"),
-    (CU_POINTER_ATTRIBUTE_MAPPING_SIZE, "mapping size"),
-    (CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, "mapping base"),
     (CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, "memory block id"),
 ];
 
@@ -73,6 +76,10 @@ fn describe(case: &mut Case, base: CUdeviceptr, offset: u64) -> Verdict {
         let (code, value) = ask(d, *attribute, base + offset);
         case.observe(at(name), answer(code, place(value, base, offset, current)));
     }
+    for (attribute, name) in NUMBERS_OF_MACHINE {
+        let (code, value) = ask(d, *attribute, base + offset);
+        case.observe_machine(at(name), answer(code, value.to_string()));
+    }
     let (mut start, mut size) = (0, 0);
     let code = cu!(d, cuMemGetAddressRange_v2(&mut start, &mut size, base + offset));
     let place = place(start, base, offset, current);
@@ -91,7 +98,6 @@ fn place(value: u64, base: u64, offset: u64, context: CUcontext) -> String {
         _ if value == base => "base".into(),
         _ if value == base + offset => "the address itself".into(),
         _ if value == context.0 as u64 => "current context".into(),
-        _ if value <= 1 << 32 && value.is_multiple_of(256) => format!("{value} bytes"),
         _ => "another value".into(),
     }
 }

@@ -10,7 +10,9 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::process::{Channel, Partner};
-use crate::fixture::{Memory, Physical, Primary, Range, device_properties, pattern, read, write};
+use crate::fixture::{
+    Event, Gate, Memory, Physical, Primary, Range, Stream, device_properties, pattern, read, write,
+};
 use crate::{cu, must};
 
 const PIECE: usize = 2 << 20;
@@ -166,5 +168,82 @@ pub(super) fn ipc_handles_differ(case: &mut Case) -> Verdict {
         case.expect_that("no earlier memory had this handle", !seen.contains(&handle));
         seen.push(handle);
     }
+    Ok(())
+}
+
+pub(super) fn ipc_small(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let _neighbour = Memory::holding(d, &[0xEE; 700])?;
+    let memory = Memory::holding(d, &pattern(1000, 1))?;
+    let (code, handle) = ipc_handle(d, memory.address);
+    case.expect_ok("get a handle", code);
+    let mut partner = Partner::start("ipc-small")?;
+    partner.channel.send(&handle.reserved)?;
+    case.expect_ok("open", partner.channel.receive_code()?);
+    case.expect_eq("the partner reads our bytes", partner.channel.receive_number()?, 1);
+    partner.finish()
+}
+
+pub(super) fn ipc_open_small(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let _primary = Primary::new(driver)?;
+    let handle = CUipcMemHandle { reserved: channel.receive()? };
+    let mut address = 0;
+    channel.send_code(cu!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, 1)))?;
+    channel.send_number((read(driver, address, 1000)? == pattern(1000, 1)).into())
+}
+
+pub(super) fn ipc_event(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let event = Event::new(d, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING)?;
+    let mut handle = CUipcEventHandle { reserved: [0; 64] };
+    case.expect_ok("get a handle", cu!(d, cuIpcGetEventHandle(&mut handle, event.raw)));
+    let gate = Gate::close(d, stream.raw)?;
+    event.record(stream.raw)?;
+    let mut partner = Partner::start("ipc-event")?;
+    partner.channel.send(&handle.reserved)?;
+    case.expect_ok("open", partner.channel.receive_code()?);
+    case.expect_code("the partner's query before", partner.channel.receive_code()?, CUresult::NOT_READY);
+    gate.open();
+    case.expect_ok("the partner's wait", partner.channel.receive_code()?);
+    let plain = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    let code = cu!(d, cuIpcGetEventHandle(&mut handle, plain.raw));
+    case.code("handle of an event that is not interprocess", code);
+    partner.finish()
+}
+
+pub(super) fn ipc_open_event(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let _primary = Primary::new(driver)?;
+    let handle = CUipcEventHandle { reserved: channel.receive()? };
+    let mut event = CUevent::NULL;
+    channel.send_code(cu!(driver, cuIpcOpenEventHandle(&mut event, handle)))?;
+    channel.send_code(cu!(driver, cuEventQuery(event)))?;
+    channel.send_code(cu!(driver, cuEventSynchronize(event)))
+}
+
+/// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
+const DMA_BUF: u32 = 1;
+
+/// Whether a machine can export dma-bufs is its own affair; under the shim the answers must stay.
+pub(super) fn dma_buf(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let memory = Memory::new(d, PIECE)?;
+    let mut ask = |label: &str, address, bytes| {
+        let mut descriptor = -1_i32;
+        let out = (&raw mut descriptor).cast();
+        let code = cu!(d, cuMemGetHandleForAddressRange(out, address, bytes, DMA_BUF, 0));
+        case.observe_machine(label, crate::case::short(code));
+        if code == CUresult::SUCCESS {
+            // SAFETY: the driver made this descriptor for us.
+            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        }
+    };
+    ask("whole", memory.address, PIECE);
+    ask("a page of it", memory.address + 65_536, 65_536);
+    ask("not whole pages", memory.address + 1, 100);
+    ask("address 8", 8, 4096);
     Ok(())
 }

@@ -288,3 +288,50 @@ pub(super) fn event_destroyed_early(case: &mut Case) -> Verdict {
     case.expect_ok("then it ends", cu!(d, cuStreamSynchronize(second.raw)));
     Ok(())
 }
+
+static FOUND: [AtomicU64; 3] = [const { AtomicU64::new(u64::MAX) }; 3];
+
+/// Driver calls are forbidden in a host function; a driver says so instead of waiting for itself.
+extern "C" fn calls_the_driver(driver: *mut c_void) {
+    // SAFETY: the case passes its driver, which lives as long as the process.
+    let d: &'static crate::driver::Driver = unsafe { &*driver.cast() };
+    let (mut address, mut free, mut total) = (0, 0, 0);
+    let codes = [
+        cu!(d, cuMemAlloc_v2(&mut address, 4096)),
+        cu!(d, cuMemAllocAsync(&mut address, 4096, CUstream::NULL)),
+        cu!(d, cuMemGetInfo_v2(&mut free, &mut total)),
+    ];
+    for (place, code) in FOUND.iter().zip(codes) {
+        place.store(code.0.into(), Ordering::SeqCst);
+    }
+}
+
+pub(super) fn driver_calls_in_callback(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let data = std::ptr::from_ref(d).cast_mut().cast();
+    must!(d, cuLaunchHostFunc(stream.raw, calls_the_driver as *mut c_void, data));
+    synchronize(d, stream.raw)?;
+    for (label, place) in ["cuMemAlloc", "cuMemAllocAsync", "cuMemGetInfo"].into_iter().zip(&FOUND) {
+        case.code(label, CUresult(place.load(Ordering::SeqCst) as u32));
+    }
+    Ok(())
+}
+
+pub(super) fn memory_operations(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let word = Memory::holding(d, &[0; 8])?;
+    // Flags 0: wait until the word is at least 5.
+    case.expect_ok("wait", cu!(d, cuStreamWaitValue32_v2(first.raw, word.address, 5, 0)));
+    case.expect_code("the waiting stream", cu!(d, cuStreamQuery(first.raw)), CUresult::NOT_READY);
+    case.expect_ok("write", cu!(d, cuStreamWriteValue32_v2(second.raw, word.address, 7, 0)));
+    case.expect_ok("then it ends", cu!(d, cuStreamSynchronize(first.raw)));
+    synchronize(d, second.raw)?;
+    case.expect_that("the word was written", word.read()? == [7, 0, 0, 0, 0, 0, 0, 0]);
+    let code = cu!(d, cuStreamWriteValue32_v2(second.raw, 8, 7, 0));
+    case.expect_code("write to address 8", code, CUresult::INVALID_VALUE);
+    Ok(())
+}
