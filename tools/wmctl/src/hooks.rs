@@ -1,7 +1,8 @@
 //! `wmctl hooks`: the driver functions that the shim intercepts.
 //!
 //! The list is the library's own (`wmshim_hooks_json`), made from the table that its hooks are compiled from, so it
-//! cannot differ from what the library does. `--markdown` makes `docs/hooks.md`.
+//! cannot differ from what the library does. `docs/hooks.md` is made from the table's source; `--markdown` is the same
+//! for the library at hand, whatever its version.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -17,7 +18,7 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
-    /// Print the page docs/hooks.md
+    /// Print a table in Markdown
     #[arg(long)]
     markdown: bool,
 }
@@ -49,7 +50,7 @@ pub(crate) fn hooks(arguments: &Arguments) -> Result<()> {
 }
 
 fn plain(hooks: &[Hook]) -> String {
-    let mut table = Table::new(&["FUNCTION", "HANDLER", "OFF BY", "PURPOSE"]);
+    let mut table = Table::new(&["FUNCTION", "HANDLER", "OFF BY", "WHAT FOR"]);
     for hook in hooks {
         table.row([&hook.symbol, &hook.handler, &hook.switch, &hook.purpose].map(Clone::clone));
     }
@@ -61,13 +62,5 @@ fn markdown(hooks: &[Hook]) -> String {
         let Hook { symbol, handler, switch, purpose } = hook;
         format!("| `{symbol}` | `{handler}` | `{switch}` | {} |\n", purpose.replace('|', "\\|"))
     });
-    format!(
-        "# Intercepted functions\n\n\
-         Written by `wmctl hooks --markdown` from the table in `shim/preload/src/hooks/`. Do not edit.\n\n\
-         {} functions of the driver are intercepted. All others are forwarded without being looked at.\n\
-         `WMSHIM_DISABLE=1` turns every row off; the column names the setting that turns this one off.\n\n\
-         | function | handler | off by | purpose |\n|---|---|---|---|\n{}",
-        hooks.len(),
-        rows.collect::<String>()
-    )
+    format!("| function | handler | off by | what for |\n|---|---|---|---|\n{}", rows.collect::<String>())
 }

@@ -1,0 +1,123 @@
+//! What a trace is played against: this project's manager, or the driver's own pool for comparison.
+
+use wm_abi::{
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CUmemoryPool, CUresult,
+};
+use anyhow::Result;
+use wm_driver::Device;
+use wm_memory::{Manager, Order, Settings, Usage};
+
+use super::driver::{Gpu, Stream};
+
+/// Gives memory out and takes it back, for any thread. Errors are sentences for people.
+pub(crate) trait Allocator: Sync {
+    /// `None` for a stream is `cuMemAlloc`.
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String>;
+
+    /// `None` for a stream is `cuMemFree`.
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String>;
+
+    /// Calls of the driver's virtual memory management so far.
+    fn vmm_calls(&self) -> u64;
+}
+
+/// The manager that the shim serves programs with.
+#[derive(Debug)]
+pub(crate) struct Managed(Manager<Device>);
+
+impl Managed {
+    /// A fresh manager that holds nothing.
+    ///
+    /// # Errors
+    /// Which capability the device lacks.
+    pub(crate) fn new(gpu: &Gpu, settings: Settings) -> Result<Self> {
+        Ok(Self(Manager::new(gpu.device()?, settings)))
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+
+    /// Gives everything back to the driver.
+    pub(crate) fn end(self) {
+        self.0.trim(0);
+        self.0.discard();
+    }
+}
+
+fn order(stream: Option<&Stream>) -> Order {
+    stream.map_or(Order::Device, |stream| Order::Stream(stream.id))
+}
+
+impl Allocator for Managed {
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String> {
+        self.0.allocate(bytes, order(stream)).map_err(|error| error.to_string())
+    }
+
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
+        self.0.free(address, order(stream)).map_err(|error| error.to_string())
+    }
+
+    fn vmm_calls(&self) -> u64 {
+        let readings = self.0.gpu().probes.read();
+        let vmm = readings.iter().filter(|reading| is_vmm(reading.name));
+        vmm.map(|reading| reading.count).sum()
+    }
+}
+
+/// Of the calls that the manager makes, those that make, map and give back memory. The rest are questions and events.
+fn is_vmm(name: &str) -> bool {
+    name.starts_with("cuMem") && !name.starts_with("cuMemGetInfo")
+}
+
+/// The driver's stream-ordered pool, kept from giving memory back as PyTorch keeps it.
+#[derive(Debug)]
+pub(crate) struct DriverPool<'a> {
+    gpu: &'a Gpu,
+    pool: CUmemoryPool,
+}
+
+impl<'a> DriverPool<'a> {
+    /// The device's default pool, emptied.
+    ///
+    /// # Errors
+    /// The driver's: it may have no pools.
+    pub(crate) fn new(gpu: &'a Gpu) -> Result<Self> {
+        let pool = gpu.default_pool()?;
+        gpu.trim_pool(pool)?;
+        gpu.set_pool_figure(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
+        gpu.set_pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
+        Ok(Self { gpu, pool })
+    }
+
+    /// Most memory that the pool held, in bytes.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn peak_reserved(&self) -> Result<u64> {
+        self.gpu.pool_figure(self.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+    }
+
+    /// Gives the pool's memory back.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn end(self) -> Result<()> {
+        self.gpu.trim_pool(self.pool)
+    }
+}
+
+impl Allocator for DriverPool<'_> {
+    fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> Result<u64, String> {
+        self.gpu.allocate(bytes, stream).map_err(|code: CUresult| code.to_string())
+    }
+
+    fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
+        self.gpu.free(address, stream).map_err(|code| code.to_string())
+    }
+
+    /// The driver does not tell what its pool does inside.
+    fn vmm_calls(&self) -> u64 {
+        0
+    }
+}

@@ -1,0 +1,52 @@
+//! Hazards: a list of hooks that is not the library's own, a library of another version that is misread.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Scratch, built, stderr, stdout, wmctl};
+
+#[test]
+fn the_list_is_the_librarys_own() {
+    let scratch = Scratch::new("own");
+    let source = scratch.path().join("hooks.c");
+    let library = scratch.path().join("libwmshim.so");
+    let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
+    let rows = r#"[{\"symbol\":\"cuMemAlloc_v2\",\"handler\":\"allocate::plain\",\"switch\":\"WMSHIM_STITCH\",\"purpose\":\"a|b\"}]"#;
+    let text = format!(
+        "const char *wmshim_hooks_json(void) {{ return \"{rows}\"; }}\nconst char mark[] = \"{mark}\";\n"
+    );
+    fs::write(&source, text).expect("written");
+    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    assert!(compiled.expect("a C compiler").success());
+    let ask = |option: Option<&str>| {
+        let output =
+            wmctl(&scratch).arg("hooks").args(option).env("WMSHIM_LIB", &library).output().expect("ran");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    assert!(ask(None).contains("cuMemAlloc_v2  allocate::plain  WMSHIM_STITCH  a|b"), "{}", ask(None));
+    assert!(
+        ask(Some("--markdown"))
+            .ends_with("| `cuMemAlloc_v2` | `allocate::plain` | `WMSHIM_STITCH` | a\\|b |\n")
+    );
+    let rows: Value = serde_json::from_str(&ask(Some("--json"))).expect("JSON");
+    assert_eq!(rows[0]["handler"], "allocate::plain");
+}
+
+/// Runs where the whole workspace was built: the library lies beside the program then.
+#[test]
+fn the_real_library_has_hooks_for_memory() {
+    let scratch = Scratch::new("real");
+    if built("libwmshim.so").is_none() {
+        eprintln!("skipped: build the workspace first");
+        return;
+    }
+    let output = wmctl(&scratch).args(["hooks", "--json"]).output().expect("ran");
+    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    for name in ["cuInit", "cuMemAlloc_v2", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2"] {
+        assert!(rows.iter().any(|row| row["symbol"] == name), "{name} has no hook");
+    }
+}
