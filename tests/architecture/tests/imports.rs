@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hazards", &["wm-abi", "wm-kernels"]),
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
-    ("wmctl", &["wm-abi", "wm-driver"]),
+    ("wmctl", &["wm-abi", "wm-driver", "wm-memory"]),
     ("architecture", &[]),
     ("xtask", &[]),
 ];

@@ -12,6 +12,7 @@ mod doctor;
 mod hooks;
 mod human;
 mod output;
+mod replay;
 mod run;
 mod shim;
 mod stats;
@@ -35,7 +36,8 @@ const EXAMPLES: &str = "Examples:
   wmctl run -- python train.py                      run a program under the shim
   wmctl run --set WMSHIM_DEVICE_LIMIT=48GiB -- ./a  the same, with a setting
   wmctl stats                                       what the running programs hold
-  wmctl stats 4711 --watch 1                        one of them, every second";
+  wmctl stats 4711 --watch 1                        one of them, every second
+  wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs";
 
 #[derive(Subcommand)]
 enum Command {
@@ -49,6 +51,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// List the driver functions that the shim intercepts
     Hooks(hooks::Arguments),
+    /// Replay a recorded trace: what memory a program needs
+    Replay(replay::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -69,5 +73,6 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Replay(arguments) => replay::replay(&arguments),
     }
 }

@@ -1,9 +1,7 @@
 //! What a trace is played against: this project's manager, or the driver's own pool for comparison.
 
-use wm_abi::{
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CUmemoryPool, CUresult,
-};
 use anyhow::Result;
+use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CUmemoryPool, CUresult};
 use wm_driver::Device;
 use wm_memory::{Manager, Order, Settings, Usage};
 
@@ -16,6 +14,9 @@ pub(crate) trait Allocator: Sync {
 
     /// `None` for a stream is `cuMemFree`.
     fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String>;
+
+    /// The stream is about to be destroyed.
+    fn retire(&self, stream: &Stream);
 
     /// Calls of the driver's virtual memory management so far.
     fn vmm_calls(&self) -> u64;
@@ -56,6 +57,10 @@ impl Allocator for Managed {
 
     fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
         self.0.free(address, order(stream)).map_err(|error| error.to_string())
+    }
+
+    fn retire(&self, stream: &Stream) {
+        self.0.retire(stream.id);
     }
 
     fn vmm_calls(&self) -> u64 {
@@ -115,6 +120,9 @@ impl Allocator for DriverPool<'_> {
     fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
         self.gpu.free(address, stream).map_err(|code| code.to_string())
     }
+
+    /// The driver knows its streams.
+    fn retire(&self, _stream: &Stream) {}
 
     /// The driver does not tell what its pool does inside.
     fn vmm_calls(&self) -> u64 {

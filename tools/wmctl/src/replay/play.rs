@@ -171,6 +171,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         let end = (0..stage.mode.periods).try_for_each(|_| player.period());
         let cleared = player.clear();
         let drained = stage.gpu.wait(None);
+        player.streams.iter().for_each(|stream| stage.allocator.retire(stream));
         stage.gpu.destroy(std::mem::take(&mut player.streams))?;
         if end.is_err() {
             stage.stop.store(true, Relaxed);
@@ -205,7 +206,7 @@ impl<'a, A: Allocator> Player<'a, A> {
     /// Now and then: the last quarter's begin, the others' end, and a sign of life.
     fn look_around(&self) -> Result<(), End> {
         let (done, total) = (self.part.events, self.stage.total());
-        if done == total - total / 4 {
+        if done == total - total.div_ceil(4) {
             self.stage.quarter.fetch_min(self.stage.allocator.vmm_calls(), Relaxed);
         }
         if !done.is_multiple_of(STRIDE) {

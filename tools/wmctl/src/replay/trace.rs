@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -22,10 +22,19 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    Allocate { slot: u32, bytes: u64, stream: Option<u16> },
-    Free { slot: u32, stream: Option<u16> },
+    Allocate {
+        slot: u32,
+        bytes: u64,
+        stream: Option<u16>,
+    },
+    Free {
+        slot: u32,
+        stream: Option<u16>,
+    },
     /// The host waited for a stream, or for the device.
-    Wait { stream: Option<u16> },
+    Wait {
+        stream: Option<u16>,
+    },
 }
 
 /// A whole recording. Every free is of a block that is live there.
@@ -54,7 +63,9 @@ impl Trace {
 
     fn read(mut compressed: impl BufRead) -> Result<Self> {
         if !compressed.fill_buf()?.starts_with(&GZIP) {
-            bail!("not a gzip file, so not a trace: compress a plain one with `gzip`, or name the right file");
+            bail!(
+                "not a gzip file, so not a trace: compress a plain one with `gzip`, or name the right file"
+            );
         }
         Self::parse(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(compressed)))
     }
@@ -82,7 +93,7 @@ fn open(path: &Path) -> io::Result<File> {
 /// Reads a line; `false` at the end. `number` lines were good.
 fn next(text: &mut impl BufRead, line: &mut String, number: usize) -> Result<bool> {
     line.clear();
-    text.by_ref().read_line(line).map(|bytes| bytes > 0).map_err(|error| match error.kind() {
+    text.read_line(line).map(|bytes| bytes > 0).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => anyhow!(
             "truncated after line {number}: copy the file again, or record again and let the program end"
         ),
@@ -98,7 +109,9 @@ fn read_header(line: &str) -> Result<Option<u64>> {
     let mut fields = rest.split(';').map(str::trim);
     let version = fields.next().unwrap_or_default();
     if version.parse() != Ok(VERSION) {
-        bail!("version {version} of the format, and this wmctl reads version {VERSION}: use the wmctl that came with the shim that recorded it");
+        bail!(
+            "version {version} of the format, and this wmctl reads version {VERSION}: use the wmctl that came with the shim that recorded it"
+        );
     }
     let events = fields.find_map(|field| field.strip_prefix("events "));
     Ok(events.and_then(|count| count.parse().ok()))
@@ -142,7 +155,8 @@ impl Reader {
             bail!("block {id} is allocated again while it is live: the trace is damaged, record it again");
         }
         self.trace.slots = self.trace.slots.max(self.live.len());
-        self.live_bytes = self.live_bytes.checked_add(bytes).context("more bytes than there are addresses")?;
+        self.live_bytes =
+            self.live_bytes.checked_add(bytes).context("more bytes than there are addresses")?;
         self.trace.peak_live = self.trace.peak_live.max(self.live_bytes);
         Ok(Event::Allocate { slot, bytes, stream })
     }

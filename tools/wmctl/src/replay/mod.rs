@@ -1,0 +1,191 @@
+//! `wmctl replay`: what memory a recorded program needs, without the program.
+//!
+//! The trace's allocations and frees go through the same manager that serves programs under the shim, on the simulated
+//! driver or on a GPU. `docs/replay.md` is the page for users.
+//!
+//! | module | one idea |
+//! |---|---|
+//! | [`trace`] | the file, read and checked |
+//! | [`driver`] | the driver to replay on |
+//! | [`allocator`] | the manager, and the driver's pool to compare with |
+//! | [`play`] | threads walk the trace and measure |
+//! | [`capacity`] | the search for the smallest memory that is enough |
+//! | [`outcome`], [`latency`], [`progress`] | figures, percentiles, a sign of life |
+
+mod allocator;
+mod capacity;
+mod driver;
+mod latency;
+mod outcome;
+mod play;
+mod progress;
+mod trace;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use wm_driver::Tier;
+use wm_memory::Settings;
+
+use crate::output;
+use allocator::{DriverPool, Managed};
+use driver::{Gpu, Kind};
+use outcome::Outcome;
+use play::Mode;
+use progress::Progress;
+use trace::Trace;
+
+/// Arguments of `wmctl replay`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// A trace, recorded with `wmctl run --set WMSHIM_TRACE=FILE -- COMMAND`
+    #[arg(long, value_name = "FILE")]
+    trace: PathBuf,
+    /// Device memory that there is to be, such as 24GiB; default: all that the driver has
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    device_memory: Option<u64>,
+    /// Where blocks go when the device is full
+    #[arg(long, value_enum, default_value_t = Overflow::Off)]
+    overflow: Overflow,
+    /// Search the smallest device memory that is enough
+    #[arg(long, conflicts_with_all = ["device_memory", "overflow", "threads", "periods"])]
+    find_capacity: bool,
+    /// The driver to replay on
+    #[arg(long, value_enum, default_value_t = Kind::Sim)]
+    driver: Kind,
+    /// The device's ordinal
+    #[arg(long, default_value_t = 0)]
+    device: i32,
+    /// Threads; each replays the whole trace in streams of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Times to replay the trace, one after the other; what is live at its end is freed in between
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    periods: u16,
+    /// Replay on another allocator too, to compare
+    #[arg(long, value_enum)]
+    baseline: Option<Baseline>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Overflow {
+    /// Nowhere: the allocation is refused
+    Off,
+    /// Pinned host memory
+    Host,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Baseline {
+    /// The driver's pool, cuMemAllocAsync and cuMemFreeAsync
+    Async,
+}
+
+/// Replays a trace and prints its figures. The exit code says whether it completed.
+///
+/// # Errors
+/// A trace that is none, or a driver that cannot be used.
+pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
+    let trace = Trace::open(&arguments.trace)?;
+    let gpu = Gpu::open(arguments.driver, arguments.device)?;
+    let work = Work { arguments, trace: &trace, gpu: &gpu, progress: &Progress::new() };
+    let mut outcome = if arguments.find_capacity { work.search()? } else { work.plain()? };
+    if let Some(Baseline::Async) = arguments.baseline {
+        outcome.baseline = Some(Box::new(work.driver_pool()?));
+    }
+    if arguments.json {
+        output::print_json(&serde_json::to_value(&outcome)?)?;
+    } else {
+        output::print(&format!("{} on {}\n\n{}", arguments.trace.display(), gpu.name, outcome.table()))?;
+    }
+    Ok(if outcome.completed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+struct Work<'a> {
+    arguments: &'a Arguments,
+    trace: &'a Trace,
+    gpu: &'a Gpu,
+    progress: &'a Progress,
+}
+
+impl Work<'_> {
+    fn mode(&self) -> Mode {
+        Mode { threads: self.arguments.threads.into(), periods: self.arguments.periods.into() }
+    }
+
+    fn plain(&self) -> Result<Outcome> {
+        self.progress.begin("replaying".into());
+        self.managed(self.arguments.device_memory.unwrap_or(u64::MAX))
+    }
+
+    /// One replay on a fresh manager with so much device memory.
+    fn managed(&self, device_limit: u64) -> Result<Outcome> {
+        let managed = Managed::new(self.gpu, self.settings(device_limit))?;
+        let played = play::play(self.gpu, &managed, self.trace, self.mode(), self.progress)?;
+        let outcome = Outcome::managed(played, &managed.usage(), self.mode().threads);
+        managed.end();
+        Ok(outcome)
+    }
+
+    fn settings(&self, device_limit: u64) -> Settings {
+        let overflow = match self.arguments.overflow {
+            Overflow::Off => Vec::new(),
+            Overflow::Host => vec![Tier::Host],
+        };
+        Settings { device_limit, overflow, ..Settings::default() }
+    }
+
+    /// Without a limit first: what that held is enough, and what was live is the least there can be.
+    fn search(&self) -> Result<Outcome> {
+        self.progress.begin("replaying without a limit".into());
+        let unlimited = self.managed(u64::MAX)?;
+        if !unlimited.completed {
+            return Ok(unlimited);
+        }
+        let (peak, enough) = (self.trace.peak_live, unlimited.peak_reserved_bytes);
+        let (bytes, outcome) = capacity::smallest(peak, enough, unlimited, |bytes| self.attempt(bytes))?;
+        Ok(outcome.with_capacity(bytes))
+    }
+
+    fn attempt(&self, bytes: u64) -> Result<Option<Outcome>> {
+        self.progress.begin(format!("replaying with {}", crate::human::bytes(bytes)));
+        Ok(Some(self.managed(bytes)?).filter(|outcome| outcome.completed))
+    }
+
+    fn driver_pool(&self) -> Result<Outcome> {
+        self.progress.begin("replaying on the driver's pool".into());
+        let pool = DriverPool::new(self.gpu).context("the driver's pool cannot be used for a comparison")?;
+        let played = play::play(self.gpu, &pool, self.trace, self.mode(), self.progress)?;
+        let outcome = Outcome::of(played, pool.peak_reserved()?, self.mode().threads);
+        pool.end()?;
+        Ok(outcome)
+    }
+}
+
+/// `24GiB`, `512MiB`, or plain bytes.
+fn bytes(text: &str) -> Result<u64, String> {
+    const VALID: &str = "write a size such as 24GiB, 512MiB, or a number of bytes";
+    const UNITS: [(&str, u32); 5] = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10), ("B", 0)];
+    let unit = UNITS.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
+    let (number, shift) = unit.unwrap_or((text, 0));
+    let value = number.trim().parse::<f64>().map_err(|_| VALID)? * (1u64 << shift) as f64;
+    if (1.0..1e18).contains(&value) { Ok(value as u64) } else { Err(VALID.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a limit that is read as another one.
+    use super::bytes;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(["1.5GiB", "2 MiB", "4096", "7B"].map(bytes), [3 << 29, 2 << 20, 4096, 7].map(Ok));
+        for bad in ["", "GiB", "-1", "0", "1e30", "12 bananas", "nan"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+}
