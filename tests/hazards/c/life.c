@@ -1,0 +1,252 @@
+/* A program that uses the driver and lives in the ways that break interposers.
+ *
+ *   life race            many threads make their first calls at once
+ *   life fork_in_use     forks while using the driver; the child makes calls and exits with all its handlers
+ *   life fork_before     forks before first use; child and parent both use the driver
+ *   life exec_in_use     replaces itself while using the driver
+ *   life exit_busy       exits while other threads are inside calls
+ *   life threads N       N short threads, one after another, each uses the driver and uses it again as it ends
+ *   life late            uses the driver from exit handlers and destructors, after the shim's own
+ *   life early           uses the driver from a constructor, before main
+ *   life closed          closes its handle of the library many times and uses the driver again */
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+enum { RACERS = 32, BUSY = 4 };
+
+static CUcontext shared;
+
+/* ---- first calls at once */
+
+static pthread_barrier_t start;
+
+static void *racer(void *argument)
+{
+    long number = (long)argument;
+    int count = 0;
+    size_t free, total;
+    pthread_barrier_wait(&start);
+    CUresult first = number % 4 == 0   ? cuInit(0)
+                     : number % 4 == 1 ? cuDriverGetVersion(&count)
+                     : number % 4 == 2 ? cuDeviceGetCount(&count)
+                                       : cuMemGetInfo_v2(&free, &total);
+    /* All but cuInit and the version may come before cuInit, or before a context. */
+    if (number % 4 < 2 && first != CUDA_SUCCESS)
+        exit(82);
+    begin();
+    round_trip(number);
+    return NULL;
+}
+
+static int race(void)
+{
+    pthread_t threads[RACERS];
+    pthread_barrier_init(&start, NULL, RACERS);
+    for (long i = 0; i < RACERS; i++)
+        pthread_create(&threads[i], NULL, racer, (void *)i);
+    for (int i = 0; i < RACERS; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}
+
+/* ---- fork and exec */
+
+static int wait_for(pid_t child)
+{
+    int status;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static int child_of_user(CUdeviceptr parents)
+{
+    CUdeviceptr address = 0;
+    CUcontext context;
+    CUstream stream;
+    size_t free, total;
+    int count;
+    printf("cuInit %d\n", cuInit(0));
+    printf("cuDeviceGetCount %d\n", cuDeviceGetCount(&count));
+    printf("cuMemAlloc %d\n", cuMemAlloc_v2(&address, 4 << 20));
+    printf("cuMemAllocAsync %d\n", cuMemAllocAsync(&address, 4 << 20, NULL));
+    printf("cuMemFree %d\n", cuMemFree_v2(parents));
+    printf("cuMemFreeAsync %d\n", cuMemFreeAsync(parents, NULL));
+    printf("cuMemGetInfo %d\n", cuMemGetInfo_v2(&free, &total));
+    printf("cuStreamCreate %d\n", cuStreamCreate(&stream, 0));
+    printf("cuCtxGetCurrent %d\n", cuCtxGetCurrent(&context));
+    printf("cuCtxSynchronize %d\n", cuCtxSynchronize());
+    return 0;
+}
+
+static int fork_in_use(void)
+{
+    CUdeviceptr address;
+    begin();
+    MUST(cuMemAlloc_v2(&address, 4 << 20));
+    pid_t child = fork();
+    if (child == 0)
+        exit(child_of_user(address));
+    int code = wait_for(child);
+    MUST(cuMemFree_v2(address));
+    round_trip(1);
+    return code;
+}
+
+static int fork_before(void)
+{
+    pid_t child = fork();
+    begin();
+    round_trip(child == 0);
+    return child ? wait_for(child) : 0;
+}
+
+static int exec_in_use(char *self)
+{
+    begin();
+    round_trip(1);
+    execl(self, self, "race", (char *)NULL);
+    return 83;
+}
+
+/* ---- exit and threads */
+
+static atomic_int busy;
+
+static void *keep_calling(void *unused)
+{
+    (void)unused;
+    MUST(cuCtxSetCurrent(shared));
+    atomic_fetch_add(&busy, 1);
+    for (;;) {
+        /* Once the process exits the driver may refuse; that is its right. What must not happen is a crash. */
+        CUdeviceptr address;
+        size_t free, total;
+        if (cuMemAlloc_v2(&address, 3 << 20) == CUDA_SUCCESS)
+            cuMemFree_v2(address);
+        cuMemGetInfo_v2(&free, &total);
+    }
+    return NULL;
+}
+
+static int exit_busy(void)
+{
+    pthread_t thread;
+    shared = begin();
+    for (int i = 0; i < BUSY; i++)
+        pthread_create(&thread, NULL, keep_calling, NULL);
+    while (atomic_load(&busy) < BUSY)
+        round_trip(busy);
+    exit(7);
+}
+
+static pthread_key_t key;
+
+static void at_thread_end(void *unused)
+{
+    (void)unused;
+    round_trip(2);
+}
+
+static void *short_life(void *unused)
+{
+    (void)unused;
+    pthread_setspecific(key, &key);
+    MUST(cuCtxSetCurrent(shared));
+    round_trip(1);
+    return NULL;
+}
+
+static int threads(int count)
+{
+    pthread_t thread;
+    pthread_key_create(&key, at_thread_end);
+    shared = begin();
+    for (int i = 0; i < count; i++) {
+        if (pthread_create(&thread, NULL, short_life, NULL))
+            return 84;
+        pthread_join(thread, NULL);
+    }
+    return 0;
+}
+
+/* ---- before main and after exit began */
+
+static int is_late;
+
+static void late_calls(void)
+{
+    CUdeviceptr address;
+    size_t free, total;
+    if (cuMemAlloc_v2(&address, 1 << 20) == CUDA_SUCCESS)
+        cuMemFree_v2(address);
+    cuMemGetInfo_v2(&free, &total);
+}
+
+__attribute__((destructor)) static void at_unload(void)
+{
+    if (is_late)
+        late_calls();
+}
+
+static int late(void)
+{
+    /* Handlers run in reverse: this one after the shim's, which is set at the first call. */
+    is_late = 1;
+    atexit(late_calls);
+    begin();
+    round_trip(1);
+    return 0;
+}
+
+static int was_early;
+
+__attribute__((constructor)) static void before_main(int count, char **argument)
+{
+    if (count > 1 && !strcmp(argument[1], "early")) {
+        begin();
+        round_trip(1);
+        was_early = 1;
+    }
+}
+
+static int early(void)
+{
+    round_trip(2);
+    return was_early ? 0 : 85;
+}
+
+static int closed(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    CUresult (*init)(unsigned) = (CUresult(*)(unsigned))dlsym(library, "cuInit");
+    for (int i = 0; i < 100; i++)
+        dlclose(library);
+    if (init(0) != CUDA_SUCCESS)
+        return 86;
+    begin();
+    round_trip(1);
+    return 0;
+}
+
+int main(int count, char **argument)
+{
+    const char *way = count > 1 ? argument[1] : "";
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    return !strcmp(way, "race")          ? race()
+           : !strcmp(way, "fork_in_use") ? fork_in_use()
+           : !strcmp(way, "fork_before") ? fork_before()
+           : !strcmp(way, "exec_in_use") ? exec_in_use(argument[0])
+           : !strcmp(way, "exit_busy")   ? exit_busy()
+           : !strcmp(way, "threads")     ? threads(atoi(argument[2]))
+           : !strcmp(way, "late")        ? late()
+           : !strcmp(way, "early")       ? early()
+           : !strcmp(way, "closed")      ? closed()
+                                         : 99;
+}

@@ -1,0 +1,47 @@
+/* A program that stays, and does what standard input says, a word a line. Answers each with "done".
+ *
+ *   begin    uses the driver      fork     forks a child that stays until "reap"
+ *   reap     ends the child       exit     ends
+ *   stop     ends without handlers */
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "driver.h"
+
+static pid_t child;
+
+static void obey(const char *word)
+{
+    CUdeviceptr address;
+    if (!strcmp(word, "begin")) {
+        begin();
+        MUST(cuMemAlloc_v2(&address, 8 << 20));
+    } else if (!strcmp(word, "fork")) {
+        child = fork();
+        if (child == 0)
+            for (;;)
+                pause();
+    } else if (!strcmp(word, "reap")) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    } else if (!strcmp(word, "exit")) {
+        exit(0);
+    } else if (!strcmp(word, "stop")) {
+        _exit(0);
+    }
+}
+
+int main(void)
+{
+    char line[64];
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        obey(line);
+        printf("done %d\n", (int)child);
+        fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,54 @@
+//! Compiles the C sources in `c/`: host programs, plugins, and drivers of a few lines.
+//!
+//! C, because the hazards are the loader's: constructors, `RUNPATH`, `RTLD_DEEPBIND`, link order. A Rust program would
+//! bring a runtime of its own into the picture.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Scratch, places};
+
+/// Compiles `c/<source>.c` to a program in the scratch folder. `flags` come last, so they may name libraries.
+///
+/// # Panics
+/// With the compiler's words if it fails.
+pub fn program(scratch: &Scratch, source: &str, flags: &[&str]) -> PathBuf {
+    compile(source, scratch.path().join(source), &["-pthread"], flags)
+}
+
+/// The same, linked with `-lcuda` as with the toolkit's stub: any library with the driver's soname and names serves.
+///
+/// # Panics
+/// With the compiler's words if it fails.
+pub fn cuda_program(scratch: &Scratch, source: &str) -> PathBuf {
+    program(scratch, source, &[places::shim().to_str().expect("a readable path")])
+}
+
+/// Compiles `c/<source>.c` to the shared library `file`.
+///
+/// # Panics
+/// With the compiler's words if it fails.
+pub fn library(source: &str, file: PathBuf, flags: &[&str]) -> PathBuf {
+    compile(source, file, &["-shared", "-fPIC"], flags)
+}
+
+fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> PathBuf {
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
+    gcc.arg("-I").arg(places::source("c")).arg("-o").arg(&output);
+    gcc.arg(places::source("c").join(source).with_extension("c")).args(flags).arg("-ldl");
+    clean(&mut gcc);
+    let run = gcc.output().expect("gcc is needed to run these tests; install it");
+    assert!(run.status.success(), "gcc {source}.c:\n{}", String::from_utf8_lossy(&run.stderr));
+    output
+}
+
+/// `-I`, `-L` and the like with a path.
+pub fn flag(name: &str, path: &Path) -> String {
+    format!("{name}{}", path.display())
+}
+
+/// Cargo's own library path must not decide what a program is linked against.
+fn clean(gcc: &mut Command) {
+    gcc.env_remove("LD_LIBRARY_PATH").env_remove("LIBRARY_PATH").env_remove("LD_PRELOAD");
+}

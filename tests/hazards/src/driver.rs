@@ -1,0 +1,63 @@
+//! Drivers to put behind the shim.
+//!
+//! Where the hazard is the loader's or the trampolines', a driver of a few lines shows more than a whole one: it can
+//! lack functions, or say what arrived. Where calls must do something, the simulated driver serves.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use wm_abi::symbol::NAMES;
+
+use crate::{Scratch, c, places};
+
+/// The full name under which NVIDIA installs its library; `libcuda.so.1` links to it.
+pub const FULL_NAME: &str = "libcuda.so.580.0";
+
+/// The soname of every driver.
+const SONAME: &str = "-Wl,-soname,libcuda.so.1";
+
+/// A driver of three functions, laid out as NVIDIA's installer does. Returns the folder.
+///
+/// # Panics
+/// Where it cannot be made.
+pub fn small(scratch: &Scratch) -> PathBuf {
+    let folder = scratch.folder("driver");
+    c::library("small_driver", folder.join(FULL_NAME), &[SONAME]);
+    links(&folder);
+    folder
+}
+
+/// The simulated driver, laid out as NVIDIA's installer does. Returns the folder.
+///
+/// # Panics
+/// Where it cannot be made.
+pub fn simulated(scratch: &Scratch) -> PathBuf {
+    let folder = scratch.folder("driver");
+    fs::copy(places::simulated_driver(), folder.join(FULL_NAME)).expect("a copy of libsimcuda.so");
+    links(&folder);
+    folder
+}
+
+/// A driver with every function there is, each of which checks that its arguments arrived.
+pub fn echo(scratch: &Scratch) -> PathBuf {
+    symbols_header(scratch);
+    let include = c::flag("-I", scratch.path());
+    c::library("echo_driver", scratch.path().join("echo_driver.so"), &[SONAME, &include])
+}
+
+/// Writes `symbols.h`: `X(index, name)` for every exported driver function, for the C sources to expand.
+pub fn symbols_header(scratch: &Scratch) -> PathBuf {
+    let mut text = String::new();
+    for (index, name) in NAMES.iter().enumerate() {
+        let name = name.to_str().expect("names are ASCII");
+        writeln!(text, "X({index}, {name})").expect("a string can be written to");
+    }
+    scratch.file("symbols.h", text)
+}
+
+fn links(folder: &Path) {
+    symlink(FULL_NAME, folder.join("libcuda.so.1")).expect("a link");
+    symlink("libcuda.so.1", folder.join("libcuda.so")).expect("a link");
+}

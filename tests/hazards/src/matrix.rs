@@ -1,0 +1,338 @@
+//! The loader matrix: every way in which a program can reach the driver, and whose library it then reaches.
+//!
+//! One row a way, measured in three layouts. The tests in `tests/loader.rs` run each row; `docs/interception.md` shows
+//! this table, and a test compares the two.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use crate::{Host, Scratch, c, driver, shim};
+
+/// Whose library a program reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// The shim.
+    Shim,
+    /// The real driver, past the shim.
+    Driver,
+    /// Nobody: the way is closed, as it is without the shim.
+    Nothing,
+}
+use Reached::{Driver, Nothing, Shim};
+
+/// How the shim was put in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// `LD_PRELOAD` of the file with its link `libcuda.so` beside it, as installed.
+    Preload,
+    /// `LD_PRELOAD` of the file alone.
+    Alone,
+    /// `LD_LIBRARY_PATH` to a folder where the file has the driver's names; no preload.
+    DropIn,
+}
+
+/// One way to the driver.
+#[derive(Debug)]
+pub struct Row {
+    /// The test's name.
+    pub name: &'static str,
+    /// The way, in the words of the page.
+    pub way: &'static str,
+    /// What is run: arguments of `opener` in which `@` is the driver's folder, or another program.
+    pub run: Run,
+    /// Whose library is reached in the layouts [`Layout::Preload`], [`Layout::Alone`], [`Layout::DropIn`].
+    pub reached: [Reached; 3],
+}
+
+/// What a row runs.
+#[derive(Debug)]
+pub enum Run {
+    /// `opener` with these arguments.
+    Opener(&'static [&'static str]),
+    /// `linked`.
+    Linked,
+    /// Python, with this expression for the library.
+    Python(&'static str),
+}
+use Run::{Linked, Opener, Python};
+
+const fn row(name: &'static str, way: &'static str, run: Run, reached: [Reached; 3]) -> Row {
+    Row { name, way, run, reached }
+}
+
+/// The matrix.
+pub const ROWS: &[Row] = &[
+    row(
+        "now",
+        "`dlopen(\"libcuda.so.1\", RTLD_NOW)`",
+        Opener(&["open", "libcuda.so.1", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "lazy_global",
+        "the same, `LAZY \\| GLOBAL`",
+        Opener(&["open", "libcuda.so.1", "lazy,global"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "deepbind",
+        "the same, `DEEPBIND`",
+        Opener(&["open", "libcuda.so.1", "now,deep"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "noload",
+        "the same, `NOLOAD`, nothing loaded before",
+        Opener(&["open", "libcuda.so.1", "now,noload"]),
+        [Shim, Shim, Nothing],
+    ),
+    row(
+        "noload_after",
+        "the same, `NOLOAD`, after the driver was opened",
+        Opener(&["again", "libcuda.so.1", "libcuda.so.1", "now,noload"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "unversioned",
+        "`dlopen(\"libcuda.so\")`",
+        Opener(&["open", "libcuda.so", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "absolute",
+        "`dlopen(\"/…/libcuda.so.1\")`",
+        Opener(&["open", "@/libcuda.so.1", "now"]),
+        [Shim, Shim, Driver],
+    ),
+    row(
+        "absolute_full",
+        "`dlopen(\"/…/libcuda.so.580.0\")`",
+        Opener(&["open", "@/libcuda.so.580.0", "now"]),
+        [Shim, Shim, Driver],
+    ),
+    row(
+        "after_absolute",
+        "`dlopen(\"libcuda.so.1\")` after the absolute path",
+        Opener(&["again", "@/libcuda.so.580.0", "libcuda.so.1", "now"]),
+        [Shim, Shim, Driver],
+    ),
+    row(
+        "after_unversioned",
+        "`dlopen(\"libcuda.so.1\")` after `libcuda.so`",
+        Opener(&["again", "libcuda.so", "libcuda.so.1", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row("linked", "program linked with `-lcuda`", Linked, [Shim, Shim, Shim]),
+    row(
+        "plugin",
+        "plugin linked with `-lcuda`, `RUNPATH` to the driver's folder",
+        Opener(&["plugin", "@/plugin.so", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "plugin_deepbind",
+        "the same plugin, opened `DEEPBIND`",
+        Opener(&["plugin", "@/plugin.so", "now,deep"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "plugin_asks",
+        "plugin not linked with it that calls `dlopen(\"libcuda.so\")`",
+        Opener(&["asked", "@/asker.so", "now", "libcuda.so"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "deep_plugin_asks",
+        "the same plugin, opened `DEEPBIND`",
+        Opener(&["asked", "@/asker.so", "now,deep", "libcuda.so"]),
+        [Shim, Driver, Shim],
+    ),
+    row(
+        "deep_plugin_asks_absolute",
+        "the same, `dlopen` of the absolute path",
+        Opener(&["asked", "@/asker.so", "now,deep", "@/libcuda.so.580.0"]),
+        [Driver, Driver, Driver],
+    ),
+    row(
+        "linked_plugin_asks_absolute",
+        "plugin linked with `-lcuda` that calls `dlopen(\"/…/libcuda.so.580.0\")`, opened `DEEPBIND`",
+        Opener(&["asked", "@/plugin.so", "now,deep", "@/libcuda.so.580.0"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "default_scope",
+        "`dlsym(RTLD_DEFAULT, \"cuInit\")`, nothing opened before",
+        Opener(&["default"]),
+        [Shim, Shim, Nothing],
+    ),
+    row(
+        "namespace",
+        "`dlmopen(LM_ID_NEWLM, \"libcuda.so.1\")`",
+        Opener(&["namespace", "libcuda.so.1"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "namespace_absolute",
+        "`dlmopen(LM_ID_NEWLM, \"/…/libcuda.so.580.0\")`",
+        Opener(&["namespace", "@/libcuda.so.580.0"]),
+        [Shim, Shim, Driver],
+    ),
+    row(
+        "forked_child",
+        "`dlopen(\"libcuda.so.1\")` in a forked child",
+        Opener(&["fork", "open", "libcuda.so.1", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "after_exec",
+        "`dlopen(\"libcuda.so.1\")` after `exec`",
+        Opener(&["exec", "open", "libcuda.so.1", "now"]),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "after_scrubbed_exec",
+        "the same, by a launcher that drops `LD_PRELOAD`",
+        Opener(&["scrubbed", "open", "libcuda.so.1", "now"]),
+        [Driver, Driver, Shim],
+    ),
+    row(
+        "ctypes",
+        "Python `ctypes.CDLL(\"libcuda.so.1\")`",
+        Python("ctypes.CDLL('libcuda.so.1')"),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "ctypes_unversioned",
+        "Python `ctypes.CDLL(\"libcuda.so\")`",
+        Python("ctypes.CDLL('libcuda.so')"),
+        [Shim, Shim, Shim],
+    ),
+    row(
+        "ctypes_absolute",
+        "Python `ctypes.CDLL(\"/…/libcuda.so.1\")`",
+        Python("ctypes.CDLL('@/libcuda.so.1')"),
+        [Shim, Shim, Driver],
+    ),
+    row(
+        "ctypes_self",
+        "Python `ctypes.CDLL(None)`, nothing opened before",
+        Python("ctypes.CDLL(None)"),
+        [Shim, Shim, Nothing],
+    ),
+];
+
+/// Says in Python whose `cuInit` a library has, in the words of `opener`.
+const PYTHON: &str = r#"
+import ctypes, os
+def same(a, b): return os.path.samefile(a, os.environ[b])
+class Info(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
+library = LIBRARY
+try:
+    init = library.cuInit
+except AttributeError:
+    print("nothing")
+else:
+    info = Info()
+    ctypes.CDLL(None).dladdr(ctypes.cast(init, ctypes.c_void_p), ctypes.byref(info))
+    file = info.file.decode()
+    print("shim" if same(file, "HAZARD_SHIM") else "driver" if same(file, "HAZARD_DRIVER") else file)
+    assert init(0) == 0
+"#;
+
+/// A folder with everything a row needs.
+#[derive(Debug)]
+pub struct Bench {
+    scratch: Scratch,
+    driver: PathBuf,
+}
+
+impl Bench {
+    /// Makes a driver and a plugin. The driver is three functions: the loader looks at files, not into them.
+    #[allow(clippy::new_without_default, reason = "compiling is no default")]
+    pub fn new() -> Self {
+        let scratch = Scratch::new();
+        let driver = driver::small(&scratch);
+        let (search, runpath) = (c::flag("-L", &driver), c::flag("-Wl,--enable-new-dtags,-rpath,", &driver));
+        c::library("plugin", driver.join("plugin.so"), &[&search, "-lcuda", &runpath]);
+        c::library("asker", driver.join("asker.so"), &[]);
+        Self { scratch, driver }
+    }
+
+    /// Runs a row in a layout. Also checks that the reached function answers and that the shim stays silent.
+    ///
+    /// # Panics
+    /// If the program fails, or says what is none of the three.
+    pub fn measure(&self, row: &Row, layout: Layout) -> Reached {
+        let outcome = self.place(self.host(&row.run), layout).run();
+        let word = outcome.expect_success();
+        assert_eq!(outcome.stderr, "", "{}: stderr", row.name);
+        match word {
+            "shim" => Shim,
+            "driver" => Driver,
+            "nothing" => Nothing,
+            other => panic!("{}: reached {other}", row.name),
+        }
+    }
+
+    fn host(&self, run: &Run) -> Host {
+        let folder = self.driver.to_str().expect("a readable path");
+        match run {
+            Opener(words) => {
+                let opener = c::program(&self.scratch, "opener", &[]);
+                Host::bare(opener).args(words.iter().map(|word| word.replace('@', folder)))
+            }
+            Linked => {
+                let search = c::flag("-L", &self.driver);
+                Host::bare(c::program(&self.scratch, "linked", &[&search, "-lcuda"]))
+            }
+            Python(library) => {
+                let script = PYTHON.replace("LIBRARY", &library.replace('@', folder));
+                Host::bare("python3").args(["-c", &script])
+            }
+        }
+    }
+
+    /// The real driver is always within reach under its own names: where the shim is missed, it is found.
+    fn place(&self, host: Host, layout: Layout) -> Host {
+        let host = match layout {
+            Layout::Preload => {
+                Self::preload(host, &shim::installed(&self.scratch)).env("LD_LIBRARY_PATH", &self.driver)
+            }
+            Layout::Alone => {
+                Self::preload(host, &shim::alone(&self.scratch)).env("LD_LIBRARY_PATH", &self.driver)
+            }
+            Layout::DropIn => {
+                let folder = shim::drop_in(&self.scratch);
+                let path = std::env::join_paths([&folder, &self.driver]).expect("paths without colons");
+                host.env("LD_LIBRARY_PATH", path).env("HAZARD_SHIM", folder.join("libcuda.so.1"))
+            }
+        };
+        host.env("HAZARD_DRIVER", self.driver.join(driver::FULL_NAME))
+            .env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"))
+    }
+
+    fn preload(host: Host, library: &Path) -> Host {
+        host.env("LD_PRELOAD", library).env("HAZARD_SHIM", library)
+    }
+}
+
+/// The matrix as the page shows it.
+pub fn page() -> String {
+    let mut text =
+        String::from("| the program | preload | preload, file alone | drop-in |\n|---|---|---|---|\n");
+    for row in ROWS {
+        let [preload, alone, drop_in] = row.reached.map(word);
+        writeln!(text, "| {} | {preload} | {alone} | {drop_in} |", row.way)
+            .expect("a string can be written to");
+    }
+    text
+}
+
+fn word(reached: Reached) -> &'static str {
+    match reached {
+        Shim => "shim",
+        Driver => "**driver**",
+        Nothing => "nothing",
+    }
+}

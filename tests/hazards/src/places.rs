@@ -1,0 +1,31 @@
+//! Where the files under test are: beside the running test, as `cargo build` leaves them.
+
+use std::path::{Path, PathBuf};
+
+/// `libwmshim.so`.
+pub fn shim() -> PathBuf {
+    built("libwmshim.so")
+}
+
+/// `libsimcuda.so`, the simulated driver.
+pub fn simulated_driver() -> PathBuf {
+    built("libsimcuda.so")
+}
+
+/// A file of this crate, by its path below the crate's folder.
+pub fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// A file of the workspace, by its path below the workspace's folder.
+pub fn workspace(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// A product of the build: two folders above this test's own executable (`target/<profile>/deps/<test>`).
+fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("this test has a path");
+    let file = test.ancestors().nth(2).expect("target/<profile>").join(name);
+    assert!(file.exists(), "{} is not there; build them first: make test does", file.display());
+    file
+}

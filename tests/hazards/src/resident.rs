@@ -1,0 +1,81 @@
+//! A host program that stays while a test looks at it: obeys one word at a time, see `c/resident.c`.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout};
+
+use crate::{Host, Scratch, c, driver, host};
+
+/// The program, and the folder of its statistics.
+#[derive(Debug)]
+pub struct Resident {
+    child: Option<Child>,
+    words: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    statistics: PathBuf,
+    id: u32,
+}
+
+impl Resident {
+    /// Starts it under the shim on the simulated driver; it has not used the driver yet.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start(scratch: &Scratch) -> Self {
+        let driver = driver::simulated(scratch);
+        let program = c::cuda_program(scratch, "resident");
+        let mut child = Host::shimmed(program, scratch, &driver).start();
+        let words = child.stdin.take().expect("a pipe");
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let id = child.id();
+        Self { child: Some(child), words, answers, statistics: scratch.path().join("stats"), id }
+    }
+
+    /// Says a word and waits until it is done. Returns the id of the program's own child, 0 without one.
+    ///
+    /// # Panics
+    /// If the program has ended.
+    pub fn say(&mut self, word: &str) -> u32 {
+        writeln!(self.words, "{word}").expect("the program listens");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("the program answers");
+        line.trim().strip_prefix("done ").expect("the program answers").parse().expect("an id")
+    }
+
+    /// Says the last word and waits for the end. Returns the program's error output.
+    ///
+    /// # Panics
+    /// If it does not end well.
+    pub fn end(mut self, word: &str) -> String {
+        writeln!(self.words, "{word}").expect("the program listens");
+        let child = self.child.take().expect("it has not ended");
+        let output = host::watched(child);
+        assert!(output.status.success(), "{:?}", output.status);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where its socket is while there is one.
+    pub fn socket(&self) -> PathBuf {
+        self.statistics.join(format!("{}.sock", self.id))
+    }
+
+    /// The folder of sockets and dumps.
+    pub fn statistics(&self) -> &Path {
+        &self.statistics
+    }
+}
+
+impl Drop for Resident {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // A test has failed: nothing may outlive it.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

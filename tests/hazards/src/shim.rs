@@ -1,0 +1,62 @@
+//! The library under test, laid out as it is installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use crate::{Host, Scratch, places};
+
+/// The file alone, as `cargo build` leaves it: what `LD_PRELOAD=path` needs and no more.
+pub fn alone(scratch: &Scratch) -> PathBuf {
+    copy(scratch.folder("alone").join("libwmshim.so"))
+}
+
+/// As in `dist/lib`: the file, and beside it a link `libcuda.so` by which the loader learns that name.
+///
+/// # Panics
+/// Where the link cannot be made.
+pub fn installed(scratch: &Scratch) -> PathBuf {
+    let file = copy(scratch.folder("lib").join("libwmshim.so"));
+    symlink("libwmshim.so", file.with_file_name("libcuda.so")).expect("a link");
+    file
+}
+
+/// As in `dist/dropin`: the file under the driver's own names. For `LD_LIBRARY_PATH`; returns the folder.
+///
+/// # Panics
+/// Where the link cannot be made.
+pub fn drop_in(scratch: &Scratch) -> PathBuf {
+    let folder = scratch.folder("dropin");
+    copy(folder.join("libcuda.so.1"));
+    symlink("libcuda.so.1", folder.join("libcuda.so")).expect("a link");
+    folder
+}
+
+/// A copy, not a link: the loader and the shim know files by inode, and the product's own folder may hold anything.
+fn copy(to: PathBuf) -> PathBuf {
+    fs::copy(places::shim(), &to).expect("a copy of libwmshim.so");
+    to
+}
+
+/// Names of the functions that the library under test hooks, as it says itself.
+///
+/// # Panics
+/// Where the library cannot be asked.
+pub fn hooked() -> BTreeSet<String> {
+    hooks().iter().map(|row| row["symbol"].as_str().expect("a name").to_owned()).collect()
+}
+
+/// The rows of the library's table of hooks: `symbol`, `handler`, `switch`, `purpose`.
+///
+/// # Panics
+/// Where the library cannot be asked.
+pub fn hooks() -> Vec<serde_json::Value> {
+    let script = "import ctypes, sys\n\
+        rows = ctypes.CDLL(sys.argv[1]).wmshim_hooks_json\n\
+        rows.restype = ctypes.c_char_p\n\
+        print(rows().decode())";
+    let library = places::shim();
+    let outcome = Host::bare("python3").args(["-c", script]).args([library]).run();
+    serde_json::from_str(outcome.expect_success()).expect("a JSON array")
+}

@@ -1,0 +1,60 @@
+//! Guards against a first operation that is not the expected one.
+//!
+//! Programs do not begin with `cuInit`: a profiler asks for the version, a library for a function's address. Whatever
+//! comes first opens the driver; its arguments must arrive untouched, and the driver's answer must come back.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use hazards::{Host, Scratch, c, driver, shim};
+use wm_abi::symbol::COUNT;
+
+/// Runs `first_call` in this way with every function but `skipped`, and returns how many answered.
+fn answered(way: &str, setting: (&str, &str), skipped: &BTreeSet<String>) -> usize {
+    let scratch = Scratch::new();
+    let echo = driver::echo(&scratch);
+    let program = c::program(&scratch, "first_call", &[&c::flag("-I", scratch.path())]);
+    let host = Host::shimmed(program, &scratch, &echo).env(setting.0, setting.1);
+    let outcome = host.args([way]).args(skipped).run();
+    outcome.expect_success().parse().expect("a number")
+}
+
+#[test]
+fn every_function_can_come_first_and_gets_all_its_arguments() {
+    assert_eq!(answered("fresh", ("WMSHIM_DISABLE", "1"), &BTreeSet::new()), COUNT);
+}
+
+#[test]
+fn functions_that_are_not_hooked_are_one_jump_with_the_hooks_in_place() {
+    let hooked = shim::hooked();
+    let plain = answered("steady", ("WMSHIM_STATS_SOCKET", "off"), &hooked);
+    assert_eq!(plain + hooked.len(), COUNT);
+}
+
+#[test]
+fn what_comes_first_is_answered_as_the_driver_answers() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "first_operation");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).run();
+    let shimmed = Host::shimmed(&program, &scratch, &driver).run();
+    let expected = sorted(bare.expect_success());
+    assert!(expected.len() > 40, "{}", bare.stdout);
+    assert_eq!(sorted(shimmed.expect_success()), expected);
+    assert_eq!(shimmed.stderr, bare.stderr);
+}
+
+#[test]
+fn the_driver_is_not_opened_before_a_call() {
+    let scratch = Scratch::new();
+    // A file that is no library: opening it would fail, and be said.
+    let broken = scratch.file("libcuda.so.1", "not a library");
+    let outcome = Host::shimmed(Path::new("/bin/true"), &scratch, &broken).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "");
+}
+
+/// Lines in an order of their own: the children that write them are many.
+fn sorted(text: &str) -> BTreeSet<&str> {
+    text.lines().collect()
+}

@@ -1,0 +1,80 @@
+//! Guards against lives that interposers do not survive: fork, exec, exit under load, threads that come and go.
+//!
+//! Each way runs under the shim with the simulated driver. Where the driver's own answer is what a program must see,
+//! the program also runs without the shim, and both must say the same.
+
+use hazards::{Host, Outcome, Scratch, c, driver};
+
+/// Runs `life` in this way under the shim.
+fn live(way: &[&str]) -> Outcome {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(way).run()
+}
+
+/// A life that ends well and in silence.
+fn lives_well(way: &[&str]) {
+    let outcome = live(way);
+    outcome.expect_success();
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn many_threads_make_the_first_call_at_once() {
+    lives_well(&["race"]);
+}
+
+#[test]
+fn a_child_forked_in_use_gets_the_drivers_own_errors() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).args(["fork_in_use"]).run();
+    let shimmed = Host::shimmed(&program, &scratch, &driver).args(["fork_in_use"]).run();
+    assert_eq!(shimmed.expect_success(), bare.expect_success());
+    assert!(bare.stdout.contains("cuMemAlloc 3\n"), "the driver refuses a forked child:\n{}", bare.stdout);
+    assert_eq!(shimmed.stderr, "");
+}
+
+#[test]
+fn a_child_forked_before_first_use_is_an_ordinary_program() {
+    lives_well(&["fork_before"]);
+}
+
+#[test]
+fn a_program_that_replaces_itself_in_use_begins_anew() {
+    lives_well(&["exec_in_use"]);
+}
+
+#[test]
+fn exit_while_other_threads_are_inside_calls() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    // The moment of the exit differs from run to run: once proves little.
+    for run in 0..20 {
+        let outcome = Host::shimmed(&program, &scratch, &driver).args(["exit_busy"]).run();
+        assert_eq!(outcome.status.code(), Some(7), "run {run}: {:?}\n{}", outcome.status, outcome.stderr);
+        assert_eq!(outcome.stdout, "");
+    }
+}
+
+#[test]
+fn ten_thousand_threads_come_and_go() {
+    lives_well(&["threads", "10000"]);
+}
+
+#[test]
+fn calls_from_exit_handlers_and_destructors() {
+    lives_well(&["late"]);
+}
+
+#[test]
+fn calls_from_a_constructor_before_main() {
+    lives_well(&["early"]);
+}
+
+#[test]
+fn a_closed_handle_does_not_unload_the_library() {
+    lives_well(&["closed"]);
+}

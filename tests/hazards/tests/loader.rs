@@ -1,0 +1,47 @@
+//! Guards against a program that reaches the driver past the shim, or is kept from libraries of its own.
+//!
+//! A row of the matrix that changes for the worse means programs whose memory is not served; one that changes for the
+//! better must be written into the table, which the page `docs/interception.md` shows.
+
+use hazards::matrix::{self, Bench, Layout, ROWS};
+use hazards::places;
+
+/// One test a row, in all three layouts.
+macro_rules! rows {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        /// A row that no test runs would be a claim.
+        #[test]
+        fn every_row_has_its_test() {
+            let tested = [$(stringify!($name)),*];
+            let rows: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            assert_eq!(rows, tested);
+        }
+    };
+}
+
+rows! {
+    now lazy_global deepbind noload noload_after unversioned absolute absolute_full after_absolute after_unversioned
+    linked plugin plugin_deepbind plugin_asks deep_plugin_asks deep_plugin_asks_absolute
+    linked_plugin_asks_absolute default_scope namespace namespace_absolute forked_child after_exec after_scrubbed_exec ctypes ctypes_unversioned ctypes_absolute
+    ctypes_self
+}
+
+fn check(name: &str) {
+    let row = ROWS.iter().find(|row| row.name == name).expect("a row of the matrix");
+    let bench = Bench::new();
+    let layouts = [Layout::Preload, Layout::Alone, Layout::DropIn];
+    let reached = layouts.map(|layout| bench.measure(row, layout));
+    assert_eq!(reached, row.reached, "{} (preload, preload alone, drop-in)", row.way);
+}
+
+#[test]
+fn the_page_shows_the_matrix() {
+    let page =
+        std::fs::read_to_string(places::workspace("docs/interception.md")).expect("docs/interception.md");
+    assert!(page.contains(&matrix::page()), "docs/interception.md must hold this table:\n{}", matrix::page());
+}

@@ -1,0 +1,84 @@
+//! Guards against a log that harms the program: on a stream that is not the shim's, on one that is gone, or from within.
+//!
+//! Standard output belongs to the program; many are read by machines. Standard error may be closed, full, or a pipe whose
+//! reader has gone, and the program that never writes there must not notice that we would.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use hazards::{Host, Scratch, c, driver};
+
+/// `life race` with the most talkative log: many threads log in the midst of calls.
+fn talkative(scratch: &Scratch) -> Host {
+    let driver = driver::simulated(scratch);
+    let program = c::cuda_program(scratch, "life");
+    Host::shimmed(program, scratch, &driver).args(["race"]).env("WMSHIM_LOG", "trace")
+}
+
+/// A pipe's reading and writing end.
+fn pipe() -> [OwnedFd; 2] {
+    let mut ends = [0; 2];
+    // SAFETY: writes two descriptors to an array of two.
+    let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) };
+    assert_eq!(made, 0);
+    // SAFETY: just made, and nobody else's.
+    ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) })
+}
+
+#[test]
+fn the_log_goes_to_standard_error_and_nothing_to_standard_output() {
+    let scratch = Scratch::new();
+    let outcome = talkative(&scratch).run();
+    assert_eq!(outcome.expect_success(), "");
+    assert!(!outcome.log().is_empty(), "a talkative log says something");
+    assert_eq!(
+        outcome.log().len(),
+        outcome.stderr.lines().count(),
+        "every line is marked:\n{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn standard_error_is_closed() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let script = format!("exec '{}' race 2>&-", program.display());
+    let host = Host::shimmed("sh", &scratch, &driver).args(["-c", &script]).env("WMSHIM_LOG", "trace");
+    assert_eq!(host.run().expect_success(), "");
+}
+
+#[test]
+fn standard_error_is_full() {
+    let scratch = Scratch::new();
+    let [reader, writer] = pipe();
+    // SAFETY: plain system call on a descriptor of ours.
+    unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    let mut writer = File::from(writer);
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    let outcome = talkative(&scratch).stderr(writer).run();
+    assert_eq!(outcome.expect_success(), "");
+    let mut text = Vec::new();
+    File::from(reader).read_to_end(&mut text).expect("the pipe");
+    assert!(text.iter().all(|byte| *byte == b'x'), "the pipe was full before the program began");
+}
+
+#[test]
+fn the_reader_of_standard_error_is_gone() {
+    let scratch = Scratch::new();
+    let [reader, writer] = pipe();
+    drop(reader);
+    let outcome = talkative(&scratch).stderr(writer).run();
+    assert_eq!(outcome.expect_success(), "", "a log line must not end the program with SIGPIPE");
+}
+
+#[test]
+fn a_forked_child_may_log() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let host = Host::shimmed(program, &scratch, &driver).args(["fork_in_use"]).env("WMSHIM_LOG", "trace");
+    assert!(host.run().expect_success().contains("cuMemAlloc 3\n"));
+}

@@ -1,0 +1,135 @@
+//! Guards against a `cuGetProcAddress` that hands out the wrong function, or lets a program past the shim.
+//!
+//! The CUDA runtime finds everything through it, by name, version and flags. An interposer that guesses versions returns
+//! functions with another signature; one that misses a name loses that function's calls. `data/` holds what the runtimes
+//! of CUDA 12 and 13 ask when a program starts; `getproc_map.tsv` of wm-abi which export each question stands for.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use hazards::{Host, Scratch, c, driver, places, shim};
+
+/// Bit of the flags that asks for the variant with per-thread default streams.
+const PER_THREAD: u64 = 2;
+
+/// One answer of `lookup`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Answer {
+    question: String,
+    result: String,
+    export: String,
+    owner: String,
+}
+
+/// Puts the questions of a file to the driver, bare and under the shim.
+fn ask(data: &str, arguments: &[&str]) -> [Vec<Answer>; 2] {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "lookup");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver);
+    let shimmed = Host::shimmed(&program, &scratch, &driver);
+    [bare, shimmed].map(|host| {
+        let questions = File::open(places::source("data").join(data)).expect("the questions");
+        let host = host.args(arguments).stdin(questions).env("HAZARD_SHIM", shim::alone(&scratch));
+        host.run().expect_success().lines().map(answer).collect()
+    })
+}
+
+/// `question…,result,status,export,owner`; result and status are compared as one.
+fn answer(line: &str) -> Answer {
+    let mut fields = line.rsplitn(5, ',');
+    let mut next = || fields.next().unwrap_or_else(|| panic!("five fields: {line}")).to_owned();
+    let (owner, export, status, result, question) = (next(), next(), next(), next(), next());
+    Answer { question, result: format!("result {result}, status {status}"), export, owner }
+}
+
+/// The rows of `getproc_map.tsv`: base name and variant, with versions and exports in ascending order.
+type Map = HashMap<(String, bool), Vec<(i32, String)>>;
+
+fn map() -> Map {
+    let text = fs::read_to_string(places::workspace("shim/abi/data/getproc_map.tsv")).expect("the map");
+    let mut map = Map::new();
+    for row in text.lines().filter(|row| !row.starts_with('#')) {
+        let [base, version, variant, export] = row.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let versions = map.entry((base.to_owned(), variant != "legacy")).or_default();
+        versions.push((version.parse().expect("a version"), export.to_owned()));
+    }
+    map.values_mut().for_each(|versions| versions.sort());
+    map
+}
+
+/// The export that a question stands for, by the map: the newest of its variant that is not too new.
+fn expected(map: &Map, question: &str) -> Option<String> {
+    let [name, version, flags] = question.split(',').collect::<Vec<_>>()[..] else { panic!("{question}") };
+    let (version, flags): (i32, u64) = (version.parse().expect("number"), flags.parse().expect("number"));
+    let newest = |per_thread| {
+        let versions = map.get(&(name.to_owned(), per_thread))?;
+        versions.iter().rev().find(|(least, _)| *least <= version).map(|(_, export)| export.clone())
+    };
+    (flags & PER_THREAD != 0).then(|| newest(true)).flatten().or_else(|| newest(false))
+}
+
+/// Every answer of a runtime's questions: the driver's function, by the shim's own export of it, and the map's.
+fn every_answer_is_our_export(data: &str) {
+    let [bare, shimmed] = ask(data, &[]);
+    let map = map();
+    let mut found = 0;
+    for (bare, shimmed) in bare.iter().zip(&shimmed) {
+        assert_eq!(
+            (&shimmed.question, &shimmed.result, &shimmed.export),
+            (&bare.question, &bare.result, &bare.export)
+        );
+        if bare.export == "-" {
+            continue;
+        }
+        found += 1;
+        assert_eq!(shimmed.owner, "shim", "{shimmed:?} is past the shim");
+        assert_eq!(Some(&shimmed.export), expected(&map, &shimmed.question).as_ref(), "{}", shimmed.question);
+    }
+    assert_eq!(shimmed.len(), bare.len());
+    assert!(found > bare.len() * 9 / 10, "{found} of {} questions have an answer", bare.len());
+}
+
+#[test]
+fn what_the_runtime_of_cuda_12_asks() {
+    every_answer_is_our_export("cudart12_lookups.csv");
+}
+
+#[test]
+fn what_the_runtime_of_cuda_13_asks() {
+    every_answer_is_our_export("cudart13_lookups.csv");
+}
+
+#[test]
+fn the_first_version_of_the_function_answers_alike() {
+    let [bare, shimmed] = ask("cudart12_lookups.csv", &["v1"]);
+    for (bare, shimmed) in bare.iter().zip(&shimmed) {
+        assert_eq!((&shimmed.result, &shimmed.export), (&bare.result, &bare.export), "{}", bare.question);
+        assert!(shimmed.export == "-" || shimmed.owner == "shim", "{shimmed:?} is past the shim");
+    }
+}
+
+#[test]
+fn odd_arguments_get_the_drivers_own_answers() {
+    let [bare, shimmed] = ask("cudart12_lookups.csv", &["odd"]);
+    let view = |answers: &[Answer]| -> Vec<_> {
+        answers.iter().map(|a| (a.question.clone(), a.result.clone(), a.export.clone())).collect()
+    };
+    assert_eq!(view(&shimmed), view(&bare));
+    assert_eq!(bare.len(), 6, "{bare:?}");
+}
+
+#[test]
+fn a_look_up_and_the_loader_agree() {
+    // A program may compare the two, and a library may use one and its neighbour the other.
+    let [_, shimmed] = ask("cudart13_lookups.csv", &[]);
+    let exports: PathBuf = places::shim();
+    let data = fs::read(exports).expect("the library");
+    let names = hazards::elf::exports(&data);
+    for answer in shimmed.iter().filter(|answer| answer.export != "-") {
+        assert!(names.contains_key(&answer.export), "{answer:?} is no exported name");
+    }
+}

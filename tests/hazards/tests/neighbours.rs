@@ -1,0 +1,58 @@
+//! Guards against harm to libraries that have nothing to do with the driver.
+//!
+//! The shim exports `dlopen` and `dlmopen`. Every library of the process now calls these, and each must get exactly what
+//! glibc would have given to it: by its own RUNPATH, in its own namespace, with its own error.
+
+use hazards::{Host, Outcome, Scratch, c, driver, shim};
+
+#[test]
+fn a_library_finds_its_sibling_through_its_own_runpath() {
+    let scratch = Scratch::new();
+    let driver = driver::small(&scratch);
+    let folder = scratch.folder("plugins");
+    // `opener` tells libraries apart by their cuInit, so the sibling has one; its name is nobody's.
+    let sibling = c::library("small_driver", folder.join("libsibling.so"), &[]);
+    let asker = c::library("asker", folder.join("asker.so"), &["-Wl,--enable-new-dtags,-rpath,$ORIGIN"]);
+    let host = Host::shimmed(c::program(&scratch, "opener", &[]), &scratch, &driver)
+        .env("HAZARD_DRIVER", sibling)
+        .env("HAZARD_SHIM", shim::alone(&scratch));
+    let asker = asker.to_str().expect("a readable path");
+    assert_eq!(host.args(["asked", asker, "now", "libsibling.so"]).run().expect_success(), "driver");
+}
+
+#[test]
+fn the_loader_answers_everything_else_as_glibc_does() {
+    let scratch = Scratch::new();
+    let driver = driver::small(&scratch);
+    let outcome = Host::shimmed(c::program(&scratch, "manners", &[]), &scratch, &driver).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "");
+}
+
+#[test]
+fn another_preload_before_the_shim_reaches_it_with_rtld_next() {
+    let outcome = with_wrapper(|wrapper, shim| format!("{wrapper}:{shim}"));
+    assert_eq!(outcome.expect_success(), "shim");
+    assert_eq!(outcome.stderr, "wrapper: 1\n", "the program's dlopen goes through the wrapper, ours do not");
+}
+
+#[test]
+fn another_preload_behind_the_shim_is_left_alone() {
+    let outcome = with_wrapper(|wrapper, shim| format!("{shim}:{wrapper}"));
+    assert_eq!(outcome.expect_success(), "shim");
+}
+
+/// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. Were our look-up of the driver's
+/// functions to go through its `dlsym`, each would be found to be our own, and the call would never end.
+fn with_wrapper(order: fn(&str, &str) -> String) -> Outcome {
+    let scratch = Scratch::new();
+    let driver = driver::small(&scratch);
+    let wrapper = c::library("wrapper", scratch.path().join("wrapper.so"), &[]);
+    let shim = shim::alone(&scratch);
+    let preload = order(wrapper.to_str().expect("a readable path"), shim.to_str().expect("a readable path"));
+    Host::shimmed(c::program(&scratch, "opener", &[]), &scratch, &driver)
+        .env("LD_PRELOAD", preload)
+        .env("HAZARD_SHIM", shim)
+        .args(["open", "libcuda.so.1", "now"])
+        .run()
+}

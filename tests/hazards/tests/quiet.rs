@@ -1,0 +1,112 @@
+//! Guards against a shim that is noticed where it has nothing to do.
+//!
+//! A preload reaches every child of a job: shells, compilers, workers. Until a process makes a CUDA call it must be as
+//! without the shim: no thread, no descriptor, no driver, no line, no changed signal, and hardly a longer start.
+
+use std::time::Duration;
+
+use hazards::{Host, Scratch, c, driver};
+
+#[test]
+fn bin_true_is_as_before() {
+    let scratch = Scratch::new();
+    let outcome = Host::shimmed("/bin/true", &scratch, &driver::small(&scratch)).run();
+    assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("", ""));
+}
+
+#[test]
+fn a_shell_and_its_children_are_as_before() {
+    let scratch = Scratch::new();
+    let script = "echo one; (echo two); echo $(echo three) | cat; false; echo $?";
+    let host = Host::shimmed("bash", &scratch, &driver::small(&scratch)).args(["-c", script]);
+    let outcome = host.run();
+    assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("one\ntwo\nthree\n1", ""));
+}
+
+/// What `census` says with and without the shim.
+fn census(arguments: &[&str]) -> [String; 2] {
+    let scratch = Scratch::new();
+    let folder = driver::small(&scratch);
+    let program = c::program(&scratch, "census", &[]);
+    let bare = Host::bare(&program).args(arguments).env("LD_LIBRARY_PATH", &folder);
+    let shimmed = Host::shimmed(&program, &scratch, &folder).args(arguments);
+    [bare, shimmed].map(|host| {
+        let outcome = host.env("HAZARD_DRIVER", driver::FULL_NAME).run();
+        assert_eq!(outcome.stderr, "");
+        outcome.expect_success().to_owned()
+    })
+}
+
+#[test]
+fn no_thread_no_descriptor_and_no_driver_before_a_call() {
+    let [bare, shimmed] = census(&[]);
+    assert!(bare.starts_with("threads 1\n") && bare.ends_with("driver 0"), "{bare}");
+    assert_eq!(shimmed, bare);
+}
+
+#[test]
+fn opening_the_library_is_no_call_yet() {
+    let [bare, shimmed] = census(&["opened"]);
+    assert!(bare.starts_with("threads 1\n") && bare.ends_with("driver 1"), "{bare}");
+    assert_eq!(shimmed, bare.replace("driver 1", "driver 0"));
+}
+
+/// The bound is for an unoptimised library on a loaded machine; the release build adds a few tenths of a millisecond.
+#[test]
+fn ten_thousand_short_children_start_nearly_as_fast() {
+    const CHILDREN: u32 = 10_000;
+    const SAMPLE: u32 = 1_000;
+    let scratch = Scratch::new();
+    let driver = driver::small(&scratch);
+    let spawner = c::program(&scratch, "spawner", &[]);
+    let bare = Host::bare(&spawner).args([&SAMPLE.to_string(), "/bin/true"]).run();
+    let shimmed = Host::shimmed(&spawner, &scratch, &driver).args([&CHILDREN.to_string(), "/bin/true"]).run();
+    assert_eq!((bare.expect_success(), shimmed.expect_success()), ("", ""));
+    assert_eq!(shimmed.stderr, "");
+    let added = (shimmed.took / CHILDREN).saturating_sub(bare.took / SAMPLE);
+    println!("bare {:?} a child, the shim adds {added:?}", bare.took / SAMPLE);
+    assert!(added < Duration::from_millis(5), "each child starts {added:?} later");
+}
+
+#[test]
+fn errno_is_as_the_driver_leaves_it() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "errno_kept");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).run();
+    let shimmed = Host::shimmed(&program, &scratch, &driver).run();
+    let changes = |outcome: &hazards::Outcome| -> Vec<String> {
+        outcome.expect_success().lines().map(str::to_owned).collect()
+    };
+    let (bare, shimmed) = (changes(&bare), changes(&shimmed));
+    let ours: Vec<_> = shimmed.iter().filter(|change| !bare.contains(change)).collect();
+    assert!(ours.is_empty(), "errno changed by the shim: {ours:?}");
+}
+
+/// What `dispositions` says under the shim.
+fn dispositions(arguments: &[&str]) -> String {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "dispositions");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).args(arguments).run();
+    let shimmed = Host::shimmed(&program, &scratch, &driver).args(arguments).run();
+    let without_ours = |line: &&str| *line != "cuInit: User defined signal 2 taken";
+    let rest: Vec<_> = shimmed.expect_success().lines().filter(without_ours).collect();
+    assert_eq!(rest, bare.expect_success().lines().collect::<Vec<_>>());
+    shimmed.stdout
+}
+
+#[test]
+fn only_the_statistics_signal_is_taken_and_only_at_cuinit() {
+    assert!(dispositions(&[]).contains("cuInit: User defined signal 2 taken"));
+}
+
+#[test]
+fn a_signal_that_the_program_handles_stays_with_it() {
+    assert!(dispositions(&["handle"]).contains("cuInit: User defined signal 2 mine"));
+}
+
+#[test]
+fn a_signal_that_the_program_ignores_stays_ignored() {
+    assert!(dispositions(&["ignore"]).contains("cuInit: User defined signal 2 ignored"));
+}

@@ -1,0 +1,172 @@
+//! Guards against an endpoint that outlives its process, answers for another, or disturbs the program it is about.
+//!
+//! The endpoint's parts are tested where they are; here the whole library runs in a program that knows nothing of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hazards::resident::Resident;
+use hazards::{Host, Scratch, c, driver};
+use serde_json::Value;
+
+/// Longest time for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn connect(socket: &Path) -> UnixStream {
+    let stream = UnixStream::connect(socket).expect("the socket answers");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+    stream
+}
+
+fn ask(socket: &Path, request: &str) -> Value {
+    let mut stream = connect(socket);
+    writeln!(stream, "{request}").expect("the endpoint listens");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    serde_json::from_str(&line).expect("JSON")
+}
+
+#[test]
+fn the_socket_is_there_from_cuinit_to_exit() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("nothing");
+    let socket = program.socket();
+    assert!(!socket.exists(), "before the first call");
+    program.say("begin");
+    let stats = ask(&socket, "stats");
+    assert_eq!(
+        (stats["schema"].as_str(), stats["pid"].as_u64()),
+        (Some("wmshim-stats/1"), Some(program.id().into()))
+    );
+    assert_eq!(stats["devices"][0]["tiers"]["device"]["live_bytes"], 8 << 20, "{stats}");
+    assert_eq!(program.end("exit"), "");
+    assert!(!socket.exists(), "after the end");
+}
+
+#[test]
+fn only_the_user_may_look() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    let mode = |path: &Path| fs::symlink_metadata(path).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!((mode(program.statistics()), mode(&program.socket())), (0o700, 0o600));
+}
+
+#[test]
+fn every_request_is_answered() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    for (request, schema) in
+        [("stats", "wmshim-stats/1"), ("blocks", "wmshim-blocks/1"), ("config", "wmshim-config/1")]
+    {
+        let answer = ask(&program.socket(), &format!("{{\"request\":\"{request}\"}}"));
+        assert_eq!(answer["schema"], schema, "{answer}");
+    }
+    let path = ask(&program.socket(), "dump")["path"].as_str().expect("a path").to_owned();
+    assert_eq!(dump(Path::new(&path))["schema"], "wmshim-dump/1");
+    assert!(ask(&program.socket(), "coffee")["error"].is_string());
+}
+
+fn dump(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).expect("the dump")).expect("JSON")
+}
+
+#[test]
+fn a_forked_child_does_not_answer_for_its_parent() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    let child = program.say("fork");
+    let stats = ask(&program.socket(), "stats");
+    assert_eq!(stats["pid"], program.id(), "the parent still answers");
+    let theirs = program.statistics().join(format!("{child}.sock"));
+    assert!(!theirs.exists(), "the child has no endpoint");
+    // The child's descriptors must not keep the parent's socket alive.
+    let held: Vec<_> = fs::read_dir(format!("/proc/{child}/fd"))
+        .expect("the child lives")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .filter(|target| target.to_string_lossy().starts_with("socket:"))
+        .collect();
+    assert!(held.is_empty(), "the child holds {held:?}");
+    program.say("reap");
+    assert_eq!(ask(&program.socket(), "stats")["pid"], program.id(), "the child's end changed nothing");
+}
+
+#[test]
+fn readers_that_vanish_or_are_silent_disturb_nobody() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    let silent = connect(&program.socket());
+    for _ in 0..50 {
+        let mut vanishing = connect(&program.socket());
+        writeln!(vanishing, "blocks").expect("the endpoint listens");
+    }
+    let mut garbage = connect(&program.socket());
+    garbage.write_all(&[0xff; 4096]).expect("the endpoint listens");
+    assert_eq!(ask(&program.socket(), "stats")["schema"], "wmshim-stats/1");
+    program.say("begin");
+    drop(silent);
+    assert_eq!(program.end("exit"), "");
+}
+
+#[test]
+fn the_signal_writes_a_dump() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    // SAFETY: plain system call; the process is a child of this test.
+    assert_eq!(unsafe { libc::kill(program.id() as libc::pid_t, libc::SIGUSR2) }, 0);
+    let content = dump(&appears(&program.statistics().join(format!("{}-1.json", program.id()))));
+    assert_eq!(content["stats"]["pid"], program.id());
+    assert_eq!(program.end("exit"), "");
+}
+
+/// Waits until a file has its name; it is complete then.
+fn appears(path: &Path) -> PathBuf {
+    let begin = Instant::now();
+    while !path.exists() {
+        assert!(begin.elapsed() < PATIENCE, "{} does not appear", path.display());
+        std::thread::yield_now();
+    }
+    path.to_owned()
+}
+
+#[test]
+fn an_end_without_handlers_leaves_a_socket_that_refuses() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    let socket = program.socket();
+    program.end("stop");
+    assert!(UnixStream::connect(&socket).is_err(), "nobody answers for a dead process");
+}
+
+#[test]
+fn the_endpoint_can_be_turned_off() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let host = Host::shimmed(program, &scratch, &driver).args(["closed"]).env("WMSHIM_STATS_SOCKET", "off");
+    host.run().expect_success();
+    assert!(!scratch.path().join("stats").exists(), "not even its folder is made");
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_one_line_and_no_more() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let file = scratch.file("a-file", "");
+    let program = c::cuda_program(&scratch, "life");
+    let host = Host::shimmed(program, &scratch, &driver).args(["closed"]).env("WMSHIM_STATS_DIR", &file);
+    let outcome = host.run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("WMSHIM_STATS_DIR"), "the remedy is named: {}", outcome.stderr);
+}

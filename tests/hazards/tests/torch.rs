@@ -1,0 +1,105 @@
+//! Guards against a choice of PyTorch's allocator that the user did not want, or that a program cannot run with.
+//!
+//! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by writing one variable.
+//! Whatever the user set stays. Programs that need what the chosen back end lacks are left alone.
+
+use std::path::Path;
+
+use hazards::{Host, Scratch};
+
+const CHOSEN: &str = "backend:cudaMallocAsync";
+
+/// Prints the variable as a program sees it.
+const SHOW: &str = "import os; print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'untouched'))";
+
+/// What `program` with these arguments and variables prints.
+fn shown(scratch: &Scratch, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> String {
+    // No driver is needed: nothing here makes a CUDA call.
+    let host = Host::shimmed(program, scratch, Path::new("/nowhere")).args(arguments);
+    let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+    assert_eq!(outcome.stderr, "");
+    outcome.expect_success().to_owned()
+}
+
+/// What Python shows with these variables.
+fn python(variables: &[(&str, &str)]) -> String {
+    shown(&Scratch::new(), "python3", &["-c", SHOW], variables)
+}
+
+/// What a script of this text shows.
+fn script(text: &str) -> String {
+    let scratch = Scratch::new();
+    let file = scratch.file("train.py", format!("{SHOW}\n{text}\n"));
+    shown(&scratch, "python3", &[file.to_str().expect("readable")], &[])
+}
+
+#[test]
+fn python_gets_the_back_end_that_reaches_the_shim() {
+    assert_eq!(python(&[]), CHOSEN);
+    assert_eq!(script("model = 1"), CHOSEN);
+}
+
+#[test]
+fn what_the_user_set_stays() {
+    assert_eq!(python(&[("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")]), "max_split_size_mb:64");
+    assert_eq!(python(&[("PYTORCH_ALLOC_CONF", "expandable_segments:True")]), "untouched");
+}
+
+#[test]
+fn the_users_word_about_the_allocator_is_followed() {
+    for (word, value) in [
+        ("async", CHOSEN),
+        ("native", "backend:native"),
+        ("expandable", "expandable_segments:True"),
+        ("auto", CHOSEN),
+    ] {
+        assert_eq!(python(&[("WMSHIM_TORCH_ALLOCATOR", word)]), value, "{word}");
+    }
+}
+
+#[test]
+fn without_the_memory_manager_nothing_is_chosen() {
+    assert_eq!(python(&[("WMSHIM_STITCH", "off")]), "untouched");
+    assert_eq!(python(&[("WMSHIM_DISABLE", "1")]), "untouched");
+}
+
+#[test]
+fn a_program_that_is_not_python_is_not_touched() {
+    let show = "echo ${PYTORCH_CUDA_ALLOC_CONF-untouched}";
+    assert_eq!(shown(&Scratch::new(), "bash", &["-c", show], &[]), "untouched");
+}
+
+#[test]
+fn a_script_that_needs_what_the_back_end_lacks_is_not_touched() {
+    for word in
+        ["mode = 'reduce-overhead'", "# torch.cuda.MemPool()", "# torch.cuda.memory._record_memory_history()"]
+    {
+        assert_eq!(script(word), "untouched", "{word}");
+    }
+}
+
+#[test]
+fn a_server_with_an_allocator_of_its_own_is_not_touched() {
+    let scratch = Scratch::new();
+    let package = scratch.folder("vllm");
+    std::fs::write(package.join("__main__.py"), SHOW).expect("a module");
+    let path = scratch.path().to_str().expect("readable").to_owned();
+    assert_eq!(shown(&scratch, "python3", &["-m", "vllm"], &[("PYTHONPATH", &path)]), "untouched");
+}
+
+#[test]
+fn a_script_started_by_its_first_line_is_seen() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    for (text, expected) in [("", CHOSEN), ("mode = 'reduce-overhead'", "untouched")] {
+        let file = scratch.file("train.py", format!("#!/usr/bin/env python3\n{SHOW}\n{text}\n"));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        assert_eq!(shown(&scratch, file.to_str().expect("readable"), &[], &[]), expected);
+    }
+}
+
+#[test]
+fn a_child_of_python_inherits_the_choice() {
+    let show = format!("import subprocess, sys; subprocess.run([sys.executable, '-c', {SHOW:?}])");
+    assert_eq!(shown(&Scratch::new(), "python3", &["-c", &show], &[]), CHOSEN);
+}
