@@ -94,7 +94,7 @@ fn is_process(pid: u32) -> bool {
 /// Why a living process has no socket.
 fn explain(pid: u32) -> anyhow::Error {
     let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
-        return anyhow!("process {pid} belongs to another user; ask as that user or as root");
+        return anyhow!("process {pid} cannot be looked into: ask as its user, or as root");
     };
     if !maps.contains("libwmshim.so") && !maps.contains("/dropin/libcuda.so.1") {
         return anyhow!("process {pid} does not run under the shim; start it with `wmctl run -- COMMAND`");

@@ -7,6 +7,7 @@
 //! started in a shell whose `LD_PRELOAD` names it, it starts itself again without.
 
 mod driver;
+mod environment;
 mod finding;
 mod host;
 mod installation;
@@ -41,6 +42,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let driver = driver::examine(&mut findings);
     let host = host::examine(&mut findings);
     let installation = installation::examine(&mut findings);
+    environment::examine(&mut findings);
     let blocked = findings.iter().any(|finding| finding.level == Level::Blocks);
     if arguments.json {
         output::print_json(&json!({

@@ -77,13 +77,25 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<Driver> {
 }
 
 fn not_found(missing: &search::NotFound) -> Finding {
-    let places = missing.searched.iter().map(|(place, why)| format!("{} ({why})", place.display()));
     let remedy = if Path::new("/dev/nvidiactl").exists() {
         "a GPU is visible, its library is not: in a container run with `--gpus all`; else set WMSHIM_DRIVER to libcuda.so.1"
     } else {
         "install NVIDIA's driver (535 or newer), run on a machine with a GPU, or set WMSHIM_DRIVER to a simulated driver"
     };
-    Finding::blocks(format!("no CUDA driver; searched: {}", places.collect::<Vec<_>>().join(", ")), remedy)
+    Finding::blocks(format!("no CUDA driver: {}", searched(missing)), remedy)
+}
+
+/// The places looked at, those with the same finding together.
+fn searched(missing: &search::NotFound) -> String {
+    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    for (place, why) in &missing.searched {
+        let place = place.display().to_string();
+        match places.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, group)) => group.push(place),
+            None => places.push((why, vec![place])),
+        }
+    }
+    places.iter().map(|(why, group)| format!("{why}: {}", group.join(" "))).collect::<Vec<_>>().join("; ")
 }
 
 fn unusable(path: &Path, error: CUresult) -> Finding {

@@ -1,0 +1,84 @@
+//! Variables of this shell that change what the shim can do for programs started from it.
+
+use std::path::Path;
+
+use super::finding::Finding;
+
+/// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the shim keeps out.
+const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+/// Libraries that also stand in front of the driver, by the start of their file names, and whose they are.
+const RIVALS: [(&str, &str); 5] = [
+    ("libvgpu", "HAMi"),
+    ("libnvshare", "nvshare"),
+    ("libcuda-control", "vCUDA"),
+    ("torch_memory_saver", "torch_memory_saver"),
+    ("libcuinterpose", "cuinterpose"),
+];
+
+/// Looks at the variables.
+pub(super) fn examine(findings: &mut Vec<Finding>) {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    findings.extend(PYTORCH.iter().filter_map(|name| allocator(name, &variable(name)?)));
+    findings.extend(variable("LD_PRELOAD").iter().flat_map(|value| rivals(value)));
+    findings.extend(variable("WMSHIM_DISABLE").as_deref().and_then(disabled));
+}
+
+fn allocator(name: &str, value: &str) -> Option<Finding> {
+    let seen = value.contains("backend:cudaMallocAsync");
+    (!seen).then(|| {
+        Finding::note(
+            format!("{name}={value} is set: PyTorch keeps that allocator, and the shim sees its segments, not its tensors"),
+            format!("`unset {name}`, or add backend:cudaMallocAsync to it"),
+        )
+    })
+}
+
+fn rivals(preload: &str) -> Vec<Finding> {
+    let files = preload.split([':', ' ']).filter_map(|path| Path::new(path).file_name()?.to_str());
+    let known =
+        |file: &str| RIVALS.iter().find(|(start, _)| file.starts_with(start)).map(|(_, owner)| *owner);
+    let found = files.filter_map(|file| Some((file, known(file)?)));
+    found
+        .map(|(file, owner)| {
+            Finding::note(
+                format!("LD_PRELOAD has {file} of {owner}, which stands in front of the driver too"),
+                "use one of them at a time: two that move memory do not know of each other",
+            )
+        })
+        .collect()
+}
+
+fn disabled(value: &str) -> Option<Finding> {
+    let on = !matches!(value.to_ascii_lowercase().as_str(), "0" | "off" | "false" | "no");
+    on.then(|| {
+        Finding::note(
+            "WMSHIM_DISABLE is set: the shim forwards everything and does nothing",
+            "`unset WMSHIM_DISABLE`",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a warning about a setting that does no harm, or none about one that does.
+    use super::*;
+
+    #[test]
+    fn only_another_allocator_is_worth_a_word() {
+        assert!(allocator("X", "expandable_segments:True").is_some());
+        assert!(allocator("X", "backend:cudaMallocAsync,max_split_size_mb:64").is_none());
+    }
+
+    #[test]
+    fn rivals_are_known_by_file_name() {
+        assert_eq!(rivals("/usr/lib/libjemalloc.so.2:/opt/hami/libvgpu.so /x/libnvshare.so").len(), 2);
+        assert!(rivals("/opt/libvgpu/liba.so").is_empty());
+    }
+
+    #[test]
+    fn switches_read_as_the_shim_reads_them() {
+        assert!(disabled("1").is_some() && disabled("on").is_some());
+        assert!(disabled("0").is_none() && disabled("Off").is_none());
+    }
+}
