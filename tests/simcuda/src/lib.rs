@@ -1,1 +1,68 @@
 //! A CUDA driver for machines without a GPU.
+//!
+//! Built as a shared object with NVIDIA's SONAME, it is opened by programs, and by the shim, like the driver. It shares
+//! no allocator code with what it tests: it imports the binary interface, and kernels compiled for the CPU.
+//!
+//! | part | files |
+//! |---|---|
+//! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
+//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `registry` |
+//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` |
+//! | memory: what backs it, where it is, who may touch it | `memory` `linear` `vmm` `pool` `host` `pointer` `ipc` |
+//! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
+//!
+//! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without that ending.
+//!
+//! Invariants: nothing happens before the first driver call; no lock of ours is held while a stream is waited for; a
+//! child of `fork` never enters the driver of its parent.
+
+/// Every export, for programs that link the simulator instead of opening it.
+pub mod exports {
+    pub use crate::context_api::*;
+    pub use crate::copy_api::*;
+    pub use crate::graph_api::*;
+    pub use crate::module_api::*;
+    pub use crate::pool_api::*;
+    pub use crate::stream_api::*;
+    pub use crate::unsimulated::*;
+    pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
+    pub use crate::{memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
+}
+
+mod attributes;
+mod batch;
+mod callback;
+mod capture;
+mod context;
+mod context_api;
+mod copy;
+mod copy_api;
+mod device;
+mod entry;
+mod errors;
+mod event;
+mod fail;
+mod graph;
+mod graph_api;
+mod host;
+mod ipc;
+mod lane;
+mod launch;
+mod linear;
+mod link;
+mod memory;
+mod memory_operations;
+mod memset;
+mod module;
+mod module_api;
+mod pointer;
+mod pool;
+mod pool_api;
+mod proc_address;
+mod registry;
+mod settings;
+mod state;
+mod stream;
+mod stream_api;
+mod unsimulated;
+mod vmm;

@@ -1,0 +1,354 @@
+//! Copies: from any form that the driver has to rows of bytes, checked, ordered, paced and carried out.
+//!
+//! Rights are checked when the copy is asked for, where a bad range is `INVALID_VALUE` and the context lives on; and
+//! once more, under the address map's lock, when the bytes move. What was unmapped in between faults the context, as
+//! on a device, and not the process.
+
+use std::sync::Arc;
+
+use wm_abi::{
+    CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUresult,
+};
+
+use crate::context::Context;
+use crate::entry::{Outcome, require};
+use crate::graph::Kind;
+use crate::lane::Work;
+use crate::link::{self, Link};
+use crate::memory::{Area, Owner, Place, Want, space};
+use crate::state::driver;
+use crate::stream::Stream;
+
+/// What a caller says about one side of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Said {
+    /// Host memory.
+    Host,
+    /// Device memory.
+    Device,
+    /// Whatever the address is.
+    Anything,
+}
+
+/// One side of a copy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Side {
+    /// First byte.
+    pub(crate) address: u64,
+    /// What the caller says it is.
+    pub(crate) said: Said,
+    /// Bytes from one row to the next.
+    pub(crate) pitch: usize,
+    /// Bytes from one layer to the next.
+    pub(crate) layer: usize,
+    /// The device whose rights count, if not the current one's.
+    pub(crate) device: Option<usize>,
+}
+
+impl Side {
+    /// A side without rows.
+    pub(crate) fn flat(address: u64, said: Said) -> Self {
+        Self { address, said, pitch: 0, layer: 0, device: None }
+    }
+
+    fn row(&self, y: usize, z: usize) -> u64 {
+        self.address + (z * self.layer + y * self.pitch) as u64
+    }
+}
+
+/// A copy: `width` bytes in each of `height` rows in each of `depth` layers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) to: Side,
+    pub(crate) from: Side,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+
+impl Shape {
+    /// A copy of consecutive bytes.
+    pub(crate) fn flat(to: Side, from: Side, bytes: usize) -> Self {
+        Self { to, from, width: bytes, height: 1, depth: 1 }
+    }
+
+    /// # Errors
+    /// `INVALID_VALUE` for a pitch below the width, `NOT_SUPPORTED` for arrays.
+    pub(crate) fn of_2d(c: &CUDA_MEMCPY2D) -> Outcome<Self> {
+        let to = side(
+            c.dstMemoryType,
+            c.dstHost as u64,
+            c.dstDevice,
+            [c.dstXInBytes, c.dstY, 0],
+            [c.dstPitch, 0],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        let from = side(
+            c.srcMemoryType,
+            c.srcHost as u64,
+            c.srcDevice,
+            [c.srcXInBytes, c.srcY, 0],
+            [c.srcPitch, 0],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: 1 })
+    }
+
+    /// # Errors
+    /// As [`Self::of_2d`].
+    pub(crate) fn of_3d(c: &CUDA_MEMCPY3D) -> Outcome<Self> {
+        let (dst, src) = ([c.dstXInBytes, c.dstY, c.dstZ], [c.srcXInBytes, c.srcY, c.srcZ]);
+        let to = side(
+            c.dstMemoryType,
+            c.dstHost as u64,
+            c.dstDevice,
+            dst,
+            [c.dstPitch, c.dstHeight],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        let from = side(
+            c.srcMemoryType,
+            c.srcHost as u64,
+            c.srcDevice,
+            src,
+            [c.srcPitch, c.srcHeight],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: c.Depth })
+    }
+
+    /// # Errors
+    /// As [`Self::of_2d`], and `INVALID_CONTEXT` for an unknown context.
+    pub(crate) fn of_peer(c: &CUDA_MEMCPY3D_PEER) -> Outcome<Self> {
+        let (dst, src) = ([c.dstXInBytes, c.dstY, c.dstZ], [c.srcXInBytes, c.srcY, c.srcZ]);
+        let mut to = side(
+            c.dstMemoryType,
+            c.dstHost as u64,
+            c.dstDevice,
+            dst,
+            [c.dstPitch, c.dstHeight],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        let mut from = side(
+            c.srcMemoryType,
+            c.srcHost as u64,
+            c.srcDevice,
+            src,
+            [c.srcPitch, c.srcHeight],
+            c.WidthInBytes,
+            c.Height,
+        )?;
+        to.device = Some(Context::of(c.dstContext)?.device);
+        from.device = Some(Context::of(c.srcContext)?.device);
+        Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: c.Depth })
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.width * self.height * self.depth) as u64
+    }
+
+    /// Bytes from the first to the last of a side.
+    fn extent(&self, side: &Side) -> u64 {
+        side.row(self.height - 1, self.depth - 1) - side.address + self.width as u64
+    }
+}
+
+/// One side of a shaped copy. `at` is x in bytes, y, z; `size` is the pitch and the rows of a layer.
+fn side(
+    kind: u32,
+    host: u64,
+    device: u64,
+    at: [usize; 3],
+    size: [usize; 2],
+    width: usize,
+    height: usize,
+) -> Outcome<Side> {
+    let (base, said) = match kind {
+        CU_MEMORYTYPE_HOST => (host, Said::Host),
+        CU_MEMORYTYPE_DEVICE => (device, Said::Device),
+        CU_MEMORYTYPE_UNIFIED => (device, Said::Anything),
+        CU_MEMORYTYPE_ARRAY => return Err(CUresult::NOT_SUPPORTED),
+        _ => return Err(CUresult::INVALID_VALUE),
+    };
+    let [x, y, z] = at;
+    let pitch = if size[0] == 0 { x + width } else { size[0] };
+    let rows = if size[1] == 0 { y + height } else { size[1] };
+    require(x + width <= pitch && y + height <= rows || height <= 1, CUresult::INVALID_VALUE)?;
+    let layer = pitch.checked_mul(rows).ok_or(CUresult::INVALID_VALUE)?;
+    let address = base + (z * layer + y * pitch + x) as u64;
+    Ok(Side { address, said, pitch, layer, device: None })
+}
+
+/// A side of which we know what it is and who reads or writes it.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    side: Side,
+    /// `None`: memory of the program that the driver does not know.
+    place: Option<Place>,
+    want: Want,
+    device: usize,
+}
+
+impl Known {
+    fn new(side: Side, want: Want, context: &Context, bytes: u64) -> Outcome<Self> {
+        require(side.address != 0, CUresult::INVALID_VALUE)?;
+        let device = side.device.unwrap_or(context.device);
+        let memory = driver().memory();
+        let place = memory.place(side.address);
+        let known = Self { side, place, want, device };
+        match (side.said, memory.find(side.address)) {
+            (Said::Host | Said::Anything, None) => return Ok(known),
+            (Said::Host, Some(area)) => require(cpu_may(area, side.address), CUresult::INVALID_VALUE)?,
+            (Said::Device, None) => return Err(CUresult::INVALID_VALUE),
+            (Said::Device | Said::Anything, Some(_)) => {}
+        }
+        if side.said != Said::Host {
+            memory.check(side.address, bytes, want, device)?;
+        }
+        Ok(known)
+    }
+
+    fn is_pageable(&self) -> bool {
+        self.place.is_none()
+    }
+
+    fn on_device(&self) -> Option<usize> {
+        match self.place {
+            Some(Place::Device(ordinal)) => Some(ordinal),
+            _ => None,
+        }
+    }
+}
+
+/// Is this an address that the CPU may use?
+fn cpu_may(area: &Area, address: u64) -> bool {
+    match &area.owner {
+        Owner::Host { .. } | Owner::Registered { .. } | Owner::Managed { .. } => true,
+        Owner::Reserved(_) => {
+            area.mapping(address).is_some_and(|(_, mapping)| mapping.rights.of(Place::Host) != 0)
+        }
+        _ => false,
+    }
+}
+
+/// A checked copy.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    shape: Shape,
+    to: Known,
+    from: Known,
+}
+
+impl Plan {
+    fn new(context: &Context, shape: Shape) -> Outcome<Self> {
+        let to = Known::new(shape.to, Want::Write, context, shape.extent(&shape.to))?;
+        let from = Known::new(shape.from, Want::Read, context, shape.extent(&shape.from))?;
+        Ok(Self { shape, to, from })
+    }
+
+    /// The link that the bytes travel over.
+    fn link(&self) -> Option<&'static Link> {
+        let devices = &driver().devices;
+        match (self.from.on_device(), self.to.on_device()) {
+            (None, Some(to)) => Some(&devices[to].inbound),
+            (Some(from), None) => Some(&devices[from].outbound),
+            (Some(from), Some(to)) if from != to => Some(&devices[from].peer),
+            _ => None,
+        }
+    }
+
+    /// Moves the bytes.
+    fn run(&self) -> Outcome {
+        let end = self.link().and_then(|link| link.book(self.shape.bytes()));
+        for z in 0..self.shape.depth {
+            for y in 0..self.shape.height {
+                self.copy_row(self.to.side.row(y, z), self.from.side.row(y, z))?;
+            }
+        }
+        link::pace(end);
+        Ok(())
+    }
+
+    /// One row, in pieces: the address map is locked only for as long as a piece takes.
+    fn copy_row(&self, to: u64, from: u64) -> Outcome {
+        const PIECE: u64 = 4 << 20;
+        let width = self.shape.width as u64;
+        // Overlapping bytes are undefined in CUDA; here they arrive as with `memmove` if they fit one piece.
+        for at in (0..width).step_by(PIECE as usize) {
+            let bytes = PIECE.min(width - at);
+            let memory = driver().memory();
+            for (known, address) in [(&self.to, to + at), (&self.from, from + at)] {
+                if !known.is_pageable() && known.side.said != Said::Host {
+                    let still = memory.check(address, bytes, known.want, known.device);
+                    still.map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
+                }
+            }
+            // SAFETY: known memory was checked under the lock; the rest is the program's word.
+            unsafe { space::copy(to + at, from + at, bytes) };
+        }
+        Ok(())
+    }
+}
+
+/// The copy as work, for a graph.
+///
+/// # Errors
+/// `INVALID_VALUE` for a range that the driver does not know or that may not be used so.
+pub(crate) fn work(context: &Context, shape: Shape) -> Outcome<Work> {
+    if shape.bytes() == 0 {
+        return Ok(Arc::new(|| Ok(())));
+    }
+    let plan = Plan::new(context, shape)?;
+    Ok(Arc::new(move || plan.run()))
+}
+
+/// Pageable sources of at most this many bytes are kept aside, so that the call need not wait.
+const STAGED: u64 = 64 << 10;
+
+/// Copies in order with a stream's work. A synchronous copy waits, except between devices; an asynchronous one waits
+/// only where pageable memory forces the driver to.
+///
+/// # Errors
+/// As [`work`]; also what the copy itself met, where it waited.
+pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronous: bool) -> Outcome {
+    if shape.bytes() == 0 {
+        return Ok(());
+    }
+    let plan = Plan::new(context, shape)?;
+    let staged =
+        !synchronous && plan.from.is_pageable() && shape.bytes() <= STAGED && stream.capture().is_none();
+    let work: Work = if staged { stage(&plan) } else { Arc::new(move || plan.run()) };
+    let pageable = plan.to.is_pageable() || (plan.from.is_pageable() && !staged);
+    let between_devices = plan.to.on_device().is_some() && plan.from.on_device().is_some();
+    let waits = pageable || (synchronous && !between_devices);
+    if let (true, Some(point)) = (waits, stream.submit(Kind::MEMCPY, work)?) {
+        point.wait();
+        return context.fault.check();
+    }
+    Ok(())
+}
+
+/// Takes the source's bytes now; the work copies from them.
+fn stage(plan: &Plan) -> Work {
+    let (mut later, shape) = (*plan, plan.shape);
+    let mut bytes = vec![0_u8; shape.bytes() as usize];
+    for row in 0..shape.height * shape.depth {
+        let (y, z) = (row % shape.height, row / shape.height);
+        let to = bytes[row * shape.width..].as_mut_ptr() as u64;
+        // SAFETY: the destination is ours; the source is the program's word.
+        unsafe { space::copy(to, plan.from.side.row(y, z), shape.width as u64) };
+    }
+    later.from.side =
+        Side { pitch: shape.width, layer: shape.width * shape.height, ..Side::flat(0, Said::Host) };
+    Arc::new(move || {
+        let mut plan = later;
+        plan.from.side.address = bytes.as_ptr() as u64;
+        plan.run()
+    })
+}

@@ -1,0 +1,206 @@
+//! Graphs: work that was recorded, to be run again and again.
+//!
+//! A node is a piece of work and the nodes that it waits for. An executable graph is the work in one legal order, and
+//! runs as one piece of its stream's work.
+//!
+//! Invariants: an executable graph does not change when the graph does; memory of a graph's allocation nodes lives
+//! until the graph and all its executable forms are gone.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wm_abi::{CUgraphNode, CUresult};
+
+use crate::entry::{Outcome, require};
+use crate::lane::{Point, Work};
+use crate::memory::{Area, Owner};
+use crate::state::driver;
+
+/// What a node does (`CUgraphNodeType`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(pub(crate) u32);
+
+impl Kind {
+    pub(crate) const KERNEL: Self = Self(0);
+    pub(crate) const MEMCPY: Self = Self(1);
+    pub(crate) const MEMSET: Self = Self(2);
+    pub(crate) const HOST: Self = Self(3);
+    pub(crate) const GRAPH: Self = Self(4);
+    pub(crate) const EMPTY: Self = Self(5);
+    pub(crate) const ALLOCATE: Self = Self(10);
+    pub(crate) const FREE: Self = Self(11);
+    pub(crate) const MEMORY_OPERATION: Self = Self(12);
+}
+
+/// One node.
+pub(crate) struct Node {
+    pub(crate) handle: usize,
+    /// Handle of its graph.
+    pub(crate) graph: usize,
+    pub(crate) kind: Kind,
+    pub(crate) work: Work,
+    after: Mutex<Vec<usize>>,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("handle", &self.handle).field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Handles of the nodes that it waits for.
+    pub(crate) fn after(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A graph.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) handle: usize,
+    nodes: Mutex<Vec<Arc<Node>>>,
+    memory: Arc<GraphMemory>,
+}
+
+/// Blocks that allocation nodes made, by address.
+#[derive(Debug, Default)]
+struct GraphMemory(Mutex<Vec<u64>>);
+
+impl Drop for GraphMemory {
+    fn drop(&mut self) {
+        let blocks = std::mem::take(self.0.get_mut().unwrap_or_else(PoisonError::into_inner));
+        for block in blocks {
+            let area =
+                driver().memory_mut().remove_if(block, |area| matches!(area.owner, Owner::Graph { .. }));
+            area.into_iter().for_each(Area::discard);
+        }
+    }
+}
+
+impl Graph {
+    /// An empty graph that nobody knows yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { handle: driver().graphs.reserve(), nodes: Mutex::default(), memory: Arc::default() })
+    }
+
+    /// Its nodes, in the order in which they were added.
+    pub(crate) fn nodes(&self) -> MutexGuard<'_, Vec<Arc<Node>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a node behind others. Its handle.
+    pub(crate) fn add(&self, kind: Kind, work: Work, after: Vec<usize>) -> usize {
+        let make = |handle| Node { handle, graph: self.handle, kind, work, after: Mutex::new(after) };
+        let (handle, node) = driver().nodes.insert(make);
+        self.nodes().push(node);
+        handle
+    }
+
+    /// Keeps a block for as long as the graph can run.
+    pub(crate) fn keep(&self, block: u64) {
+        self.memory.0.lock().unwrap_or_else(PoisonError::into_inner).push(block);
+    }
+
+    /// Some nodes and everything that they wait for.
+    pub(crate) fn ancestors(&self, from: Vec<usize>) -> HashSet<usize> {
+        let nodes: HashMap<usize, Arc<Node>> =
+            self.nodes().iter().map(|node| (node.handle, Arc::clone(node))).collect();
+        let (mut reached, mut open) = (HashSet::new(), from);
+        while let Some(handle) = open.pop() {
+            if reached.insert(handle) {
+                open.extend(nodes.get(&handle).iter().flat_map(|node| node.after().clone()));
+            }
+        }
+        reached
+    }
+
+    /// The work in an order in which every node comes behind those it waits for.
+    fn ordered(&self) -> Outcome<Vec<Work>> {
+        let mut left: Vec<Arc<Node>> = self.nodes().clone();
+        let (mut done, mut order) = (HashSet::new(), Vec::with_capacity(left.len()));
+        while !left.is_empty() {
+            let before = left.len();
+            left.retain(|node| {
+                let ready = node.after().iter().all(|handle| done.contains(handle));
+                if ready {
+                    done.insert(node.handle);
+                    order.push(Arc::clone(&node.work));
+                }
+                !ready
+            });
+            require(left.len() < before, CUresult::INVALID_VALUE)?;
+        }
+        Ok(order)
+    }
+
+    /// Removes a node; those that waited for it no longer do.
+    pub(crate) fn remove(&self, handle: usize) {
+        self.nodes().retain(|node| node.handle != handle);
+        self.nodes().iter().for_each(|node| node.after().retain(|other| *other != handle));
+        driver().nodes.remove(handle);
+    }
+
+    /// A copy with nodes of its own.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        let handle = driver().graphs.reserve();
+        let copy = Arc::new(Self { handle, nodes: Mutex::default(), memory: Arc::clone(&self.memory) });
+        let mut renamed = HashMap::new();
+        for node in self.nodes().iter() {
+            let after = node.after().iter().filter_map(|old| renamed.get(old).copied()).collect();
+            renamed.insert(node.handle, copy.add(node.kind, Arc::clone(&node.work), after));
+        }
+        copy
+    }
+
+    /// Everything as one piece of work: what a child node and an executable graph do.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if nodes wait for each other in a circle.
+    pub(crate) fn work(&self) -> Outcome<Work> {
+        let (order, memory) = (self.ordered()?, Arc::clone(&self.memory));
+        Ok(Arc::new(move || {
+            let _kept = &memory;
+            order.iter().try_for_each(|work| work())
+        }))
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        for node in std::mem::take(self.nodes.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            driver().nodes.remove(node.handle);
+        }
+    }
+}
+
+/// A graph that can run.
+pub(crate) struct Exec {
+    pub(crate) work: Mutex<Work>,
+    /// Flags of its instantiation.
+    pub(crate) flags: u64,
+    /// Its latest launch: launches of one graph do not overlap.
+    pub(crate) latest: Mutex<Option<Point>>,
+}
+
+impl std::fmt::Debug for Exec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exec").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+/// The graph of a handle.
+///
+/// # Errors
+/// `INVALID_VALUE` if there is none.
+pub(crate) fn graph(handle: wm_abi::CUgraph) -> Outcome<Arc<Graph>> {
+    driver().graphs.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The node of a handle.
+///
+/// # Errors
+/// `INVALID_VALUE` if there is none.
+pub(crate) fn node(handle: CUgraphNode) -> Outcome<Arc<Node>> {
+    driver().nodes.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}

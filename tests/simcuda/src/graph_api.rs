@@ -1,0 +1,277 @@
+//! The driver's functions about graphs.
+
+use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wm_abi::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec,
+    CUgraphNode, CUresult, CUstream,
+};
+
+use crate::copy::{self, Shape};
+use crate::entry::{Outcome, exports, get, get_all, put, put_optional, require};
+use crate::graph::{Exec, Graph, Kind, graph, node};
+use crate::lane::Work;
+use crate::launch::{self, Arguments, Grid};
+use crate::memset::{self, Fill};
+use crate::state::driver;
+use crate::stream::Stream;
+
+/// Adds a node behind the given ones.
+///
+/// # Safety
+/// `after` is valid for reads of `count` handles, `out` null or valid for a write.
+unsafe fn add(
+    out: *mut CUgraphNode,
+    into: CUgraph,
+    after: *const CUgraphNode,
+    count: usize,
+    kind: Kind,
+    work: Work,
+) -> Outcome {
+    require(!out.is_null(), CUresult::INVALID_VALUE)?;
+    // SAFETY: by contract.
+    let after = unsafe { get_all(after, count)? };
+    after.iter().try_for_each(|handle| node(*handle).map(drop))?;
+    let handle = graph(into)?.add(kind, work, after.iter().map(|handle| handle.0).collect());
+    // SAFETY: by contract.
+    unsafe { put(out, CUgraphNode(handle)) }
+}
+
+fn instantiate(from: CUgraph, flags: u64) -> Outcome<CUgraphExec> {
+    let work = graph(from)?.work()?;
+    let make = |_| Exec { work: Mutex::new(work), flags, latest: Mutex::default() };
+    Ok(CUgraphExec(driver().execs.insert(make).0))
+}
+
+fn exec(handle: CUgraphExec) -> Outcome<Arc<Exec>> {
+    driver().execs.get(handle.0).ok_or(CUresult::INVALID_VALUE)
+}
+
+fn launch(exec: &Exec, stream: &Stream) -> Outcome {
+    let work = Arc::clone(&exec.work.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut latest = exec.latest.lock().unwrap_or_else(PoisonError::into_inner);
+    let after = latest.iter().cloned().collect();
+    if let Some(point) = stream.submit_after(after, Kind::GRAPH, work)? {
+        *latest = Some(point);
+    }
+    Ok(())
+}
+
+/// Writes handles to an array that holds `*count` of them, or only tells how many there are.
+///
+/// # Safety
+/// `places` is null or valid for `*count` writes, `count` null or valid.
+unsafe fn list(places: *mut CUgraphNode, count: *mut usize, handles: &[usize]) -> Outcome {
+    // SAFETY: by contract.
+    unsafe {
+        let room = get(count)?;
+        if places.is_null() {
+            return put(count, handles.len());
+        }
+        for (i, handle) in handles.iter().take(room).enumerate() {
+            put(places.add(i), CUgraphNode(*handle))?;
+        }
+        (handles.len()..room).try_for_each(|i| put(places.add(i), CUgraphNode::NULL))?;
+        put(count, handles.len().min(room))
+    }
+}
+
+fn link(from: &[CUgraphNode], to: &[CUgraphNode], linked: bool) -> Outcome {
+    for (from, to) in from.iter().zip(to) {
+        let (before, behind) = (node(*from)?, node(*to)?);
+        require(before.graph == behind.graph && from != to, CUresult::INVALID_VALUE)?;
+        let mut after = behind.after();
+        require(after.contains(&from.0) != linked, CUresult::INVALID_VALUE)?;
+        if linked { after.push(from.0) } else { after.retain(|other| *other != from.0) }
+    }
+    Ok(())
+}
+
+/// `CUDA_GRAPH_INSTANTIATE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct InstantiateParams {
+    flags: c_ulonglong,
+    upload_stream: CUstream,
+    error_node: CUgraphNode,
+    result: c_uint,
+}
+
+/// `CUDA_HOST_NODE_PARAMS`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct HostParams {
+    function: *mut c_void,
+    argument: *mut c_void,
+}
+
+exports! {
+    fn cuGraphCreate(phGraph: *mut CUgraph, flags: c_uint) |call| {
+        require(!phGraph.is_null() && flags == 0, CUresult::INVALID_VALUE)?;
+        let graph = Graph::new();
+        driver().graphs.enter(graph.handle, Arc::clone(&graph));
+        put(phGraph, CUgraph(graph.handle))
+    }
+
+    fn cuGraphDestroy(hGraph: CUgraph) |call| {
+        driver().graphs.remove(hGraph.0).map(drop).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) |call| {
+        require(!phGraphClone.is_null(), CUresult::INVALID_VALUE)?;
+        let copy = graph(originalGraph)?.copy();
+        driver().graphs.enter(copy.handle, Arc::clone(&copy));
+        put(phGraphClone, CUgraph(copy.handle))
+    }
+
+    fn cuGraphAddKernelNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const CUDA_KERNEL_NODE_PARAMS) |call| {
+        let p = get(nodeParams)?;
+        let grid = Grid { grid: [p.gridDimX, p.gridDimY, p.gridDimZ], block: [p.blockDimX, p.blockDimY, p.blockDimZ], shared: p.sharedMemBytes };
+        let (function, context) = launch::function(call, p.func)?;
+        let arguments = Arguments::read(&function, p.kernelParams, p.extra)?;
+        let work = launch::work(&context, &function, grid, arguments)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::KERNEL, work)
+    }
+
+    fn cuGraphAddMemcpyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) |call| {
+        let context = call.context_or_current(ctx)?;
+        let shape = Shape::of_3d(&get(copyParams)?)?;
+        let work = copy::work(&context, shape)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::MEMCPY, work)
+    }
+
+    fn cuGraphAddMemsetNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) |call| {
+        let context = call.context_or_current(ctx)?;
+        let p = get(memsetParams)?;
+        let pitch = if p.height > 1 { p.pitch } else { 0 };
+        let fill = Fill { address: p.dst, pitch, value: p.value, element: p.elementSize as usize, width: p.width, height: p.height };
+        let work = memset::work(&context, fill)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::MEMSET, work)
+    }
+
+    fn cuGraphAddHostNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *const c_void) |call| {
+        let p = get(nodeParams.cast::<HostParams>())?;
+        require(!p.function.is_null(), CUresult::INVALID_VALUE)?;
+        let work = crate::stream_api::host_work(p.function, p.argument);
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::HOST, work)
+    }
+
+    fn cuGraphAddEmptyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize) |call| {
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::EMPTY, Arc::new(|| Ok(())))
+    }
+
+    fn cuGraphAddChildGraphNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, childGraph: CUgraph) |call| {
+        let work = graph(childGraph)?.work()?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::GRAPH, work)
+    }
+
+    fn cuGraphAddDependencies(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) |call| {
+        graph(hGraph)?;
+        link(&get_all(from, numDependencies)?, &get_all(to, numDependencies)?, true)
+    }
+
+    fn cuGraphAddDependencies_v2(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, edgeData: *const c_void, numDependencies: usize) |call| {
+        graph(hGraph)?;
+        link(&get_all(from, numDependencies)?, &get_all(to, numDependencies)?, true)
+    }
+
+    fn cuGraphRemoveDependencies(hGraph: CUgraph, from: *const CUgraphNode, to: *const CUgraphNode, numDependencies: usize) |call| {
+        graph(hGraph)?;
+        link(&get_all(from, numDependencies)?, &get_all(to, numDependencies)?, false)
+    }
+
+    fn cuGraphDestroyNode(hNode: CUgraphNode) |call| {
+        let node = node(hNode)?;
+        graph(CUgraph(node.graph))?.remove(node.handle);
+        Ok(())
+    }
+
+    fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) |call| {
+        let handles: Vec<usize> = graph(hGraph)?.nodes().iter().map(|node| node.handle).collect();
+        list(nodes, numNodes, &handles)
+    }
+
+    fn cuGraphGetRootNodes(hGraph: CUgraph, rootNodes: *mut CUgraphNode, numRootNodes: *mut usize) |call| {
+        let graph = graph(hGraph)?;
+        let roots: Vec<usize> = graph.nodes().iter().filter(|node| node.after().is_empty()).map(|node| node.handle).collect();
+        list(rootNodes, numRootNodes, &roots)
+    }
+
+    fn cuGraphGetEdges(hGraph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, numEdges: *mut usize) |call| {
+        let graph = graph(hGraph)?;
+        let nodes = graph.nodes().clone();
+        let edges = || nodes.iter().flat_map(|node| node.after().clone().into_iter().map(move |before| (before, node.handle)));
+        let room = get(numEdges)?;
+        list(from, numEdges, &edges().map(|(before, _)| before).collect::<Vec<_>>())?;
+        if !to.is_null() {
+            put(numEdges, room)?;
+            list(to, numEdges, &edges().map(|(_, behind)| behind).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn cuGraphNodeGetType(hNode: CUgraphNode, type_: *mut c_uint) |call| {
+        put(type_, node(hNode)?.kind.0)
+    }
+
+    fn cuGraphNodeGetDependencies(hNode: CUgraphNode, dependencies: *mut CUgraphNode, numDependencies: *mut usize) |call| {
+        let after = node(hNode)?.after().clone();
+        list(dependencies, numDependencies, &after)
+    }
+
+    fn cuGraphInstantiate(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize) |call| {
+        require(!phGraphExec.is_null(), CUresult::INVALID_VALUE)?;
+        put_optional(phErrorNode, CUgraphNode::NULL);
+        put(phGraphExec, instantiate(hGraph, 0)?)
+    }
+
+    fn cuGraphInstantiate_v2(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, phErrorNode: *mut CUgraphNode, logBuffer: *mut c_char, bufferSize: usize) |call| {
+        require(!phGraphExec.is_null(), CUresult::INVALID_VALUE)?;
+        put_optional(phErrorNode, CUgraphNode::NULL);
+        put(phGraphExec, instantiate(hGraph, 0)?)
+    }
+
+    fn cuGraphInstantiateWithFlags(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, flags: u64) |call| {
+        require(!phGraphExec.is_null(), CUresult::INVALID_VALUE)?;
+        put(phGraphExec, instantiate(hGraph, flags)?)
+    }
+
+    fn cuGraphInstantiateWithParams + cuGraphInstantiateWithParams_ptsz(phGraphExec: *mut CUgraphExec, hGraph: CUgraph, instantiateParams: *mut c_void) |call| {
+        require(!phGraphExec.is_null(), CUresult::INVALID_VALUE)?;
+        let params = get(instantiateParams.cast::<InstantiateParams>())?;
+        put(phGraphExec, instantiate(hGraph, params.flags)?)?;
+        put(instantiateParams.cast(), InstantiateParams { error_node: CUgraphNode::NULL, result: 0, ..params })
+    }
+
+    fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut u64) |call| {
+        put(flags, exec(hGraphExec)?.flags)
+    }
+
+    fn cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut c_void) |call| {
+        let work = graph(hGraph)?.work()?;
+        *exec(hGraphExec)?.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
+        // `CUgraphExecUpdateResultInfo` begins with the result: 0 is success.
+        put_optional(resultInfo.cast::<c_uint>(), 0);
+        Ok(())
+    }
+
+    fn cuGraphExecDestroy(hGraphExec: CUgraphExec) |call| {
+        driver().execs.remove(hGraphExec.0).map(drop).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    fn cuGraphLaunch + cuGraphLaunch_ptsz(hGraph: CUgraphExec, hStream: CUstream) |call| {
+        launch(&*exec(hGraph)?, &*call.stream(hStream)?)
+    }
+
+    fn cuGraphUpload + cuGraphUpload_ptsz(hGraph: CUgraphExec, hStream: CUstream) |call| {
+        exec(hGraph)?;
+        call.stream(hStream)?;
+        Ok(())
+    }
+
+    fn cuDeviceGraphMemTrim(device: wm_abi::CUdevice) |call| {
+        driver().device(device)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Lanes: queues of work with one worker thread each. A stream is a lane with a handle.
+//!
+//! Work of one lane runs in the order in which it was pushed. Between lanes there is no order but what the points in
+//! `after` say; with `SIMCUDA_SEED` every piece of work is delayed at random, so that a missing point shows.
+//!
+//! Invariants: work only ever waits for work that was pushed earlier, so nothing can wait in a circle; a lane's
+//! worker starts with its first work and ends when the lane is closed and empty; the worker takes none of the
+//! program's signals; work behind a fault of the context is skipped, as on a device that has stopped.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wm_abi::CUresult;
+
+use crate::entry::Outcome;
+use crate::settings::settings;
+
+/// Something a lane does. May run more than once: graphs replay it.
+pub(crate) type Work = Arc<dyn Fn() -> Outcome + Send + Sync>;
+
+/// The first error of a context's work. It stays, and is the answer of every later call.
+#[derive(Debug, Default)]
+pub(crate) struct Fault(AtomicU32);
+
+impl Fault {
+    /// The error, if there was one.
+    ///
+    /// # Errors
+    /// That error.
+    pub(crate) fn check(&self) -> Outcome {
+        CUresult(self.0.load(Ordering::Acquire)).ok()
+    }
+
+    /// Enters an error. The first one stays.
+    pub(crate) fn set(&self, error: CUresult) {
+        let _ = self.0.compare_exchange(0, error.0, Ordering::AcqRel, Ordering::Acquire);
+    }
+}
+
+/// How far a lane has come.
+#[derive(Debug, Default)]
+struct Timeline {
+    done: Mutex<u64>,
+    passed: Condvar,
+}
+
+impl Timeline {
+    fn done(&self) -> MutexGuard<'_, u64> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn advance(&self, number: u64) {
+        *self.done() = number;
+        self.passed.notify_all();
+    }
+}
+
+/// A place in a lane's work that can be waited for.
+#[derive(Debug, Clone)]
+pub(crate) struct Point {
+    timeline: Arc<Timeline>,
+    number: u64,
+}
+
+impl Point {
+    /// Has the lane passed it?
+    pub(crate) fn is_done(&self) -> bool {
+        *self.timeline.done() >= self.number
+    }
+
+    /// Blocks until the lane has passed it.
+    pub(crate) fn wait(&self) {
+        let mut done = self.timeline.done();
+        while *done < self.number {
+            done = self.timeline.passed.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+struct Item {
+    number: u64,
+    after: Vec<Point>,
+    work: Work,
+}
+
+#[derive(Default)]
+struct Line {
+    items: VecDeque<Item>,
+    last: u64,
+    started: bool,
+    closed: bool,
+}
+
+struct Shared {
+    line: Mutex<Line>,
+    changed: Condvar,
+    timeline: Arc<Timeline>,
+    fault: Arc<Fault>,
+}
+
+impl Shared {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next item, or `None` when the lane is closed and empty.
+    fn next(&self) -> Option<Item> {
+        let mut line = self.line();
+        loop {
+            if let Some(item) = line.items.pop_front() {
+                return Some(item);
+            }
+            if line.closed {
+                return None;
+            }
+            line = self.changed.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self, mut delays: Delays) {
+        while let Some(item) = self.next() {
+            item.after.iter().for_each(Point::wait);
+            delays.pass();
+            if self.fault.check().is_ok() {
+                let outcome =
+                    catch_unwind(AssertUnwindSafe(|| (item.work)())).unwrap_or(Err(CUresult::UNKNOWN));
+                outcome.unwrap_or_else(|error| self.fault.set(error));
+            }
+            drop(item.work);
+            self.timeline.advance(item.number);
+        }
+    }
+}
+
+/// A queue of work and its worker.
+pub(crate) struct Lane {
+    shared: Arc<Shared>,
+    /// Does it wait for the legacy default stream, and that for it?
+    pub(crate) blocking: bool,
+    serial: u64,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// An empty lane whose errors go to `fault`.
+    pub(crate) fn new(fault: Arc<Fault>, blocking: bool) -> Arc<Self> {
+        static SERIAL: AtomicU64 = AtomicU64::new(1);
+        let shared =
+            Shared { line: Mutex::default(), changed: Condvar::new(), timeline: Arc::default(), fault };
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { shared: Arc::new(shared), blocking, serial })
+    }
+
+    /// Queues work behind everything in this lane and behind the points in `after`.
+    ///
+    /// # Errors
+    /// `OPERATING_SYSTEM` if the worker cannot be started.
+    pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
+        let mut line = self.shared.line();
+        if !line.started {
+            self.start()?;
+            line.started = true;
+        }
+        line.last += 1;
+        let number = line.last;
+        line.items.push_back(Item { number, after, work });
+        self.shared.changed.notify_one();
+        Ok(Point { timeline: Arc::clone(&self.shared.timeline), number })
+    }
+
+    fn start(&self) -> Outcome {
+        let shared = Arc::clone(&self.shared);
+        let delays = Delays::new(self.serial);
+        let run = move || {
+            ignore_signals();
+            shared.run(delays);
+        };
+        let name = format!("simcuda-{}", self.serial);
+        std::thread::Builder::new().name(name).spawn(run).map_err(|_| CUresult::OPERATING_SYSTEM)?;
+        Ok(())
+    }
+
+    /// The end of the work that is now in the lane; `None` if all is done.
+    pub(crate) fn tail(&self) -> Option<Point> {
+        let number = self.shared.line().last;
+        let point = Point { timeline: Arc::clone(&self.shared.timeline), number };
+        (!point.is_done()).then_some(point)
+    }
+
+    /// Takes no more work. What is queued still runs.
+    pub(crate) fn close(&self) {
+        self.shared.line().closed = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Is it closed, with nothing left to do?
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.line().closed && self.tail().is_none()
+    }
+}
+
+/// The program's signals are the program's: only those that a fault raises in this very thread get through.
+fn ignore_signals() {
+    // SAFETY: plain operations on a signal set of our own.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigfillset(&raw mut set);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&raw mut set, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Random but repeatable delays: `SIMCUDA_SEED`.
+struct Delays(Option<u64>);
+
+impl Delays {
+    fn new(serial: u64) -> Self {
+        Self(settings().seed.map(|seed| scramble(seed ^ scramble(serial))))
+    }
+
+    /// Lets a random time pass: the latency of a device that is busy with something else.
+    fn pass(&mut self) {
+        const MICROSECONDS: [u64; 8] = [0, 0, 0, 20, 50, 200, 500, 2000];
+        if let Some(state) = &mut self.0 {
+            *state = scramble(*state);
+            match MICROSECONDS[(*state % 8) as usize] {
+                0 => {}
+                delay => std::thread::sleep(Duration::from_micros(delay)),
+            }
+        }
+    }
+}
+
+/// One step of a generator of well-mixed numbers.
+fn scramble(state: u64) -> u64 {
+    let mut x = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

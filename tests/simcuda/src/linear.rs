@@ -1,0 +1,119 @@
+//! `cuMemAlloc` and its kin, and what can be asked about an address range.
+
+use std::ffi::c_uint;
+
+use wm_abi::{CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUdeviceptr, CUresult};
+
+use crate::capture;
+use crate::context::{Context, synchronize_device};
+use crate::entry::{Outcome, exports, put, put_optional, require};
+use crate::memory::{self, Area, Owner, Place};
+use crate::pool;
+use crate::state::driver;
+
+/// Rows of a pitched allocation start at multiples of this.
+const PITCH: usize = 512;
+
+fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
+    capture::forbid_unsafe()?;
+    let place = Place::Device(context.device);
+    let block = pool::with_reclaim(place, || memory::allocate(place, bytes))?;
+    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.handle }))
+}
+
+fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
+    capture::forbid_unsafe()?;
+    // Managed memory may exceed the device, so it is charged to nobody.
+    let block = memory::allocate(Place::Host, bytes)?;
+    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.handle }))
+}
+
+/// Waits for the whole device, as NVIDIA's driver does, and gives memory back.
+fn free(address: CUdeviceptr) -> Outcome {
+    capture::forbid_unsafe()?;
+    let is_pools = pool::is_live(address);
+    if is_pools {
+        return pool::free_now(address);
+    }
+    let device = freeable(address)?;
+    synchronize_device(device);
+    let is_plain = |area: &Area| matches!(area.owner, Owner::Linear { .. } | Owner::Managed { .. });
+    let area = driver().memory_mut().remove_if(address, is_plain);
+    area.map(Area::discard).ok_or(CUresult::INVALID_VALUE)
+}
+
+/// The device that has to be waited for before a block is freed.
+fn freeable(address: CUdeviceptr) -> Outcome<usize> {
+    let memory = driver().memory();
+    let area = memory.find(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
+    match area.owner {
+        Owner::Linear { context, .. } | Owner::Managed { context, .. } => {
+            Ok(driver().contexts.get(context).map_or(0, |context| context.device))
+        }
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
+/// Start and size of what an address lies in. Host memory in a reservation answers 0, as NVIDIA's driver does.
+fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
+    let memory = driver().memory();
+    let area = memory.find(address).ok_or(CUresult::NOT_FOUND)?;
+    match &area.owner {
+        Owner::Reserved(_) => match area.mapping(address).ok_or(CUresult::NOT_FOUND)? {
+            (_, mapping) if mapping.physical.place == Place::Host => Ok((0, 0)),
+            (start, mapping) => Ok((start, mapping.physical.size as usize)),
+        },
+        Owner::Pool { live: false, .. } => Err(CUresult::NOT_FOUND),
+        _ => Ok((area.start, area.size as usize)),
+    }
+}
+
+fn pitched(width: usize, height: usize, element: u32) -> Outcome<(usize, u64)> {
+    let valid = matches!(element, 4 | 8 | 16) && width > 0 && height > 0;
+    require(valid, CUresult::INVALID_VALUE)?;
+    let pitch = width.checked_next_multiple_of(PITCH).ok_or(CUresult::INVALID_VALUE)?;
+    Ok((pitch, pitch.checked_mul(height).ok_or(CUresult::INVALID_VALUE)? as u64))
+}
+
+exports! {
+    fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) |call| {
+        let context = call.context()?;
+        require(!dptr.is_null(), CUresult::INVALID_VALUE)?;
+        put(dptr, allocate(&context, bytesize as u64)?)
+    }
+
+    fn cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, pPitch: *mut usize, WidthInBytes: usize, Height: usize, ElementSizeBytes: c_uint) |call| {
+        let context = call.context()?;
+        require(!dptr.is_null() && !pPitch.is_null(), CUresult::INVALID_VALUE)?;
+        let (pitch, bytes) = pitched(WidthInBytes, Height, ElementSizeBytes)?;
+        put(dptr, allocate(&context, bytes)?)?;
+        put(pPitch, pitch)
+    }
+
+    fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint) |call| {
+        let context = call.context()?;
+        let valid = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
+        require(!dptr.is_null() && valid, CUresult::INVALID_VALUE)?;
+        put(dptr, allocate_managed(&context, bytesize as u64)?)
+    }
+
+    fn cuMemFree_v2(dptr: CUdeviceptr) |call| {
+        call.context()?;
+        if dptr == 0 { Ok(()) } else { free(dptr) }
+    }
+
+    fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {
+        let budget = &driver().devices[call.context()?.device].budget;
+        put_optional(free, budget.free() as usize);
+        put_optional(total, budget.total as usize);
+        Ok(())
+    }
+
+    fn cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr) |call| {
+        call.context()?;
+        let (base, size) = range(dptr)?;
+        put_optional(pbase, base);
+        put_optional(psize, size);
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! The address map: every range that the driver knows, what it is, and who may read and write it.
+//!
+//! Invariants: areas do not overlap; mappings lie inside their reservation and do not overlap; a mapping starts with
+//! no rights; the protection of the pages equals the union of the rights.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use wm_abi::{
+    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    CUresult,
+};
+
+use super::space::Protection;
+use super::store::{Physical, Place};
+use crate::entry::Outcome;
+
+/// A range of addresses with one origin.
+#[derive(Debug)]
+pub(crate) struct Area {
+    /// First address.
+    pub(crate) start: u64,
+    /// Bytes that the program asked for.
+    pub(crate) size: u64,
+    /// Bytes of address space, with rounding and guard page. 0 if the space is the program's own.
+    pub(crate) span: u64,
+    /// Unique in the process: a range that is allocated again at the same address is another buffer.
+    pub(crate) id: u64,
+    /// What it is.
+    pub(crate) owner: Owner,
+}
+
+/// Where an area came from. Contexts and pools are named by their handles.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// `cuMemAlloc`.
+    Linear { physical: Arc<Physical>, context: usize },
+    /// `cuMemAllocManaged`.
+    Managed { physical: Arc<Physical>, context: usize },
+    /// `cuMemAllocAsync`. A block that was freed stays here, not live, until the pool lets go of it.
+    Pool { physical: Arc<Physical>, pool: usize, live: bool },
+    /// Memory of a graph's allocation node.
+    Graph { physical: Arc<Physical> },
+    /// `cuMemHostAlloc`.
+    Host { physical: Arc<Physical>, context: usize, flags: u32 },
+    /// `cuMemHostRegister`.
+    Registered { context: usize, flags: u32 },
+    /// `cuIpcOpenMemHandle`.
+    Imported { physical: Arc<Physical>, context: usize, opened: usize, origin: (u32, u64) },
+    /// `cuMemAddressReserve`, by address what is mapped in it.
+    Reserved(BTreeMap<u64, Mapping>),
+}
+
+/// A handle in a reservation.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    /// What is mapped.
+    pub(crate) physical: Arc<Physical>,
+    /// Who may touch it.
+    pub(crate) rights: Rights,
+    /// Unique in the process.
+    pub(crate) id: u64,
+}
+
+/// Rights to a mapping: `CU_MEM_ACCESS_FLAGS_*` of each device, and of the CPU.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rights {
+    devices: BTreeMap<usize, u32>,
+    host: u32,
+}
+
+impl Rights {
+    /// The rights of a device, or of the CPU.
+    pub(crate) fn of(&self, place: Place) -> u32 {
+        match place {
+            Place::Device(ordinal) => {
+                self.devices.get(&ordinal).copied().unwrap_or(CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            }
+            Place::Host => self.host,
+        }
+    }
+
+    /// Replaces the rights of a device, or of the CPU.
+    pub(crate) fn set(&mut self, place: Place, flags: u32) {
+        match place {
+            Place::Device(ordinal) => {
+                self.devices.insert(ordinal, flags);
+            }
+            Place::Host => self.host = flags,
+        }
+    }
+
+    /// What the pages must allow: one process has one page table, so this is the union.
+    pub(crate) fn protection(&self) -> Protection {
+        match self.devices.values().fold(self.host, |all, flags| all | flags) {
+            CU_MEM_ACCESS_FLAGS_PROT_NONE => Protection::None,
+            CU_MEM_ACCESS_FLAGS_PROT_READ => Protection::Read,
+            _ => Protection::ReadWrite,
+        }
+    }
+}
+
+/// What an operation is about to do with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Read it.
+    Read,
+    /// Write it.
+    Write,
+}
+
+/// A stretch of a range that has one backing.
+#[derive(Debug, Clone)]
+pub(crate) struct Segment {
+    /// Where its bytes are.
+    pub(crate) place: Place,
+    /// Its rights, if it is a mapping; everything else is open to every copy.
+    pub(crate) rights: Option<Rights>,
+    end: u64,
+}
+
+/// Every area, by start.
+#[derive(Debug, Default)]
+pub(crate) struct AddressMap {
+    areas: BTreeMap<u64, Area>,
+}
+
+impl AddressMap {
+    /// Enters an area.
+    pub(crate) fn insert(&mut self, area: Area) {
+        self.areas.insert(area.start, area);
+    }
+
+    /// Takes out the area that starts at an address, if it passes a test.
+    pub(crate) fn remove_if(&mut self, start: u64, test: impl Fn(&Area) -> bool) -> Option<Area> {
+        if self.areas.get(&start).is_some_and(test) { self.areas.remove(&start) } else { None }
+    }
+
+    /// Takes out every area that passes a test.
+    pub(crate) fn drain(&mut self, test: impl Fn(&Area) -> bool) -> Vec<Area> {
+        self.areas.extract_if(.., |_, area| test(area)).map(|(_, area)| area).collect()
+    }
+
+    /// The area that contains an address.
+    pub(crate) fn find(&self, address: u64) -> Option<&Area> {
+        let (_, area) = self.areas.range(..=address).next_back()?;
+        (address - area.start < area.size).then_some(area)
+    }
+
+    /// As [`Self::find`], to change it.
+    pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut Area> {
+        let (_, area) = self.areas.range_mut(..=address).next_back()?;
+        (address - area.start < area.size).then_some(area)
+    }
+
+    /// Does any area share a byte with this range?
+    pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        let before = self.areas.range(..start.saturating_add(bytes)).next_back();
+        before.is_some_and(|(_, area)| area.start + area.size > start)
+    }
+
+    /// Every area.
+    pub(crate) fn areas(&self) -> impl Iterator<Item = &Area> {
+        self.areas.values()
+    }
+
+    /// The reservation that wholly contains a range, and its mappings.
+    pub(crate) fn reservation(&mut self, start: u64, bytes: u64) -> Option<&mut BTreeMap<u64, Mapping>> {
+        let end = start.checked_add(bytes)?;
+        let area = self.find_mut(start).filter(|area| end <= area.start + area.size)?;
+        match &mut area.owner {
+            Owner::Reserved(mappings) => Some(mappings),
+            _ => None,
+        }
+    }
+
+    /// What backs a range, stretch by stretch.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if a byte of it is unknown or not mapped.
+    pub(crate) fn segments(&self, start: u64, bytes: u64) -> Outcome<Vec<Segment>> {
+        let end = start.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
+        let mut segments = Vec::new();
+        let mut at = start;
+        while at < end {
+            let segment = self.segment(at).ok_or(CUresult::INVALID_VALUE)?;
+            at = segment.end;
+            segments.push(segment);
+        }
+        Ok(segments)
+    }
+
+    fn segment(&self, address: u64) -> Option<Segment> {
+        let area = self.find(address)?;
+        if let Owner::Reserved(_) = area.owner {
+            let (start, mapping) = area.mapping(address)?;
+            let (place, rights) = (mapping.physical.place, Some(mapping.rights.clone()));
+            return Some(Segment { place, rights, end: start + mapping.physical.size });
+        }
+        Some(Segment { place: area.place(), rights: None, end: area.start + area.size })
+    }
+
+    /// May a copy engine of `device` do this with the whole range?
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if any byte is unknown, not mapped, or without the right; also where a range crosses the
+    /// border of device and host memory while the CPU has access to the host part: NVIDIA's driver crashes there.
+    pub(crate) fn check(&self, start: u64, bytes: u64, want: Want, device: usize) -> Outcome {
+        let segments = self.segments(start, bytes)?;
+        if !segments.iter().all(|segment| segment.allows(want, device)) || crosses_visible_border(&segments) {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Ok(())
+    }
+
+    /// Where the first byte of a range is; `None` if the driver does not know the address.
+    pub(crate) fn place(&self, address: u64) -> Option<Place> {
+        self.segment(address).map(|segment| segment.place)
+    }
+}
+
+impl Segment {
+    fn allows(&self, want: Want, device: usize) -> bool {
+        let Some(rights) = &self.rights else { return true };
+        let flags = rights.of(Place::Device(device));
+        match want {
+            Want::Read => flags & CU_MEM_ACCESS_FLAGS_PROT_READ != 0,
+            Want::Write => flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        }
+    }
+
+    fn visible_to_cpu(&self) -> bool {
+        self.rights.as_ref().is_some_and(|rights| rights.of(Place::Host) != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    }
+}
+
+fn crosses_visible_border(segments: &[Segment]) -> bool {
+    let on_host = |segment: &Segment| segment.place == Place::Host;
+    segments.iter().any(on_host)
+        && !segments.iter().all(on_host)
+        && segments.iter().any(|segment| on_host(segment) && segment.visible_to_cpu())
+}
+
+impl Area {
+    /// Where its bytes are. A reservation has no single place; its mappings have.
+    pub(crate) fn place(&self) -> Place {
+        self.physical().map_or(Place::Host, |physical| physical.place)
+    }
+
+    /// What backs it, if one thing does.
+    pub(crate) fn physical(&self) -> Option<&Arc<Physical>> {
+        match &self.owner {
+            Owner::Linear { physical, .. }
+            | Owner::Managed { physical, .. }
+            | Owner::Pool { physical, .. }
+            | Owner::Graph { physical }
+            | Owner::Host { physical, .. }
+            | Owner::Imported { physical, .. } => Some(physical),
+            Owner::Registered { .. } | Owner::Reserved(_) => None,
+        }
+    }
+
+    /// The context that made it, if one did and takes it along when it goes.
+    pub(crate) fn context(&self) -> Option<usize> {
+        match self.owner {
+            Owner::Linear { context, .. }
+            | Owner::Managed { context, .. }
+            | Owner::Host { context, .. }
+            | Owner::Registered { context, .. }
+            | Owner::Imported { context, .. } => Some(context),
+            Owner::Pool { .. } | Owner::Graph { .. } | Owner::Reserved(_) => None,
+        }
+    }
+
+    /// The mapping of a reservation that contains an address, with its start.
+    pub(crate) fn mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
+        let Owner::Reserved(mappings) = &self.owner else { return None };
+        let (start, mapping) = mappings.range(..=address).next_back()?;
+        (address - start < mapping.physical.size).then_some((*start, mapping))
+    }
+
+    /// Gives its address space back. Its memory goes with its last owner.
+    pub(crate) fn discard(self) {
+        super::space::release(self.start, self.span);
+    }
+}

@@ -1,0 +1,232 @@
+//! What backs simulated memory: files without a name (`memfd`), and the budgets that they are charged to.
+//!
+//! Memory that may be shared by file descriptor has a file of its own; everything else of a place lives in one sparse
+//! file, so that ten thousand allocations do not need ten thousand descriptors. An offset is never used twice.
+//!
+//! Invariants: bytes are charged from creation until the last owner, mapping or handle, is gone; then their pages are
+//! given back to the machine.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use wm_abi::CUresult;
+
+use super::space::{self, Protection};
+use crate::entry::Outcome;
+
+/// Where bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// In a device's memory, by ordinal.
+    Device(usize),
+    /// In the host's memory.
+    Host,
+}
+
+/// How much memory a device has, and how much is in use.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// All of it, in bytes.
+    pub(crate) total: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// An unused budget.
+    pub(crate) fn new(total: u64) -> Arc<Self> {
+        Arc::new(Self { total, used: AtomicU64::new(0) })
+    }
+
+    /// Bytes not in use.
+    pub(crate) fn free(&self) -> u64 {
+        self.total - self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(self: &Arc<Self>, bytes: u64) -> Outcome<Charge> {
+        let within = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.total);
+        match self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, within) {
+            Ok(_) => Ok(Charge { budget: Arc::clone(self), bytes }),
+            Err(_) => Err(CUresult::OUT_OF_MEMORY),
+        }
+    }
+}
+
+/// Bytes taken from a budget, given back on drop.
+#[derive(Debug)]
+struct Charge {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// One sparse file from which ranges are cut.
+#[derive(Debug)]
+pub(crate) struct Store {
+    file: OwnedFd,
+    end: AtomicU64,
+}
+
+/// More than any program can use; the file is sparse.
+const STORE_BYTES: u64 = 1 << 46;
+
+impl Store {
+    /// An empty store. Its name can be seen in `/proc/PID/fd`.
+    ///
+    /// # Errors
+    /// `OPERATING_SYSTEM` if the machine has no `memfd_create`, or no descriptor left.
+    pub(crate) fn new(name: &str) -> Outcome<Arc<Self>> {
+        Ok(Arc::new(Self { file: anonymous_file(name, STORE_BYTES)?, end: AtomicU64::new(0) }))
+    }
+
+    fn cut(&self, bytes: u64) -> u64 {
+        self.end.fetch_add(bytes, Ordering::Relaxed)
+    }
+}
+
+fn anonymous_file(name: &str, bytes: u64) -> Outcome<OwnedFd> {
+    let name = CString::new(name).map_err(|_| CUresult::UNKNOWN)?;
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(CUresult::OPERATING_SYSTEM);
+    }
+    // SAFETY: just made, and owned by nobody else.
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: an open descriptor.
+    let sized = unsafe { libc::ftruncate(file.as_raw_fd(), bytes as libc::off_t) };
+    if sized == 0 { Ok(file) } else { Err(CUresult::OUT_OF_MEMORY) }
+}
+
+/// A range of bytes that exist somewhere: what `cuMemCreate` makes, and what backs every other allocation.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    /// Unique in the process.
+    pub(crate) id: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Where they are.
+    pub(crate) place: Place,
+    /// `CU_MEM_HANDLE_TYPE_*` by which they can be shared.
+    pub(crate) handle_types: u32,
+    offset: u64,
+    backing: Backing,
+    _charge: Option<Charge>,
+}
+
+#[derive(Debug)]
+enum Backing {
+    Shared(Arc<Store>),
+    Own(OwnedFd),
+}
+
+impl Physical {
+    /// Takes `size` bytes of a place from its store, charged to its budget if it has one.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if the budget does not have them.
+    pub(crate) fn cut(
+        store: &Arc<Store>,
+        place: Place,
+        size: u64,
+        budget: Option<&Arc<Budget>>,
+    ) -> Outcome<Arc<Self>> {
+        let charge = budget.map(|budget| budget.take(size)).transpose()?;
+        let backing = Backing::Shared(Arc::clone(store));
+        Ok(Arc::new(Self {
+            id: unique(),
+            size,
+            place,
+            handle_types: 0,
+            offset: store.cut(size),
+            backing,
+            _charge: charge,
+        }))
+    }
+
+    /// As [`Self::cut`], in a file of its own.
+    ///
+    /// # Errors
+    /// As [`Self::cut`], and `OPERATING_SYSTEM` if no descriptor is left.
+    pub(crate) fn shareable(
+        place: Place,
+        size: u64,
+        budget: Option<&Arc<Budget>>,
+        types: u32,
+    ) -> Outcome<Arc<Self>> {
+        let charge = budget.map(|budget| budget.take(size)).transpose()?;
+        let backing = Backing::Own(anonymous_file(&label(place), size)?);
+        Ok(Arc::new(Self {
+            id: unique(),
+            size,
+            place,
+            handle_types: types,
+            offset: 0,
+            backing,
+            _charge: charge,
+        }))
+    }
+
+    /// Bytes of another process, which are charged there.
+    pub(crate) fn foreign(file: OwnedFd, offset: u64, size: u64, place: Place, types: u32) -> Arc<Self> {
+        let backing = Backing::Own(file);
+        Arc::new(Self { id: unique(), size, place, handle_types: types, offset, backing, _charge: None })
+    }
+
+    /// The file in which the bytes are, and where in it.
+    pub(crate) fn file(&self) -> (BorrowedFd<'_>, u64) {
+        match &self.backing {
+            Backing::Shared(store) => (store.file.as_fd(), self.offset),
+            Backing::Own(file) => (file.as_fd(), self.offset),
+        }
+    }
+
+    /// Maps the bytes over a reserved range.
+    ///
+    /// # Errors
+    /// As [`space::map`].
+    pub(crate) fn map(&self, address: u64, protection: Protection) -> Outcome {
+        let (file, offset) = self.file();
+        space::map(address, self.size, file, offset, protection)
+    }
+}
+
+impl Drop for Physical {
+    fn drop(&mut self) {
+        if let Backing::Shared(store) = &self.backing {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            // SAFETY: an open descriptor; nobody else uses this range of it.
+            unsafe { libc::fallocate(store.file.as_raw_fd(), mode, self.offset as i64, self.size as i64) };
+        }
+    }
+}
+
+/// A number that is used once.
+pub(crate) fn unique() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The name of a shareable file says where its bytes are, so that an importer can know.
+fn label(place: Place) -> String {
+    match place {
+        Place::Device(ordinal) => format!("simcuda:device={ordinal}"),
+        Place::Host => "simcuda:host".to_owned(),
+    }
+}
+
+/// Reads the place back from the name of a descriptor; `None` if the file is not one of ours.
+pub(crate) fn place_of(file: BorrowedFd<'_>) -> Option<Place> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let name = link.to_str()?.strip_prefix("/memfd:simcuda:")?.trim_end_matches(" (deleted)").to_owned();
+    match name.strip_prefix("device=") {
+        Some(ordinal) => Some(Place::Device(ordinal.parse().ok()?)),
+        None => (name == "host").then_some(Place::Host),
+    }
+}

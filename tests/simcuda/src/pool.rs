@@ -1,0 +1,269 @@
+//! Stream-ordered memory: pools, and the blocks that go in and out of them.
+//!
+//! A block that was freed in a stream is usable at once by the next allocation in that stream, and by others once
+//! that stream has come so far. What a pool keeps beyond its release threshold goes back at the next synchronisation,
+//! and earlier if memory runs out.
+//!
+//! Invariant: `used <= reserved`, and `reserved` is what the pool's blocks are charged for.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdeviceptr, CUresult};
+
+use crate::entry::{Outcome, require};
+use crate::graph::Kind;
+use crate::lane::Point;
+use crate::memory::{self, Area, Owner, Place, Rights, round_up};
+use crate::state::driver;
+use crate::stream::Stream;
+
+/// One pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) handle: usize,
+    /// Where its memory is.
+    pub(crate) place: Place,
+    /// Does the device come with it?
+    pub(crate) is_default: bool,
+    state: Mutex<State>,
+}
+
+/// What a pool has and how it behaves.
+#[derive(Debug)]
+pub(crate) struct State {
+    free: Vec<Free>,
+    /// Bytes that it keeps over a synchronisation.
+    pub(crate) threshold: u64,
+    /// Bytes of all its blocks, now and at most.
+    pub(crate) reserved: Level,
+    /// Bytes of its blocks in use, now and at most.
+    pub(crate) used: Level,
+    /// `CU_MEMPOOL_ATTR_REUSE_*`.
+    pub(crate) reuse: [i32; 3],
+    /// Devices that may touch its memory.
+    pub(crate) rights: Rights,
+    destroyed: bool,
+}
+
+/// A number and its greatest value.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Level {
+    pub(crate) now: u64,
+    pub(crate) high: u64,
+}
+
+impl Level {
+    fn add(&mut self, bytes: u64) {
+        self.now += bytes;
+        self.high = self.high.max(self.now);
+    }
+}
+
+/// A block that nobody uses, or will not from some point on.
+#[derive(Debug)]
+struct Free {
+    start: u64,
+    bytes: u64,
+    /// The stream that it was freed in, and how far that must come. `None`: anybody may have it.
+    after: Option<(u64, Point)>,
+}
+
+impl Free {
+    fn is_past(&self) -> bool {
+        self.after.as_ref().is_none_or(|(_, point)| point.is_done())
+    }
+
+    fn suits(&self, bytes: u64, stream: &Stream) -> bool {
+        let fits = self.bytes >= bytes && self.bytes <= bytes.saturating_mul(2).max(1 << 16);
+        fits && (self.is_past() || self.after.as_ref().is_some_and(|(freed_in, _)| *freed_in == stream.id))
+    }
+}
+
+impl Pool {
+    /// An empty pool.
+    pub(crate) fn new(handle: usize, place: Place, is_default: bool) -> Self {
+        let mut rights = Rights::default();
+        rights.set(place, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        let state = State {
+            free: Vec::new(),
+            threshold: 0,
+            reserved: Level::default(),
+            used: Level::default(),
+            reuse: [1; 3],
+            rights,
+            destroyed: false,
+        };
+        Self { handle, place, is_default, state: Mutex::new(state) }
+    }
+
+    /// The pool that a device comes with.
+    pub(crate) fn default_of(handle: usize, device: usize) -> Self {
+        Self::new(handle, Place::Device(device), true)
+    }
+
+    /// What it has and how it behaves.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block of at least `bytes`, from what was freed or from the device.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY` if neither has it.
+    pub(crate) fn allocate(&self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
+        require(bytes > 0, CUresult::INVALID_VALUE)?;
+        let rounded = round_up(bytes, memory::PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+        if let Some(start) = self.reuse(bytes, rounded, stream) {
+            return Ok(start);
+        }
+        let block = with_reclaim(self.place, || memory::allocate(self.place, rounded))?;
+        let start = block.enter(bytes, |physical| Owner::Pool { physical, pool: self.handle, live: true });
+        let mut state = self.state();
+        state.reserved.add(rounded);
+        state.used.add(rounded);
+        Ok(start)
+    }
+
+    fn reuse(&self, bytes: u64, rounded: u64, stream: &Stream) -> Option<CUdeviceptr> {
+        let mut state = self.state();
+        let best = (0..state.free.len())
+            .filter(|i| state.free[*i].suits(rounded, stream))
+            .min_by_key(|i| state.free[*i].bytes)?;
+        let block = state.free.swap_remove(best);
+        state.used.add(block.bytes);
+        drop(state);
+        let mut memory = driver().memory_mut();
+        let area = memory.find_mut(block.start)?;
+        area.size = bytes;
+        area.id = memory::store::unique();
+        set_live(area, true);
+        Some(block.start)
+    }
+
+    fn put_back(&self, start: u64, bytes: u64, after: Option<(u64, Point)>) {
+        let mut state = self.state();
+        state.used.now -= bytes;
+        state.free.push(Free { start, bytes, after });
+        let (destroyed, unused) = (state.destroyed, state.used.now == 0);
+        drop(state);
+        if destroyed {
+            self.trim(0);
+        }
+        if destroyed && unused {
+            driver().pools.remove(self.handle);
+        }
+    }
+
+    /// Gives free blocks back that no stream still uses, until at most `keep` bytes are reserved.
+    pub(crate) fn trim(&self, keep: u64) {
+        let mut state = self.state();
+        let mut released = Vec::new();
+        let mut at = 0;
+        while state.reserved.now > keep && at < state.free.len() {
+            if state.free[at].is_past() {
+                let block = state.free.swap_remove(at);
+                state.reserved.now -= block.bytes;
+                released.push(block.start);
+            } else {
+                at += 1;
+            }
+        }
+        drop(state);
+        for start in released {
+            let area =
+                driver().memory_mut().remove_if(start, |area| matches!(area.owner, Owner::Pool { .. }));
+            area.into_iter().for_each(Area::discard);
+        }
+    }
+
+    /// Ends the pool. Blocks in use stay valid until they are freed.
+    pub(crate) fn destroy(&self) {
+        self.state().destroyed = true;
+        self.trim(0);
+    }
+}
+
+fn set_live(area: &mut Area, now: bool) {
+    if let Owner::Pool { live, .. } = &mut area.owner {
+        *live = now;
+    }
+}
+
+/// At a synchronisation: every pool of a place gives back what it need not keep.
+pub(crate) fn trim_all(place: Place) {
+    for pool in driver().pools.all().iter().filter(|pool| pool.place == place) {
+        let threshold = pool.state().threshold;
+        pool.trim(threshold);
+    }
+}
+
+/// Tries to allocate, and once more after the pools have given back what nobody uses.
+///
+/// # Errors
+/// Those of the second attempt.
+pub(crate) fn with_reclaim<T>(place: Place, attempt: impl Fn() -> Outcome<T>) -> Outcome<T> {
+    attempt().or_else(|_| {
+        driver().pools.all().iter().filter(|pool| pool.place == place).for_each(|pool| pool.trim(0));
+        attempt()
+    })
+}
+
+/// Does a pool's block that is in use start here?
+pub(crate) fn is_live(address: CUdeviceptr) -> bool {
+    let memory = driver().memory();
+    memory
+        .find(address)
+        .is_some_and(|area| area.start == address && matches!(area.owner, Owner::Pool { live: true, .. }))
+}
+
+/// Marks a block as not in use. Its pool and its size with rounding.
+fn take(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, u64)> {
+    let mut memory = driver().memory_mut();
+    let area =
+        memory.find_mut(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
+    let Owner::Pool { physical, pool, live } = &mut area.owner else { return Err(CUresult::INVALID_VALUE) };
+    require(std::mem::replace(live, false), CUresult::INVALID_VALUE)?;
+    let found = (*pool, physical.size);
+    drop(memory);
+    Ok((owner(found.0), found.1))
+}
+
+/// A pool that was destroyed still owns blocks that were in use then.
+fn owner(handle: usize) -> Option<Arc<Pool>> {
+    driver().pools.get(handle)
+}
+
+/// What `cuMemFreeAsync` does.
+///
+/// # Errors
+/// `INVALID_VALUE` if no block in use starts here.
+pub(crate) fn free_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
+    require(is_live(address), CUresult::INVALID_VALUE)?;
+    let point = stream.push(Vec::new(), Arc::new(|| Ok(())))?;
+    let (pool, bytes) = take(address)?;
+    pool.iter().for_each(|pool| pool.put_back(address, bytes, Some((stream.id, point.clone()))));
+    Ok(())
+}
+
+/// What `cuMemFree` does with a pool's block: the caller says that nothing uses it.
+///
+/// # Errors
+/// `INVALID_VALUE` if no block in use starts here.
+pub(crate) fn free_now(address: CUdeviceptr) -> Outcome {
+    let (pool, bytes) = take(address)?;
+    pool.iter().for_each(|pool| pool.put_back(address, bytes, None));
+    Ok(())
+}
+
+/// Memory of an allocation node: lives as long as the graph.
+///
+/// # Errors
+/// As [`Pool::allocate`].
+pub(crate) fn allocate_captured(place: Place, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
+    let capture = stream.capture().ok_or(CUresult::ILLEGAL_STATE)?;
+    let block = with_reclaim(place, || memory::allocate(place, bytes))?;
+    let start = block.enter(bytes, |physical| Owner::Graph { physical });
+    capture.graph.keep(start);
+    stream.submit(Kind::ALLOCATE, Arc::new(|| Ok(())))?;
+    Ok(start)
+}

@@ -1,0 +1,60 @@
+//! Handles: numbers that stand for objects.
+//!
+//! Invariant: a number is never used twice in a process, so a stale handle is an error and not another object.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The objects of one kind. Kinds have different tags, so that one kind's handle is unknown to every other.
+#[derive(Debug)]
+pub(crate) struct Registry<T> {
+    tag: usize,
+    next: AtomicUsize,
+    objects: RwLock<HashMap<usize, Arc<T>>>,
+}
+
+impl<T> Registry<T> {
+    /// An empty registry whose handles carry `tag`.
+    pub(crate) fn new(tag: usize) -> Self {
+        Self { tag, next: AtomicUsize::new(1), objects: RwLock::default() }
+    }
+
+    /// A fresh handle. Looks like an aligned pointer, as programs may expect.
+    pub(crate) fn reserve(&self) -> usize {
+        (self.tag << 40) | (self.next.fetch_add(1, Ordering::Relaxed) << 4)
+    }
+
+    /// Enters an object that knows its own handle.
+    pub(crate) fn insert(&self, make: impl FnOnce(usize) -> T) -> (usize, Arc<T>) {
+        let handle = self.reserve();
+        let object = Arc::new(make(handle));
+        self.enter(handle, Arc::clone(&object));
+        (handle, object)
+    }
+
+    /// Enters an object under a handle from [`Self::reserve`].
+    pub(crate) fn enter(&self, handle: usize, object: Arc<T>) {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(handle, object);
+    }
+
+    /// The object of a handle.
+    pub(crate) fn get(&self, handle: usize) -> Option<Arc<T>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
+    }
+
+    /// Forgets a handle.
+    pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+    }
+
+    /// Every object now known.
+    pub(crate) fn all(&self) -> Vec<Arc<T>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Forgets every object that fails a test.
+    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).retain(|_, object| keep(object));
+    }
+}

@@ -1,0 +1,176 @@
+//! What the environment asks of the simulator.
+//!
+//! A value that cannot be read is one line on standard error that names the valid ones; the default is used.
+
+use std::fmt::Display;
+use std::sync::OnceLock;
+
+use crate::fail::{self, Rule};
+
+/// Everything that `SIMCUDA_*` variables say.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    /// How many devices there are.
+    pub(crate) devices: usize,
+    /// Memory of each device, in bytes.
+    pub(crate) memory: u64,
+    /// Speed of each device's link to the host, in bytes a second and direction. `None`: no limit.
+    pub(crate) pcie: Option<f64>,
+    /// Speed between two devices, in bytes a second and direction.
+    pub(crate) nvlink: Option<f64>,
+    /// Seed of the delays that reorder independent streams. `None`: no delays.
+    pub(crate) seed: Option<u64>,
+    /// Calls that shall fail.
+    pub(crate) failures: Vec<Rule>,
+    /// Say nothing about functions that are not simulated?
+    pub(crate) quiet: bool,
+}
+
+/// The settings, read from the environment at the first call.
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok(), |line| complain(&line)))
+}
+
+/// One line on standard error.
+#[allow(clippy::print_stderr, reason = "the simulator's only voice")]
+pub(crate) fn complain(line: &dyn Display) {
+    eprintln!("simcuda: {line}");
+}
+
+impl Settings {
+    fn read(get: impl Fn(&str) -> Option<String>, warn: impl Fn(String)) -> Self {
+        let links = value(&get, &warn, "SIMCUDA_LINKS", LINKS, (None, None), links);
+        Self {
+            devices: value(&get, &warn, "SIMCUDA_DEVICES", "a number from 1 to 64", 1, devices),
+            memory: value(&get, &warn, "SIMCUDA_MEMORY", "a size such as 512MiB or 2GiB", 2 << 30, bytes),
+            pcie: links.0,
+            nvlink: links.1,
+            seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),
+            failures: value(&get, &warn, "SIMCUDA_FAIL", fail::SYNTAX, Vec::new(), fail::rules),
+            quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
+        }
+    }
+}
+
+const LINKS: &str = "pcie=25GB/s, nvlink=300GB/s or both with a comma between";
+
+/// One variable: its parsed value, or the default with a warning.
+fn value<T>(
+    get: &impl Fn(&str) -> Option<String>,
+    warn: &impl Fn(String),
+    name: &str,
+    valid: &str,
+    default: T,
+    parse: impl Fn(&str) -> Option<T>,
+) -> T {
+    let Some(text) = get(name) else { return default };
+    parse(text.trim()).unwrap_or_else(|| {
+        warn(format!("{name}={text} is not valid and is ignored: it takes {valid}"));
+        default
+    })
+}
+
+fn devices(text: &str) -> Option<usize> {
+    text.parse().ok().filter(|count| (1..=64).contains(count))
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "0" | "" => Some(false),
+        "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// A size: a number with a binary or decimal unit.
+fn bytes(text: &str) -> Option<u64> {
+    let value = quantity(text)?;
+    (value >= 1.0).then_some(value as u64)
+}
+
+fn quantity(text: &str) -> Option<f64> {
+    const UNITS: [(&str, f64); 9] = [
+        ("TiB", 1_099_511_627_776.0),
+        ("GiB", 1_073_741_824.0),
+        ("MiB", 1_048_576.0),
+        ("KiB", 1024.0),
+        ("TB", 1e12),
+        ("GB", 1e9),
+        ("MB", 1e6),
+        ("KB", 1e3),
+        ("", 1.0),
+    ];
+    let (number, factor) =
+        UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)))?;
+    let number: f64 = number.trim().parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some(number * factor)
+}
+
+/// `pcie=25GB/s,nvlink=300GB/s` as (pcie, nvlink).
+fn links(text: &str) -> Option<(Option<f64>, Option<f64>)> {
+    let mut links = (None, None);
+    for entry in text.split(',') {
+        let (name, speed) = entry.split_once('=')?;
+        let speed = quantity(speed.trim().strip_suffix("/s")?)?;
+        match name.trim() {
+            "pcie" => links.0 = Some(speed),
+            "nvlink" => links.1 = Some(speed),
+            _ => return None,
+        }
+    }
+    Some(links)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a setting that is misread in silence makes every test that relies on it vacuous.
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn read(name: &'static str, text: &'static str) -> (Settings, Vec<String>) {
+        let lines = RefCell::new(Vec::new());
+        let get = |asked: &str| (asked == name).then(|| text.to_owned());
+        let settings = Settings::read(get, |line| lines.borrow_mut().push(line));
+        (settings, lines.into_inner())
+    }
+
+    #[test]
+    fn sizes_take_units() {
+        for (text, bytes) in
+            [("2GiB", 2 << 30), ("512MiB", 512 << 20), ("1.5KiB", 1536), ("3GB", 3_000_000_000)]
+        {
+            let (settings, lines) = read("SIMCUDA_MEMORY", text);
+            assert_eq!((settings.memory, lines.len()), (bytes, 0), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_one_line_and_the_default() {
+        for (name, text) in [
+            ("SIMCUDA_MEMORY", "lots"),
+            ("SIMCUDA_MEMORY", "-1GiB"),
+            ("SIMCUDA_DEVICES", "0"),
+            ("SIMCUDA_DEVICES", "65"),
+            ("SIMCUDA_SEED", "x"),
+            ("SIMCUDA_LINKS", "usb=3GB/s"),
+            ("SIMCUDA_LINKS", "pcie=25"),
+            ("SIMCUDA_FAIL", "cuNoSuchFunction:1"),
+            ("SIMCUDA_FAIL", "cuMemCreate:0"),
+            ("SIMCUDA_QUIET", "maybe"),
+        ] {
+            let (settings, lines) = read(name, text);
+            assert_eq!(lines.len(), 1, "{name}={text}: {lines:?}");
+            assert!(lines[0].contains(name) && lines[0].contains("it takes"), "{}", lines[0]);
+            assert_eq!((settings.devices, settings.memory), (1, 2 << 30));
+            assert!(settings.failures.is_empty());
+        }
+    }
+
+    #[test]
+    fn links_are_named() {
+        let (settings, lines) = read("SIMCUDA_LINKS", "pcie=25GB/s,nvlink=300GB/s");
+        assert_eq!((settings.pcie, settings.nvlink, lines.len()), (Some(25e9), Some(300e9), 0));
+    }
+}

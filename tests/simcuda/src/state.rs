@@ -1,0 +1,162 @@
+//! The driver as a whole: what `cuInit` makes, and whether this process may use it.
+//!
+//! Invariant: after a `fork` that followed `cuInit`, the child has no driver and never gets one, as with NVIDIA's:
+//! worker threads do not survive a fork. A fork before `cuInit` harms nobody.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use wm_abi::CUresult;
+
+use crate::context::Context;
+use crate::device::Device;
+use crate::entry::Outcome;
+use crate::event::Event;
+use crate::graph::{Exec, Graph, Node};
+use crate::memory::AddressMap;
+use crate::memory::store::{Physical, Place, Store};
+use crate::module::{Function, Kernel, Library, Module};
+use crate::pool::Pool;
+use crate::registry::Registry;
+use crate::settings::settings;
+use crate::stream::Stream;
+
+/// Everything that lives from `cuInit` to the end of the process.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) devices: Vec<Device>,
+    /// Backs memory of the host.
+    pub(crate) host: std::sync::Arc<Store>,
+    pub(crate) contexts: Registry<Context>,
+    pub(crate) streams: Registry<Stream>,
+    pub(crate) events: Registry<Event>,
+    pub(crate) modules: Registry<Module>,
+    pub(crate) functions: Registry<Function>,
+    pub(crate) libraries: Registry<Library>,
+    pub(crate) kernels: Registry<Kernel>,
+    pub(crate) pools: Registry<Pool>,
+    pub(crate) graphs: Registry<Graph>,
+    pub(crate) nodes: Registry<Node>,
+    pub(crate) execs: Registry<Exec>,
+    /// What `cuMemCreate` made, with the number of references of each handle.
+    pub(crate) handles: Mutex<std::collections::HashMap<u64, (std::sync::Arc<Physical>, usize)>>,
+    memory: RwLock<AddressMap>,
+}
+
+const FRESH: u8 = 0;
+const READY: u8 = 1;
+const FORKED: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(FRESH);
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// May the driver be used in this process?
+///
+/// # Errors
+/// `NOT_INITIALIZED` before `cuInit` and after a fork.
+pub(crate) fn ready() -> Outcome {
+    if STATE.load(Ordering::Acquire) == READY { Ok(()) } else { Err(CUresult::NOT_INITIALIZED) }
+}
+
+/// The driver. Only for bodies of exports, which run when it is ready.
+pub(crate) fn driver() -> &'static Driver {
+    DRIVER.get().expect("exports check for cuInit before their body runs")
+}
+
+/// What `cuInit` does.
+///
+/// # Errors
+/// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no `memfd`.
+pub(crate) fn start() -> Outcome {
+    if STATE.load(Ordering::Acquire) == FORKED {
+        return Err(CUresult::NOT_INITIALIZED);
+    }
+    let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if STATE.load(Ordering::Acquire) == READY {
+        return Ok(());
+    }
+    let driver = Driver::new()?;
+    // SAFETY: the handler only stores to an atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    raise_descriptor_limit();
+    if DRIVER.set(driver).is_err() {
+        return Err(CUresult::UNKNOWN);
+    }
+    STATE.store(READY, Ordering::Release);
+    Ok(())
+}
+
+extern "C" fn forked() {
+    STATE.store(FORKED, Ordering::Release);
+}
+
+/// Shareable handles are a descriptor each, and a thousand of them are not many.
+fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a valid structure.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: a valid structure.
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    }
+}
+
+impl Driver {
+    fn new() -> Outcome<Self> {
+        let devices: Vec<Device> =
+            (0..settings().devices).map(|i| Device::new(i, settings().memory)).collect::<Outcome<_>>()?;
+        let pools = Registry::new(0x5105);
+        for device in &devices {
+            let (handle, _) = pools.insert(|handle| Pool::default_of(handle, device.ordinal));
+            device.set_default_pool(handle);
+        }
+        Ok(Self {
+            devices,
+            host: Store::new("simcuda-store:host")?,
+            contexts: Registry::new(0x5101),
+            streams: Registry::new(0x5102),
+            events: Registry::new(0x5103),
+            modules: Registry::new(0x5104),
+            pools,
+            functions: Registry::new(0x5106),
+            libraries: Registry::new(0x5107),
+            kernels: Registry::new(0x5108),
+            graphs: Registry::new(0x5109),
+            nodes: Registry::new(0x510a),
+            execs: Registry::new(0x510b),
+            handles: Mutex::default(),
+            memory: RwLock::default(),
+        })
+    }
+
+    /// A device by ordinal.
+    ///
+    /// # Errors
+    /// `INVALID_DEVICE` if there is none.
+    pub(crate) fn device(&self, ordinal: i32) -> Outcome<&Device> {
+        usize::try_from(ordinal).ok().and_then(|i| self.devices.get(i)).ok_or(CUresult::INVALID_DEVICE)
+    }
+
+    /// The address map, to read.
+    pub(crate) fn memory(&self) -> RwLockReadGuard<'_, AddressMap> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address map, to change.
+    pub(crate) fn memory_mut(&self) -> RwLockWriteGuard<'_, AddressMap> {
+        self.memory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes memory of a place from its store.
+    ///
+    /// # Errors
+    /// As [`Physical::cut`].
+    pub(crate) fn cut(&self, place: Place, bytes: u64) -> Outcome<std::sync::Arc<Physical>> {
+        match place {
+            Place::Device(i) => {
+                Physical::cut(&self.devices[i].store, place, bytes, Some(&self.devices[i].budget))
+            }
+            Place::Host => Physical::cut(&self.host, place, bytes, None),
+        }
+    }
+}
