@@ -25,6 +25,7 @@ pub type Verdict<T = ()> = Result<T, Halt>;
 
 /// One recorded answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Observation {
     /// What was asked.
     pub label: String,
@@ -63,24 +64,31 @@ pub struct Record {
 pub struct Case {
     /// The driver under test.
     pub driver: &'static Driver,
+    tell: fn(&Observation),
     observed: Vec<Observation>,
     failures: Vec<String>,
 }
 
 impl Case {
-    /// A case that has asked nothing yet.
-    pub fn new(driver: &'static Driver) -> Self {
-        Self { driver, observed: Vec::new(), failures: Vec::new() }
+    /// A case that has asked nothing yet. Each answer is handed to `tell` as it comes: a case that crashes the process
+    /// has told by then how far it got.
+    pub fn new(driver: &'static Driver, tell: fn(&Observation)) -> Self {
+        Self { driver, tell, observed: Vec::new(), failures: Vec::new() }
+    }
+
+    fn record(&mut self, observation: Observation) {
+        (self.tell)(&observation);
+        self.observed.push(observation);
     }
 
     /// Records an answer.
     pub fn observe(&mut self, label: impl Into<String>, value: impl Into<Value>) {
-        self.observed.push(Observation { label: label.into(), value: value.into(), machine: false });
+        self.record(Observation { label: label.into(), value: value.into(), machine: false });
     }
 
     /// Records an answer that another machine may rightly give differently: a size, a name, a count.
     pub fn observe_machine(&mut self, label: impl Into<String>, value: impl Into<Value>) {
-        self.observed.push(Observation { label: label.into(), value: value.into(), machine: true });
+        self.record(Observation { label: label.into(), value: value.into(), machine: true });
     }
 
     /// Records a status code.
@@ -162,7 +170,7 @@ mod tests {
 
     fn case() -> Case {
         let driver = Driver::open("libc.so.6", crate::driver::Lookup::Exported).expect("the C library opens");
-        Case::new(driver)
+        Case::new(driver, |_| {})
     }
 
     /// Hazard: a suite that cannot fail.

@@ -144,9 +144,14 @@ fn run_case(name: &str, arguments: &Arguments) -> Result<bool, String> {
     let row = row.ok_or_else(|| format!("there is no case {name:?}; --list shows all"))?;
     let driver = Driver::open(&arguments.driver, arguments.lookup)?;
     process::remember(&arguments.driver, arguments.lookup);
-    let record = runner::run_here(row, driver);
-    println!("{}", serde_json::to_string(&record).map_err(|error| error.to_string())?);
+    let record = runner::run_here(row, driver, tell);
+    tell(&record);
     Ok(true)
+}
+
+/// Standard output is line buffered: what has been told has left the process before it can crash.
+fn tell(what: &impl serde::Serialize) {
+    println!("{}", serde_json::to_string(what).expect("records hold plain values"));
 }
 
 fn play(role: &str, arguments: &Arguments) -> Result<bool, String> {

@@ -1,8 +1,8 @@
 //! Runs every case in a process of its own, with a time limit.
 //!
-//! The program executes itself with `--case NAME`; that process hands its [`Record`] back as the only line of its
-//! standard output. Whatever else happens to it is the case's failure: a signal, a time-out, a line that the driver
-//! wrote to the program's standard output (which a library must never do).
+//! The program executes itself with `--case NAME`. On its standard output that process tells each answer as it comes,
+//! one JSON line an [`Observation`], and at last its [`Record`]. Whatever else happens to it is the case's failure: a
+//! signal, a time-out, a line that the driver wrote to the program's standard output (which a library must never do).
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, Halt, Outcome, Record};
+use crate::case::{Case, Halt, Observation, Outcome, Record};
 use crate::cases::Row;
 use crate::driver::{Driver, Lookup};
 
@@ -76,7 +76,7 @@ fn run_one(plan: &Plan, row: &Row) -> Finished {
     let begun = Instant::now();
     let (record, stderr) = match start(plan, row.name) {
         Ok(child) => observe(child, plan.limit),
-        Err(error) => (failed(format!("cannot start {}: {error}", plan.program.display())), String::new()),
+        Err(error) => (judge(&Ending::Unknown(error), ""), String::new()),
     };
     let milliseconds = begun.elapsed().as_millis() as u64;
     Finished { case: row.name.to_owned(), record, milliseconds, stderr: tail(&stderr) }
@@ -107,12 +107,19 @@ fn observe(mut child: Child, limit: Duration) -> (Record, String) {
     let status = child.wait();
     let stdout = stdout.join().unwrap_or_default();
     let stderr = stderr.join().unwrap_or_default();
-    let record = match status {
-        _ if !in_time => failed(format!("timed out after {} s", limit.as_secs())),
-        Ok(status) => judge(status, &stdout),
-        Err(error) => failed(format!("cannot wait for the case: {error}")),
+    let ending = match status {
+        _ if !in_time => Ending::TimedOut(limit),
+        Ok(status) => Ending::Ended(status),
+        Err(error) => Ending::Unknown(error),
     };
-    (record, stderr)
+    (judge(&ending, &stdout), stderr)
+}
+
+#[derive(Debug)]
+enum Ending {
+    Ended(ExitStatus),
+    TimedOut(Duration),
+    Unknown(std::io::Error),
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
@@ -142,23 +149,56 @@ fn kill_group(child: &Child) {
     unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
 }
 
-fn judge(status: ExitStatus, stdout: &str) -> Record {
-    if let Some(signal) = status.signal() {
-        return failed(format!("the case's process died of signal {signal}"));
-    }
-    let (noise, line) = stdout.trim_end().rsplit_once('\n').unwrap_or(("", stdout));
-    let Ok(mut record) = serde_json::from_str::<Record>(line) else {
-        return failed(format!("the case's process ended ({status}) without a record"));
+fn judge(ending: &Ending, stdout: &str) -> Record {
+    let mut told = Told::default();
+    stdout.lines().for_each(|line| told.hear(line));
+    let reason = match (ending, &told.record) {
+        (Ending::TimedOut(limit), _) => {
+            Some(format!("timed out after {} s{}", limit.as_secs(), told.place()))
+        }
+        (Ending::Unknown(error), _) => Some(format!("cannot wait for the case: {error}")),
+        (Ending::Ended(status), _) if status.signal().is_some() => {
+            Some(format!("died of signal {}{}", status.signal().unwrap_or_default(), told.place()))
+        }
+        (Ending::Ended(status), None) => Some(format!("ended ({status}) without a record{}", told.place())),
+        (Ending::Ended(_), Some(_)) => None,
     };
-    if !noise.is_empty() {
+    let noise =
+        (!told.noise.is_empty()).then(|| format!("something wrote to standard output: {:?}", told.noise));
+    let mut record = told.record.unwrap_or_else(|| failed(told.observed));
+    for reason in reason.into_iter().chain(noise) {
         record.outcome = Outcome::Failed;
-        record.reasons.push(format!("something wrote to standard output: {noise:?}"));
+        record.reasons.push(reason);
     }
     record
 }
 
-fn failed(reason: String) -> Record {
-    Record { outcome: Outcome::Failed, reasons: vec![reason], observed: Vec::new() }
+/// What arrived on a case's standard output.
+#[derive(Debug, Default)]
+struct Told {
+    observed: Vec<Observation>,
+    record: Option<Record>,
+    noise: Vec<String>,
+}
+
+impl Told {
+    fn hear(&mut self, line: &str) {
+        if let Ok(observation) = serde_json::from_str(line) {
+            self.observed.push(observation);
+        } else if let Ok(record) = serde_json::from_str(line) {
+            self.record = Some(record);
+        } else {
+            self.noise.push(line.to_owned());
+        }
+    }
+
+    fn place(&self) -> String {
+        self.observed.last().map_or_else(String::new, |last| format!(", after «{}»", last.label))
+    }
+}
+
+fn failed(observed: Vec<Observation>) -> Record {
+    Record { outcome: Outcome::Failed, reasons: Vec::new(), observed }
 }
 
 fn tail(text: &str) -> String {
@@ -167,8 +207,8 @@ fn tail(text: &str) -> String {
 }
 
 /// Runs one case in this process: the other end of [`run`].
-pub fn run_here(row: &Row, driver: &'static Driver) -> Record {
-    let mut case = Case::new(driver);
+pub fn run_here(row: &Row, driver: &'static Driver, tell: fn(&Observation)) -> Record {
+    let mut case = Case::new(driver, tell);
     let verdict = row.unmet_need(driver).and_then(|need| match need {
         Some(need) => Err(Halt::Skipped(need)),
         None => catch_unwind(AssertUnwindSafe(|| (row.run)(&mut case))).unwrap_or_else(|panic| {
@@ -196,7 +236,17 @@ mod tests {
     #[test]
     fn a_signal_fails_the_case() {
         let (record, _) = observe(shell(&format!("echo '{RECORD}'; kill -SEGV $$")), Duration::from_secs(20));
-        assert_eq!(record.reasons, ["the case's process died of signal 11"]);
+        assert_eq!(record.outcome, Outcome::Failed);
+        assert_eq!(record.reasons, ["died of signal 11"]);
+    }
+
+    /// Hazard: a crash that takes with it how far the case got.
+    #[test]
+    fn answers_before_a_crash_are_kept() {
+        let script = r#"echo '{"label":"last question","value":7}'; kill -SEGV $$"#;
+        let (record, _) = observe(shell(script), Duration::from_secs(20));
+        assert_eq!(record.reasons, ["died of signal 11, after «last question»"]);
+        assert_eq!(record.observed[0].value, 7);
     }
 
     /// Hazard: a driver that hangs holds up the suite, or leaves its children behind.

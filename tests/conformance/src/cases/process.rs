@@ -67,19 +67,19 @@ pub(super) fn threads_on_streams(case: &mut Case) -> Verdict {
 pub(super) fn freed_by_another_thread(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
-    let (sender, receiver) = std::sync::mpsc::channel::<(u64, u64)>();
+    let (sender, receiver) = std::sync::mpsc::channel::<u64>();
     let codes = std::thread::scope(|scope| {
         let primary = &primary;
         let free = move || {
             primary.enter().map_err(|_| ())?;
-            let codes: Vec<_> = receiver.iter().map(|(address, _)| cu!(d, cuMemFree_v2(address))).collect();
+            let codes: Vec<_> = receiver.iter().map(|address| cu!(d, cuMemFree_v2(address))).collect();
             Ok::<_, ()>(codes)
         };
         let thread = scope.spawn(free);
         let made = (0..100).try_for_each(|seed| {
             let mut address = 0;
             must!(d, cuMemAlloc_v2(&mut address, 1 + seed as usize * 9973));
-            sender.send((address, seed)).map_err(|_| Halt::Failed("the freeing thread is gone".into()))
+            sender.send(address).map_err(|_| Halt::Failed("the freeing thread is gone".into()))
         });
         drop(sender);
         made.map(|()| thread.join())
