@@ -12,8 +12,8 @@ use crate::ledger::Key;
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
 use crate::sizes::{
-    CANDIDATES, Class, DEVICE_PART, MEDIUM_BELOW, MEDIUM_EXTENT, WINDOW_VISITS, handles_for, round_down,
-    round_up,
+    CANDIDATES, Class, DEVICE_PART, MEDIUM_BELOW, MEDIUM_EXTENT, SCARCE_FOR, WINDOW_VISITS, handles_for,
+    round_down, round_up,
 };
 use crate::state::{Grant, Request, State};
 use crate::timeline::Need;
@@ -92,11 +92,28 @@ impl State {
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.poll(attempt))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
-            .or_else(|| attempt.room.is_none().then_some(Decision::Ask))
-            .or_else(|| self.stitch(attempt, rules, device, Making::WhatIsMissing))
+            .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             .or_else(|| self.wait(attempt))
             .or_else(|| self.overflow(attempt, rules))
+            .or_else(|| self.create(attempt, rules))
+            .or_else(|| self.overflow_anew(attempt, rules))
             .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// New device memory, if there is room; what room there is must be asked first.
+    fn create(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        if attempt.room.is_none() {
+            return Some(Decision::Ask);
+        }
+        let made = self.stitch(attempt, rules, &[Tier::Device], Making::WhatIsMissing);
+        self.scarcity.note(attempt.request.bytes, made.is_some());
+        made
+    }
+
+    /// Did requests no larger than this find the device full just now? Then what exists on other tiers is tried before
+    /// the driver is asked again.
+    fn seems_full(&mut self, attempt: &Attempt) -> bool {
+        attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
     }
 
     /// Best fit in the free runs of the first tier that has one.
@@ -284,20 +301,21 @@ impl State {
         round_down(limit.min(room).saturating_sub(self.reserved.now.on(tier)), rules.granularity)
     }
 
-    /// The device is full: what is left of it and the overflow tiers together. An existing extent first, then free
-    /// handles if the device has a good part, then a free run elsewhere, then new handles.
+    /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
+    /// handles if the device has a good part, then a free run elsewhere.
     fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
-        let others = &rules.settings.overflow;
-        if others.is_empty() {
-            return None;
-        }
-        let all: Vec<Tier> = std::iter::once(Tier::Device).chain(others.iter().copied()).collect();
+        let all = tiers_with_overflow(rules)?;
         let idle = self.ledger.memories.idle_bytes().device;
         let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
         self.reuse(attempt, &all)
             .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
-            .or_else(|| self.cut(attempt, others))
-            .or_else(|| self.stitch(attempt, rules, &all, Making::WhatIsMissing))
+            .or_else(|| self.cut(attempt, &rules.settings.overflow))
+    }
+
+    /// The last resort: new memory on the overflow tiers, and what little the device has.
+    fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let all = tiers_with_overflow(rules)?;
+        self.stitch(attempt, rules, &all, Making::WhatIsMissing)
     }
 
     /// Nothing is left, unless another thread is about to give something back.
@@ -321,5 +339,39 @@ impl State {
             host_left: self.allowance(attempt, rules, Tier::Host),
             overflow: !rules.settings.overflow.is_empty(),
         }
+    }
+}
+
+/// All tiers in the order of preference; `None` where overflow is off.
+fn tiers_with_overflow(rules: &Rules) -> Option<Vec<Tier>> {
+    let others = &rules.settings.overflow;
+    (!others.is_empty()).then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
+}
+
+/// Remembers that the device was full, for a while: a program that lives in overflow would otherwise ask the driver and
+/// the host for their figures at every allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Scarcity {
+    /// The smallest request that found no room.
+    bytes: u64,
+    /// Requests that may still rely on it.
+    left: u32,
+}
+
+impl Scarcity {
+    fn note(&mut self, bytes: u64, found_room: bool) {
+        let smallest = if self.left > 0 { self.bytes.min(bytes) } else { bytes };
+        *self = if found_room { Self::default() } else { Self { bytes: smallest, left: SCARCE_FOR } };
+    }
+
+    fn spares(&mut self, bytes: u64) -> bool {
+        let spared = self.left > 0 && bytes >= self.bytes;
+        self.left -= u32::from(spared);
+        spared
+    }
+
+    /// Device memory was given back.
+    pub(crate) fn end(&mut self) {
+        *self = Self::default();
     }
 }

@@ -113,6 +113,7 @@ impl State {
         self.live.now = Default::default();
         self.reserved.now = self.planned;
         self.epoch += 1;
+        self.scarcity.end();
         (steps.in_order(), self.timeline.clear())
     }
 }

@@ -28,7 +28,10 @@ const HANDLE_MAX: u64 = 64 << 20;
 pub(crate) const CANDIDATES: usize = 64;
 
 /// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
-pub(crate) const WINDOW_VISITS: usize = 8192;
+pub(crate) const WINDOW_VISITS: usize = 4096;
+
+/// Requests that, after one found the device full, look at other tiers before they ask the driver again.
+pub(crate) const SCARCE_FOR: u32 = 64;
 
 /// A stitch of free handles goes before a free run of an overflow tier when the device's part of it is at least one
 /// in this many: a millisecond of mapping is soon repaid where the alternative is read at link speed.
@@ -36,6 +39,9 @@ pub(crate) const DEVICE_PART: u64 = 8;
 
 /// Fences that may be outstanding before a miss asks the driver about the oldest ones.
 pub(crate) const FENCES: usize = 32;
+
+/// How many of them it asks about.
+pub(crate) const SWEEP: usize = 8;
 
 /// What a request is packed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use wm_driver::Tier;
 
 use crate::blocks::{Block, Blocks, Piece, State as Life, new_id};
+use crate::decide::Scarcity;
 use crate::error::FreeError;
 use crate::front::{Cached, Front};
 use crate::ledger::Ledger;
@@ -65,6 +66,7 @@ pub(crate) struct State {
     /// The part of `reserved` that plans under way have yet to make.
     pub(crate) planned: TierBytes,
     pub(crate) counters: Counters,
+    pub(crate) scarcity: Scarcity,
     /// What could not be taken apart.
     pub(crate) quarantine: Vec<Undo>,
     /// Plans and grants under way.
@@ -224,6 +226,7 @@ impl State {
     pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
         self.reserved.subtract(&only(tier, bytes));
         self.counters.releases += 1;
+        self.scarcity.end();
     }
 
     /// Checks the sums against what they sum.

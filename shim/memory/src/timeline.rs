@@ -199,9 +199,9 @@ impl Timeline {
         self.drop_drained();
     }
 
-    /// The oldest fences, when there are too many of them.
-    pub(crate) fn overdue(&self, limit: usize) -> Vec<Arc<Fence>> {
-        self.fences.iter().take(self.fences.len().saturating_sub(limit)).cloned().collect()
+    /// The oldest fences, at most `some`, when there are more than `limit`.
+    pub(crate) fn overdue(&self, limit: usize, some: usize) -> Vec<Arc<Fence>> {
+        self.fences.iter().take(self.fences.len().saturating_sub(limit).min(some)).cloned().collect()
     }
 
     /// Forgets everything; the fences are the caller's.

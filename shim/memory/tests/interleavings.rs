@@ -201,8 +201,12 @@ fn a_context_that_goes_while_plans_are_under_way_leaves_nothing_behind() {
                 }
             }
         };
-        let discard = |shared: &Shared| shared.manager.discard();
+        let discard = |shared: &Shared| {
+            shared.manager.gpu().renew_context();
+            shared.manager.discard();
+        };
         join([spawn(&shared, allocate), spawn(&shared, allocate), spawn(&shared, discard)]);
+        assert_eq!(shared.manager.gpu().left_over(), 0, "memory of the old context");
         shared.end();
     });
 }

@@ -12,7 +12,7 @@ use wm_driver::{Event, Gpu, StreamId};
 use super::Manager;
 use crate::decide::Attempt;
 use crate::order::Order;
-use crate::sizes::FENCES;
+use crate::sizes::{FENCES, SWEEP};
 use crate::state::Lessons;
 use crate::timeline::{Fence, Need};
 
@@ -134,7 +134,7 @@ impl<G: Gpu> Manager<G> {
     /// Asks about the oldest fences when there are many: a program that only ever orders streams behind each other
     /// would pile them up.
     pub(super) fn sweep(&self) {
-        let overdue = self.lock().timeline.overdue(FENCES);
+        let overdue = self.lock().timeline.overdue(FENCES, SWEEP);
         let done = overdue.into_iter().filter(|fence| self.are_done(&fence.events).unwrap_or(false));
         let lessons = Lessons { past: done.collect(), ..Lessons::default() };
         if !lessons.past.is_empty() {

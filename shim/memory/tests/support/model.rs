@@ -32,6 +32,7 @@ struct Physical {
     bytes: u64,
     mappings: usize,
     released: bool,
+    context: u64,
 }
 
 struct Mapping {
@@ -58,6 +59,7 @@ struct Inner {
     uses: Vec<Use>,
     next: u64,
     next_address: u64,
+    context: u64,
     created: u64,
     released: u64,
     calls: u64,
@@ -127,6 +129,18 @@ impl Model {
     pub fn created_and_released(&self) -> (u64, u64) {
         let inner = self.lock();
         (inner.created, inner.released)
+    }
+
+    /// The context goes and another comes. What the old one had stays until it is given back.
+    pub fn renew_context(&self) {
+        self.lock().context += 1;
+    }
+
+    /// Memory that was made in contexts that are gone.
+    pub fn left_over(&self) -> u64 {
+        let inner = self.lock();
+        let old = inner.physical.values().filter(|physical| physical.context != inner.context);
+        old.map(|physical| physical.bytes).sum()
     }
 
     /// Objects that exist: physical memory, reservations, mappings, events.
@@ -312,7 +326,8 @@ impl Gpu for Model {
         inner.created += 1;
         inner.next += 1;
         let name = inner.next;
-        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false });
+        let context = inner.context;
+        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false, context });
         Ok(Handle(name))
     }
 

@@ -1,0 +1,275 @@
+//! Hazard: a path that silently costs more than it should, or answers what it should not. One test a promise of the
+//! walk in `docs/memory.md`, counted in driver calls.
+
+mod support;
+
+use support::model::{GRANULARITY, MIB, Model};
+use wm_abi::CUresult;
+use wm_driver::{StreamId, Tier};
+use wm_memory::{AllocateError, FreeError, Manager, Order, Settings};
+
+const S: Order = Order::Stream(StreamId(0));
+const T: Order = Order::Stream(StreamId(1));
+const MB: usize = MIB as usize;
+
+fn manager(device: u64, overflow: Vec<Tier>) -> Manager<Model> {
+    let settings = Settings { headroom: 0, overflow, ..Settings::default() };
+    Manager::new(Model::new(device * MIB, 256 * MIB), settings)
+}
+
+fn take(manager: &Manager<Model>, bytes: usize, order: Order) -> u64 {
+    manager.allocate(bytes, order).expect("there is room")
+}
+
+fn calls_of(manager: &Manager<Model>, action: impl FnOnce(&Manager<Model>)) -> u64 {
+    let before = manager.gpu().all_calls();
+    action(manager);
+    manager.gpu().all_calls() - before
+}
+
+/// Every other one of eight blocks of 32 MiB that fill the device is free.
+fn fragmented(overflow: Vec<Tier>) -> Manager<Model> {
+    let manager = manager(256, overflow);
+    let blocks: Vec<u64> = (0..8).map(|_| take(&manager, 32 * MB, S)).collect();
+    blocks.iter().step_by(2).for_each(|address| manager.free(*address, S).expect("live"));
+    manager
+}
+
+#[test]
+fn a_hit_and_a_free_make_no_driver_call() {
+    let manager = manager(256, vec![]);
+    let first = take(&manager, 40 * MB, S);
+    let calls = calls_of(&manager, |manager| {
+        for order in [S, T, Order::Device] {
+            manager.free(first, S).expect("live");
+            assert_eq!(take(manager, 40 * MB, S), first);
+            manager.free(first, order).expect("live");
+            manager.passed_all();
+            assert_eq!(take(manager, 40 * MB, order), first);
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn splitting_and_joining_make_no_driver_call() {
+    let manager = manager(256, vec![]);
+    let whole = take(&manager, 128 * MB, S);
+    let calls = calls_of(&manager, |manager| {
+        manager.free(whole, S).expect("live");
+        let parts: Vec<u64> = [30, 50, 40].iter().map(|mib| take(manager, mib * MB, S)).collect();
+        parts.iter().for_each(|part| manager.free(*part, S).expect("live"));
+        assert_eq!(take(manager, 128 * MB, S), whole);
+    });
+    assert_eq!(calls, 0);
+}
+
+/// Free memory in four pieces serves one request for all of it, from what is there.
+#[test]
+fn stitching_makes_nothing_and_its_extent_is_found_again() {
+    let manager = fragmented(vec![]);
+    let created = manager.gpu().calls("create");
+    let stitched = take(&manager, 128 * MB, S);
+    assert_eq!(manager.gpu().calls("create"), created);
+    assert_eq!(manager.gpu().calls("unmap"), 0);
+    manager.free(stitched, S).expect("live");
+    let calls = calls_of(&manager, |manager| {
+        let parts: Vec<u64> = (0..4).map(|_| take(manager, 32 * MB, S)).collect();
+        assert_eq!(manager.usage().live.device, 256 * MIB);
+        parts.iter().for_each(|part| manager.free(*part, S).expect("live"));
+        assert_eq!(take(manager, 128 * MB, S), stitched);
+    });
+    assert_eq!(calls, 0, "pieces and whole are views of one memory");
+    assert!(manager.usage().counters.stitches == 1);
+}
+
+/// Two views in turn: each claims back the handles that the other had.
+#[test]
+fn views_take_turns_without_a_driver_call() {
+    let manager = fragmented(vec![]);
+    let large = take(&manager, 128 * MB, S);
+    manager.free(large, S).expect("live");
+    let (first, second) = (take(&manager, 96 * MB, S), take(&manager, 32 * MB, S));
+    let calls = calls_of(&manager, |manager| {
+        for _ in 0..3 {
+            manager.free(first, S).expect("live");
+            manager.free(second, S).expect("live");
+            let whole = take(manager, 128 * MB, S);
+            manager.free(whole, S).expect("live");
+            assert_eq!((take(manager, 96 * MB, S), take(manager, 32 * MB, S)), (first, second));
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+#[test]
+fn small_blocks_share_one_handle_and_never_pin_a_large_one() {
+    let manager = manager(256, vec![]);
+    let large = take(&manager, 64 * MB, S);
+    manager.free(large, S).expect("live");
+    let small: Vec<u64> = (0..100).map(|_| take(&manager, 10_000, S)).collect();
+    assert!(small.iter().all(|address| !(large..large + 64 * MIB).contains(address)));
+    assert!(manager.usage().reserved.device <= 64 * MIB + GRANULARITY);
+}
+
+#[test]
+fn medium_blocks_share_an_extent() {
+    let manager = manager(256, vec![]);
+    let blocks: Vec<u64> = (0..24).map(|_| take(&manager, 1_200_000, S)).collect();
+    let usage = manager.usage();
+    assert_eq!(usage.extents, 1);
+    assert!(usage.utilization > 0.8, "{}", usage.utilization);
+    drop(blocks);
+}
+
+/// What one stream freed goes to another behind an event, on the GPU; the host does not wait.
+#[test]
+fn another_stream_is_ordered_on_the_gpu() {
+    let manager = manager(64, vec![]);
+    let block = take(&manager, 60 * MB, S);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.free(block, S).expect("live");
+    assert_eq!(take(&manager, 60 * MB, T), block);
+    let usage = manager.usage();
+    assert_eq!((usage.counters.orders, usage.counters.waits), (1, 0));
+}
+
+/// `cuMemAlloc` prefers new memory to a wait, and a wait to slow memory.
+#[test]
+fn memory_for_any_stream_is_new_then_waited_for() {
+    let manager = manager(128, vec![Tier::Host]);
+    let block = take(&manager, 60 * MB, S);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.free(block, Order::Device).expect("live");
+    assert_ne!(take(&manager, 60 * MB, Order::Device), block);
+    assert_eq!(manager.usage().counters.waits, 0);
+    assert_eq!(take(&manager, 60 * MB, Order::Device), block);
+    assert_eq!(manager.usage().counters.waits, 1);
+    assert_eq!(manager.usage().reserved.host, 0);
+}
+
+#[test]
+fn a_captured_stream_keeps_its_memory_to_itself() {
+    let manager = manager(64, vec![]);
+    let block = take(&manager, 60 * MB, S);
+    manager.free(block, S).expect("live");
+    manager.gpu().set_capturing(StreamId(0), true);
+    assert!(matches!(manager.allocate(40 * MB, T), Err(AllocateError::OutOfMemory(_))));
+    assert_eq!(take(&manager, 40 * MB, S), block);
+    manager.gpu().set_capturing(StreamId(0), false);
+}
+
+#[test]
+fn overflow_takes_the_last_of_the_device_and_comes_back_to_it() {
+    let manager = manager(100, vec![Tier::Host]);
+    let first = take(&manager, 80 * MB, S);
+    let mixed = take(&manager, 50 * MB, S);
+    let tiers = manager.block(mixed).expect("live").tiers;
+    assert_eq!((tiers.device, tiers.host), (20 * MIB, 30 * MIB));
+    manager.free(mixed, S).expect("live");
+    manager.free(first, S).expect("live");
+    let again = take(&manager, 50 * MB, S);
+    assert_eq!(manager.block(again).expect("live").tiers.elsewhere(), 0, "the device has room again");
+}
+
+#[test]
+fn no_request_is_refused_while_a_tier_has_room() {
+    let manager = manager(64, vec![Tier::Peer(1), Tier::Host]);
+    let settings_room = 64 + 256 + 256;
+    let blocks: Vec<u64> = (0..settings_room / 32).map(|_| take(&manager, 32 * MB, S)).collect();
+    assert_eq!(blocks.len(), 18);
+    let error = manager.allocate(1, S).expect_err("everything is full");
+    assert!(error.to_string().contains("device 64.0 MiB live of 64.0 MiB held"), "{error}");
+    manager.free(blocks[17], S).expect("live");
+    assert!(manager.allocate(1, S).is_ok());
+}
+
+#[test]
+fn requests_without_a_sense_are_refused() {
+    let manager = manager(64, vec![]);
+    for bytes in [0, usize::MAX, 1 << 60] {
+        let error = manager.allocate(bytes, S).expect_err("no such size");
+        assert!(matches!(error, AllocateError::Driver(CUresult::INVALID_VALUE)), "{error}");
+    }
+    assert_eq!(manager.gpu().all_calls(), 0);
+}
+
+#[test]
+fn frees_are_checked() {
+    let manager = manager(64, vec![]);
+    let block = take(&manager, 4 * MB, S);
+    assert_eq!(manager.free(block + 1, S), Err(FreeError::Interior));
+    assert_eq!(manager.free(0, S), Err(FreeError::NotOurs));
+    assert_eq!(manager.free(block, S), Ok(()));
+    assert_eq!(manager.free(block, S), Err(FreeError::AlreadyFree));
+    manager.trim(0);
+    assert_eq!(manager.free(block, S), Err(FreeError::NotOurs));
+}
+
+#[test]
+fn blocks_are_found_by_any_address_and_never_share_an_id() {
+    let manager = manager(64, vec![]);
+    let first = take(&manager, 5000, S);
+    let block = manager.block(first + 4999).expect("inside");
+    assert_eq!((block.address, block.bytes), (first, 5000));
+    manager.free(first, S).expect("live");
+    assert!(manager.block(first).is_none() && manager.owns(first), "ours, but not live");
+    assert_eq!(take(&manager, 5000, S), first);
+    assert!(manager.block(first).expect("live").id > block.id);
+}
+
+/// The driver needs memory for itself: device memory is given back, and no more than it takes.
+#[test]
+fn relief_gives_back_free_device_memory() {
+    let manager = fragmented(vec![]);
+    let released = manager.relieve(20 * MIB);
+    assert!((20 * MIB..24 * MIB).contains(&released), "{released}");
+    assert_eq!(manager.gpu().held(Tier::Device), 256 * MIB - released);
+    assert_eq!(manager.trim(0), 128 * MIB - released);
+}
+
+#[test]
+fn idle_views_are_bounded() {
+    let settings = Settings { headroom: 0, stitch_views: 2, overflow: vec![], ..Settings::default() };
+    let manager = Manager::new(Model::new(256 * MIB, 0), settings);
+    let blocks: Vec<u64> = (0..8).map(|_| take(&manager, 32 * MB, S)).collect();
+    blocks.iter().step_by(2).for_each(|address| manager.free(*address, S).expect("live"));
+    for mib in (34..128).step_by(2) {
+        let view = take(&manager, mib * MB, S);
+        manager.free(view, S).expect("live");
+        manager.passed(StreamId(0));
+    }
+    assert!(
+        manager.usage().idle_views <= 3,
+        "the one in use and two idle ones: {}",
+        manager.usage().idle_views
+    );
+    manager.audit().expect("the books balance");
+}
+
+#[test]
+fn a_program_in_overflow_does_not_ask_the_driver_at_every_allocation() {
+    let manager = manager(32, vec![Tier::Host]);
+    let _full = take(&manager, 32 * MB, S);
+    let calls = calls_of(&manager, |manager| {
+        for _ in 0..100 {
+            let block = take(manager, 20 * MB, S);
+            manager.free(block, S).expect("live");
+        }
+    });
+    assert!(calls < 40, "{calls} calls for a hundred allocations");
+}
+
+#[test]
+fn usage_is_serializable_and_peaks_start_anew() {
+    let manager = manager(64, vec![]);
+    let block = take(&manager, 3 * MB, S);
+    manager.free(block, S).expect("live");
+    manager.reset_peaks();
+    let usage = serde_json::to_value(manager.usage()).expect("plain data");
+    assert_eq!(usage["live_peak"]["device"], 0);
+    assert_eq!(usage["cached"], 3 * MIB);
+    let kept = take(&manager, 3 * MB, Order::Device);
+    let blocks = serde_json::to_value(manager.blocks()).expect("plain data");
+    assert_eq!((&blocks[0]["address"], &blocks[0]["stream"]), (&kept.into(), &serde_json::Value::Null));
+}
