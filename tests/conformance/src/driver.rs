@@ -165,6 +165,18 @@ macro_rules! cu {
     }};
 }
 
+/// Like [`must!`](crate::must), but where the driver answers `NOT_SUPPORTED` the case is skipped and says so. Only for
+/// what the simulated driver leaves out on purpose: elsewhere such an answer is a failure.
+#[macro_export]
+macro_rules! supported {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        $crate::cu!($driver, $name($($argument),*)).ok().map_err(|code| match code {
+            wm_abi::CUresult::NOT_SUPPORTED => $crate::case::Halt::Skipped(format!("needs {}", stringify!($name))),
+            _ => $crate::case::Halt::Failed(format!("{} returned {code}", stringify!($name))),
+        })?
+    };
+}
+
 /// Like [`cu!`](crate::cu), for a call that has to succeed before the case can ask its question.
 #[macro_export]
 macro_rules! must {

@@ -8,7 +8,7 @@ use wm_abi::*;
 
 use crate::case::{Case, Verdict};
 use crate::fixture::{Memory, Primary, Stream, pattern, synchronize};
-use crate::{cu, must};
+use crate::{cu, must, supported};
 
 const BACKGROUND: u8 = 0xEE;
 
@@ -228,7 +228,7 @@ pub(super) fn arrays(case: &mut Case) -> Verdict {
     let layout =
         CUDA_ARRAY_DESCRIPTOR { Width: 64, Height: 16, Format: CU_AD_FORMAT_UNSIGNED_INT8, NumChannels: 4 };
     let mut array = CUarray::NULL;
-    must!(d, cuArrayCreate_v2(&mut array, &layout));
+    supported!(d, cuArrayCreate_v2(&mut array, &layout));
     let (source, mut back) = (pattern(64 * 4 * 16, 7), vec![0_u8; 64 * 4 * 16]);
     let mut copy = plane();
     (copy.WidthInBytes, copy.Height) = (256, 16);
