@@ -8,12 +8,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// The heading above the steps.
 pub(crate) fn heading() {
-    println!("\n  {:<26}{:>7}{:>20}{:>14}", "step", "blocks", "of", "then held");
+    println!("\n  {:<28}{:>6}{:>24}{:>12}", "step", "blocks", "block size", "then held");
 }
 
 /// One step: how many blocks it touched, what size they are, what the program holds after it.
 pub(crate) fn step(name: &str, blocks: usize, each: &str, held: u64) {
-    println!("  {name:<26}{blocks:>7}{each:>20}{:>14}", size(held));
+    println!("  {name:<28}{blocks:>6}{each:>24}{:>12}", size(held));
 }
 
 #[cfg(test)]

@@ -106,16 +106,16 @@ fn report(dist: &Path) -> Result<()> {
     println!();
     for file in files(dist)? {
         let name = file.strip_prefix(dist)?.display().to_string();
-        println!("dist/{name:<44} {}", describe(&file)?);
+        println!("dist/{name:<62} {}", describe(&file)?);
     }
     Ok(())
 }
 
 fn describe(file: &Path) -> Result<String> {
     if file.is_symlink() {
-        return Ok(format!("{:>10}  -> {}", "link", fs::read_link(file)?.display()));
+        return Ok(format!("{:>8}  -> {}", "link", fs::read_link(file)?.display()));
     }
-    let size = format!("{:>6.1} KiB", fs::metadata(file)?.len() as f64 / 1024.0);
+    let size = format!("{:>4.1} MiB", fs::metadata(file)?.len() as f64 / f64::from(1 << 20));
     let demands = elf::Demands::read(file).unwrap_or_default();
     Ok(match demands.glibc {
         Some((major, minor)) => format!("{size}  glibc {major}.{minor}; {}", demands.needed.join(" ")),

@@ -13,5 +13,9 @@ pub(crate) fn run(filter: &[String]) -> Result<()> {
     let mut nextest = toolbox::cargo("nextest", &["run"])?;
     nextest.args(filter);
     step::run("build", step::cargo(&["build", "--workspace"]))?;
+    if filter.is_empty() {
+        let discover = ["-B", "-m", "unittest", "discover", "-s", "tools/python/tests", "-t", "tools/python"];
+        step::run("tests of the Python package", step::command("python3", &discover))?;
+    }
     step::run("tests", nextest)
 }
