@@ -162,9 +162,12 @@ impl Lane {
     /// Queues work behind everything in this lane and behind the points in `after`.
     ///
     /// # Errors
-    /// `OPERATING_SYSTEM` if the worker cannot be started.
+    /// `CONTEXT_IS_DESTROYED` if the lane is closed, `OPERATING_SYSTEM` if the worker cannot be started.
     pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
         let mut line = self.shared.line();
+        if line.closed {
+            return Err(CUresult::CONTEXT_IS_DESTROYED);
+        }
         if !line.started {
             self.start()?;
             line.started = true;
