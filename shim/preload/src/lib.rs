@@ -24,4 +24,5 @@ mod report;
 mod settings;
 mod state;
 mod torch;
+mod trace;
 mod trampolines;

@@ -56,6 +56,7 @@ extern "C" fn at_exit() {
     EXITING.store(true, Ordering::Relaxed);
     if !forked() {
         crate::endpoint::stop();
+        crate::trace::finish();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::boundary::Answer;
 use crate::counters::fail_open;
 use crate::lifecycle;
 use crate::managers::{self, Site};
+use crate::trace;
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
@@ -90,6 +91,7 @@ fn give(site: Site, bytes: usize, order: Order, store: impl FnOnce(u64)) -> Answ
     }
     match site.manager.allocate(bytes, order) {
         Ok(address) => {
+            trace::allocated(site.manager.gpu().ordinal(), address, bytes, order);
             store(address);
             Answer::Is(CUresult::SUCCESS)
         }
@@ -120,6 +122,7 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
 }
 
 fn take(manager: &Manager<wm_driver::Device>, address: u64, order: Order) -> Answer {
+    trace::freed(manager.gpu().ordinal(), address, order);
     match manager.free(address, order) {
         Ok(()) => Answer::Is(CUresult::SUCCESS),
         Err(FreeError::NotOurs) => Answer::Pass,

@@ -15,6 +15,7 @@ mod pool;
 mod relief;
 mod sharing;
 mod stream;
+mod wait;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -36,6 +37,8 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
+    /// On only where `WMSHIM_TRACE` is set, and memory is served.
+    Trace,
 }
 
 impl Switch {
@@ -43,6 +46,7 @@ impl Switch {
         match self {
             Self::Always => true,
             Self::Memory => settings.stitch,
+            Self::Trace => settings.stitch && settings.trace.is_some(),
         }
     }
 
@@ -50,6 +54,7 @@ impl Switch {
         match self {
             Self::Always => "WMSHIM_DISABLE",
             Self::Memory => "WMSHIM_STITCH",
+            Self::Trace => "no WMSHIM_TRACE",
         }
     }
 }

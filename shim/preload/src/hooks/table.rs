@@ -88,6 +88,15 @@ hooks! {
             => stream::end::<symbol::cuStreamEndCapture>, Memory, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
             => stream::end::<symbol::cuStreamEndCapture_ptsz>, Memory, "a capture is over";
+        // Waits of the host, for a trace.
+        cuStreamSynchronize(stream: CUstream)
+            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Trace, "written into the trace";
+        cuStreamSynchronize_ptsz(stream: CUstream)
+            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Trace, "written into the trace";
+        cuCtxSynchronize()
+            => wait::context, Trace, "written into the trace";
+        cuCtxSynchronize_v2(ctx: CUcontext)
+            => wait::named_context, Trace, "written into the trace";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
             => context::destroy, Memory, "the context's streams and events are forgotten";

@@ -68,6 +68,8 @@ settings! {
     stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
     /// The signal that writes statistics to a file.
     stats_signal: Option<i32> = Some(libc::SIGUSR2), "WMSHIM_STATS_SIGNAL", signal;
+    /// Where what the shim serves is written down, for `wmctl replay`.
+    trace: Option<PathBuf> = None, "WMSHIM_TRACE", path;
     /// What goes to stderr.
     log: log::LevelFilter = log::LevelFilter::Warn, "WMSHIM_LOG", level;
 }

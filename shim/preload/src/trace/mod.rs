@@ -1,0 +1,163 @@
+//! `WMSHIM_TRACE=FILE`: writes down what the program asks of device memory, for `wmctl replay`.
+//!
+//! One recording a device. `%p` in the file's name is the process, `%d` the device; without `%d` the first device that
+//! allocates is recorded, and a line says so when another one does.
+//!
+//! * [`log`](mod@log) puts events into words, under a lock that is held for nothing else.
+//! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own, so a process that is
+//!   killed leaves a file that is whole up to its last chunk.
+//!
+//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it. So the
+//! written order is one in which the events could have happened, whatever threads do. A forked child writes nothing: its
+//! calls never reach a hook. After exit began nothing is added.
+
+mod file;
+mod log;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use wm_abi::CUdevice;
+use wm_driver::StreamId;
+use wm_memory::Order;
+
+use crate::{lifecycle, settings};
+use file::File;
+use log::Log;
+
+/// Devices by ordinal; more than any machine has.
+const DEVICES: usize = 64;
+
+static RECORDERS: [OnceLock<Result<Recorder, Refusal>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+
+/// The only device that is recorded, where the file's name has no room for more.
+static ONLY: OnceLock<CUdevice> = OnceLock::new();
+
+/// One device's recording. Locks are taken in the order of the fields; the log's is never held while a file is written.
+struct Recorder {
+    log: Mutex<Log>,
+    file: Mutex<File>,
+    /// The file could not be written: nothing is recorded any more.
+    broken: AtomicBool,
+}
+
+/// Why a device is not recorded, until it has been said.
+type Refusal = Mutex<Option<String>>;
+
+/// The manager gave out a block. The first one opens the file.
+pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Order) {
+    let Some(template) = settings::get().and_then(|settings| settings.trace.as_deref()) else { return };
+    let Some(slot) = slot(device) else { return };
+    match slot.get_or_init(|| Recorder::open(template, device)) {
+        Ok(recorder) => recorder.add(|log| log.allocated(address, bytes, order.stream())),
+        Err(refusal) => say(refusal),
+    }
+}
+
+/// The program gives an address back, which may be none of ours.
+pub(crate) fn freed(device: CUdevice, address: u64, order: Order) {
+    if let Some(recorder) = recorder(device) {
+        recorder.add(|log| log.freed(address, order.stream()));
+    }
+}
+
+/// The host has waited for a stream, or (`None`) for the device.
+pub(crate) fn waited(device: CUdevice, stream: Option<StreamId>) {
+    if let Some(recorder) = recorder(device) {
+        recorder.add(|log| log.waited(stream));
+    }
+}
+
+/// Writes what is left. Threads that are recording at this moment get a moment to finish; a thread that exits from
+/// inside a hook would otherwise wait for itself.
+pub(crate) fn finish() {
+    let opened = RECORDERS.iter().filter_map(OnceLock::get);
+    opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
+}
+
+fn slot(device: CUdevice) -> Option<&'static OnceLock<Result<Recorder, Refusal>>> {
+    RECORDERS.get(usize::try_from(device).ok()?)
+}
+
+/// The recording of a device that has begun.
+fn recorder(device: CUdevice) -> Option<&'static Recorder> {
+    slot(device)?.get()?.as_ref().ok()
+}
+
+/// One line, once, and not while anybody waits for us.
+fn say(refusal: &Refusal) {
+    let sentence = lock(refusal).take();
+    if let Some(sentence) = sentence {
+        ::log::warn!("WMSHIM_TRACE: {sentence}");
+    }
+}
+
+impl Recorder {
+    fn open(template: &Path, device: CUdevice) -> Result<Self, Refusal> {
+        let only = *ONLY.get_or_init(|| device);
+        if !file::names_device(template) && only != device {
+            let sentence = format!(
+                "only device {only} is recorded, and device {device} allocates too; put %d into the name for a file a device"
+            );
+            return Err(Mutex::new(Some(sentence)));
+        }
+        let file = File::create(&file::expand(template, std::process::id(), device));
+        let file = file.map_err(|sentence| Mutex::new(Some(format!("{sentence}; nothing is recorded"))))?;
+        Ok(Self { log: Mutex::new(Log::new()), file: Mutex::new(file), broken: AtomicBool::new(false) })
+    }
+
+    fn add(&self, event: impl FnOnce(&mut Log)) {
+        if self.broken.load(Ordering::Relaxed) || lifecycle::exiting() {
+            return;
+        }
+        let mut log = lock(&self.log);
+        event(&mut log);
+        if !log.is_full() {
+            return;
+        }
+        let text = log.take();
+        // Taken before the log is let go: the next chunk cannot overtake this one.
+        let mut file = lock(&self.file);
+        drop(log);
+        let written = file.append(&text);
+        drop(file);
+        self.judge(written);
+    }
+
+    fn finish(&self) {
+        let Some(text) = patient(&self.log).map(|mut log| log.take()) else { return };
+        let Some(mut file) = patient(&self.file) else { return };
+        let written = file.append(&text);
+        drop(file);
+        self.judge(written);
+    }
+
+    /// One line, at the first failure.
+    fn judge(&self, written: std::io::Result<()>) {
+        if let Err(error) = written
+            && !self.broken.swap(true, Ordering::Relaxed)
+        {
+            ::log::warn!("WMSHIM_TRACE: writing failed ({error}); the recording ends here");
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The lock, if whoever holds it lets go within a moment.
+fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    const MOMENT: Duration = Duration::from_millis(500);
+    let end = Instant::now() + MOMENT;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) if Instant::now() < end => std::thread::yield_now(),
+            Err(std::sync::TryLockError::WouldBlock) => return None,
+        }
+    }
+}
