@@ -6,15 +6,12 @@
 
 use wm_driver::Tier;
 
-use crate::draft::{Draft, Recipe};
+use crate::draft::Draft;
 use crate::error::Shortage;
 use crate::ledger::Key;
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
-use crate::sizes::{
-    CANDIDATES, Class, DEVICE_PART, MEDIUM_BELOW, MEDIUM_EXTENT, SCARCE_FOR, WINDOW_VISITS, handles_for,
-    round_down, round_up,
-};
+use crate::sizes::{CANDIDATES, DEVICE_PART, WINDOW_VISITS};
 use crate::state::{Grant, Request, State};
 use crate::timeline::Need;
 
@@ -77,8 +74,9 @@ pub(crate) enum Decision {
     Full(Box<Shortage>),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Making {
+/// May a new extent have new handles?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Making {
     Nothing,
     WhatIsMissing,
 }
@@ -111,9 +109,9 @@ impl State {
     }
 
     /// Did requests no larger than this find the device full just now? Then what exists on other tiers is tried before
-    /// the driver is asked again.
+    /// the driver is asked again. Not where the alternative is to wait: asking is cheaper.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
-        attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
+        attempt.room.is_none() && !attempt.ready_only && self.scarcity.spares(attempt.request.bytes)
     }
 
     /// Best fit in the free runs of the first tier that has one.
@@ -158,7 +156,7 @@ impl State {
         Some(Decision::Grant(self.grant(address, request)))
     }
 
-    fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
+    pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
         self.ledger.memories.is_idle(key) && self.is_usable(attempt, &self.ledger.pending(key))
     }
 
@@ -192,113 +190,8 @@ impl State {
         tiers: &[Tier],
         making: Making,
     ) -> Option<Decision> {
-        let recipe = match attempt.request.class {
-            Class::Small => self.small_recipe(attempt, rules, tiers, making),
-            Class::Large => self.large_recipe(attempt, rules, tiers, making),
-        }?;
+        let recipe = self.recipe(attempt, rules, tiers, making)?;
         Some(Decision::Build(self.draft(&recipe, attempt.request.class)))
-    }
-
-    /// One handle: an idle one of the smallest size, a new one, or at last any idle one.
-    fn small_recipe(
-        &self,
-        attempt: &Attempt,
-        rules: &Rules,
-        tiers: &[Tier],
-        making: Making,
-    ) -> Option<Recipe> {
-        let unit = rules.granularity;
-        let take = |key| Recipe { take: vec![key], create: vec![] };
-        if let Some(key) = self.smallest_idle(attempt, tiers, unit) {
-            return Some(take(key));
-        }
-        if making == Making::Nothing {
-            return None;
-        }
-        let roomy = tiers.iter().find(|tier| self.allowance(attempt, rules, **tier) >= unit);
-        roomy
-            .map(|tier| Recipe { take: vec![], create: vec![(*tier, unit)] })
-            .or_else(|| self.smallest_idle(attempt, tiers, u64::MAX).map(take))
-    }
-
-    fn smallest_idle(&self, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<Key> {
-        let on = |tier: &Tier| self.ledger.memories.idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
-        tiers.iter().flat_map(on).map(|(key, _)| key).find(|key| self.can_take(attempt, *key))
-    }
-
-    fn large_recipe(
-        &self,
-        attempt: &Attempt,
-        rules: &Rules,
-        tiers: &[Tier],
-        making: Making,
-    ) -> Option<Recipe> {
-        let whole = round_up(attempt.request.bytes, rules.granularity)?;
-        let (mut recipe, mut missing) = (Recipe::default(), whole);
-        for tier in tiers {
-            missing = self.gather(attempt, *tier, missing, &mut recipe.take);
-        }
-        match making {
-            Making::Nothing => (missing == 0).then_some(recipe),
-            Making::WhatIsMissing => {
-                recipe.create = self.creation(attempt, rules, tiers, missing, whole)?;
-                Some(recipe)
-            }
-        }
-    }
-
-    /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing.
-    fn gather(&self, attempt: &Attempt, tier: Tier, missing: u64, take: &mut Vec<Key>) -> u64 {
-        let (mut left, first) = (missing, take.len());
-        for (key, bytes) in self.ledger.memories.idle(tier).rev() {
-            if bytes <= left && self.can_take(attempt, key) {
-                take.push(key);
-                left -= bytes;
-            }
-        }
-        if left > 0 {
-            let fresh = |(key, bytes): &(Key, u64)| {
-                *bytes > left && !take[first..].contains(key) && self.can_take(attempt, *key)
-            };
-            if let Some((key, _)) = self.ledger.memories.idle(tier).find(fresh) {
-                take.push(key);
-                left = 0;
-            }
-        }
-        left
-    }
-
-    /// Handles to make for what is `missing` of an extent of `whole` bytes, on the first tiers with room. A medium
-    /// request's extent is made larger, for the next ones, where the device has the room.
-    fn creation(
-        &self,
-        attempt: &Attempt,
-        rules: &Rules,
-        tiers: &[Tier],
-        missing: u64,
-        whole: u64,
-    ) -> Option<Vec<(Tier, u64)>> {
-        let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
-        let roomy = self.allowance(attempt, rules, Tier::Device) >= shared;
-        let mut left = if whole < MEDIUM_BELOW && roomy { shared } else { missing };
-        let mut create = Vec::new();
-        for tier in tiers {
-            let bytes = left.min(self.allowance(attempt, rules, *tier));
-            create.extend(handles_for(bytes, whole, rules.granularity).map(|bytes| (*tier, bytes)));
-            left -= bytes;
-        }
-        (left == 0).then_some(create)
-    }
-
-    /// How much more of a tier may be made, in whole units.
-    fn allowance(&self, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
-        let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
-        let (limit, room) = match tier {
-            Tier::Device => (rules.settings.device_limit, room.device),
-            Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
-            Tier::Host => (rules.settings.host_limit, room.host),
-        };
-        round_down(limit.min(room).saturating_sub(self.reserved.now.on(tier)), rules.granularity)
     }
 
     /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
@@ -346,32 +239,4 @@ impl State {
 fn tiers_with_overflow(rules: &Rules) -> Option<Vec<Tier>> {
     let others = &rules.settings.overflow;
     (!others.is_empty()).then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
-}
-
-/// Remembers that the device was full, for a while: a program that lives in overflow would otherwise ask the driver and
-/// the host for their figures at every allocation.
-#[derive(Debug, Default)]
-pub(crate) struct Scarcity {
-    /// The smallest request that found no room.
-    bytes: u64,
-    /// Requests that may still rely on it.
-    left: u32,
-}
-
-impl Scarcity {
-    fn note(&mut self, bytes: u64, found_room: bool) {
-        let smallest = if self.left > 0 { self.bytes.min(bytes) } else { bytes };
-        *self = if found_room { Self::default() } else { Self { bytes: smallest, left: SCARCE_FOR } };
-    }
-
-    fn spares(&mut self, bytes: u64) -> bool {
-        let spared = self.left > 0 && bytes >= self.bytes;
-        self.left -= u32::from(spared);
-        spared
-    }
-
-    /// Device memory was given back.
-    pub(crate) fn end(&mut self) {
-        *self = Self::default();
-    }
 }

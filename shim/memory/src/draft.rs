@@ -6,19 +6,13 @@
 
 use wm_driver::Tier;
 
-use crate::ledger::{Key, Taken};
+use crate::ledger::Taken;
 use crate::order::Pending;
 use crate::plan::{Build, Built, Failure, Part, Undo};
+use crate::recipe::Recipe;
 use crate::sizes::Class;
 use crate::state::{Grant, Request, State};
 use crate::tiers::{TierBytes, only};
-
-/// Handles to take and handles to make.
-#[derive(Debug, Default)]
-pub(crate) struct Recipe {
-    pub(crate) take: Vec<Key>,
-    pub(crate) create: Vec<(Tier, u64)>,
-}
 
 /// A part of the extent to be: a handle taken, or one to be made.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 //! | `order`, `timeline` | when memory may be used again, as data |
 //! | `ledger` | handles, mappings, extents, free runs, as data |
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
-//! | `state`, `decide`, `draft` | one request, one decision, under the lock, no driver call |
+//! | `state`, `decide`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
 //! | `idle` | what can be given back |
 //! | `plan` | extents are made and taken apart, outside the lock, with rollback |
 //! | `manager` | the loop around decisions and plans; everything public |
@@ -33,6 +33,8 @@ mod ledger;
 mod manager;
 mod order;
 mod plan;
+mod recipe;
+mod scarcity;
 mod settings;
 mod sizes;
 mod state;

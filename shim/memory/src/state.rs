@@ -9,12 +9,12 @@ use std::sync::Arc;
 use wm_driver::Tier;
 
 use crate::blocks::{Block, Blocks, Piece, State as Life, new_id};
-use crate::decide::Scarcity;
 use crate::error::FreeError;
 use crate::front::{Cached, Front};
 use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
+use crate::scarcity::Scarcity;
 use crate::sizes::{Class, UNIT, round_up};
 use crate::tiers::{Gauge, TierBytes, only};
 use crate::timeline::{Fence, Need, Timeline};

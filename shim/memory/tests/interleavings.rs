@@ -36,6 +36,10 @@ mod manager;
 mod order;
 #[path = "../src/plan.rs"]
 mod plan;
+#[path = "../src/recipe.rs"]
+mod recipe;
+#[path = "../src/scarcity.rs"]
+mod scarcity;
 #[path = "../src/settings.rs"]
 mod settings;
 #[path = "../src/sizes.rs"]

@@ -13,8 +13,11 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use support::model::{GRANULARITY, Model};
-use wm_driver::StreamId;
+use wm_driver::{StreamId, Tier};
 use wm_memory::{Manager, Order, Settings, Usage};
+
+/// Usage is not free to ask for.
+const LOOK_EVERY: usize = 16;
 
 enum Event {
     Allocate { id: u64, bytes: usize, order: Order },
@@ -52,32 +55,41 @@ fn load(name: &str) -> Trace {
     Trace { peak, events: lines.map(|line| event(&line)).collect() }
 }
 
-/// Replays a trace on a device of `capacity` bytes; `None` if it runs out of memory.
-fn replay(trace: &Trace, capacity: u64) -> Option<Usage> {
+/// Replays a trace on a device of `capacity` bytes, and looks at the usage every so many events; `None` if it runs out
+/// of memory.
+fn replay(trace: &Trace, capacity: u64, overflow: &[Tier], mut look: impl FnMut(&Usage)) -> Option<Usage> {
     let capacity = capacity / GRANULARITY * GRANULARITY;
-    let settings = Settings { headroom: 0, overflow: vec![], ..Settings::default() };
-    let manager = Manager::new(Model::new(capacity, 0), settings);
+    let settings = Settings { headroom: 0, overflow: overflow.to_vec(), ..Settings::default() };
+    let manager = Manager::new(Model::new(capacity, trace.peak), settings);
     let mut addresses = HashMap::new();
-    for event in &trace.events {
-        match event {
-            Event::Allocate { id, bytes, order } => {
-                addresses.insert(*id, manager.allocate(*bytes, *order).ok()?);
-            }
-            Event::Free { id, order } => {
-                let address = addresses.remove(id).expect("frees name what was allocated");
-                manager.free(address, *order).expect("a live block");
-            }
-            Event::Passed(Some(stream)) => manager.passed(*stream),
-            Event::Passed(None) => manager.passed_all(),
+    for (index, event) in trace.events.iter().enumerate() {
+        step(&manager, event, &mut addresses)?;
+        if index % LOOK_EVERY == 0 {
+            look(&manager.usage());
         }
     }
     manager.audit().expect("the books balance");
     Some(manager.usage())
 }
 
+fn step(manager: &Manager<Model>, event: &Event, addresses: &mut HashMap<u64, u64>) -> Option<()> {
+    match event {
+        Event::Allocate { id, bytes, order } => {
+            addresses.insert(*id, manager.allocate(*bytes, *order).ok()?);
+        }
+        Event::Free { id, order } => {
+            let address = addresses.remove(id).expect("frees name what was allocated");
+            manager.free(address, *order).expect("a live block");
+        }
+        Event::Passed(Some(stream)) => manager.passed(*stream),
+        Event::Passed(None) => manager.passed_all(),
+    }
+    Some(())
+}
+
 /// The smallest capacity that completes, as a ratio to the peak of live bytes, to half a per cent.
 fn search(trace: &Trace) -> f64 {
-    let completes = |thousandths: u64| replay(trace, trace.peak * thousandths / 1000).is_some();
+    let completes = |thousandths: u64| replay(trace, trace.peak * thousandths / 1000, &[], |_| {}).is_some();
     let smallest = (1000..1500).step_by(5).find(|thousandths| completes(*thousandths));
     smallest.map_or(f64::INFINITY, |thousandths| thousandths as f64 / 1000.0)
 }
@@ -88,7 +100,7 @@ fn assert_ratio(name: &str, thousandths: u64) {
     if std::env::var("WMSHIM_REPLAY").is_ok_and(|mode| mode == "search") {
         println!("{name}: smallest capacity that completes / peak live bytes = {:.3}", search(&trace));
     }
-    let usage = replay(&trace, trace.peak * thousandths / 1000);
+    let usage = replay(&trace, trace.peak * thousandths / 1000, &[], |_| {});
     let usage =
         usage.unwrap_or_else(|| panic!("{name} runs out of memory at {thousandths}/1000 of its peak"));
     println!("{name} at {thousandths}/1000: {:?}", usage.counters);
@@ -108,4 +120,32 @@ fn gpt_of_variable_length() {
 #[test]
 fn llama_generation() {
     assert_ratio("hf_generate.trace.gz", 1030);
+}
+
+/// How much of the device a program in overflow really uses: bytes live there, over what could be there, through the
+/// whole run.
+#[allow(clippy::print_stdout, reason = "a figure for the reader of the test's output")]
+fn assert_device_share(name: &str, percent_of_peak: u64, at_least: f64) {
+    let trace = load(name);
+    let capacity = trace.peak * percent_of_peak / 100;
+    let (mut there, mut could_be) = (0u128, 0u128);
+    let usage = replay(&trace, capacity, &[Tier::Host], |usage| {
+        there += u128::from(usage.live.device);
+        could_be += u128::from(usage.live.total().min(capacity));
+    });
+    let usage = usage.expect("the host has room for all of it");
+    let share = there as f64 / could_be as f64;
+    println!("{name} on {percent_of_peak} % of its peak: device share {share:.3}, {:?}", usage.counters);
+    assert!(share >= at_least, "{share:.3} of what could be on the device is there");
+}
+
+#[test]
+fn gnn_in_overflow_fills_the_device() {
+    // Few and large blocks: those that went to the host stay there for as long as they live.
+    assert_device_share("gnn.trace.gz", 60, 0.8);
+}
+
+#[test]
+fn gpt_in_overflow_fills_the_device() {
+    assert_device_share("gpt_varlen.trace.gz", 70, 0.9);
 }
