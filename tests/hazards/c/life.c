@@ -5,7 +5,8 @@
  *   life fork_before     forks before first use; child and parent both use the driver
  *   life exec_in_use     replaces itself while using the driver
  *   life exit_busy       exits while other threads are inside calls
- *   life threads N       N short threads, one after another, each uses the driver and uses it again as it ends
+ *   life threads N       N short threads, one after another, each uses the driver
+ *   life thread_end      threads that use the driver as they end, from destructors of their thread-local values
  *   life late            uses the driver from exit handlers and destructors, after the shim's own
  *   life early           uses the driver from a constructor, before main
  *   life closed          closes its handle of the library many times and uses the driver again */
@@ -146,6 +147,26 @@ static int exit_busy(void)
     exit(7);
 }
 
+static void *short_life(void *unused)
+{
+    (void)unused;
+    MUST(cuCtxSetCurrent(shared));
+    round_trip(1);
+    return NULL;
+}
+
+static int threads(int count, void *(*life)(void *))
+{
+    pthread_t thread;
+    shared = begin();
+    for (int i = 0; i < count; i++) {
+        if (pthread_create(&thread, NULL, life, NULL))
+            return 84;
+        pthread_join(thread, NULL);
+    }
+    return 0;
+}
+
 static pthread_key_t key;
 
 static void at_thread_end(void *unused)
@@ -154,26 +175,16 @@ static void at_thread_end(void *unused)
     round_trip(2);
 }
 
-static void *short_life(void *unused)
+static void *late_life(void *unused)
 {
-    (void)unused;
     pthread_setspecific(key, &key);
-    MUST(cuCtxSetCurrent(shared));
-    round_trip(1);
-    return NULL;
+    return short_life(unused);
 }
 
-static int threads(int count)
+static int thread_end(void)
 {
-    pthread_t thread;
     pthread_key_create(&key, at_thread_end);
-    shared = begin();
-    for (int i = 0; i < count; i++) {
-        if (pthread_create(&thread, NULL, short_life, NULL))
-            return 84;
-        pthread_join(thread, NULL);
-    }
-    return 0;
+    return threads(100, late_life);
 }
 
 /* ---- before main and after exit began */
@@ -244,7 +255,8 @@ int main(int count, char **argument)
            : !strcmp(way, "fork_before") ? fork_before()
            : !strcmp(way, "exec_in_use") ? exec_in_use(argument[0])
            : !strcmp(way, "exit_busy")   ? exit_busy()
-           : !strcmp(way, "threads")     ? threads(atoi(argument[2]))
+           : !strcmp(way, "threads")     ? threads(atoi(argument[2]), short_life)
+           : !strcmp(way, "thread_end")  ? thread_end()
            : !strcmp(way, "late")        ? late()
            : !strcmp(way, "early")       ? early()
            : !strcmp(way, "closed")      ? closed()

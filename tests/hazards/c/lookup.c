@@ -2,20 +2,11 @@
  *
  *   name,version,flags,result,status,export,owner
  *
- * "export" is the exported name at exactly that address, "owner" is shim or other (HAZARD_SHIM names the shim's file).
+ * "export" is the exported name at exactly that address, "owner" is whose it is, see files.h.
  * `lookup v1` uses the first version of the function, which has no status. */
 
-#include <dlfcn.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "driver.h"
-
-static const char *owner(const Dl_info *info)
-{
-    struct stat a, b;
-    return !stat(info->dli_fname, &a) && !stat(getenv("HAZARD_SHIM"), &b) && a.st_ino == b.st_ino ? "shim" : "other";
-}
+#include "files.h"
 
 static void print(const char *question, CUresult result, int status, void *function)
 {
@@ -24,7 +15,7 @@ static void print(const char *question, CUresult result, int status, void *funct
         printf("%s,%d,%d,-,-\n", question, result, status);
     else
         printf("%s,%d,%d,%s,%s\n", question, result, status,
-               info.dli_saddr == function && info.dli_sname ? info.dli_sname : "?", owner(&info));
+               info.dli_saddr == function && info.dli_sname ? info.dli_sname : "?", owner(function));
 }
 
 static void ask(char *question, int old)

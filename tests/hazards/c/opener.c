@@ -10,34 +10,15 @@
  *   opener exec ARGUMENTS...        any of these after exec with the same environment
  *   opener scrubbed ARGUMENTS...    any of these after exec without LD_PRELOAD
  *
- * HAZARD_SHIM and HAZARD_DRIVER name the files that are told apart. The function that was reached is also called. */
+ * The function that was reached is also called. See files.h for how libraries are told apart. */
 
-#include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "files.h"
+
 typedef int (*init_t)(unsigned);
-
-static int is(const char *path, const char *variable)
-{
-    struct stat a, b;
-    const char *other = getenv(variable);
-    return other && !stat(path, &a) && !stat(other, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
-static const char *owner(void *function)
-{
-    Dl_info info;
-    if (!function)
-        return "nothing";
-    if (!dladdr(function, &info))
-        return "nobody knows";
-    return is(info.dli_fname, "HAZARD_SHIM") ? "shim" : is(info.dli_fname, "HAZARD_DRIVER") ? "driver" : info.dli_fname;
-}
 
 static int verdict(void *init)
 {

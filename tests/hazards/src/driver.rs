@@ -4,9 +4,9 @@
 //! lack functions, or say what arrived. Where calls must do something, the simulated driver serves.
 
 use std::fmt::Write;
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use wm_abi::symbol::NAMES;
 
@@ -35,7 +35,14 @@ pub fn small(scratch: &Scratch) -> PathBuf {
 /// Where it cannot be made.
 pub fn simulated(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("driver");
-    fs::copy(places::simulated_driver(), folder.join(FULL_NAME)).expect("a copy of libsimcuda.so");
+    let (from, to) = (places::simulated_driver(), folder.join(FULL_NAME));
+    // Without debug information, like NVIDIA's: the shim reads a driver of less than 32 MiB through.
+    let stripped = Command::new("strip").args(["--strip-debug", "-o"]).args([&to, &from]).status();
+    assert!(
+        stripped.is_ok_and(|status| status.success()),
+        "strip (of binutils) makes a copy of {}",
+        from.display()
+    );
     links(&folder);
     folder
 }
@@ -45,6 +52,16 @@ pub fn echo(scratch: &Scratch) -> PathBuf {
     symbols_header(scratch);
     let include = c::flag("-I", scratch.path());
     c::library("echo_driver", scratch.path().join("echo_driver.so"), &[SONAME, &include])
+}
+
+/// A driver in which `cuInit` succeeds and everything else fails.
+pub fn failing(scratch: &Scratch) -> PathBuf {
+    symbols_header(scratch);
+    let folder = scratch.folder("driver");
+    let include = c::flag("-I", scratch.path());
+    c::library("failing_driver", folder.join(FULL_NAME), &[SONAME, &include]);
+    links(&folder);
+    folder
 }
 
 /// Writes `symbols.h`: `X(index, name)` for every exported driver function, for the C sources to expand.

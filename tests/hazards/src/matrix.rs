@@ -1,12 +1,13 @@
 //! The loader matrix: every way in which a program can reach the driver, and whose library it then reaches.
 //!
-//! One row a way, measured in three layouts. The tests in `tests/loader.rs` run each row; `docs/interception.md` shows
+//! One row a way, measured in four layouts. The tests in `tests/loader.rs` run each row; `docs/interception.md` shows
 //! this table, and a test compares the two.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::{Host, Scratch, c, driver, shim};
+use crate::{Host, Outcome, Scratch, c, driver, places, shim};
 
 /// Whose library a program reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +24,8 @@ use Reached::{Driver, Nothing, Shim};
 /// How the shim was put in place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
+    /// What `wmctl run` sets: the preload as installed, and the drop-in folder on the library path.
+    Run,
     /// `LD_PRELOAD` of the file with its link `libcuda.so` beside it, as installed.
     Preload,
     /// `LD_PRELOAD` of the file alone.
@@ -30,6 +33,9 @@ pub enum Layout {
     /// `LD_LIBRARY_PATH` to a folder where the file has the driver's names; no preload.
     DropIn,
 }
+
+/// The columns of the matrix.
+pub const LAYOUTS: [Layout; 4] = [Layout::Run, Layout::Preload, Layout::Alone, Layout::DropIn];
 
 /// One way to the driver.
 #[derive(Debug)]
@@ -40,8 +46,8 @@ pub struct Row {
     pub way: &'static str,
     /// What is run: arguments of `opener` in which `@` is the driver's folder, or another program.
     pub run: Run,
-    /// Whose library is reached in the layouts [`Layout::Preload`], [`Layout::Alone`], [`Layout::DropIn`].
-    pub reached: [Reached; 3],
+    /// Whose library is reached in each layout of [`LAYOUTS`].
+    pub reached: [Reached; 4],
 }
 
 /// What a row runs.
@@ -56,7 +62,7 @@ pub enum Run {
 }
 use Run::{Linked, Opener, Python};
 
-const fn row(name: &'static str, way: &'static str, run: Run, reached: [Reached; 3]) -> Row {
+const fn row(name: &'static str, way: &'static str, run: Run, reached: [Reached; 4]) -> Row {
     Row { name, way, run, reached }
 }
 
@@ -66,165 +72,165 @@ pub const ROWS: &[Row] = &[
         "now",
         "`dlopen(\"libcuda.so.1\", RTLD_NOW)`",
         Opener(&["open", "libcuda.so.1", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "lazy_global",
         "the same, `LAZY \\| GLOBAL`",
         Opener(&["open", "libcuda.so.1", "lazy,global"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "deepbind",
         "the same, `DEEPBIND`",
         Opener(&["open", "libcuda.so.1", "now,deep"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "noload",
         "the same, `NOLOAD`, nothing loaded before",
         Opener(&["open", "libcuda.so.1", "now,noload"]),
-        [Shim, Shim, Nothing],
+        [Shim, Shim, Shim, Nothing],
     ),
     row(
         "noload_after",
         "the same, `NOLOAD`, after the driver was opened",
         Opener(&["again", "libcuda.so.1", "libcuda.so.1", "now,noload"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "unversioned",
         "`dlopen(\"libcuda.so\")`",
         Opener(&["open", "libcuda.so", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "absolute",
         "`dlopen(\"/…/libcuda.so.1\")`",
         Opener(&["open", "@/libcuda.so.1", "now"]),
-        [Shim, Shim, Driver],
+        [Shim, Shim, Shim, Driver],
     ),
     row(
         "absolute_full",
         "`dlopen(\"/…/libcuda.so.580.0\")`",
         Opener(&["open", "@/libcuda.so.580.0", "now"]),
-        [Shim, Shim, Driver],
+        [Shim, Shim, Shim, Driver],
     ),
     row(
         "after_absolute",
         "`dlopen(\"libcuda.so.1\")` after the absolute path",
         Opener(&["again", "@/libcuda.so.580.0", "libcuda.so.1", "now"]),
-        [Shim, Shim, Driver],
+        [Shim, Shim, Shim, Driver],
     ),
     row(
         "after_unversioned",
         "`dlopen(\"libcuda.so.1\")` after `libcuda.so`",
         Opener(&["again", "libcuda.so", "libcuda.so.1", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
-    row("linked", "program linked with `-lcuda`", Linked, [Shim, Shim, Shim]),
+    row("linked", "program linked with `-lcuda`", Linked, [Shim, Shim, Shim, Shim]),
     row(
         "plugin",
         "plugin linked with `-lcuda`, `RUNPATH` to the driver's folder",
         Opener(&["plugin", "@/plugin.so", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "plugin_deepbind",
         "the same plugin, opened `DEEPBIND`",
         Opener(&["plugin", "@/plugin.so", "now,deep"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "plugin_asks",
         "plugin not linked with it that calls `dlopen(\"libcuda.so\")`",
         Opener(&["asked", "@/asker.so", "now", "libcuda.so"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "deep_plugin_asks",
         "the same plugin, opened `DEEPBIND`",
         Opener(&["asked", "@/asker.so", "now,deep", "libcuda.so"]),
-        [Shim, Driver, Shim],
+        [Shim, Shim, Driver, Shim],
     ),
     row(
         "deep_plugin_asks_absolute",
         "the same, `dlopen` of the absolute path",
         Opener(&["asked", "@/asker.so", "now,deep", "@/libcuda.so.580.0"]),
-        [Driver, Driver, Driver],
+        [Driver, Driver, Driver, Driver],
     ),
     row(
         "linked_plugin_asks_absolute",
         "plugin linked with `-lcuda` that calls `dlopen(\"/…/libcuda.so.580.0\")`, opened `DEEPBIND`",
         Opener(&["asked", "@/plugin.so", "now,deep", "@/libcuda.so.580.0"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "default_scope",
         "`dlsym(RTLD_DEFAULT, \"cuInit\")`, nothing opened before",
         Opener(&["default"]),
-        [Shim, Shim, Nothing],
+        [Shim, Shim, Shim, Nothing],
     ),
     row(
         "namespace",
         "`dlmopen(LM_ID_NEWLM, \"libcuda.so.1\")`",
         Opener(&["namespace", "libcuda.so.1"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "namespace_absolute",
         "`dlmopen(LM_ID_NEWLM, \"/…/libcuda.so.580.0\")`",
         Opener(&["namespace", "@/libcuda.so.580.0"]),
-        [Shim, Shim, Driver],
+        [Shim, Shim, Shim, Driver],
     ),
     row(
         "forked_child",
         "`dlopen(\"libcuda.so.1\")` in a forked child",
         Opener(&["fork", "open", "libcuda.so.1", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "after_exec",
         "`dlopen(\"libcuda.so.1\")` after `exec`",
         Opener(&["exec", "open", "libcuda.so.1", "now"]),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "after_scrubbed_exec",
         "the same, by a launcher that drops `LD_PRELOAD`",
         Opener(&["scrubbed", "open", "libcuda.so.1", "now"]),
-        [Driver, Driver, Shim],
+        [Shim, Driver, Driver, Shim],
     ),
     row(
         "ctypes",
         "Python `ctypes.CDLL(\"libcuda.so.1\")`",
         Python("ctypes.CDLL('libcuda.so.1')"),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "ctypes_unversioned",
         "Python `ctypes.CDLL(\"libcuda.so\")`",
         Python("ctypes.CDLL('libcuda.so')"),
-        [Shim, Shim, Shim],
+        [Shim, Shim, Shim, Shim],
     ),
     row(
         "ctypes_absolute",
         "Python `ctypes.CDLL(\"/…/libcuda.so.1\")`",
         Python("ctypes.CDLL('@/libcuda.so.1')"),
-        [Shim, Shim, Driver],
+        [Shim, Shim, Shim, Driver],
     ),
     row(
         "ctypes_self",
         "Python `ctypes.CDLL(None)`, nothing opened before",
         Python("ctypes.CDLL(None)"),
-        [Shim, Shim, Nothing],
+        [Shim, Shim, Shim, Nothing],
     ),
 ];
 
 /// Says in Python whose `cuInit` a library has, in the words of `opener`.
 const PYTHON: &str = r#"
 import ctypes, os
-def same(a, b): return os.path.samefile(a, os.environ[b])
+def same(a, b): return any(os.path.samefile(a, file) for file in os.environ[b].split(":"))
 class Info(ctypes.Structure):
     _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("at", ctypes.c_void_p)]
 library = LIBRARY
@@ -264,67 +270,86 @@ impl Bench {
     /// # Panics
     /// If the program fails, or says what is none of the three.
     pub fn measure(&self, row: &Row, layout: Layout) -> Reached {
-        let outcome = self.place(self.host(&row.run), layout).run();
-        let word = outcome.expect_success();
-        assert_eq!(outcome.stderr, "", "{}: stderr", row.name);
-        match word {
-            "shim" => Shim,
-            "driver" => Driver,
-            "nothing" => Nothing,
-            other => panic!("{}: reached {other}", row.name),
-        }
+        let command = self.command(&row.run);
+        reached(row, &self.place(Host::bare(&command[0]).args(&command[1..]), layout).run())
     }
 
-    fn host(&self, run: &Run) -> Host {
+    /// Runs a row under `wmctl run`.
+    ///
+    /// # Panics
+    /// As [`Bench::measure`].
+    pub fn measure_under_wmctl(&self, row: &Row) -> Reached {
+        let (library, folder) = (shim::installed(&self.scratch), shim::drop_in(&self.scratch));
+        let host = Host::bare(places::wmctl())
+            .args(["run", "--quiet", "--"])
+            .args(self.command(&row.run))
+            .env("WMSHIM_LIB", &library)
+            .env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"))
+            .env("LD_LIBRARY_PATH", &self.driver)
+            .env("HAZARD_SHIM", paths([library, folder.join("libcuda.so.1")]))
+            .env("HAZARD_DRIVER", self.driver.join(driver::FULL_NAME));
+        reached(row, &host.run())
+    }
+
+    /// A row's program with its arguments.
+    fn command(&self, run: &Run) -> Vec<String> {
         let folder = self.driver.to_str().expect("a readable path");
+        let program = |source, flags: &[&str]| c::program(&self.scratch, source, flags).display().to_string();
         match run {
             Opener(words) => {
-                let opener = c::program(&self.scratch, "opener", &[]);
-                Host::bare(opener).args(words.iter().map(|word| word.replace('@', folder)))
+                let words = words.iter().map(|word| word.replace('@', folder));
+                std::iter::once(program("opener", &[])).chain(words).collect()
             }
-            Linked => {
-                let search = c::flag("-L", &self.driver);
-                Host::bare(c::program(&self.scratch, "linked", &[&search, "-lcuda"]))
-            }
+            Linked => vec![program("linked", &[&c::flag("-L", &self.driver), "-lcuda"])],
             Python(library) => {
                 let script = PYTHON.replace("LIBRARY", &library.replace('@', folder));
-                Host::bare("python3").args(["-c", &script])
+                vec!["python3".into(), "-c".into(), script]
             }
         }
     }
 
     /// The real driver is always within reach under its own names: where the shim is missed, it is found.
     fn place(&self, host: Host, layout: Layout) -> Host {
-        let host = match layout {
-            Layout::Preload => {
-                Self::preload(host, &shim::installed(&self.scratch)).env("LD_LIBRARY_PATH", &self.driver)
-            }
-            Layout::Alone => {
-                Self::preload(host, &shim::alone(&self.scratch)).env("LD_LIBRARY_PATH", &self.driver)
-            }
-            Layout::DropIn => {
-                let folder = shim::drop_in(&self.scratch);
-                let path = std::env::join_paths([&folder, &self.driver]).expect("paths without colons");
-                host.env("LD_LIBRARY_PATH", path).env("HAZARD_SHIM", folder.join("libcuda.so.1"))
-            }
+        let (preload, folders) = match layout {
+            Layout::Run => (Some(shim::installed(&self.scratch)), vec![shim::drop_in(&self.scratch)]),
+            Layout::Preload => (Some(shim::installed(&self.scratch)), vec![]),
+            Layout::Alone => (Some(shim::alone(&self.scratch)), vec![]),
+            Layout::DropIn => (None, vec![shim::drop_in(&self.scratch)]),
         };
-        host.env("HAZARD_DRIVER", self.driver.join(driver::FULL_NAME))
-            .env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"))
+        let shims = preload.iter().cloned().chain(folders.iter().map(|folder| folder.join("libcuda.so.1")));
+        let host = host
+            .env("HAZARD_SHIM", paths(shims))
+            .env("HAZARD_DRIVER", self.driver.join(driver::FULL_NAME))
+            .env("LD_LIBRARY_PATH", paths(folders.iter().chain([&self.driver])))
+            .env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"));
+        preload.iter().fold(host, |host, library| host.env("LD_PRELOAD", library))
     }
+}
 
-    fn preload(host: Host, library: &Path) -> Host {
-        host.env("LD_PRELOAD", library).env("HAZARD_SHIM", library)
+/// Whose library a program says it reached.
+fn reached(row: &Row, outcome: &Outcome) -> Reached {
+    let word = outcome.expect_success();
+    assert_eq!(outcome.stderr, "", "{}: stderr", row.name);
+    match word {
+        "shim" => Shim,
+        "driver" => Driver,
+        "nothing" => Nothing,
+        other => panic!("{}: reached {other}", row.name),
     }
+}
+
+fn paths<P: AsRef<OsStr>>(list: impl IntoIterator<Item = P>) -> OsString {
+    std::env::join_paths(list).expect("paths without colons")
 }
 
 /// The matrix as the page shows it.
 pub fn page() -> String {
-    let mut text =
-        String::from("| the program | preload | preload, file alone | drop-in |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| the program | `wmctl run` | preload | file alone | drop-in |\n|---|---|---|---|---|\n",
+    );
     for row in ROWS {
-        let [preload, alone, drop_in] = row.reached.map(word);
-        writeln!(text, "| {} | {preload} | {alone} | {drop_in} |", row.way)
-            .expect("a string can be written to");
+        let cells = row.reached.map(word).join(" | ");
+        writeln!(text, "| {} | {cells} |", row.way).expect("a string can be written to");
     }
     text
 }

@@ -12,6 +12,11 @@ pub fn simulated_driver() -> PathBuf {
     built("libsimcuda.so")
 }
 
+/// `wmctl`, the command-line tool.
+pub fn wmctl() -> PathBuf {
+    built("wmctl")
+}
+
 /// A file of this crate, by its path below the crate's folder.
 pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -1,9 +1,9 @@
-//! The library under test, laid out as it is installed.
+//! The library under test, laid out as it is installed. Each layout is made once a scratch folder.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{Host, Scratch, places};
 
@@ -13,30 +13,32 @@ pub fn alone(scratch: &Scratch) -> PathBuf {
 }
 
 /// As in `dist/lib`: the file, and beside it a link `libcuda.so` by which the loader learns that name.
-///
-/// # Panics
-/// Where the link cannot be made.
 pub fn installed(scratch: &Scratch) -> PathBuf {
     let file = copy(scratch.folder("lib").join("libwmshim.so"));
-    symlink("libwmshim.so", file.with_file_name("libcuda.so")).expect("a link");
+    link("libwmshim.so", &file.with_file_name("libcuda.so"));
     file
 }
 
 /// As in `dist/dropin`: the file under the driver's own names. For `LD_LIBRARY_PATH`; returns the folder.
-///
-/// # Panics
-/// Where the link cannot be made.
 pub fn drop_in(scratch: &Scratch) -> PathBuf {
     let folder = scratch.folder("dropin");
     copy(folder.join("libcuda.so.1"));
-    symlink("libcuda.so.1", folder.join("libcuda.so")).expect("a link");
+    link("libcuda.so.1", &folder.join("libcuda.so"));
     folder
 }
 
 /// A copy, not a link: the loader and the shim know files by inode, and the product's own folder may hold anything.
 fn copy(to: PathBuf) -> PathBuf {
-    fs::copy(places::shim(), &to).expect("a copy of libwmshim.so");
+    if !to.exists() {
+        fs::copy(places::shim(), &to).expect("a copy of libwmshim.so");
+    }
     to
+}
+
+fn link(target: &str, at: &Path) {
+    if !at.exists() {
+        symlink(target, at).expect("a link");
+    }
 }
 
 /// Names of the functions that the library under test hooks, as it says itself.

@@ -4,7 +4,7 @@
 //! comes first opens the driver; its arguments must arrive untouched, and the driver's answer must come back.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hazards::{Host, Scratch, c, driver, shim};
 use wm_abi::symbol::COUNT;
@@ -31,10 +31,10 @@ fn functions_that_are_not_hooked_are_one_jump_with_the_hooks_in_place() {
     assert_eq!(plain + hooked.len(), COUNT);
 }
 
-#[test]
-fn what_comes_first_is_answered_as_the_driver_answers() {
+/// Runs `first_operation` with and without the shim: all answers must be the same.
+fn answers_alike(driver: fn(&Scratch) -> PathBuf) {
     let scratch = Scratch::new();
-    let driver = driver::simulated(&scratch);
+    let driver = driver(&scratch);
     let program = c::cuda_program(&scratch, "first_operation");
     let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).run();
     let shimmed = Host::shimmed(&program, &scratch, &driver).run();
@@ -42,6 +42,16 @@ fn what_comes_first_is_answered_as_the_driver_answers() {
     assert!(expected.len() > 40, "{}", bare.stdout);
     assert_eq!(sorted(shimmed.expect_success()), expected);
     assert_eq!(shimmed.stderr, bare.stderr);
+}
+
+#[test]
+fn what_comes_first_is_answered_as_the_driver_answers() {
+    answers_alike(driver::simulated);
+}
+
+#[test]
+fn a_driver_in_which_all_fails_is_passed_on_as_it_is() {
+    answers_alike(driver::failing);
 }
 
 #[test]

@@ -65,6 +65,11 @@ fn ten_thousand_threads_come_and_go() {
 }
 
 #[test]
+fn a_thread_makes_calls_while_its_thread_local_values_go() {
+    lives_well(&["thread_end"]);
+}
+
+#[test]
 fn calls_from_exit_handlers_and_destructors() {
     lives_well(&["late"]);
 }

@@ -3,10 +3,10 @@
 //! A row of the matrix that changes for the worse means programs whose memory is not served; one that changes for the
 //! better must be written into the table, which the page `docs/interception.md` shows.
 
-use hazards::matrix::{self, Bench, Layout, ROWS};
+use hazards::matrix::{self, Bench, LAYOUTS, ROWS};
 use hazards::places;
 
-/// One test a row, in all three layouts.
+/// One test a row, in all layouts.
 macro_rules! rows {
     ($($name:ident)*) => {
         $(#[test]
@@ -34,9 +34,8 @@ rows! {
 fn check(name: &str) {
     let row = ROWS.iter().find(|row| row.name == name).expect("a row of the matrix");
     let bench = Bench::new();
-    let layouts = [Layout::Preload, Layout::Alone, Layout::DropIn];
-    let reached = layouts.map(|layout| bench.measure(row, layout));
-    assert_eq!(reached, row.reached, "{} (preload, preload alone, drop-in)", row.way);
+    let reached = LAYOUTS.map(|layout| bench.measure(row, layout));
+    assert_eq!(reached, row.reached, "{}, {LAYOUTS:?}", row.way);
 }
 
 #[test]
@@ -44,4 +43,15 @@ fn the_page_shows_the_matrix() {
     let page =
         std::fs::read_to_string(places::workspace("docs/interception.md")).expect("docs/interception.md");
     assert!(page.contains(&matrix::page()), "docs/interception.md must hold this table:\n{}", matrix::page());
+}
+
+/// The column of `wmctl run` above is measured with what it should set; here the command itself sets it.
+#[test]
+fn under_wmctl_run() {
+    let bench = Bench::new();
+    for row in
+        ROWS.iter().filter(|row| ["unversioned", "absolute_full", "after_scrubbed_exec"].contains(&row.name))
+    {
+        assert_eq!(bench.measure_under_wmctl(row), row.reached[0], "{}", row.way);
+    }
 }

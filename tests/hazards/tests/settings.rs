@@ -8,17 +8,22 @@ use hazards::{Host, Outcome, Scratch, c, driver};
 fn with(variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
-    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(["race"]);
+    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(["closed"]);
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
 /// A bad value: the program runs, and exactly one line names the variable, the value and what is valid.
 fn is_said_once(variable: &str, value: &str, valid: &[&str]) {
+    one_line(variable, value, &[&[variable, value], valid].concat());
+}
+
+/// The program runs, and exactly one line holds these words.
+fn one_line(variable: &str, value: &str, words: &[&str]) {
     let outcome = with(&[(variable, value)]);
     outcome.expect_success();
     let lines: Vec<_> = outcome.stderr.lines().collect();
     assert_eq!(lines.len(), 1, "{variable}={value}:\n{}", outcome.stderr);
-    for word in [&[variable, value], valid].concat() {
+    for word in words {
         assert!(lines[0].contains(word), "{word:?} is not in: {}", lines[0]);
     }
 }
@@ -47,7 +52,7 @@ fn a_bad_word() {
 
 #[test]
 fn an_unknown_variable() {
-    is_said_once("WMSHIM_FOO", "1", &["WMSHIM_STITCH", "WMSHIM_OVERFLOW"]);
+    one_line("WMSHIM_FOO", "1", &["WMSHIM_FOO", "WMSHIM_STITCH", "WMSHIM_OVERFLOW"]);
 }
 
 #[test]
@@ -55,7 +60,7 @@ fn a_value_that_is_not_text() {
     use std::os::unix::ffi::OsStrExt;
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
-    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(["race"]);
+    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(["closed"]);
     let outcome = host.env("WMSHIM_STITCH", std::ffi::OsStr::from_bytes(b"\xff\xfe")).run();
     outcome.expect_success();
     assert_eq!(
