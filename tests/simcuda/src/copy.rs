@@ -202,6 +202,7 @@ impl Known {
         let memory = driver().memory();
         let place = memory.place(side.address);
         let known = Self { side, place, want, device };
+        require(!memory.is_behind(side.address), CUresult::INVALID_VALUE)?;
         match (side.said, memory.find(side.address)) {
             (Said::Host | Said::Anything, None) => return Ok(known),
             (Said::Host, Some(area)) => require(cpu_may(area, side.address), CUresult::INVALID_VALUE)?,

@@ -131,16 +131,23 @@ impl Arguments {
 }
 
 /// Reads a list of keys and values that ends with [`CU_LAUNCH_PARAM_END`].
+///
+/// # Safety
+/// It is such a list.
 unsafe fn buffer(extra: *mut *mut c_void) -> Outcome<(*const c_void, usize)> {
     let (mut buffer, mut size, mut at) = (std::ptr::null(), 0, extra);
     loop {
         // SAFETY: the list ends with the key that ends the loop.
-        let (key, value) = unsafe { (get(at)? as usize, at.wrapping_add(1)) };
+        let key = unsafe { get(at)? as usize };
+        if key == CU_LAUNCH_PARAM_END {
+            return Ok((buffer, size));
+        }
         // SAFETY: every other key has a value behind it.
+        let value = unsafe { get(at.wrapping_add(1))? };
         match key {
-            CU_LAUNCH_PARAM_END => return Ok((buffer, size)),
-            CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = unsafe { get(value)? }.cast_const(),
-            CU_LAUNCH_PARAM_BUFFER_SIZE => size = unsafe { get(get(value)?.cast::<usize>())? },
+            CU_LAUNCH_PARAM_BUFFER_POINTER => buffer = value.cast_const(),
+            // SAFETY: this key's value points to the size.
+            CU_LAUNCH_PARAM_BUFFER_SIZE => size = unsafe { get(value.cast::<usize>())? },
             _ => return Err(CUresult::INVALID_VALUE),
         }
         at = at.wrapping_add(2);

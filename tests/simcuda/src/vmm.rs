@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use wm_abi::*;
@@ -191,7 +191,7 @@ fn export(handle: u64, kind: c_uint) -> Outcome<i32> {
     let physical = physical(handle)?;
     let allowed = kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && physical.handle_types & kind != 0;
     require(allowed, CUresult::INVALID_VALUE)?;
-    duplicate(physical.file().0).map(|file| std::os::fd::IntoRawFd::into_raw_fd(file))
+    duplicate(physical.file().0).map(IntoRawFd::into_raw_fd)
 }
 
 /// Memory of this or another process, by descriptor. The descriptor stays the program's.

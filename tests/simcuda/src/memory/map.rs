@@ -147,6 +147,12 @@ impl AddressMap {
         (address - area.start < area.size).then_some(area)
     }
 
+    /// Is this address in space that we hold, though in no area: in the rounding or the guard page behind one?
+    pub(crate) fn is_behind(&self, address: u64) -> bool {
+        let before = self.areas.range(..=address).next_back();
+        before.is_some_and(|(_, area)| (area.size..area.span).contains(&(address - area.start)))
+    }
+
     /// As [`Self::find`], to change it.
     pub(crate) fn find_mut(&mut self, address: u64) -> Option<&mut Area> {
         let (_, area) = self.areas.range_mut(..=address).next_back()?;

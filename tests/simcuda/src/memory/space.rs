@@ -40,10 +40,9 @@ impl Protection {
 /// # Errors
 /// `OUT_OF_MEMORY` if there is no such range.
 pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Outcome<u64> {
-    if hint != 0 && hint.is_multiple_of(alignment.max(PAGE)) {
-        if let Some(address) = blank(hint, bytes, MAP_FIXED_NOREPLACE) {
-            return Ok(address);
-        }
+    let hint = (hint != 0 && hint.is_multiple_of(alignment.max(PAGE))).then_some(hint);
+    if let Some(address) = hint.and_then(|hint| blank(hint, bytes, MAP_FIXED_NOREPLACE)) {
+        return Ok(address);
     }
     let padding = if alignment > PAGE { alignment } else { 0 };
     let padded = bytes.checked_add(padding).ok_or(CUresult::OUT_OF_MEMORY)?;

@@ -1,5 +1,5 @@
 //! What the tests share: the exports, called as C calls them, with results that a test can read.
-#![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(unused_imports, dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
 use std::ffi::{CString, c_int, c_void};
 
@@ -7,7 +7,6 @@ pub use simcuda::exports::*;
 pub use wm_abi::*;
 
 /// Calls a driver function and fails the test unless it answers success, or the given code.
-#[macro_export]
 macro_rules! ok {
     ($name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: the test passes what the function asks for.
@@ -16,13 +15,14 @@ macro_rules! ok {
 }
 
 /// As `ok!`, for calls that must fail.
-#[macro_export]
 macro_rules! fails {
     ($code:ident, $name:ident($($argument:expr),* $(,)?)) => {
         // SAFETY: the test passes what the function asks for.
         assert_eq!(unsafe { $name($($argument),*) }, CUresult::$code, stringify!($name))
     };
 }
+
+pub(crate) use {fails, ok};
 
 /// Starts the driver under some settings, with the first device's primary context current.
 /// Tests run one process each, so the settings are this test's own.
