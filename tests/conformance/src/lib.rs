@@ -17,10 +17,12 @@
 //! | [`cases`] | the table of all cases, and a file for every area |
 //! | [`fixture`] | contexts, memory, streams, kernels that clean up after themselves |
 //! | [`runner`] | one process a case, with a time limit |
-//! | [`report`] | tables, documents and the comparison of two of them |
+//! | [`report`] | tables and documents |
+//! | [`compare`] | the answers that differ between two documents |
 
 pub mod case;
 pub mod cases;
+pub mod compare;
 pub mod driver;
 pub mod fixture;
 pub mod report;

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use clap::Parser;
 use conformance::cases::{self, Row};
+use conformance::compare::{self, Accepted, Comparison};
 use conformance::driver::{Driver, Lookup};
 use conformance::fixture::process;
-use conformance::report::{self, Comparison, Document};
+use conformance::report::{self, Document};
 use conformance::runner::{self, Plan};
 
 /// One suite of driver checks for the simulated driver, NVIDIA's, and either of them under the shim.
@@ -49,6 +50,9 @@ struct Arguments {
     /// With --compare: both documents were made on one machine, so its sizes and names must agree too.
     #[arg(long, requires = "compare")]
     same_machine: bool,
+    /// With --compare: leave out the differences that this file lists as meant.
+    #[arg(long, requires = "compare", value_name = "FILE")]
+    accept: Option<PathBuf>,
     /// How many cases run at a time.
     #[arg(long, default_value_t = 1)]
     threads: usize,
@@ -75,7 +79,7 @@ fn main() -> ExitCode {
 
 fn carry_out(arguments: &Arguments) -> Result<bool, String> {
     if let Some(files) = &arguments.compare {
-        return compare(&files[0], &files[1], arguments.same_machine);
+        return compare(&files[0], &files[1], arguments);
     }
     if let Some(name) = &arguments.case {
         return run_case(name, arguments);
@@ -159,15 +163,24 @@ fn play(role: &str, arguments: &Arguments) -> Result<bool, String> {
     process::play(role, driver).map(|()| true)
 }
 
-fn compare(first: &Path, second: &Path, machine: bool) -> Result<bool, String> {
-    let differences = report::compare(&read(first)?, &read(second)?, Comparison { machine });
-    println!("{}", report::comparison(&differences));
+fn compare(first: &Path, second: &Path, arguments: &Arguments) -> Result<bool, String> {
+    let how = Comparison { machine: arguments.same_machine };
+    let differences = compare::compare(&document(first)?, &document(second)?, how);
+    let accepted = arguments.accept.as_deref().map_or_else(|| Ok(String::new()), read)?;
+    let accepted = Accepted::parse(&accepted)?;
+    for row in accepted.outdated(&differences) {
+        eprintln!("conformance: no longer differs, and can leave the list: {row}");
+    }
+    let differences = accepted.remove_from(differences);
+    println!("{}", compare::table(&differences));
     Ok(differences.is_empty())
 }
 
-fn read(file: &Path) -> Result<Document, String> {
-    let text =
-        fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    serde_json::from_str(&text)
+fn read(file: &Path) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+fn document(file: &Path) -> Result<Document, String> {
+    serde_json::from_str(&read(file)?)
         .map_err(|error| format!("{} is not a document of this suite: {error}", file.display()))
 }

@@ -1,12 +1,10 @@
-//! What a run looks like: a table for people, a document for programs, and the comparison of two documents.
+//! What a run looks like: a table for people, a document for programs.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::case::{Observation, Outcome};
+use crate::case::Outcome;
 use crate::runner::Finished;
 
 /// The document of one run. The version grows when a field changes its meaning.
@@ -77,115 +75,4 @@ pub fn summary(cases: &[Finished]) -> String {
 /// Did any case fail?
 pub fn any_failed(cases: &[Finished]) -> bool {
     cases.iter().any(|case| case.record.outcome == Outcome::Failed)
-}
-
-/// What to compare, and what to leave out.
-#[derive(Debug, Clone, Copy)]
-pub struct Comparison {
-    /// Also compare what describes the machine: right for two runs on one machine.
-    pub machine: bool,
-}
-
-/// One answer that differs.
-#[derive(Debug, PartialEq, Serialize)]
-pub struct Difference {
-    /// The case.
-    pub case: String,
-    /// What was asked.
-    pub label: String,
-    /// The first document's answer; none when it was not asked.
-    pub first: Option<Value>,
-    /// The second document's.
-    pub second: Option<Value>,
-}
-
-/// The answers that differ between two runs. Cases that only one of them holds, or that one skipped, are left out.
-pub fn compare(first: &Document, second: &Document, how: Comparison) -> Vec<Difference> {
-    let others: BTreeMap<&str, &Finished> = second.cases.iter().map(|case| (&*case.case, case)).collect();
-    let pairs = first.cases.iter().filter_map(|case| Some((case, *others.get(&*case.case)?)));
-    pairs.filter(|(a, b)| both_ran(a, b)).flat_map(|(a, b)| differences(a, b, how)).collect()
-}
-
-fn both_ran(first: &Finished, second: &Finished) -> bool {
-    first.record.outcome != Outcome::Skipped && second.record.outcome != Outcome::Skipped
-}
-
-fn differences(first: &Finished, second: &Finished, how: Comparison) -> Vec<Difference> {
-    let (a, b) = (answers(&first.record.observed, how), answers(&second.record.observed, how));
-    let mut labels: Vec<&String> = a.keys().chain(b.keys()).collect();
-    labels.sort();
-    labels.dedup();
-    let differing = labels.into_iter().filter(|label| a.get(*label) != b.get(*label));
-    let found = |label: &String| Difference {
-        case: first.case.clone(),
-        label: label.clone(),
-        first: a.get(label).map(|value| (*value).clone()),
-        second: b.get(label).map(|value| (*value).clone()),
-    };
-    differing.map(found).collect()
-}
-
-/// Answers by label; the second use of a label in one case gets a number.
-fn answers(observed: &[Observation], how: Comparison) -> BTreeMap<String, &Value> {
-    let mut answers = BTreeMap::new();
-    for observation in observed.iter().filter(|observation| how.machine || !observation.machine) {
-        let mut label = observation.label.clone();
-        let mut uses = 1;
-        while answers.contains_key(&label) {
-            uses += 1;
-            label = format!("{} ({uses})", observation.label);
-        }
-        answers.insert(label, &observation.value);
-    }
-    answers
-}
-
-/// The differences as a table.
-pub fn comparison(differences: &[Difference]) -> String {
-    let mut text = String::new();
-    let show = |value: &Option<Value>| value.as_ref().map_or_else(|| "(not asked)".into(), Value::to_string);
-    for difference in differences {
-        let Difference { case, label, first, second } = difference;
-        let _ = writeln!(text, "{case:<40} {label:<60} {} | {}", show(first), show(second));
-    }
-    let _ = write!(text, "{} answers differ", differences.len());
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::case::Record;
-
-    fn document(answers: &[(&str, i32, bool)]) -> Document {
-        let observation = |(label, value, machine): &(&str, i32, bool)| Observation {
-            label: (*label).into(),
-            value: (*value).into(),
-            machine: *machine,
-        };
-        let observed = answers.iter().map(observation).collect();
-        let record = Record { outcome: Outcome::Ok, reasons: vec![], observed };
-        let case = Finished { case: "a.case".into(), record, milliseconds: 1, stderr: String::new() };
-        Document { version: 1, driver: "d".into(), cases: vec![case] }
-    }
-
-    /// Hazard: a comparison that overlooks a changed, a missing or a repeated answer.
-    #[test]
-    fn every_kind_of_difference_is_found() {
-        let first =
-            document(&[("same", 1, false), ("changed", 1, false), ("twice", 1, false), ("twice", 2, false)]);
-        let second =
-            document(&[("same", 1, false), ("changed", 2, false), ("twice", 1, false), ("new", 5, false)]);
-        let found = compare(&first, &second, Comparison { machine: false });
-        let labels: Vec<&str> = found.iter().map(|difference| &*difference.label).collect();
-        assert_eq!(labels, ["changed", "new", "twice (2)"]);
-    }
-
-    /// Hazard: a simulator blamed for not having the memory of a GPU.
-    #[test]
-    fn what_describes_the_machine_is_compared_on_request_only() {
-        let (first, second) = (document(&[("bytes", 1, true)]), document(&[("bytes", 2, true)]));
-        assert!(compare(&first, &second, Comparison { machine: false }).is_empty());
-        assert_eq!(compare(&first, &second, Comparison { machine: true }).len(), 1);
-    }
 }
