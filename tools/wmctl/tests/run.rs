@@ -111,7 +111,6 @@ fn a_signal_to_the_waiting_parent_reaches_the_program() {
     let library = installation(&scratch, false);
     let mut command = wmctl(&scratch);
     command.env("WMSHIM_LIB", &library).args(["run", "-q", "--stats", "--"]);
-    // By the time a shell has started and spoken, its parent has long left its signals to it.
     command.args(["sh", "-c", "trap 'echo caught; exit 3' TERM; echo ready; while :; do sleep 0.05; done"]);
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("started");
     let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));

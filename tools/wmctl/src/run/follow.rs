@@ -37,6 +37,7 @@ struct Followed {
 /// # Errors
 /// A program that cannot be started.
 pub(super) fn follow(mut command: Command, as_json: bool) -> Result<ExitCode> {
+    signals::prepare();
     let mut child = command.spawn()?;
     let pid = child.id();
     signals::leave_to(pid);

@@ -1,7 +1,7 @@
 //! Signals of a parent that waits: the program decides what they mean, and the parent outlives it.
 //!
 //! What the terminal sends (Ctrl-C) reaches the program by itself and is ignored here. What is sent to this process
-//! alone (a job system's SIGTERM) is passed on.
+//! alone (a job system's SIGTERM) is passed on, from the first moment: one that comes too early is kept.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,31 +9,41 @@ use std::sync::atomic::{AtomicI32, Ordering};
 const FROM_THE_TERMINAL: [c_int; 2] = [libc::SIGINT, libc::SIGQUIT];
 const PASSED_ON: [c_int; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
-/// The program's process id.
+/// The program's process id; 0 before it is started and after it has ended.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
+/// A signal that came before there was a program to pass it on to.
+static EARLY: AtomicI32 = AtomicI32::new(0);
 
-/// Leaves this process's signals to a program that has been started.
-pub(super) fn leave_to(program: u32) {
-    PROGRAM.store(program as i32, Ordering::Release);
-    for signal in FROM_THE_TERMINAL {
-        // SAFETY: ignoring a signal installs no code.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
+/// Gets ready, before the program is started. Handlers do not survive its `exec`, so it starts with the defaults.
+pub(super) fn prepare() {
     for signal in PASSED_ON {
         // SAFETY: `pass_on` is async-signal-safe and has the type of a handler.
         unsafe { libc::signal(signal, pass_on as *const () as libc::sighandler_t) };
     }
 }
 
+/// Leaves this process's signals to a program that has been started.
+pub(super) fn leave_to(program: u32) {
+    for signal in FROM_THE_TERMINAL {
+        // SAFETY: ignoring a signal installs no code. Done after the start: what is ignored is inherited.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    PROGRAM.store(program as i32, Ordering::SeqCst);
+    match EARLY.swap(0, Ordering::SeqCst) {
+        0 => {}
+        signal => pass_on(signal),
+    }
+}
+
 /// The program has ended: its number may soon be another's.
 pub(super) fn forget() {
-    PROGRAM.store(0, Ordering::Release);
+    PROGRAM.store(0, Ordering::SeqCst);
 }
 
 extern "C" fn pass_on(signal: c_int) {
-    let program = PROGRAM.load(Ordering::Acquire);
-    if program > 0 {
-        // SAFETY: sends a signal to our own child, which is not reaped before `forget`.
-        unsafe { libc::kill(program, signal) };
+    match PROGRAM.load(Ordering::SeqCst) {
+        0 => EARLY.store(signal, Ordering::SeqCst),
+        // SAFETY: sends a signal to our own child.
+        program => drop(unsafe { libc::kill(program, signal) }),
     }
 }
