@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("hazards", &["wm-abi", "wm-kernels"]),
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
+    ("replay", &["wm-abi"]),
     ("wmctl", &["wm-abi", "wm-driver", "wm-memory"]),
     ("architecture", &[]),
     ("xtask", &[]),

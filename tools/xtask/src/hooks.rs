@@ -78,6 +78,7 @@ fn serve(text: &str) -> Result<String> {
 fn switch(row: &Captures<'_>) -> &'static str {
     match &row["switch"] {
         "Memory" => "`WMSHIM_STITCH=off`",
+        "Trace" => "no `WMSHIM_TRACE`",
         _ => "",
     }
 }

@@ -1,0 +1,90 @@
+//! `recorded`: a driver-API program whose allocations are known exactly, to be recorded under the shim.
+//!
+//! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that the tests compare with
+//! the recording. The first argument chooses how it ends, or how many threads and devices it uses.
+
+mod driver;
+mod tally;
+
+use std::process::ExitCode;
+
+use driver::{Driver, Failure};
+use tally::{Tally, Walk};
+
+/// Steps of a walk: more than a recorder would keep in memory.
+const STEPS: u32 = 6000;
+
+fn main() -> ExitCode {
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    match run(&mode) {
+        Ok(tally) => {
+            println!("{tally}");
+            ExitCode::SUCCESS
+        }
+        Err(Failure(sentence)) => {
+            eprintln!("recorded: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mode: &str) -> Result<Tally, Failure> {
+    let driver = Driver::open()?;
+    driver.enter(0)?;
+    match mode {
+        "plain" => walk(&driver, 1, STEPS),
+        "short" => walk(&driver, 1, 100),
+        "killed" => killed(&driver),
+        "forked" => forked(&driver),
+        "threads" => threads(&driver),
+        "devices" => devices(&driver),
+        _ => Err(Failure("say plain, short, killed, forked, threads or devices".into())),
+    }
+}
+
+fn walk(driver: &Driver, seed: u64, steps: u32) -> Result<Tally, Failure> {
+    let mut walk = Walk::new(driver, seed)?;
+    (0..steps).try_for_each(|_| walk.step())?;
+    walk.end()
+}
+
+/// Ends as the out-of-memory killer would end it: no handler runs.
+fn killed(driver: &Driver) -> Result<Tally, Failure> {
+    let tally = walk(driver, 2, STEPS)?;
+    println!("{tally}");
+    // SAFETY: ends this process at once.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    Ok(tally)
+}
+
+/// The child of a fork goes on as if nothing had happened, and is told so by the driver or not.
+fn forked(driver: &Driver) -> Result<Tally, Failure> {
+    let before = walk(driver, 3, 100)?;
+    // SAFETY: the child calls the driver, which answers with an error, and leaves by `exit`, as careless programs do.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = walk(driver, 4, 100).is_err();
+        std::process::exit(i32::from(!refused));
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    Ok(before + walk(driver, 5, 100)?)
+}
+
+fn threads(driver: &Driver) -> Result<Tally, Failure> {
+    let one = |seed: u64| driver.enter(0).and_then(|()| walk(driver, seed, STEPS));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (10..14).map(|seed| scope.spawn(move || one(seed))).collect();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|_| Err(Failure("a thread panicked".into())))
+        };
+        workers.into_iter().map(join).try_fold(Tally::default(), |sum, tally| Ok(sum + tally?))
+    })
+}
+
+fn devices(driver: &Driver) -> Result<Tally, Failure> {
+    let first = walk(driver, 6, 100)?;
+    driver.enter(1)?;
+    Ok(first + walk(driver, 7, 100)?)
+}

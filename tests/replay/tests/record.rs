@@ -1,0 +1,168 @@
+//! Guards against recordings that are not what the program did: events lost between threads or at the end, a file that a
+//! killed process leaves unreadable, a forked child that writes into its parent's file, and a bad path that ends the
+//! program. Each recording is replayed by wmctl, so that writer and reader of the format are held together.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const RECORDED: &str = env!("CARGO_BIN_EXE_recorded");
+
+/// A file that `cargo build` left beside the program.
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(RECORDED).with_file_name(name);
+    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
+    path
+}
+
+/// An empty folder for one test.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _absent_the_first_time = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Runs the program in this mode under the shim, recording to `trace`.
+fn record(mode: &str, trace: &Path) -> Output {
+    let mut command = Command::new(RECORDED);
+    command.arg(mode).env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
+    command.envs([("WMSHIM_STATS_SOCKET", "off"), ("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "4GiB")]);
+    command.env("WMSHIM_TRACE", trace).output().expect("the program starts")
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{}\n{out}\n{err}", output.status)
+}
+
+/// A figure that the program printed.
+fn tally(output: &Output, name: &str) -> u64 {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix(&format!("{name}=")));
+    word.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("no {name} in: {}", said(output)))
+}
+
+/// The recording's lines.
+fn lines(trace: &Path) -> Vec<String> {
+    let file = fs::File::open(trace).expect("a recording");
+    let mut text = String::new();
+    flate2::read::MultiGzDecoder::new(file).read_to_string(&mut text).expect("whole gzip members");
+    text.lines().map(str::to_owned).collect()
+}
+
+fn count(lines: &[String], kind: &str) -> u64 {
+    lines.iter().filter(|line| line.starts_with(kind)).count() as u64
+}
+
+fn wmctl(arguments: &[&str], trace: &Path) -> Output {
+    let mut command = Command::new(built("wmctl"));
+    command.args(["replay", "--json", "--trace"]).arg(trace).args(arguments).env_remove("SIMCUDA_MEMORY");
+    command.output().expect("wmctl starts")
+}
+
+/// The replay's figures, of one that must succeed.
+fn replayed(arguments: &[&str], trace: &Path) -> Value {
+    let output = wmctl(arguments, trace);
+    assert!(output.status.success(), "{}", said(&output));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// The recording and the program agree, and the replay completes with the same figures.
+fn agree(output: &Output, trace: &Path) -> Value {
+    assert!(output.status.success(), "{}", said(output));
+    let lines = lines(trace);
+    assert!(lines[0].starts_with("# wmshim-trace 1;"), "{}", lines[0]);
+    for (kind, name) in [("a ", "allocations"), ("f ", "frees"), ("s ", "waits")] {
+        assert_eq!(count(&lines, kind), tally(output, name), "{name}");
+    }
+    let figures = replayed(&[], trace);
+    assert_eq!(figures["completed"], true);
+    assert_eq!(figures["events"], lines.len() as u64 - 1);
+    figures
+}
+
+#[test]
+fn a_recording_is_what_the_program_did() {
+    let trace = folder("plain").join("x.gz");
+    let output = record("plain", &trace);
+    let figures = agree(&output, &trace);
+    assert_eq!(figures["peak_live_bytes"], tally(&output, "peak"));
+    assert!(lines(&trace).iter().any(|line| line.ends_with(" -")), "plain allocations have no stream");
+    assert!(lines(&trace).iter().any(|line| line == "s *"), "waits for the context are of all streams");
+}
+
+#[test]
+fn threads_lose_nothing() {
+    let trace = folder("threads").join("x.gz");
+    let output = record("threads", &trace);
+    let figures = agree(&output, &trace);
+    assert!(figures["peak_live_bytes"].as_u64() <= Some(tally(&output, "peak")));
+}
+
+#[test]
+fn a_killed_process_leaves_what_it_had_flushed() {
+    let trace = folder("killed").join("x.gz");
+    let output = record("killed", &trace);
+    assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{}", said(&output));
+    let events = replayed(&[], &trace)["events"].as_u64().expect("a count");
+    let done = ["allocations", "frees", "waits"].iter().map(|name| tally(&output, name)).sum::<u64>();
+    assert!(events > 0 && events.is_multiple_of(4096) && events <= done, "{events} of {done}");
+}
+
+#[test]
+fn a_forked_child_writes_nothing() {
+    let trace = folder("forked").join("x.gz");
+    agree(&record("forked", &trace), &trace);
+}
+
+#[test]
+fn names_tell_processes_and_devices_apart() {
+    let folder = folder("names");
+    let output = record("devices", &folder.join("%p-%d.gz"));
+    assert!(output.status.success(), "{}", said(&output));
+    let mut files: Vec<_> =
+        fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    let names: Vec<_> =
+        files.iter().map(|file| file.file_name().expect("a name").to_string_lossy()).collect();
+    assert!(names.len() == 2 && names[0].ends_with("-0.gz") && names[1].ends_with("-1.gz"), "{names:?}");
+    let allocations: u64 = files.iter().map(|file| count(&lines(file), "a ")).sum();
+    assert_eq!(allocations, tally(&output, "allocations"));
+}
+
+#[test]
+fn one_name_for_two_devices_records_the_first_and_says_so() {
+    let trace = folder("one-name").join("x.gz");
+    let output = record("devices", &trace);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output).matches("WMSHIM_TRACE").count(), 1, "{}", said(&output));
+    assert!(said(&output).contains("%d") && count(&lines(&trace), "a ") < tally(&output, "allocations"));
+}
+
+#[test]
+fn a_bad_path_is_one_warning() {
+    let output = record("short", &folder("bad").join("no/such/folder/x.gz"));
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output).matches("WMSHIM_TRACE").count(), 1, "{}", said(&output));
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_and_not_the_program() {
+    let trace = folder("full").join("x.gz");
+    // A file may not grow beyond this many blocks of 512 bytes: what a quota or a full disk looks like to a writer.
+    let script = format!("trap '' XFSZ; ulimit -f 8; exec {RECORDED} plain");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).env("WMSHIM_DRIVER", built("libsimcuda.so"));
+    command
+        .env("LD_PRELOAD", built("libwmshim.so"))
+        .env("WMSHIM_STATS_SOCKET", "off")
+        .env("WMSHIM_TRACE", &trace);
+    let output = command.output().expect("sh");
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(said(&output).matches("writing failed").count(), 1, "{}", said(&output));
+}
