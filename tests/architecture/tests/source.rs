@@ -8,6 +8,21 @@ use std::path::Path;
 const SAFE: [&str; 3] =
     ["shim/memory/src/lib.rs", "tools/xtask/src/main.rs", "tests/architecture/src/lib.rs"];
 
+/// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere else.
+const UNSAFE: [&str; 11] = [
+    "kernels",
+    "shim/abi",
+    "shim/driver",
+    "shim/preload",
+    "tests/conformance",
+    "tests/demo",
+    "tests/hazards",
+    "tests/latency",
+    "tests/replay",
+    "tests/simcuda",
+    "tools/wmctl",
+];
+
 /// Files that others `include!`: an inner doc comment is not possible there, a plain comment is.
 const INCLUDED: [&str; 1] = ["shim/preload/src/hooks/table.rs"];
 
@@ -23,6 +38,19 @@ fn crates_of_policy_forbid_unsafe() {
         let text = architecture::text(Path::new(path)).expect(path);
         assert!(text.contains("#![forbid(unsafe_code)]"), "{path} must say #![forbid(unsafe_code)]");
     }
+}
+
+#[test]
+fn unsafe_is_where_it_may_be() {
+    let mut wrong = architecture::rust_files().collect::<Vec<_>>();
+    wrong.retain(|path| !UNSAFE.iter().any(|folder| path.starts_with(folder)) && has_unsafe(path));
+    assert!(wrong.is_empty(), "unsafe is not expected here, see ARCHITECTURE.md: {wrong:?}");
+}
+
+/// In two halves, so that this file does not contain them.
+fn has_unsafe(path: &Path) -> bool {
+    let text = architecture::text(path).unwrap_or_default();
+    [" {", " fn", " impl", " extern"].iter().any(|next| text.contains(&format!("un{}{next}", "safe")))
 }
 
 #[test]
