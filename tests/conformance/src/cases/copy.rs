@@ -185,20 +185,13 @@ pub(super) fn batch(case: &mut Case) -> Verdict {
     // Access in stream order, for all four copies.
     let mut attributes = CUmemcpyAttributes { srcAccessOrder: 1, ..CUmemcpyAttributes::default() };
     let (mut first, mut failed) = (0, usize::MAX);
-    must!(
-        d,
-        cuMemcpyBatchAsync(
-            to.as_mut_ptr(),
-            from.as_mut_ptr(),
-            sizes.as_mut_ptr(),
-            4,
-            &mut attributes,
-            &mut first,
-            1,
-            &mut failed,
-            stream.raw
-        )
-    );
+    let mut submit = |attributes: *mut CUmemcpyAttributes, count, stream| {
+        let (to, from, sizes) = (to.as_mut_ptr(), from.as_mut_ptr(), sizes.as_mut_ptr());
+        cu!(d, cuMemcpyBatchAsync(to, from, sizes, 4, attributes, &mut first, count, &mut failed, stream))
+    };
+    case.expect_ok("submit", submit(&raw mut attributes, 1, stream.raw));
+    let code = submit(null_mut(), 0, CUstream::NULL);
+    case.expect_code("on the default stream, without attributes", code, CUresult::INVALID_VALUE);
     synchronize(d, stream.raw)?;
     for (seed, memory) in targets.iter().enumerate() {
         case.expect(
@@ -206,21 +199,6 @@ pub(super) fn batch(case: &mut Case) -> Verdict {
             format!("copy {seed} of the batch is wrong"),
         );
     }
-    let code = cu!(
-        d,
-        cuMemcpyBatchAsync(
-            to.as_mut_ptr(),
-            from.as_mut_ptr(),
-            sizes.as_mut_ptr(),
-            4,
-            null_mut(),
-            &mut first,
-            0,
-            &mut failed,
-            CUstream::NULL
-        )
-    );
-    case.expect_code("on the default stream, without attributes", code, CUresult::INVALID_VALUE);
     Ok(())
 }
 
