@@ -24,9 +24,12 @@ fn refuse(index: usize) -> CUresult {
 macro_rules! unsimulated {
     ($($name:ident,)*) => {$(
         /// Not simulated.
+        ///
+        /// # Safety
+        /// None is needed: no argument is looked at.
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
-        pub extern "C" fn $name() -> CUresult {
+        pub unsafe extern "C" fn $name() -> CUresult {
             refuse(<symbol::$name as symbol::Symbol>::INDEX)
         }
     )*};

@@ -1,0 +1,183 @@
+//! Hazard: memory that is said to be shared between processes and is not, and a driver that seems to survive `fork`.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use common::*;
+
+/// Runs a function in a child made by `fork`, which answers by its exit status.
+fn in_child(body: impl FnOnce() -> i32) -> libc::pid_t {
+    // SAFETY: the child runs the body and leaves without returning.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(101);
+        // SAFETY: leaves at once: no destructors of the parent's threads.
+        unsafe { libc::_exit(status) };
+    }
+    child
+}
+
+fn status_of(child: libc::pid_t) -> i32 {
+    let mut status = 0;
+    // SAFETY: our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+}
+
+#[test]
+fn a_child_of_an_initialised_process_has_no_driver() {
+    start(&[]);
+    let child = in_child(|| {
+        let (mut count, mut address) = (0, 0);
+        fails!(NOT_INITIALIZED, cuDeviceGetCount(&raw mut count));
+        fails!(NOT_INITIALIZED, cuMemAlloc_v2(&raw mut address, 16));
+        fails!(NOT_INITIALIZED, cuInit(0));
+        fails!(NOT_INITIALIZED, cuArrayCreate_v2());
+        ok!(cuDriverGetVersion(&raw mut count));
+        0
+    });
+    assert_eq!(status_of(child), 0);
+    let mut count = 0;
+    ok!(cuDeviceGetCount(&raw mut count));
+}
+
+#[test]
+fn a_child_that_comes_before_init_works() {
+    let child = in_child(|| {
+        start(&[]);
+        upload(allocate(16), &[1, 2]);
+        ok!(cuCtxSynchronize());
+        0
+    });
+    assert_eq!(status_of(child), 0);
+    start(&[]);
+}
+
+/// Sends one descriptor with one byte.
+fn send_descriptor(socket: &UnixStream, descriptor: i32) {
+    pass_descriptor(socket, Some(descriptor));
+}
+
+fn receive_descriptor(socket: &UnixStream) -> i32 {
+    pass_descriptor(socket, None)
+}
+
+fn pass_descriptor(socket: &UnixStream, send: Option<i32>) -> i32 {
+    use std::os::fd::AsRawFd;
+    let (mut byte, mut control) = ([7_u8], [0_u64; 4]);
+    let mut data = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: a message with one byte and room for one descriptor.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut data, 1);
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+        if let Some(descriptor) = send {
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(header).cast::<i32>().write_unaligned(descriptor);
+            assert_eq!(libc::sendmsg(socket.as_raw_fd(), &raw const message, 0), 1);
+            return descriptor;
+        }
+        assert_eq!(libc::recvmsg(socket.as_raw_fd(), &raw mut message, 0), 1);
+        libc::CMSG_DATA(libc::CMSG_FIRSTHDR(&raw const message)).cast::<i32>().read_unaligned()
+    }
+}
+
+#[test]
+fn a_descriptor_carries_memory_to_another_process() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let child = in_child(|| {
+        start(&[]);
+        let descriptor = receive_descriptor(&there);
+        let (mut handle, range) = (0, reserve(UNIT));
+        ok!(cuMemImportFromShareableHandle(
+            &raw mut handle,
+            descriptor as usize as *mut _,
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        ));
+        ok!(cuMemMap(range, UNIT, 0, handle, 0));
+        assert_eq!(
+            access(range, UNIT, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+            CUresult::SUCCESS
+        );
+        assert_eq!(download(range, 2), [31, 32]);
+        upload(range + 4, &[33]);
+        (&there).write_all(&[1]).unwrap();
+        0
+    });
+    start(&[]);
+    let (range, handle) =
+        (reserve(UNIT), create(UNIT, CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    ok!(cuMemMap(range, UNIT, 0, handle, 0));
+    assert_eq!(
+        access(range, UNIT, CU_MEM_LOCATION_TYPE_DEVICE, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+        CUresult::SUCCESS
+    );
+    upload(range, &[31, 32]);
+    let mut descriptor = -1;
+    ok!(cuMemExportToShareableHandle(
+        (&raw mut descriptor).cast(),
+        handle,
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        0
+    ));
+    send_descriptor(&here, descriptor);
+    (&here).read_exact(&mut [0]).unwrap();
+    assert_eq!(status_of(child), 0);
+    assert_eq!(download(range, 2), [31, 33]);
+}
+
+#[test]
+fn only_what_was_made_to_be_shared_is() {
+    start(&[]);
+    let (handle, mut descriptor) = (create(UNIT, CU_MEM_LOCATION_TYPE_DEVICE, 0), -1);
+    let place = (&raw mut descriptor).cast();
+    fails!(
+        INVALID_VALUE,
+        cuMemExportToShareableHandle(place, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+    );
+    let mut imported = 0;
+    let input = 0_usize as *mut _;
+    fails!(
+        INVALID_VALUE,
+        cuMemImportFromShareableHandle(&raw mut imported, input, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+    );
+}
+
+#[test]
+fn a_plain_block_opens_in_another_process() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let child = in_child(|| {
+        start(&[]);
+        let mut ticket = CUipcMemHandle { reserved: [0; 64] };
+        (&there).read_exact(&mut ticket.reserved).unwrap();
+        let (mut first, mut second) = (0, 0);
+        ok!(cuIpcOpenMemHandle_v2(&raw mut first, ticket, 1));
+        ok!(cuIpcOpenMemHandle_v2(&raw mut second, ticket, 1));
+        assert_eq!((first, download(first, 2)), (second, vec![51, 52]));
+        assert_eq!(fill(first, 1, 53, CUstream::NULL), CUresult::SUCCESS);
+        ok!(cuCtxSynchronize());
+        fails!(INVALID_VALUE, cuMemFree_v2(first));
+        ok!(cuIpcCloseMemHandle(first));
+        assert_eq!(download(first, 1), [53]);
+        ok!(cuIpcCloseMemHandle(first));
+        fails!(INVALID_VALUE, cuIpcCloseMemHandle(first));
+        ticket.reserved[0] = 0;
+        fails!(INVALID_VALUE, cuIpcOpenMemHandle_v2(&raw mut first, ticket, 1));
+        0
+    });
+    start(&[]);
+    let (block, mut ticket) = (allocate(5000), CUipcMemHandle { reserved: [0; 64] });
+    upload(block, &[51, 52]);
+    ok!(cuIpcGetMemHandle(&raw mut ticket, block + 8));
+    let mut own = 0;
+    fails!(INVALID_CONTEXT, cuIpcOpenMemHandle_v2(&raw mut own, ticket, 1));
+    (&here).write_all(&ticket.reserved).unwrap();
+    assert_eq!(status_of(child), 0);
+    assert_eq!(download(block, 2), [53, 52]);
+}
