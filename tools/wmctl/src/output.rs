@@ -17,7 +17,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Writes a JSON value: indented for people, one line for a pipe.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
     if is_terminal() { print(&format!("{value:#}\n")) } else { print(&format!("{value}\n")) }
 }

@@ -1,0 +1,127 @@
+//! What a driver and its devices mean for the shim: what works, what does not, and what to do about it.
+
+use std::ffi::c_int;
+use std::path::Path;
+
+use wm_abi::CUresult;
+use wm_driver::search;
+
+use super::{Device, Driver};
+use crate::doctor::finding::Finding;
+use crate::stats;
+
+/// Oldest driver that knows all that the shim uses: CUDA 12.2, driver 535.
+const OLDEST: c_int = 12_020;
+
+pub(super) fn not_found(missing: &search::NotFound) -> Finding {
+    let remedy = if Path::new("/dev/nvidiactl").exists() {
+        "a GPU is visible, its library is not: in a container run with `--gpus all`; else set WMSHIM_DRIVER to libcuda.so.1"
+    } else {
+        "install NVIDIA's driver (535 or newer), run on a machine with a GPU, or set WMSHIM_DRIVER to a simulated driver"
+    };
+    Finding::blocks(format!("no CUDA driver: {}", searched(missing)), remedy)
+}
+
+/// The places looked at, those with the same finding together.
+fn searched(missing: &search::NotFound) -> String {
+    let mut places: Vec<(&str, Vec<String>)> = Vec::new();
+    for (place, why) in &missing.searched {
+        let place = place.display().to_string();
+        match places.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, group)) => group.push(place),
+            None => places.push((why, vec![place])),
+        }
+    }
+    places.iter().map(|(why, group)| format!("{why}: {}", group.join(" "))).collect::<Vec<_>>().join("; ")
+}
+
+pub(super) fn unusable(path: &Path, error: CUresult) -> Finding {
+    let remedy = match error {
+        CUresult::NO_DEVICE => {
+            "no GPU is visible: check CUDA_VISIBLE_DEVICES, `nvidia-smi`, and the container's `--gpus`"
+        }
+        CUresult::SYSTEM_DRIVER_MISMATCH => {
+            "the kernel module and the library differ: reboot, or update the container"
+        }
+        CUresult::SYSTEM_NOT_READY => {
+            "the system is not ready: start nvidia-fabricmanager on machines with NVSwitch"
+        }
+        _ => "run `nvidia-smi`; what it reports has to be repaired first",
+    };
+    Finding::blocks(format!("{} was opened, and fails: {error}", path.display()), remedy)
+}
+
+pub(super) fn judge(driver: &Driver, findings: &mut Vec<Finding>) {
+    let version = stats::cuda(driver.version);
+    findings.push(if driver.version < OLDEST {
+        Finding::note(
+            format!("the driver is of CUDA {version}; overflow to host memory needs 12.2"),
+            "update the driver to 535 or newer",
+        )
+    } else {
+        Finding::good(format!("driver of CUDA {version} at {}", driver.path.display()))
+    });
+    if driver.devices.is_empty() {
+        findings.push(Finding::blocks(
+            "the driver has no devices",
+            "check CUDA_VISIBLE_DEVICES and `nvidia-smi`",
+        ));
+    }
+    driver.devices.iter().for_each(|device| judge_device(device, findings));
+    judge_peers(driver, findings);
+}
+
+fn judge_device(device: &Device, findings: &mut Vec<Finding>) {
+    let ordinal = device.ordinal;
+    if !device.virtual_memory {
+        findings.push(Finding::blocks(
+            format!("device {ordinal} has no virtual memory management: nothing can be stitched"),
+            "set WMSHIM_STITCH=off to only pass calls through, or use a device of the Pascal generation or newer",
+        ));
+        return;
+    }
+    let parts = [
+        (
+            device.host_memory_in_ranges,
+            "cannot map host memory into device ranges: no overflow to host",
+            "update the driver to 535 or newer; some vGPU profiles lack it",
+        ),
+        (
+            device.file_descriptors,
+            "cannot export memory as file descriptors: no sharing between processes",
+            "use a driver and container that allow it; WMSHIM_DEDUP stays off",
+        ),
+        (
+            device.memory_pools,
+            "has no memory pools: cudaMallocAsync programs do not run",
+            "set WMSHIM_TORCH_ALLOCATOR=native for PyTorch",
+        ),
+        (
+            device.rdma,
+            "offers no RDMA into virtual memory: network cards copy through the host",
+            "load nvidia-peermem or use a driver with DMA-BUF; single-node programs lose nothing",
+        ),
+    ];
+    let lacking = parts.iter().filter(|(has, ..)| !has);
+    findings
+        .extend(lacking.map(|(_, what, remedy)| Finding::note(format!("device {ordinal} {what}"), *remedy)));
+    if parts.iter().take(3).all(|(has, ..)| *has) {
+        findings.push(Finding::good(format!(
+            "device {ordinal}: stitching, overflow to host, sharing, memory pools"
+        )));
+    }
+}
+
+fn judge_peers(driver: &Driver, findings: &mut Vec<Finding>) {
+    let count = driver.devices.len();
+    let reachable = driver.peers.iter().flatten().filter(|can| **can).count();
+    match (count, reachable == count * count) {
+        (0 | 1, _) => {}
+        (_, true) => findings
+            .push(Finding::good("all devices can use each other's memory (WMSHIM_OVERFLOW=peer,host)")),
+        (_, false) => findings.push(Finding::note(
+            "not all pairs of devices can use each other's memory",
+            "overflow to peers uses the pairs that can; `nvidia-smi topo -p2p r` tells why the others cannot",
+        )),
+    }
+}
