@@ -36,6 +36,12 @@ impl File {
         Ok(Self(file))
     }
 
+    /// A file that every write to fails.
+    #[cfg(test)]
+    pub(super) fn unwritable() -> Self {
+        Self(fs::File::open("/dev/null").expect("on every system"))
+    }
+
     /// Appends text as one gzip member.
     pub(super) fn append(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {

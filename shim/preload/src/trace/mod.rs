@@ -161,3 +161,25 @@ fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a disk that fills up is asked, and complained about, at every chunk.
+    use super::*;
+
+    #[test]
+    fn a_failed_write_ends_the_recording() {
+        let recorder = Recorder {
+            log: Mutex::new(Log::new()),
+            file: Mutex::new(File::unwritable()),
+            broken: AtomicBool::new(false),
+        };
+        let mut events = 0;
+        while !recorder.broken.load(Ordering::Relaxed) {
+            events += 1;
+            recorder.add(|log| log.allocated(events, 1, None));
+            assert!(events < 100_000, "the failure is not noticed");
+        }
+        recorder.add(|_| panic!("nothing is added to a broken recording"));
+    }
+}
