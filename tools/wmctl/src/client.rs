@@ -4,6 +4,7 @@
 //! that a program started with another `XDG_RUNTIME_DIR` than ours is found too.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -30,9 +31,14 @@ pub(crate) struct Found {
     pub(crate) stale: Vec<Endpoint>,
 }
 
-/// The places where sockets may be, whether they exist or not. Only `WMSHIM_STATS_DIR`, if that is set.
+/// The places where sockets of programs started from here may be, whether they exist or not.
 pub(crate) fn directories() -> Vec<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    directories_of(&|name| std::env::var_os(name))
+}
+
+/// The same for programs with these variables. Only `WMSHIM_STATS_DIR`, if that is set.
+pub(crate) fn directories_of(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(directory) = set("WMSHIM_STATS_DIR") {
         return vec![directory];
     }
@@ -45,15 +51,16 @@ pub(crate) fn directories() -> Vec<PathBuf> {
     places
 }
 
-/// Every socket file in every place, whether somebody listens there or not.
-pub(crate) fn candidates() -> Vec<Endpoint> {
-    directories().iter().flat_map(|directory| sockets(directory)).collect()
+/// Every socket file in these places, whether somebody listens there or not.
+pub(crate) fn candidates(places: &[PathBuf]) -> Vec<Endpoint> {
+    places.iter().flat_map(|directory| sockets(directory)).collect()
 }
 
 /// Looks through all places. A process with several sockets, some of them stale, is alive once.
 pub(crate) fn find() -> Found {
-    let (alive, stale): (Vec<_>, Vec<_>) =
-        candidates().into_iter().partition(|endpoint| UnixStream::connect(&endpoint.socket).is_ok());
+    let (alive, stale): (Vec<_>, Vec<_>) = candidates(&directories())
+        .into_iter()
+        .partition(|endpoint| UnixStream::connect(&endpoint.socket).is_ok());
     let alive: BTreeMap<_, _> = alive.into_iter().map(|endpoint| (endpoint.pid, endpoint)).collect();
     Found { alive: alive.into_values().collect(), stale }
 }

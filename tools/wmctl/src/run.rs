@@ -17,6 +17,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Result, anyhow};
 use serde_json::json;
 
+use crate::client;
 use crate::shim;
 
 /// Arguments of `wmctl run`.
@@ -39,6 +40,14 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+impl Arguments {
+    /// A variable as the program will see it.
+    fn variable(&self, name: &str) -> Option<OsString> {
+        let set = self.set.iter().rev().find(|(set, _)| set == name);
+        set.map_or_else(|| std::env::var_os(name), |(_, value)| Some(value.into()))
+    }
+}
+
 fn assignment(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -58,7 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]).envs(variables);
     if arguments.stats {
-        return follow::follow(command, arguments.json)
+        let places = client::directories_of(&|name| arguments.variable(name));
+        return follow::follow(command, &places, arguments.json)
             .map_err(|error| explain(&arguments.command[0], error));
     }
     Err(explain(&arguments.command[0], command.exec().into()))

@@ -80,7 +80,10 @@ fn statistics_of_a_program_are_printed_after_it() {
     let library = installation(&scratch, false);
     // The test plays the endpoint of the program, which is a shell that says its process id and waits to be asked.
     let mut command = wmctl(&scratch);
-    command.env("WMSHIM_LIB", &library).args(["run", "-q", "--stats", "--"]);
+    // The program's own setting counts, not this shell's.
+    let place = format!("WMSHIM_STATS_DIR={}", scratch.path().display());
+    command.env("WMSHIM_LIB", &library).env("WMSHIM_STATS_DIR", "/nowhere");
+    command.args(["run", "-q", "--stats", "--set", &place, "--"]);
     command.args(["sh", "-c", "echo $$; read line"]);
     let mut child = command
         .stdin(std::process::Stdio::piped())

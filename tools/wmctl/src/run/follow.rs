@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -32,11 +33,11 @@ struct Followed {
     at_exit: JoinHandle<Option<Value>>,
 }
 
-/// Runs the program, prints its statistics, and returns its exit code.
+/// Runs the program, prints its statistics, and returns its exit code. Sockets are looked for in `places`.
 ///
 /// # Errors
 /// A program that cannot be started.
-pub(super) fn follow(mut command: Command, as_json: bool) -> Result<ExitCode> {
+pub(super) fn follow(mut command: Command, places: &[PathBuf], as_json: bool) -> Result<ExitCode> {
     signals::prepare();
     let mut child = command.spawn()?;
     let pid = child.id();
@@ -47,13 +48,17 @@ pub(super) fn follow(mut command: Command, as_json: bool) -> Result<ExitCode> {
         signals::forget();
         sender.send(status)
     });
-    let (followed, status) = watch(pid, &ended)?;
+    let (followed, status) = watch(pid, places, &ended)?;
     print(followed, as_json);
     Ok(exit_code(status))
 }
 
 /// Follows every process of the tree until its root has ended.
-fn watch(root: u32, ended: &Receiver<std::io::Result<ExitStatus>>) -> Result<(Vec<Followed>, ExitStatus)> {
+fn watch(
+    root: u32,
+    places: &[PathBuf],
+    ended: &Receiver<std::io::Result<ExitStatus>>,
+) -> Result<(Vec<Followed>, ExitStatus)> {
     let mut followed: BTreeMap<u32, Followed> = BTreeMap::new();
     for look in 1.. {
         match ended.recv_timeout(LOOK) {
@@ -62,7 +67,7 @@ fn watch(root: u32, ended: &Receiver<std::io::Result<ExitStatus>>) -> Result<(Ve
             Err(RecvTimeoutError::Disconnected) => break,
         }
         let known = |endpoint: &Endpoint| followed.contains_key(&endpoint.pid);
-        let fresh = client::candidates().into_iter().filter(|endpoint| !known(endpoint));
+        let fresh = client::candidates(places).into_iter().filter(|endpoint| !known(endpoint));
         let fresh: Vec<_> = fresh.filter(|endpoint| descends(endpoint.pid, root)).collect();
         followed.extend(fresh.into_iter().map(|endpoint| (endpoint.pid, Followed::new(endpoint))));
         if look % READ == 0 {
