@@ -88,15 +88,26 @@ hooks! {
             => stream::end::<symbol::cuStreamEndCapture>, Memory, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
             => stream::end::<symbol::cuStreamEndCapture_ptsz>, Memory, "a capture is over";
-        // Waits of the host, for a trace.
+        // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Trace, "written into the trace";
+            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace";
         cuStreamSynchronize_ptsz(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Trace, "written into the trace";
+            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Memory, "a pool gives back what is above its threshold; written into a trace";
+        cuEventSynchronize(event: CUevent)
+            => wait::event, Memory, "a pool gives back what is above its threshold";
         cuCtxSynchronize()
-            => wait::context, Trace, "written into the trace";
+            => wait::context, Memory, "a pool gives back what is above its threshold; written into a trace";
         cuCtxSynchronize_v2(ctx: CUcontext)
-            => wait::named_context, Trace, "written into the trace";
+            => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace";
+        // Our addresses are not the program's to map.
+        cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64)
+            => reserved::map, Memory, "refused on our blocks, as on the driver's own memory";
+        cuMemUnmap(ptr: CUdeviceptr, size: usize)
+            => reserved::range, Memory, "refused on our blocks, as on the driver's own memory";
+        cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
+            => reserved::access, Memory, "refused on our blocks, as on the driver's own memory";
+        cuMemAddressFree(ptr: CUdeviceptr, size: usize)
+            => reserved::range, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
             => context::destroy, Memory, "the context's streams and events are forgotten";
@@ -155,12 +166,14 @@ hooks! {
         cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR): "memory that stays with the driver";
         cuMipmappedArrayCreate(p_handle: *mut CUmipmappedArray, p_mipmapped_array_desc: *const CUDA_ARRAY3D_DESCRIPTOR, num_mipmap_levels: c_uint): "memory that stays with the driver";
         cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice): "contexts, streams and events live in device memory";
+        cuCtxCreate(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v3(pctx: *mut CUcontext, params_array: *mut c_void, num_params: c_int, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v4(pctx: *mut CUcontext, ctx_create_params: *mut c_void, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuStreamCreate(pstream: *mut CUstream, flags: c_uint): "contexts, streams and events live in device memory";
         cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int): "contexts, streams and events live in device memory";
         cuEventCreate(p_event: *mut CUevent, flags: c_uint): "contexts, streams and events live in device memory";
+        cuGraphInstantiate(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiate_v2(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithFlags(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, flags: u64): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithParams(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
