@@ -84,7 +84,10 @@ const FOREIGN: &[&str] = &["WMSHIM_LIB"];
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let settings = Settings::read(&|name| std::env::var(name).ok(), &mut |line| log::warn!("{line}"));
+        let settings = Settings::read(
+            &|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()),
+            &mut |line| log::warn!("{line}"),
+        );
         log::set_max_level(settings.log);
         for line in strangers(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
             log::warn!("{line}");
