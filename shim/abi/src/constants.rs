@@ -315,6 +315,9 @@ pub const CU_MEMHOSTREGISTER_DEVICEMAP: c_uint = 2;
 pub const CU_MEMHOSTREGISTER_IOMEMORY: c_uint = 4;
 pub const CU_MEMHOSTREGISTER_READ_ONLY: c_uint = 8;
 
+// The only flag of cuIpcOpenMemHandle, without which it refuses.
+pub const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
+
 // Managed memory flags (CUmemAttach_flags).
 pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEM_ATTACH_HOST: c_uint = 2;

@@ -9,11 +9,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::{
     CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY3D_DESCRIPTOR, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
-    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext,
-    CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUipcEventHandle,
-    CUipcMemHandle, CUkernel, CUlaunchConfig, CUlibrary, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation,
-    CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule,
-    CUresult, CUstream, CUsurfref, CUtexref, CUuuid,
+    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent,
+    CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUipcEventHandle, CUipcMemHandle, CUkernel,
+    CUlaunchConfig, CUlibrary, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUresult, CUstream,
+    CUsurfref, CUtexref, CUuuid,
 };
 
 /// A driver function.

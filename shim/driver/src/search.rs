@@ -131,5 +131,13 @@ fn carries_marker(path: &Path) -> std::io::Result<bool> {
     }
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
-    Ok(content.windows(MARKER.len()).any(|window| window == MARKER))
+    Ok(contains(&content, MARKER))
+}
+
+/// glibc's search is a hundred times as fast as a plain loop in an unoptimised build, and this runs in every process.
+fn contains(content: &[u8], wanted: &[u8]) -> bool {
+    let (content, wanted) =
+        ((content.as_ptr().cast(), content.len()), (wanted.as_ptr().cast(), wanted.len()));
+    // SAFETY: two readable ranges of the lengths that are named.
+    !unsafe { libc::memmem(content.0, content.1, wanted.0, wanted.1) }.is_null()
 }

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::CUresult;
 
+use crate::health;
+
 /// Calls of one hooked function.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
@@ -26,6 +28,7 @@ impl Calls {
         self.count.fetch_add(1, Relaxed);
         if result != CUresult::SUCCESS {
             self.errors.fetch_add(1, Relaxed);
+            health::note(result);
         }
     }
 

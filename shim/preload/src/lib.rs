@@ -14,12 +14,14 @@
 mod boundary;
 mod counters;
 mod endpoint;
+mod health;
 mod hooks;
 mod ipc;
 mod lifecycle;
 mod loader;
 mod logger;
 mod managers;
+mod owners;
 mod report;
 mod settings;
 mod state;

@@ -137,11 +137,14 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// Starts the peaks anew, from what is live and reserved now.
-    pub fn reset_peaks(&self) {
-        let mut state = self.lock();
-        state.live.reset_peak();
-        state.reserved.reset_peak();
+    /// Lowers the peak of live bytes to what is live now.
+    pub fn reset_live_peak(&self) {
+        self.lock().live.reset_peak();
+    }
+
+    /// Lowers the peak of reserved bytes to what is reserved now.
+    pub fn reset_reserved_peak(&self) {
+        self.lock().reserved.reset_peak();
     }
 
     /// Every live block, lowest address first.

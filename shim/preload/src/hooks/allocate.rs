@@ -15,7 +15,7 @@ use crate::boundary::Answer;
 use crate::counters::fail_open;
 use crate::lifecycle;
 use crate::managers::{self, Site};
-use crate::trace;
+use crate::{health, owners, trace};
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
@@ -23,6 +23,7 @@ pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     }
     managers::here().map_or(Answer::Pass, |site| {
         give(site, bytes, Order::Device, |address| {
+            owners::note(&site, address);
             // SAFETY: the program's out-pointer, not null.
             unsafe { *pointer = address };
         })
@@ -46,6 +47,7 @@ pub(super) unsafe fn pitched(
         return Answer::Pass;
     };
     give(site, bytes, Order::Device, |address| {
+        owners::note(&site, address);
         // SAFETY: the program's out-pointers, neither null.
         unsafe { (*pointer, *pitch) = (address, row) };
     })
@@ -60,7 +62,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
         return Answer::Pass;
     }
     let Some((site, order)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
-    if pool::is_replaced(site.manager.gpu().ordinal()) {
+    if !pool::serves(site.manager.gpu().ordinal()) {
         return Answer::Pass;
     }
     // SAFETY: the program's out-pointer, not null.
@@ -77,7 +79,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
         return Answer::Pass;
     }
     match managers::at(stream, D::HANDLE) {
-        Some((site, order)) if pool::is_default(pool, site.manager.gpu().ordinal()) => {
+        Some((site, order)) if pool::serves_from(pool, site.manager.gpu().ordinal()) => {
             // SAFETY: the program's out-pointer, not null.
             give(site, bytes, order, |address| unsafe { *pointer = address })
         }
@@ -88,6 +90,9 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
 fn give(site: Site, bytes: usize, order: Order, store: impl FnOnce(u64)) -> Answer {
     if bytes == 0 || lifecycle::exiting() {
         return Answer::Pass;
+    }
+    if let Some(error) = health::failure() {
+        return Answer::Is(error);
     }
     match site.manager.allocate(bytes, order) {
         Ok(address) => {
@@ -122,6 +127,9 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
 }
 
 fn take(manager: &Manager<wm_driver::Device>, address: u64, order: Order) -> Answer {
+    if let Some(error) = health::failure() {
+        return Answer::Is(error);
+    }
     trace::freed(manager.gpu().ordinal(), address, order);
     match manager.free(address, order) {
         Ok(()) => Answer::Is(CUresult::SUCCESS),

@@ -5,12 +5,13 @@ use std::ffi::{c_int, c_uint};
 use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 
 use crate::boundary::Answer;
-use crate::managers;
 use crate::state::driver;
+use crate::{managers, owners};
 
-/// A created context. Blocks stay: their memory belongs to the device, and other contexts may use it.
+/// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) fn destroy(context: CUcontext) -> Answer {
     if !context.is_null() {
+        owners::end(context);
         managers::end_context(context);
     }
     Answer::Pass

@@ -13,6 +13,7 @@ mod lookup;
 mod pointer;
 mod pool;
 mod relief;
+mod reserved;
 mod sharing;
 mod stream;
 mod wait;
@@ -37,8 +38,6 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
-    /// On only where `WMSHIM_TRACE` is set, and memory is served.
-    Trace,
 }
 
 impl Switch {
@@ -46,7 +45,6 @@ impl Switch {
         match self {
             Self::Always => true,
             Self::Memory => settings.stitch,
-            Self::Trace => settings.stitch && settings.trace.is_some(),
         }
     }
 
@@ -54,7 +52,6 @@ impl Switch {
         match self {
             Self::Always => "WMSHIM_DISABLE",
             Self::Memory => "WMSHIM_STITCH",
-            Self::Trace => "no WMSHIM_TRACE",
         }
     }
 }

@@ -3,7 +3,9 @@
 //! The driver would tell of mappings: no context, host memory where a block overflowed, the whole reservation as its
 //! range. Programs derive devices, sharing and copies from these answers, so they get those of plain device memory.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
 use wm_driver::Device;
@@ -18,6 +20,9 @@ use crate::state::driver;
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
 
+/// An address that no driver knows: several attributes at once are answered with defaults for it.
+const UNKNOWN: CUdeviceptr = 8;
+
 /// Among them, those of opened blocks.
 const FOREIGN_BUFFERS: u64 = 1 << 61;
 
@@ -27,16 +32,31 @@ struct Found {
     base: u64,
     bytes: usize,
     device: &'static Device,
+    /// Null for memory of a pool, which belongs to no context.
+    context: CUcontext,
     buffer: u64,
     pool: CUmemoryPool,
     /// Could other processes open it through `cuIpcGetMemHandle`?
     shareable: bool,
 }
 
-fn find(address: u64) -> Option<Found> {
+/// What an address is to us.
+enum Meaning {
+    /// Inside memory that we answer for.
+    Live(Found),
+    /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
+    Dead,
+    /// The driver's business.
+    Foreign,
+}
+
+fn meaning(address: u64) -> Meaning {
     match managers::owner(address) {
-        Some(manager) => Some(own(manager.gpu(), &manager.block(address)?, address)),
-        None => ipc::view(address).map(|view| foreign(&view, address)),
+        Some(manager) => match manager.block(address) {
+            Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
+            None => Meaning::Dead,
+        },
+        None => ipc::view(address).map_or(Meaning::Foreign, |view| Meaning::Live(foreign(&view, address))),
     }
 }
 
@@ -48,6 +68,7 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
         base: block.address,
         bytes: block.bytes,
         device,
+        context: if ordered { CUcontext::NULL } else { device.context() },
         buffer: OUR_BUFFERS | block.id,
         pool: pool.unwrap_or_default(),
         shareable: !ordered && device.is_exportable(),
@@ -56,8 +77,8 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
 
 fn foreign(view: &ipc::View, address: u64) -> Found {
     let buffer = OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12);
-    let (base, bytes, device) = (view.address, view.bytes, view.device);
-    Found { address, base, bytes, device, buffer, pool: CUmemoryPool::NULL, shareable: false }
+    let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
+    Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
 
 pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
@@ -74,7 +95,11 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
 }
 
 pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
-    let Some(found) = find(address) else { return Answer::Pass };
+    let found = match meaning(address) {
+        Meaning::Live(found) => found,
+        Meaning::Dead => return Answer::Is(CUresult::NOT_FOUND),
+        Meaning::Foreign => return Answer::Pass,
+    };
     // SAFETY: the program's out-pointers; null is allowed.
     unsafe { (store(base, found.base), store(size, found.bytes)) };
     Answer::Is(CUresult::SUCCESS)
@@ -90,10 +115,14 @@ unsafe fn store<T>(place: *mut T, value: T) {
 }
 
 pub(super) unsafe fn attribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
-    match find(address).filter(|_| !data.is_null()) {
+    if data.is_null() {
+        return Answer::Pass;
+    }
+    match meaning(address) {
         // SAFETY: the program's out-pointer, not null, of the attribute's type.
-        Some(found) => unsafe { answer(&found, attribute, data) }.map_or(Answer::Pass, Answer::Is),
-        None => Answer::Pass,
+        Meaning::Live(found) => unsafe { answer(&found, attribute, data) }.map_or(Answer::Pass, Answer::Is),
+        Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
+        Meaning::Foreign => Answer::Pass,
     }
 }
 
@@ -104,12 +133,19 @@ pub(super) unsafe fn attributes(
     data: *mut *mut c_void,
     address: CUdeviceptr,
 ) -> Answer {
-    let Some(found) = find(address).filter(|_| !attributes.is_null() && !data.is_null()) else {
+    if attributes.is_null() || data.is_null() {
         return Answer::Pass;
+    }
+    let ask = |address| {
+        // SAFETY: the program's arguments, but for the address.
+        unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
-    // SAFETY: the program's arguments.
-    let result =
-        unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) };
+    let found = match meaning(address) {
+        Meaning::Live(found) => found,
+        Meaning::Dead => return Answer::Is(ask(UNKNOWN)),
+        Meaning::Foreign => return Answer::Pass,
+    };
+    let result = ask(address);
     if result == CUresult::SUCCESS {
         for position in 0..count as usize {
             // SAFETY: the driver has just read `count` attributes and written through as many pointers.
@@ -132,7 +168,10 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
     // SAFETY: by this function's contract; each attribute has the type that is written.
     unsafe {
         match attribute {
-            CU_POINTER_ATTRIBUTE_CONTEXT => data.cast::<CUcontext>().write(found.device.context()),
+            CU_POINTER_ATTRIBUTE_CONTEXT => data.cast::<CUcontext>().write(found.context),
+            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
+                data.cast::<c_uint>().write(u32::from(is_synchronous(found.buffer)));
+            }
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast::<c_uint>().write(CU_MEMORYTYPE_DEVICE),
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast::<u64>().write(found.address),
             CU_POINTER_ATTRIBUTE_HOST_POINTER => return Some(CUresult::INVALID_VALUE),
@@ -153,26 +192,48 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
     Some(CUresult::SUCCESS)
 }
 
-/// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same.
+/// Buffers whose copies are synchronous.
+static SYNCHRONOUS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+
+fn synchronous() -> MutexGuard<'static, BTreeSet<u64>> {
+    SYNCHRONOUS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_synchronous(buffer: u64) -> bool {
+    synchronous().contains(&buffer)
+}
+
+/// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
 pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
-    const SYNC: c_uint = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
-    if attribute != SYNC || value.is_null() || find(address).is_none() {
-        return Answer::Pass;
+    let Meaning::Live(found) = meaning(address) else { return Answer::Pass };
+    if attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || value.is_null() {
+        return Answer::Is(CUresult::INVALID_VALUE);
     }
     // SAFETY: the program's pointer to an unsigned flag, not null.
     if unsafe { *value.cast::<c_uint>() } == 0 {
+        synchronous().remove(&found.buffer);
         return Answer::Is(CUresult::SUCCESS);
     }
+    let told = tell_context();
+    if told.is_ok() {
+        synchronous().insert(found.buffer);
+    }
+    told.into()
+}
+
+/// Makes copies and sets in the current context wait for their end.
+fn tell_context() -> Result<(), CUresult> {
     let mut flags = 0;
     // SAFETY: the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) }.ok();
+    unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) }.ok()?;
     // SAFETY: a function without pointers.
-    asked
-        .and_then(|()| unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok())
-        .into()
+    unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok()
 }
 
 /// Memory of `cuMemAlloc` has no handle that a program could retain.
 pub(super) unsafe fn retain(_handle: *mut u64, address: *mut c_void) -> Answer {
-    if find(address as u64).is_some() { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
+    match meaning(address as u64) {
+        Meaning::Foreign => Answer::Pass,
+        _ => Answer::Is(CUresult::INVALID_VALUE),
+    }
 }

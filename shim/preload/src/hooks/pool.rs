@@ -3,7 +3,8 @@
 //! What the default pool reports is the driver's figure plus ours: a block may be of either.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use wm_abi::*;
 use wm_driver::Device;
@@ -13,19 +14,57 @@ use crate::boundary::Answer;
 use crate::managers;
 use crate::state::driver;
 
-/// Devices whose current pool the program has chosen.
-static REPLACED: [AtomicBool; 64] = [const { AtomicBool::new(false) }; 64];
+/// What a program has done to a device's pools.
+struct Choice {
+    /// It chose another pool for `cuMemAllocAsync`.
+    replaced: AtomicBool,
+    /// It has allocated from the default pool.
+    used: AtomicBool,
+    /// Bytes that the default pool may keep when the host has waited: 0 unless set, by the driver's rule.
+    threshold: AtomicU64,
+}
 
-/// Has the program given this device a pool of its own for `cuMemAllocAsync`?
-pub(super) fn is_replaced(device: CUdevice) -> bool {
-    usize::try_from(device)
-        .ok()
-        .and_then(|d| REPLACED.get(d))
-        .is_some_and(|flag| flag.load(Ordering::Relaxed))
+static CHOICES: [Choice; 64] = [const {
+    Choice { replaced: AtomicBool::new(false), used: AtomicBool::new(false), threshold: AtomicU64::new(0) }
+}; 64];
+
+fn choice(device: CUdevice) -> Option<&'static Choice> {
+    CHOICES.get(usize::try_from(device).ok()?)
+}
+
+/// Do we serve `cuMemAllocAsync` on this device? Not after the program gave it a pool of its own.
+pub(super) fn serves(device: CUdevice) -> bool {
+    choice(device).is_some_and(|choice| {
+        let serves = !choice.replaced.load(Relaxed);
+        if serves && !choice.used.load(Relaxed) {
+            choice.used.store(true, Relaxed);
+        }
+        serves
+    })
+}
+
+/// Do we serve this pool? Only if it is the device's default pool.
+pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
+    is_default(pool, device)
+        && choice(device).is_some_and(|choice| {
+            choice.used.store(true, Relaxed);
+            true
+        })
+}
+
+/// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
+pub(super) fn settle(manager: &Manager<Device>) {
+    let Some(choice) = choice(manager.gpu().ordinal()).filter(|choice| choice.used.load(Relaxed)) else {
+        return;
+    };
+    let keep = choice.threshold.load(Relaxed);
+    if keep != u64::MAX && manager.usage().reserved.total() > keep {
+        manager.trim(keep);
+    }
 }
 
 /// Is this the device's default pool?
-pub(super) fn is_default(pool: CUmemoryPool, device: CUdevice) -> bool {
+fn is_default(pool: CUmemoryPool, device: CUdevice) -> bool {
     default_of(device) == Some(pool)
 }
 
@@ -43,8 +82,8 @@ fn served(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
 }
 
 pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> Answer {
-    if let Some(flag) = usize::try_from(device).ok().and_then(|d| REPLACED.get(d)) {
-        flag.store(!is_default(pool, device), Ordering::Relaxed);
+    if let Some(choice) = choice(device) {
+        choice.replaced.store(!is_default(pool, device), Relaxed);
     }
     Answer::Pass
 }
@@ -68,14 +107,40 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     Answer::Is(result)
 }
 
-/// Writing zero to a high-water mark resets it, ours with the driver's.
-pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, _value: *mut c_void) -> Answer {
-    if matches!(attribute, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH | CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        && let Some(manager) = served(pool)
+/// Writing zero to a high-water mark resets it, ours with the driver's; a threshold holds for our memory too.
+pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemPoolSetAttribute>()(pool, attribute, value) };
+    if result == CUresult::SUCCESS
+        && let Some(device) = device_of(pool)
     {
-        manager.reset_peaks();
+        match attribute {
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => {
+                managers::known(device).into_iter().for_each(Manager::reset_reserved_peak);
+            }
+            CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
+                managers::known(device).into_iter().for_each(Manager::reset_live_peak);
+            }
+            // SAFETY: the driver has just read a 64-bit value there.
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
+            _ => {}
+        }
     }
-    Answer::Pass
+    result
+}
+
+fn keep(device: CUdevice, threshold: u64) {
+    if let Some(choice) = choice(device) {
+        choice.threshold.store(threshold, Relaxed);
+    }
+}
+
+/// The device whose default pool this is: a program may set the pool up before it allocates.
+fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
+    let mut count = 0;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
+    (0..count).find(|device| is_default(pool, *device))
 }
 
 pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use wm_abi::{CUdeviceptr, CUipcMemHandle, CUresult};
+use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult};
 
 use crate::boundary::Answer;
 use crate::ipc::{self, Ticket};
@@ -21,8 +21,11 @@ pub(super) unsafe fn get(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> A
     }
 }
 
-pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, _flags: c_uint) -> Answer {
+pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> Answer {
     let Some(ticket) = Ticket::decode(&handle).filter(|_| !address.is_null()) else { return Answer::Pass };
+    if flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
+        return Answer::Is(CUresult::INVALID_VALUE);
+    }
     let Some(site) = managers::here() else { return Answer::Is(CUresult::INVALID_CONTEXT) };
     ipc::open(ticket, &site)
         .map(|opened| {

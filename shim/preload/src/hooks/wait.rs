@@ -1,8 +1,9 @@
-//! The host waits: hooked only while a trace is being recorded, for a replay to wait where the program did.
+//! The host waits: a trace says so, and pools give back what is above their threshold, as the driver's do.
 
 use wm_abi::symbol::{self, Symbol};
-use wm_abi::{CUcontext, CUresult, CUstream};
+use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
 
+use super::pool;
 use super::stream::DefaultStream;
 use crate::state::driver;
 use crate::{managers, trace};
@@ -20,6 +21,7 @@ where
         && let Some(id) = order.stream()
     {
         trace::waited(site.manager.gpu().ordinal(), Some(id));
+        pool::settle(site.manager);
     }
     result
 }
@@ -32,6 +34,19 @@ pub(super) fn context() -> CUresult {
         && let Some(site) = managers::here()
     {
         trace::waited(site.manager.gpu().ordinal(), None);
+        pool::settle(site.manager);
+    }
+    result
+}
+
+/// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
+pub(super) unsafe fn event(event: CUevent) -> CUresult {
+    // SAFETY: the program's argument.
+    let result = unsafe { driver().get::<symbol::cuEventSynchronize>()(event) };
+    if result == CUresult::SUCCESS
+        && let Some(site) = managers::here()
+    {
+        pool::settle(site.manager);
     }
     result
 }
@@ -44,6 +59,7 @@ pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
         && let Some(device) = managers::device_of(context)
     {
         trace::waited(device, None);
+        managers::known(device).into_iter().for_each(pool::settle);
     }
     result
 }

@@ -1,0 +1,51 @@
+//! Has a context failed for good?
+//!
+//! After a kernel has faulted, the driver answers every later call in that context with the same error. Our allocations
+//! make no driver call when they hit, so they would not notice. Errors of that kind are therefore remembered when any hooked
+//! call returns one; from then on an allocation or a free first asks the driver how the calling thread's context is.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use wm_abi::{CUresult, symbol};
+
+use crate::state::driver;
+
+static SUSPECT: AtomicBool = AtomicBool::new(false);
+
+/// Errors after which the driver gives no other answer.
+const STICKY: &[CUresult] = &[
+    CUresult::ECC_UNCORRECTABLE,
+    CUresult::NVLINK_UNCORRECTABLE,
+    CUresult::CONTAINED,
+    CUresult::ILLEGAL_ADDRESS,
+    CUresult::LAUNCH_TIMEOUT,
+    CUresult::ASSERT,
+    CUresult::HARDWARE_STACK_ERROR,
+    CUresult::ILLEGAL_INSTRUCTION,
+    CUresult::MISALIGNED_ADDRESS,
+    CUresult::INVALID_ADDRESS_SPACE,
+    CUresult::INVALID_PC,
+    CUresult::LAUNCH_FAILED,
+    CUresult::TENSOR_MEMORY_LEAK,
+];
+
+/// A hooked call returned this error.
+#[cold]
+pub(crate) fn note(error: CUresult) {
+    if STICKY.contains(&error) {
+        SUSPECT.store(true, Relaxed);
+    }
+}
+
+/// The error that the calling thread's context answers everything with, if it has failed.
+pub(crate) fn failure() -> Option<CUresult> {
+    if SUSPECT.load(Relaxed) { ask() } else { None }
+}
+
+#[cold]
+fn ask() -> Option<CUresult> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: out-pointers to live locals.
+    let answer = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
+    answer.ok().err().filter(|error| STICKY.contains(error))
+}

@@ -1,0 +1,53 @@
+//! Which context a block of `cuMemAlloc` was allocated in: it ends with that context.
+//!
+//! Memory in stream order belongs to the device's pool instead, and survives. An entry is not removed when its block is
+//! freed, which may happen on a hot path; it names the allocation by id, so a stale one is known for what it is.
+
+use std::sync::OnceLock;
+
+use dashmap::DashMap;
+use wm_abi::CUcontext;
+use wm_memory::Order;
+
+use crate::managers::{self, Site};
+
+#[derive(Debug, Clone, Copy)]
+struct Owned {
+    context: CUcontext,
+    id: u64,
+}
+
+/// By first address.
+fn table() -> &'static DashMap<u64, Owned> {
+    static TABLE: OnceLock<DashMap<u64, Owned>> = OnceLock::new();
+    TABLE.get_or_init(DashMap::new)
+}
+
+/// A block was allocated in the site's context.
+pub(crate) fn note(site: &Site, address: u64) {
+    if let Some(block) = site.manager.block(address) {
+        table().insert(address, Owned { context: site.context, id: block.id });
+    }
+}
+
+/// The context ends: so do its blocks.
+pub(crate) fn end(context: CUcontext) {
+    let mut ended = Vec::new();
+    table().retain(|address, owned| {
+        let keep = owned.context != context;
+        if !keep {
+            ended.push((*address, owned.id));
+        }
+        keep
+    });
+    for (address, id) in ended {
+        free(address, id);
+    }
+}
+
+fn free(address: u64, id: u64) {
+    let Some(manager) = managers::owner(address) else { return };
+    if manager.block(address).is_some_and(|block| block.id == id) {
+        let _ = manager.free(address, Order::Device);
+    }
+}
