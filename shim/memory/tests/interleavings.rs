@@ -67,7 +67,7 @@ use shuttle::thread;
 use wm_driver::{StreamId, Tier};
 
 const MB: usize = MIB as usize;
-const SCHEDULES: usize = 300;
+const SCHEDULES: usize = 200;
 
 type Places = Vec<(u64, Range<u64>)>;
 
@@ -190,6 +190,29 @@ fn blocks_pass_between_streams_and_threads() {
             shared.manager.retire(StreamId(3));
         };
         join([spawn(&shared, free), spawn(&shared, take), spawn(&shared, retire)]);
+        shared.end();
+    });
+}
+
+/// Access is granted range by range, without the lock: nothing may be unmapped meanwhile.
+#[test]
+fn ranges_stay_mapped_while_access_is_refreshed() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(128 * MIB, Settings { stitch_views: 0, ..settings(vec![]) });
+        for bytes in [16 * MB, 18 * MB, 40 * MB] {
+            shared.must_take_and_give(bytes, stream(1));
+        }
+        shared.manager.gpu().drain_all();
+        shared.manager.passed_all();
+        let refresh = |shared: &Shared| shared.manager.refresh_access().expect("no failure was asked for");
+        let trim = |shared: &Shared| assert!(shared.manager.trim(8 * MIB) <= 128 * MIB);
+        let view = |shared: &Shared| {
+            shared.must_take_and_give(50 * MB, stream(1));
+            shared.manager.gpu().drain(StreamId(1));
+            shared.manager.passed(StreamId(1));
+            shared.must_take_and_give(60 * MB, stream(1));
+        };
+        join([spawn(&shared, refresh), spawn(&shared, trim), spawn(&shared, view)]);
         shared.end();
     });
 }

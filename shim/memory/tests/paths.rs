@@ -148,6 +148,18 @@ fn memory_for_any_stream_is_new_then_waited_for() {
     assert_eq!(manager.usage().reserved.host, 0);
 }
 
+/// Nothing can be recorded in a stream that is gone: what was freed in it gets its event before.
+#[test]
+fn memory_of_a_destroyed_stream_is_not_lost() {
+    let manager = manager(64, vec![]);
+    let block = take(&manager, 60 * MB, S);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.free(block, S).expect("live");
+    manager.retire(StreamId(0));
+    assert_eq!(take(&manager, 60 * MB, T), block);
+    assert!(manager.gpu().comes_after(Some(StreamId(1)), StreamId(0), 1));
+}
+
 #[test]
 fn a_captured_stream_keeps_its_memory_to_itself() {
     let manager = manager(64, vec![]);
@@ -265,7 +277,7 @@ fn usage_is_serializable_and_peaks_start_anew() {
     let manager = manager(64, vec![]);
     let block = take(&manager, 3 * MB, S);
     manager.free(block, S).expect("live");
-    manager.reset_peaks();
+    manager.reset_live_peak();
     let usage = serde_json::to_value(manager.usage()).expect("plain data");
     assert_eq!(usage["live_peak"]["device"], 0);
     assert_eq!(usage["cached"], 3 * MIB);
