@@ -72,3 +72,6 @@ pub(crate) fn keep_errno<T>(body: impl FnOnce() -> T) -> T {
     errno.set(before);
     result
 }
+
+#[cfg(test)]
+mod tests;
