@@ -4,6 +4,7 @@
  *   life fork_in_use     forks while using the driver; the child makes calls and exits with all its handlers
  *   life fork_before     forks before first use; child and parent both use the driver
  *   life exec_in_use     replaces itself while using the driver
+ *   life spawn_in_use    starts other programs while using the driver, which use it too
  *   life exit_busy       exits while other threads are inside calls
  *   life threads N       N short threads, one after another, each uses the driver
  *   life thread_end      threads that use the driver as they end, from destructors of their thread-local values
@@ -114,6 +115,21 @@ static int exec_in_use(char *self)
     round_trip(1);
     execl(self, self, "race", (char *)NULL);
     return 83;
+}
+
+static int spawn_in_use(char *self)
+{
+    char command[4096];
+    begin();
+    round_trip(1);
+    /* One through a shell, one without: both start without the handlers of fork, or replace what forked. */
+    snprintf(command, sizeof command, "'%s' fork_before", self);
+    int through_shell = system(command);
+    pid_t child = fork();
+    if (child == 0)
+        execl(self, self, "fork_before", (char *)NULL);
+    round_trip(2);
+    return through_shell ? 87 : wait_for(child);
 }
 
 /* ---- exit and threads */
@@ -254,6 +270,7 @@ int main(int count, char **argument)
            : !strcmp(way, "fork_in_use") ? fork_in_use()
            : !strcmp(way, "fork_before") ? fork_before()
            : !strcmp(way, "exec_in_use") ? exec_in_use(argument[0])
+           : !strcmp(way, "spawn_in_use") ? spawn_in_use(argument[0])
            : !strcmp(way, "exit_busy")   ? exit_busy()
            : !strcmp(way, "threads")     ? threads(atoi(argument[2]), short_life)
            : !strcmp(way, "thread_end")  ? thread_end()

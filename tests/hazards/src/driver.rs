@@ -51,7 +51,7 @@ pub fn simulated(scratch: &Scratch) -> PathBuf {
 pub fn echo(scratch: &Scratch) -> PathBuf {
     symbols_header(scratch);
     let include = c::flag("-I", scratch.path());
-    c::library("echo_driver", scratch.path().join("echo_driver.so"), &[SONAME, &include])
+    c::library("echo_driver", scratch.path().join("echo_driver.so"), &[SONAME, &include, "-O0"])
 }
 
 /// A driver in which `cuInit` succeeds and everything else fails.

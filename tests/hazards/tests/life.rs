@@ -47,6 +47,11 @@ fn a_program_that_replaces_itself_in_use_begins_anew() {
 }
 
 #[test]
+fn programs_started_by_a_user_of_the_driver_use_it_too() {
+    lives_well(&["spawn_in_use"]);
+}
+
+#[test]
 fn exit_while_other_threads_are_inside_calls() {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);

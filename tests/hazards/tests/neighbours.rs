@@ -42,6 +42,28 @@ fn another_preload_behind_the_shim_is_left_alone() {
     assert_eq!(outcome.expect_success(), "shim");
 }
 
+#[test]
+fn a_profiler_before_the_shim_wraps_its_calls() {
+    let scratch = Scratch::new();
+    let driver = driver::small(&scratch);
+    let profiler = c::library("profiler", scratch.path().join("profiler.so"), &[]);
+    let preload = format!("{}:{}", profiler.display(), shim::alone(&scratch).display());
+    let program = c::program(&scratch, "linked", &[&c::flag("-L", &driver), "-lcuda"]);
+    let outcome = Host::shimmed(program, &scratch, &driver).env("LD_PRELOAD", preload).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "profiler: cuInit\n");
+}
+
+#[test]
+fn a_second_copy_of_the_shim_stays_idle() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let preload = format!("{}:{}", shim::alone(&scratch).display(), shim::installed(&scratch).display());
+    let program = c::cuda_program(&scratch, "life");
+    let outcome = Host::shimmed(program, &scratch, &driver).args(["closed"]).env("LD_PRELOAD", preload).run();
+    assert_eq!((outcome.expect_success(), outcome.stderr.as_str()), ("", ""));
+}
+
 /// Opens the driver and calls it with another preload that wraps `dlopen` and `dlsym`. Were our look-up of the driver's
 /// functions to go through its `dlsym`, each would be found to be our own, and the call would never end.
 fn with_wrapper(order: fn(&str, &str) -> String) -> Outcome {
