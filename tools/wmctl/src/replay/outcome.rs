@@ -1,5 +1,7 @@
 //! The figures of a replay: as JSON with fixed names, and as a table for people.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use wm_memory::Usage;
 
@@ -36,6 +38,9 @@ pub(crate) struct Outcome {
     pub(crate) alloc_ns_p99: Option<u64>,
     pub(crate) free_ns_p50: Option<u64>,
     pub(crate) threads: usize,
+    /// For people only: the slowest thread's time.
+    #[serde(skip)]
+    pub(crate) took: Duration,
     /// With `--periods`: `vmm_calls` of each period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) vmm_calls_by_period: Option<Vec<u64>>,
@@ -81,6 +86,7 @@ impl Outcome {
             alloc_ns_p99: played.allocate.quantile(0.99),
             free_ns_p50: played.free.quantile(0.5),
             threads,
+            took: played.took,
             vmm_calls_by_period: None,
             refusal: played.refusal,
             baseline: None,
@@ -131,6 +137,7 @@ const ROWS: &[(&str, Cell)] = &[
     ("allocate, median", |o| time(o.alloc_ns_p50)),
     ("allocate, 99 %", |o| time(o.alloc_ns_p99)),
     ("free, median", |o| time(o.free_ns_p50)),
+    ("the whole replay", |o| time(u64::try_from(o.took.as_nanos()).ok())),
 ];
 
 fn time(ns: Option<u64>) -> String {

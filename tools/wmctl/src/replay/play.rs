@@ -4,7 +4,7 @@
 //! deterministic. A refused allocation ends it: a program would have failed there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 
@@ -36,6 +36,8 @@ pub(crate) struct Played {
     pub(crate) vmm_calls_last_quarter: u64,
     /// By period, as the first thread saw them.
     pub(crate) vmm_calls_by_period: Vec<u64>,
+    /// From the first event to the end, without threads' and streams' making.
+    pub(crate) took: Duration,
     /// Why it did not complete.
     pub(crate) refusal: Option<String>,
 }
@@ -101,6 +103,7 @@ struct Part {
     free: Histogram,
     /// Calls of the driver at the end of each period.
     periods: Vec<u64>,
+    took: Duration,
     refusal: Option<String>,
 }
 
@@ -112,6 +115,7 @@ impl<A: Allocator> Stage<'_, A> {
             played.allocate.join(&part.allocate);
             played.free.join(&part.free);
             played.vmm_calls = played.vmm_calls.max(part.periods.last().copied().unwrap_or(0));
+            played.took = played.took.max(part.took);
             played.refusal = played.refusal.or(part.refusal);
             if number == 0 {
                 played.vmm_calls_by_period = differences(&part.periods);
@@ -168,7 +172,9 @@ impl<'a, A: Allocator> Player<'a, A> {
         let streams = stage.gpu.streams(stage.trace.streams)?;
         let held = vec![Held::default(); stage.trace.slots];
         let mut player = Self { stage, streams, held, part: Part::default(), first };
+        let start = Instant::now();
         let end = (0..stage.mode.periods).try_for_each(|_| player.period());
+        player.part.took = start.elapsed();
         let cleared = player.clear();
         let drained = stage.gpu.wait(None);
         player.streams.iter().for_each(|stream| stage.allocator.retire(stream));
