@@ -93,7 +93,8 @@ pub trait Gpu: Send + Sync {
     /// driver's error for a stream that is gone.
     fn record(&self, stream: StreamId) -> Result<Event>;
 
-    /// Records events behind all work that is now in any stream of the GPU: what `cuMemFree` waits for.
+    /// Records events behind all work that is now in any stream of the GPU: what `cuMemFree` waits for. Work that is
+    /// left of destroyed streams counts.
     ///
     /// # Errors
     /// As [`Gpu::record`].
