@@ -22,6 +22,7 @@ fn create(flags: u32, ordinal: CUdevice) -> Outcome<CUcontext> {
 }
 
 fn destroy(handle: CUcontext) -> Outcome {
+    require(!handle.is_null(), CUresult::INVALID_VALUE)?;
     let context = driver().contexts.get(handle.0).ok_or(CUresult::INVALID_CONTEXT)?;
     require(!context.primary, CUresult::INVALID_CONTEXT)?;
     context.destroy();
@@ -64,6 +65,19 @@ fn set_flags(ordinal: CUdevice, flags: u32) -> Outcome {
         context.flags.store(flags, Ordering::Relaxed);
     }
     Ok(())
+}
+
+fn push(handle: CUcontext) -> Outcome {
+    require(!handle.is_null(), CUresult::INVALID_VALUE)?;
+    driver().contexts.get(handle.0).ok_or(CUresult::INVALID_CONTEXT)?;
+    push_current(handle.0);
+    Ok(())
+}
+
+/// Limits that this driver does not have, and numbers that are no limits.
+fn no_limit(limit: c_uint) -> CUresult {
+    // CUDA 13 has ten limits.
+    if limit < 10 { CUresult::UNSUPPORTED_LIMIT } else { CUresult::INVALID_VALUE }
 }
 
 fn synchronize(context: &Context) -> Outcome {
@@ -149,15 +163,11 @@ exports! {
     }
 
     fn cuCtxPushCurrent(ctx: CUcontext) |call| {
-        driver().contexts.get(ctx.0).ok_or(CUresult::INVALID_CONTEXT)?;
-        push_current(ctx.0);
-        Ok(())
+        push(ctx)
     }
 
     fn cuCtxPushCurrent_v2(ctx: CUcontext) |call| {
-        driver().contexts.get(ctx.0).ok_or(CUresult::INVALID_CONTEXT)?;
-        push_current(ctx.0);
-        Ok(())
+        push(ctx)
     }
 
     fn cuCtxPopCurrent(pctx: *mut CUcontext) |call| {
@@ -227,13 +237,13 @@ exports! {
     fn cuCtxGetLimit(pvalue: *mut usize, limit: c_uint) |call| {
         let context = call.context()?;
         let limits = context.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        put(pvalue, *limits.get(limit as usize).ok_or(CUresult::UNSUPPORTED_LIMIT)?)
+        put(pvalue, *limits.get(limit as usize).ok_or(no_limit(limit))?)
     }
 
     fn cuCtxSetLimit(limit: c_uint, value: usize) |call| {
         let context = call.context()?;
         let mut limits = context.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        *limits.get_mut(limit as usize).ok_or(CUresult::UNSUPPORTED_LIMIT)? = value;
+        *limits.get_mut(limit as usize).ok_or(no_limit(limit))? = value;
         Ok(())
     }
 
@@ -266,7 +276,7 @@ exports! {
         let context = call.context()?;
         require(Flags == 0, CUresult::INVALID_VALUE)?;
         let peer = Context::of(peerContext)?;
-        require(peer.device != context.device, CUresult::INVALID_CONTEXT)?;
+        require(peer.device != context.device, CUresult::PEER_ACCESS_UNSUPPORTED)?;
         let fresh = context.peers.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.handle);
         require(fresh, CUresult::PEER_ACCESS_ALREADY_ENABLED)
     }

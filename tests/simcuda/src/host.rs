@@ -18,6 +18,9 @@ fn allocate(context: &Context, bytes: usize, flags: c_uint) -> Outcome<*mut c_vo
     let known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     require(flags & !known == 0, CUresult::INVALID_VALUE)?;
     capture::forbid_unsafe()?;
+    if bytes == 0 {
+        return Ok(std::ptr::null_mut());
+    }
     let block = memory::allocate(Place::Host, bytes as u64)?;
     // With unified addressing all such memory is portable and mapped.
     let flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
@@ -41,9 +44,19 @@ fn register(context: &Context, address: u64, bytes: u64, flags: c_uint) -> Outco
     require(flags & !known == 0 && address != 0 && bytes > 0, CUresult::INVALID_VALUE)?;
     require(is_mapped(address, bytes), CUresult::INVALID_VALUE)?;
     let mut memory = driver().memory_mut();
+    // The driver's own memory cannot be registered; the program's, once.
+    let own = memory.find(address).is_some_and(|area| !is_registered(area));
+    require(!own, CUresult::INVALID_VALUE)?;
     require(!memory.overlaps(address, bytes), CUresult::HOST_MEMORY_ALREADY_REGISTERED)?;
     let owner = Owner::Registered { context: context.handle, flags: flags | CU_MEMHOSTREGISTER_DEVICEMAP };
-    memory.insert(Area { start: address, size: bytes, span: 0, id: store::unique(), owner });
+    memory.insert(Area {
+        start: address,
+        size: bytes,
+        span: 0,
+        id: store::unique(),
+        sync_memops: false,
+        owner,
+    });
     Ok(())
 }
 
@@ -57,11 +70,13 @@ fn is_mapped(address: u64, bytes: u64) -> bool {
     unsafe { libc::mincore(start as *mut c_void, (end - start) as usize, residency.as_mut_ptr()) == 0 }
 }
 
+fn is_registered(area: &Area) -> bool {
+    matches!(area.owner, Owner::Registered { .. })
+}
+
 fn unregister(context: &Context, address: u64) -> Outcome {
-    let is_registered = |area: &Area| matches!(area.owner, Owner::Registered { .. });
-    let known =
-        driver().memory().find(address).is_some_and(|area| area.start == address && is_registered(area));
-    require(known, CUresult::HOST_MEMORY_NOT_REGISTERED)?;
+    let found = driver().memory().find(address).map(|area| area.start == address && is_registered(area));
+    require(found.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?, CUresult::INVALID_VALUE)?;
     synchronize_device(context.device);
     driver()
         .memory_mut()

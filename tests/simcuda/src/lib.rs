@@ -8,7 +8,7 @@
 //! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
 //! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `registry` |
 //! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` |
-//! | memory: what backs it, where it is, who may touch it | `memory` `linear` `vmm` `pool` `host` `pointer` `ipc` |
+//! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
 //!
 //! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without that ending.
@@ -26,7 +26,7 @@ pub mod exports {
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
     pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
-    pub use crate::{memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
+    pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
 
 mod attributes;
@@ -50,6 +50,7 @@ mod lane;
 mod launch;
 mod linear;
 mod link;
+mod managed;
 mod memory;
 mod memory_operations;
 mod memset;

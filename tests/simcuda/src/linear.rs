@@ -23,7 +23,7 @@ fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
 
 fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
-    // Managed memory may exceed the device, so it is charged to nobody.
+    // Managed memory may exceed the device, so it is the host's.
     let block = memory::allocate(Place::Host, bytes)?;
     Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.handle }))
 }
@@ -60,7 +60,7 @@ fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
     let area = memory.find(address).ok_or(CUresult::NOT_FOUND)?;
     match &area.owner {
         Owner::Reserved(_) => match area.mapping(address).ok_or(CUresult::NOT_FOUND)? {
-            (_, mapping) if mapping.physical.place == Place::Host => Ok((0, 0)),
+            (_, mapping) if mapping.physical.place == Place::Host => Ok((0, mapping.physical.size as usize)),
             (start, mapping) => Ok((start, mapping.physical.size as usize)),
         },
         Owner::Pool { live: false, .. } => Err(CUresult::NOT_FOUND),
@@ -98,8 +98,12 @@ exports! {
     }
 
     fn cuMemFree_v2(dptr: CUdeviceptr) |call| {
+        // Freeing nothing needs nothing, not even a context.
+        if dptr == 0 {
+            return Ok(());
+        }
         call.context()?;
-        if dptr == 0 { Ok(()) } else { free(dptr) }
+        free(dptr)
     }
 
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {

@@ -104,7 +104,9 @@ impl<'a> Subject<'a> {
             CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Answer::Word(self.memory_type()),
             CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Answer::Long(self.address),
             CU_POINTER_ATTRIBUTE_HOST_POINTER => Answer::Long(self.host_address()?),
-            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Answer::Word(0),
+            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
+                Answer::Word((self.area.sync_memops || self.is_managed()).into())
+            }
             CU_POINTER_ATTRIBUTE_BUFFER_ID => Answer::Long(self.mapping.map_or(self.area.id, |(_, m)| m.id)),
             CU_POINTER_ATTRIBUTE_IS_MANAGED => Answer::Word(self.is_managed().into()),
             CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Answer::Word(self.device()),
@@ -158,6 +160,7 @@ exports! {
     }
 
     fn cuPointerGetAttributes(numAttributes: c_uint, attributes: *mut c_uint, data: *mut *mut c_void, ptr: CUdeviceptr) |call| {
+        require(numAttributes > 0, CUresult::INVALID_VALUE)?;
         let attributes = get_all(attributes, numAttributes as usize)?;
         let places = get_all(data, numAttributes as usize)?;
         let memory = driver().memory();
@@ -172,10 +175,12 @@ exports! {
 
     fn cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr) |call| {
         require(attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUresult::INVALID_VALUE)?;
-        crate::entry::get(value.cast::<c_uint>())?;
-        let memory = driver().memory();
+        let wanted = crate::entry::get(value.cast::<c_uint>())?;
+        let mut memory = driver().memory_mut();
         let subject = Subject::find(&memory, ptr).ok_or(CUresult::INVALID_VALUE)?;
         // Memory of the virtual-memory calls has no such attribute.
-        require(subject.mapping.is_none(), CUresult::NOT_SUPPORTED)
+        require(subject.mapping.is_none(), CUresult::NOT_SUPPORTED)?;
+        memory.find_mut(ptr).ok_or(CUresult::INVALID_VALUE)?.sync_memops = wanted != 0;
+        Ok(())
     }
 }

@@ -4,7 +4,8 @@
 //! that stream has come so far. What a pool keeps beyond its release threshold goes back at the next synchronisation,
 //! and earlier if memory runs out.
 //!
-//! Invariant: `used <= reserved`, and `reserved` is what the pool's blocks are charged for.
+//! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's blocks are
+//! charged for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +41,8 @@ pub(crate) struct State {
     pub(crate) used: Level,
     /// `CU_MEMPOOL_ATTR_REUSE_*`.
     pub(crate) reuse: [i32; 3],
+    /// The most that it may reserve; 0 for no limit.
+    pub(crate) limit: u64,
     /// Devices that may touch its memory.
     pub(crate) rights: Rights,
     destroyed: bool,
@@ -81,7 +84,7 @@ impl Free {
 
 impl Pool {
     /// An empty pool.
-    pub(crate) fn new(handle: usize, place: Place, is_default: bool) -> Self {
+    pub(crate) fn new(handle: usize, place: Place, is_default: bool, limit: u64) -> Self {
         let mut rights = Rights::default();
         rights.set(place, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         let state = State {
@@ -90,6 +93,7 @@ impl Pool {
             reserved: Level::default(),
             used: Level::default(),
             reuse: [1; 3],
+            limit,
             rights,
             destroyed: false,
         };
@@ -98,7 +102,7 @@ impl Pool {
 
     /// The pool that a device comes with.
     pub(crate) fn default_of(handle: usize, device: usize) -> Self {
-        Self::new(handle, Place::Device(device), true)
+        Self::new(handle, Place::Device(device), true, 0)
     }
 
     /// What it has and how it behaves.
@@ -111,16 +115,23 @@ impl Pool {
     /// # Errors
     /// `OUT_OF_MEMORY` if neither has it.
     pub(crate) fn allocate(&self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
-        require(bytes > 0, CUresult::INVALID_VALUE)?;
+        // Unlike `cuMemAlloc`: nothing is a good answer to a request for nothing.
+        if bytes == 0 {
+            return Ok(0);
+        }
         let rounded = round_up(bytes, memory::PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
         if let Some(start) = self.reuse(bytes, rounded, stream) {
             return Ok(start);
         }
+        let state = self.state();
+        let within = state.limit == 0 || state.reserved.now.saturating_add(rounded) <= state.limit;
+        drop(state);
+        require(within, CUresult::OUT_OF_MEMORY)?;
         let block = with_reclaim(self.place, || memory::allocate(self.place, rounded))?;
         let start = block.enter(bytes, |physical| Owner::Pool { physical, pool: self.handle, live: true });
         let mut state = self.state();
         state.reserved.add(rounded);
-        state.used.add(rounded);
+        state.used.add(bytes);
         Ok(start)
     }
 
@@ -130,7 +141,7 @@ impl Pool {
             .filter(|i| state.free[*i].suits(rounded, stream))
             .min_by_key(|i| state.free[*i].bytes)?;
         let block = state.free.swap_remove(best);
-        state.used.add(block.bytes);
+        state.used.add(bytes);
         drop(state);
         let mut memory = driver().memory_mut();
         let area = memory.find_mut(block.start)?;
@@ -140,10 +151,10 @@ impl Pool {
         Some(block.start)
     }
 
-    fn put_back(&self, start: u64, bytes: u64, after: Option<(u64, Point)>) {
+    fn put_back(&self, block: Taken, after: Option<(u64, Point)>) {
         let mut state = self.state();
-        state.used.now -= bytes;
-        state.free.push(Free { start, bytes, after });
+        state.used.now -= block.size;
+        state.free.push(Free { start: block.start, bytes: block.bytes, after });
         let (destroyed, unused) = (state.destroyed, state.used.now == 0);
         drop(state);
         if destroyed {
@@ -216,21 +227,26 @@ pub(crate) fn is_live(address: CUdeviceptr) -> bool {
         .is_some_and(|area| area.start == address && matches!(area.owner, Owner::Pool { live: true, .. }))
 }
 
-/// Marks a block as not in use. Its pool and its size with rounding.
-fn take(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, u64)> {
+/// A block that is no longer in use.
+struct Taken {
+    start: u64,
+    /// Bytes that the program asked for.
+    size: u64,
+    /// Bytes with rounding.
+    bytes: u64,
+}
+
+/// Marks a block as not in use. Its pool, and what it is.
+fn take(address: CUdeviceptr) -> Outcome<(Option<Arc<Pool>>, Taken)> {
     let mut memory = driver().memory_mut();
     let area =
         memory.find_mut(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
     let Owner::Pool { physical, pool, live } = &mut area.owner else { return Err(CUresult::INVALID_VALUE) };
     require(std::mem::replace(live, false), CUresult::INVALID_VALUE)?;
-    let found = (*pool, physical.size);
+    let (pool, block) = (*pool, Taken { start: address, size: area.size, bytes: physical.size });
     drop(memory);
-    Ok((owner(found.0), found.1))
-}
-
-/// A pool that was destroyed still owns blocks that were in use then.
-fn owner(handle: usize) -> Option<Arc<Pool>> {
-    driver().pools.get(handle)
+    // A pool that was destroyed is known until the last block that was in use then is freed.
+    Ok((driver().pools.get(pool), block))
 }
 
 /// What `cuMemFreeAsync` does.
@@ -238,11 +254,41 @@ fn owner(handle: usize) -> Option<Arc<Pool>> {
 /// # Errors
 /// `INVALID_VALUE` if no block in use starts here.
 pub(crate) fn free_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
+    if is_linear(address) {
+        return free_linear_in(address, stream);
+    }
     require(is_live(address), CUresult::INVALID_VALUE)?;
     let point = stream.push(Vec::new(), Arc::new(|| Ok(())))?;
-    let (pool, bytes) = take(address)?;
-    pool.iter().for_each(|pool| pool.put_back(address, bytes, Some((stream.id, point.clone()))));
+    let (pool, block) = take(address)?;
+    if let Some(pool) = pool {
+        pool.put_back(block, Some((stream.id, point)));
+    }
     Ok(())
+}
+
+fn is_linear(address: CUdeviceptr) -> bool {
+    let memory = driver().memory();
+    memory
+        .find(address)
+        .is_some_and(|area| area.start == address && matches!(area.owner, Owner::Linear { .. }))
+}
+
+/// Memory from `cuMemAlloc` may be freed in stream order too. Nobody knows it from the call on, and it goes when the
+/// stream has come so far.
+fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
+    let mut memory = driver().memory_mut();
+    let area = memory.find_mut(address).ok_or(CUresult::INVALID_VALUE)?;
+    let Owner::Linear { physical, .. } = &area.owner else { return Err(CUresult::INVALID_VALUE) };
+    area.owner = Owner::Pool { physical: Arc::clone(physical), pool: 0, live: false };
+    drop(memory);
+    let leave = move || {
+        let area = driver()
+            .memory_mut()
+            .remove_if(address, |area| matches!(area.owner, Owner::Pool { pool: 0, .. }));
+        area.into_iter().for_each(Area::discard);
+        Ok(())
+    };
+    stream.push(Vec::new(), Arc::new(leave)).map(drop)
 }
 
 /// What `cuMemFree` does with a pool's block: the caller says that nothing uses it.
@@ -250,8 +296,10 @@ pub(crate) fn free_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
 /// # Errors
 /// `INVALID_VALUE` if no block in use starts here.
 pub(crate) fn free_now(address: CUdeviceptr) -> Outcome {
-    let (pool, bytes) = take(address)?;
-    pool.iter().for_each(|pool| pool.put_back(address, bytes, None));
+    let (pool, block) = take(address)?;
+    if let Some(pool) = pool {
+        pool.put_back(block, None);
+    }
     Ok(())
 }
 

@@ -41,8 +41,9 @@ fn free(call: &Call, address: CUdeviceptr, stream: CUstream) -> Outcome {
 fn create(props: &CUmemPoolProps) -> Outcome<CUmemoryPool> {
     require(props.allocType == CU_MEM_ALLOCATION_TYPE_PINNED, CUresult::INVALID_VALUE)?;
     require(props.handleTypes == CU_MEM_HANDLE_TYPE_NONE, CUresult::NOT_SUPPORTED)?;
-    let place = place_of(&props.location)?;
-    Ok(CUmemoryPool(driver().pools.insert(|handle| Pool::new(handle, place, false)).0))
+    let place = place_of(&props.location).map_err(|_| CUresult::INVALID_VALUE)?;
+    let make = |handle| Pool::new(handle, place, false, props.maxSize as u64);
+    Ok(CUmemoryPool(driver().pools.insert(make).0))
 }
 
 fn destroy(handle: CUmemoryPool) -> Outcome {
@@ -86,7 +87,7 @@ unsafe fn get_attribute(pool: &Pool, attribute: c_uint, value: *mut c_void) -> O
             Place::Device(_) => CU_MEM_LOCATION_TYPE_DEVICE as c_int,
             Place::Host => CU_MEM_LOCATION_TYPE_HOST_NUMA as c_int,
         }),
-        CU_MEMPOOL_ATTR_MAX_POOL_SIZE => long(0),
+        CU_MEMPOOL_ATTR_MAX_POOL_SIZE => long(state.limit),
         CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED => word(0),
         _ => Err(CUresult::INVALID_VALUE),
     }
@@ -126,7 +127,7 @@ fn set_access(pool: &Pool, descriptors: &[CUmemAccessDesc]) -> Outcome {
         require(flags.contains(&descriptor.flags), CUresult::INVALID_VALUE)?;
         // A pool's own device cannot lose its access.
         let loses = place == pool.place && descriptor.flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-        require(!loses, CUresult::INVALID_VALUE)?;
+        require(!loses, CUresult::INVALID_DEVICE)?;
     }
     let mut state = pool.state();
     for descriptor in descriptors {

@@ -13,8 +13,8 @@ use crate::device::Device;
 use crate::entry::Outcome;
 use crate::event::Event;
 use crate::graph::{Exec, Graph, Node};
-use crate::memory::AddressMap;
 use crate::memory::store::{Physical, Place, Store};
+use crate::memory::{AddressMap, Budget};
 use crate::module::{Function, Kernel, Library, Module};
 use crate::pool::Pool;
 use crate::registry::Registry;
@@ -25,6 +25,8 @@ use crate::stream::Stream;
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) devices: Vec<Device>,
+    /// Memory of the host that may be pinned: all that the machine has.
+    pub(crate) host_budget: std::sync::Arc<Budget>,
     /// Backs memory of the host.
     pub(crate) host: std::sync::Arc<Store>,
     pub(crate) contexts: Registry<Context>,
@@ -101,6 +103,13 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Bytes of memory of this machine.
+fn machine_memory() -> u64 {
+    // SAFETY: plain queries.
+    let (pages, page) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(page).unwrap_or(0)
+}
+
 impl Driver {
     fn new() -> Outcome<Self> {
         let devices: Vec<Device> =
@@ -112,6 +121,7 @@ impl Driver {
         }
         Ok(Self {
             devices,
+            host_budget: Budget::new(machine_memory()),
             host: Store::new("simcuda-store:host")?,
             contexts: Registry::new(0x5101),
             streams: Registry::new(0x5102),
@@ -156,7 +166,7 @@ impl Driver {
             Place::Device(i) => {
                 Physical::cut(&self.devices[i].store, place, bytes, Some(&self.devices[i].budget))
             }
-            Place::Host => Physical::cut(&self.host, place, bytes, None),
+            Place::Host => Physical::cut(&self.host, place, bytes, Some(&self.host_budget)),
         }
     }
 }

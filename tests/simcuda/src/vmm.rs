@@ -12,7 +12,7 @@ use wm_abi::*;
 use crate::entry::{Outcome, exports, get, get_all, put, require};
 use crate::memory::space::{self, Protection};
 use crate::memory::store::{self, unique};
-use crate::memory::{Area, GRANULARITY, Mapping, Owner, PAGE, Physical, Place, Rights};
+use crate::memory::{Area, GRANULARITY, Mapping, Owner, Physical, Place, Rights};
 use crate::state::driver;
 
 /// Handles of physical memory look like no other handle.
@@ -21,14 +21,13 @@ const TAG: u64 = 0x5120 << 40;
 /// The place that a location names.
 ///
 /// # Errors
-/// `INVALID_DEVICE` for a device that is not there, `INVALID_VALUE` for no location, `NOT_SUPPORTED` for others.
+/// `INVALID_DEVICE` for a device that is not there, `INVALID_VALUE` for what is no location.
 pub(crate) fn place_of(location: &CUmemLocation) -> Outcome<Place> {
     match location.type_ {
         CU_MEM_LOCATION_TYPE_DEVICE => Ok(Place::Device(driver().device(location.id)?.ordinal)),
         CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok(Place::Host),
         CU_MEM_LOCATION_TYPE_HOST_NUMA if location.id == 0 => Ok(Place::Host),
-        CU_MEM_LOCATION_TYPE_HOST_NUMA | CU_MEM_LOCATION_TYPE_INVALID => Err(CUresult::INVALID_VALUE),
-        _ => Err(CUresult::NOT_SUPPORTED),
+        _ => Err(CUresult::INVALID_VALUE),
     }
 }
 
@@ -56,7 +55,7 @@ fn create(size: u64, prop: &CUmemAllocationProp) -> Outcome<u64> {
         (types, Place::Device(i)) => {
             Physical::shareable(place, size, Some(&driver().devices[i].budget), types)
         }
-        (types, Place::Host) => Physical::shareable(place, size, None, types),
+        (types, Place::Host) => Physical::shareable(place, size, Some(&driver().host_budget), types),
     };
     Ok(retain(&crate::pool::with_reclaim(place, make)?))
 }
@@ -85,11 +84,11 @@ fn physical(handle: u64) -> Outcome<Arc<Physical>> {
 }
 
 fn reserve(size: u64, alignment: u64, hint: u64) -> Outcome<CUdeviceptr> {
-    require(size > 0 && size.is_multiple_of(PAGE), CUresult::INVALID_VALUE)?;
+    require(is_aligned(size), CUresult::INVALID_VALUE)?;
     require(alignment == 0 || alignment.is_power_of_two(), CUresult::INVALID_VALUE)?;
     let start = space::reserve(size, alignment.max(GRANULARITY), hint)?;
     let owner = Owner::Reserved(BTreeMap::new());
-    driver().memory_mut().insert(Area { start, size, span: size, id: unique(), owner });
+    driver().memory_mut().insert(Area { start, size, span: size, id: unique(), sync_memops: false, owner });
     Ok(start)
 }
 
@@ -103,8 +102,9 @@ fn unreserve(start: CUdeviceptr, size: u64) -> Outcome {
 
 fn map(start: CUdeviceptr, size: u64, offset: usize, handle: u64) -> Outcome {
     let physical = physical(handle)?;
-    let valid = offset == 0 && size == physical.size && start.is_multiple_of(GRANULARITY);
-    require(valid, CUresult::INVALID_VALUE)?;
+    require(is_aligned(size) && is_aligned(start), CUresult::INVALID_VALUE)?;
+    // A handle is mapped as a whole or not at all.
+    require(offset == 0 && size == physical.size, CUresult::NOT_SUPPORTED)?;
     let mut memory = driver().memory_mut();
     let mappings = memory.reservation(start, size).ok_or(CUresult::INVALID_VALUE)?;
     let before = mappings.range(..start + size).next_back();
@@ -128,10 +128,21 @@ fn whole(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Ve
     Ok(starts)
 }
 
+/// Starts of the mappings in a range, none of which it cuts. Holes are no error: nothing is there to be unmapped.
+fn inside(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<Vec<u64>> {
+    let end = start.checked_add(size).filter(|_| is_aligned(size)).ok_or(CUresult::INVALID_VALUE)?;
+    let before = mappings.range(..start).next_back();
+    let cut_at_start = before.is_some_and(|(at, mapping)| at + mapping.physical.size > start);
+    let last = mappings.range(start..end).next_back();
+    let cut_at_end = last.is_some_and(|(at, mapping)| at + mapping.physical.size > end);
+    require(!cut_at_start && !cut_at_end, CUresult::INVALID_VALUE)?;
+    Ok(mappings.range(start..end).map(|(at, _)| *at).collect())
+}
+
 fn unmap(start: CUdeviceptr, size: u64) -> Outcome {
     let mut memory = driver().memory_mut();
     let mappings = memory.reservation(start, size).ok_or(CUresult::INVALID_VALUE)?;
-    let starts = whole(mappings, start, size)?;
+    let starts = inside(mappings, start, size)?;
     let removed: Vec<_> = starts.iter().filter_map(|at| mappings.remove(at)).collect();
     space::unmap(start, size);
     drop(memory);
@@ -161,7 +172,8 @@ fn right(descriptor: &CUmemAccessDesc) -> Outcome<(Place, c_uint)> {
     let known =
         [CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READ, CU_MEM_ACCESS_FLAGS_PROT_READWRITE];
     require(known.contains(&descriptor.flags), CUresult::INVALID_VALUE)?;
-    Ok((place_of(&descriptor.location)?, descriptor.flags))
+    let place = place_of(&descriptor.location).map_err(|_| CUresult::INVALID_VALUE)?;
+    Ok((place, descriptor.flags))
 }
 
 /// The mapping at an address.
@@ -196,7 +208,8 @@ fn export(handle: u64, kind: c_uint) -> Outcome<i32> {
 
 /// Memory of this or another process, by descriptor. The descriptor stays the program's.
 fn import(fd: i32, kind: c_uint) -> Outcome<u64> {
-    require(kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && fd >= 0, CUresult::INVALID_VALUE)?;
+    require(kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUresult::INVALID_VALUE)?;
+    require(fd >= 0, CUresult::UNKNOWN)?;
     // SAFETY: only used during this call; a closed descriptor is an error of the calls below.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let place = store::place_of(file).ok_or(CUresult::INVALID_VALUE)?;
@@ -228,7 +241,8 @@ fn size_of_file(file: BorrowedFd<'_>) -> Outcome<u64> {
 
 exports! {
     fn cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CUmemAllocationProp, option: c_uint) |call| {
-        check(&get(prop)?)?;
+        // The answer is the same for every device, so none is looked up.
+        require(!matches!(check(&get(prop)?), Err(error) if error != CUresult::INVALID_DEVICE), CUresult::INVALID_VALUE)?;
         require(option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED, CUresult::INVALID_VALUE)?;
         put(granularity, GRANULARITY as usize)
     }

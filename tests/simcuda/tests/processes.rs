@@ -142,7 +142,7 @@ fn only_what_was_made_to_be_shared_is() {
         cuMemExportToShareableHandle(place, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
     );
     let mut imported = 0;
-    let input = 0_usize as *mut _;
+    let input = std::ptr::null_mut();
     fails!(
         INVALID_VALUE,
         cuMemImportFromShareableHandle(&raw mut imported, input, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)

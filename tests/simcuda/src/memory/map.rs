@@ -26,6 +26,8 @@ pub(crate) struct Area {
     pub(crate) span: u64,
     /// Unique in the process: a range that is allocated again at the same address is another buffer.
     pub(crate) id: u64,
+    /// Do copies of it wait, whatever their form? Kept for who asks.
+    pub(crate) sync_memops: bool,
     /// What it is.
     pub(crate) owner: Owner,
 }

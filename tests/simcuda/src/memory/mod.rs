@@ -69,7 +69,8 @@ impl Block {
     /// Enters the block into the address map as an area of `size` bytes.
     pub(crate) fn enter(self, size: u64, owner: impl FnOnce(Arc<Physical>) -> Owner) -> u64 {
         let Self { start, span, physical } = self;
-        let area = Area { start, size, span, id: store::unique(), owner: owner(physical) };
+        let area =
+            Area { start, size, span, id: store::unique(), sync_memops: false, owner: owner(physical) };
         driver().memory_mut().insert(area);
         start
     }
