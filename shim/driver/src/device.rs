@@ -16,6 +16,7 @@ use crate::host;
 use crate::probe::Probes;
 use crate::streams::Streams;
 use crate::table::Table;
+use crate::windows::Windows;
 
 /// Calls a driver function, measures it, and turns its code into a `Result`.
 macro_rules! call {
@@ -47,6 +48,7 @@ pub struct Device {
     /// Other devices that may read and write this device's blocks.
     peers: RwLock<Vec<CUdevice>>,
     events: Mutex<Events>,
+    windows: Windows,
     /// What our driver calls cost.
     pub probes: Probes,
 }
@@ -89,6 +91,7 @@ impl Device {
             granularity: 0,
             peers: RwLock::default(),
             events: Mutex::default(),
+            windows: Windows::default(),
             probes: Probes::new(),
         };
         device.granularity = device.ask_granularity().map_err(|code| format!("granularity: {code}"))?;
@@ -141,6 +144,11 @@ impl Device {
     pub fn synchronize(&self) -> Result<()> {
         self.refuse_capture()?;
         self.known_contexts().into_iter().try_for_each(|context| self.drain(context))
+    }
+
+    /// Is the address in this device's address space here? Wait-free; says nothing of whether a block is there.
+    pub fn contains(&self, address: u64) -> bool {
+        self.windows.contain(address)
     }
 
     /// Can physical memory of this device be passed to other processes?
@@ -304,14 +312,19 @@ impl Gpu for Device {
 
     fn reserve(&self, bytes: usize) -> Result<u64> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        let mut address = 0;
-        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
-        Ok(address)
+        self.windows.take(bytes as u64, |window| {
+            let mut address = 0;
+            call!(self, cuMemAddressReserve(&mut address, window as usize, 0, 0, 0))?;
+            Ok(address)
+        })
     }
 
     fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemAddressFree(address, bytes))
+        match self.windows.put_back(address, bytes as u64) {
+            Some((window, bytes)) => call!(self, cuMemAddressFree(window, bytes as usize)),
+            None => Ok(()),
+        }
     }
 
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {

@@ -19,6 +19,7 @@ pub mod search;
 pub mod share;
 pub mod streams;
 pub mod table;
+mod windows;
 
 pub use device::Device;
 pub use gpu::{Event, Gpu, Handle, StreamId, Tier};

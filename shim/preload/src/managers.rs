@@ -138,8 +138,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
 
 /// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
 pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
-    let last = LAST.get().map(|last| last.site.manager).filter(|manager| manager.owns(address));
-    last.or_else(|| all().find(|manager| manager.owns(address)))
+    let last = LAST.get().map(|last| last.site.manager).filter(|manager| manager.gpu().contains(address));
+    last.or_else(|| all().find(|manager| manager.gpu().contains(address)))
 }
 
 fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {

@@ -1,0 +1,208 @@
+//! Address space in large windows, so that "is this address ours?" needs no lock.
+//!
+//! Extents are cut from windows that are reserved from the driver a terabyte at a time. Address space costs nothing until
+//! something is mapped in it; where a limit forbids so much (`ulimit -v`), a window is as small as it must be. Whether an
+//! address lies in a window is read from a few atomics: it is asked for every free and every pointer query of a program.
+//!
+//! Invariants: a range that is out is in exactly one window, and disjoint from all others that are out; the lock covers
+//! bookkeeping only, never a driver call; a window that nothing is out of goes back to the driver.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::gpu::Result;
+
+/// Preferred size of a window.
+const WINDOW: u64 = 1 << 40;
+
+/// More windows than a process can use: the address space holds 128 of the preferred size.
+const MOST: usize = 64;
+
+#[derive(Debug)]
+struct Window {
+    base: u64,
+    bytes: u64,
+    /// Free ranges: start and size, neighbours merged.
+    free: BTreeMap<u64, u64>,
+}
+
+/// A window's bounds, as readers without the lock see them. Both 0: no window.
+#[derive(Debug, Default)]
+struct Bounds {
+    base: AtomicU64,
+    end: AtomicU64,
+}
+
+/// The windows of one device.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    bounds: [Bounds; MOST],
+    list: Mutex<[Option<Window>; MOST]>,
+}
+
+impl Window {
+    fn new(base: u64, bytes: u64) -> Self {
+        Self { base, bytes, free: BTreeMap::from([(base, bytes)]) }
+    }
+
+    fn holds(&self, address: u64) -> bool {
+        (self.base..self.base + self.bytes).contains(&address)
+    }
+
+    /// The first free range that is large enough, cut at its start.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let (start, size) =
+            self.free.iter().find(|(_, size)| **size >= bytes).map(|(start, size)| (*start, *size))?;
+        self.free.remove(&start);
+        if size > bytes {
+            self.free.insert(start + bytes, size - bytes);
+        }
+        Some(start)
+    }
+
+    fn put_back(&mut self, mut start: u64, mut bytes: u64) {
+        if let Some(after) = self.free.remove(&(start + bytes)) {
+            bytes += after;
+        }
+        if let Some((before, size)) =
+            self.free.range(..start).next_back().map(|(start, size)| (*start, *size))
+            && before + size == start
+        {
+            self.free.remove(&before);
+            (start, bytes) = (before, size + bytes);
+        }
+        self.free.insert(start, bytes);
+    }
+
+    fn is_unused(&self) -> bool {
+        self.free.get(&self.base) == Some(&self.bytes)
+    }
+}
+
+impl Default for Windows {
+    fn default() -> Self {
+        Self { bounds: std::array::from_fn(|_| Bounds::default()), list: Mutex::new([const { None }; MOST]) }
+    }
+}
+
+impl Windows {
+    /// Is the address in a window? Wait-free.
+    pub(crate) fn contain(&self, address: u64) -> bool {
+        let inside = |bounds: &Bounds| {
+            address < bounds.end.load(Ordering::Acquire) && address >= bounds.base.load(Ordering::Acquire)
+        };
+        self.bounds.iter().take_while(|bounds| bounds.end.load(Ordering::Acquire) != 0).any(inside)
+    }
+
+    /// A range of `bytes`, from a window there is or from one that `reserve` makes.
+    ///
+    /// # Errors
+    /// Those of `reserve`, once it could not make a window of just the size.
+    pub(crate) fn take(&self, bytes: u64, reserve: impl Fn(u64) -> Result<u64>) -> Result<u64> {
+        if let Some(address) = self.lock().iter_mut().flatten().find_map(|window| window.take(bytes)) {
+            return Ok(address);
+        }
+        let (base, size) = make(bytes, reserve)?;
+        let mut window = Window::new(base, size);
+        let address = window.take(bytes).unwrap_or(base);
+        self.add(window);
+        Ok(address)
+    }
+
+    /// Takes a range back; a window that is now unused leaves, for `release` to give it to the driver.
+    pub(crate) fn put_back(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+        let mut list = self.lock();
+        let slot =
+            list.iter().position(|window| window.as_ref().is_some_and(|window| window.holds(address)))?;
+        let window = list[slot].as_mut()?;
+        window.put_back(address, bytes);
+        let unused = window.is_unused().then_some((window.base, window.bytes));
+        if unused.is_some() {
+            list[slot] = None;
+            // An empty range, not the end of the list: windows behind this one stay found.
+            self.publish(slot, u64::MAX, u64::MAX);
+        }
+        unused
+    }
+
+    fn add(&self, window: Window) {
+        let mut list = self.lock();
+        // With every slot taken, the window is not remembered: its range works, and queries about it go to the driver.
+        if let Some(slot) = list.iter().position(Option::is_none) {
+            self.publish(slot, window.base, window.base + window.bytes);
+            list[slot] = Some(window);
+        }
+    }
+
+    fn publish(&self, slot: usize, base: u64, end: u64) {
+        self.bounds[slot].base.store(base, Ordering::Release);
+        self.bounds[slot].end.store(end, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Option<Window>; MOST]> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reserves a window, of the preferred size if it can be had, else of half that, down to `bytes`.
+fn make(bytes: u64, reserve: impl Fn(u64) -> Result<u64>) -> Result<(u64, u64)> {
+    let mut size = WINDOW.max(bytes);
+    loop {
+        match reserve(size) {
+            Ok(base) => return Ok((base, size)),
+            Err(code) if size == bytes => return Err(code),
+            Err(_) => size = (size / 2).max(bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: two extents at one address, or an address of ours that is taken for the driver's.
+    use std::cell::Cell;
+
+    use wm_abi::CUresult;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn numbered() -> impl Fn(u64) -> Result<u64> {
+        let next = Cell::new(WINDOW);
+        move |bytes| Ok(next.replace(next.get() + bytes))
+    }
+
+    #[test]
+    fn ranges_are_disjoint_contained_and_merge_again() {
+        let (windows, reserve) = (Windows::default(), numbered());
+        let ranges: Vec<_> =
+            (1..20).map(|n| (windows.take(n * 2 * MIB, &reserve).expect("room"), n * 2 * MIB)).collect();
+        for (i, (a, size)) in ranges.iter().enumerate() {
+            assert!(windows.contain(*a) && windows.contain(a + size - 1));
+            assert!(ranges[i + 1..].iter().all(|(b, other)| a + size <= *b || b + other <= *a));
+        }
+        let last = ranges.iter().rev().map(|(a, size)| windows.put_back(*a, *size)).last().flatten();
+        assert_eq!(last, Some((WINDOW, WINDOW)));
+        assert!(!windows.contain(ranges[0].0));
+    }
+
+    #[test]
+    fn a_window_is_as_small_as_a_limit_makes_it() {
+        let windows = Windows::default();
+        let limited = |bytes| if bytes > 100 * MIB { Err(CUresult::OUT_OF_MEMORY) } else { Ok(WINDOW) };
+        assert!(windows.take(64 * MIB, limited).is_ok());
+        assert_eq!(windows.take(128 * MIB, limited), Err(CUresult::OUT_OF_MEMORY));
+    }
+
+    #[test]
+    fn a_window_that_left_does_not_hide_the_next() {
+        let (windows, reserve) = (Windows::default(), numbered());
+        let first = windows.take(WINDOW, &reserve).expect("room");
+        let second = windows.take(WINDOW, &reserve).expect("room");
+        assert!(windows.put_back(first, WINDOW).is_some());
+        assert!(windows.contain(second) && !windows.contain(first));
+        let third = windows.take(WINDOW, &reserve).expect("room");
+        assert!(windows.contain(second) && windows.contain(third));
+    }
+}
