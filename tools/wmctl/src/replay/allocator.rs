@@ -39,6 +39,15 @@ impl Managed {
         self.0.usage()
     }
 
+    /// Driver calls that failed, by name: why an allocation failed for another reason than want of memory. An event
+    /// that is not done yet is no failure.
+    pub(crate) fn failures(&self) -> String {
+        let readings = self.0.gpu().probes.read().into_iter();
+        let failed = readings.filter(|reading| reading.errors > 0 && reading.name != "cuEventQuery");
+        let words: Vec<_> = failed.map(|reading| format!("{} {}", reading.errors, reading.name)).collect();
+        words.join(", ")
+    }
+
     /// Gives everything back to the driver.
     pub(crate) fn end(self) {
         self.0.trim(0);

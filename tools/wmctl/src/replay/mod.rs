@@ -127,8 +127,9 @@ impl Work<'_> {
         let managed = Managed::new(self.gpu, self.settings(device_limit))?;
         let played = play::play(self.gpu, &managed, self.trace, self.mode(), self.progress)?;
         let outcome = Outcome::managed(played, &managed.usage(), self.mode().threads);
+        let failures = managed.failures();
         managed.end();
-        Ok(outcome)
+        Ok(outcome.with_failures(&failures))
     }
 
     fn settings(&self, device_limit: u64) -> Settings {

@@ -99,6 +99,15 @@ impl Outcome {
         Self { capacity_bytes: Some(bytes), capacity_ratio, ..self }
     }
 
+    /// Says which driver calls had failed, where a refusal has to be explained.
+    pub(crate) fn with_failures(self, failures: &str) -> Self {
+        let explain = |refusal: String| match failures {
+            "" => refusal,
+            _ => format!("{refusal}; failed driver calls: {failures}"),
+        };
+        Self { refusal: self.refusal.map(explain), ..self }
+    }
+
     /// A table for people; a second column for the baseline.
     pub(crate) fn table(&self) -> String {
         let columns = [Some(self), self.baseline.as_deref()];
