@@ -1,0 +1,225 @@
+//! [`Links`] over a real driver: the only file of this crate with `unsafe` code.
+//!
+//! Calls go through a [`Table`], never through the process's exports. The calling thread's context is put back after
+//! each method. While any stream of the process is captured nothing here is called (see the hooks).
+
+use std::time::{Duration, Instant};
+
+use wm_abi::symbol;
+use wm_abi::*;
+use wm_driver::Table;
+use wm_driver::device::{current_context, device_attribute};
+
+use crate::links::{Hop, Links, Result, Survey, Transfer};
+use crate::topology::{Identity, Key};
+
+/// Granularity of physical memory: 2 MiB on every GPU so far, and sizes here are multiples of it.
+const GRANULARITY: usize = 2 << 20;
+
+/// A driver's copies.
+#[derive(Debug)]
+pub struct Driver {
+    table: &'static Table,
+    epoch: Instant,
+}
+
+/// Calls a driver function and turns its code into a `Result`.
+macro_rules! call {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals, handles
+        // are checked by the driver, and ranges are the caller's by the contract of `Links`.
+        unsafe { $driver.table.get::<symbol::$name>()($($argument),*) }.ok()
+    };
+}
+
+impl Driver {
+    /// Over an opened driver.
+    pub fn new(table: &'static Table) -> Self {
+        Self { table, epoch: Instant::now() }
+    }
+
+    fn within<T>(&self, context: CUcontext, body: impl FnOnce() -> Result<T>) -> Result<T> {
+        if current_context(self.table) == context {
+            return body();
+        }
+        call!(self, cuCtxPushCurrent_v2(context))?;
+        let outcome = body();
+        let mut popped = CUcontext::NULL;
+        let _ = call!(self, cuCtxPopCurrent_v2(&mut popped));
+        outcome
+    }
+
+    fn identity(&self, device: CUdevice) -> Identity {
+        let number = |which| device_attribute(self.table, device, which).unwrap_or(0);
+        let pci = format!(
+            "{:04x}:{:02x}:{:02x}.0",
+            number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+            number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+            number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
+        );
+        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+        Identity { uuid: self.uuid(device), pci, numa: node.filter(|node| *node >= 0) }
+    }
+
+    fn uuid(&self, device: CUdevice) -> String {
+        let mut uuid = CUuuid::default();
+        let _ = call!(self, cuDeviceGetUuid_v2(&mut uuid, device));
+        uuid.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn reaches(&self, device: CUdevice, other: CUdevice) -> bool {
+        let mut able = 0;
+        device == other || call!(self, cuDeviceCanAccessPeer(&mut able, device, other)).is_ok() && able == 1
+    }
+
+    fn map(&self, address: u64, bytes: usize, device: CUdevice) -> Result<()> {
+        let property = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            requestedHandleTypes: CU_MEM_HANDLE_TYPE_NONE,
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags::default(),
+        };
+        let mut handle = 0;
+        call!(self, cuMemCreate(&mut handle, bytes, &property, 0))?;
+        let mapped = call!(self, cuMemMap(address, bytes, 0, handle, 0));
+        // The mapping keeps the memory alive, and its end frees it.
+        let _ = call!(self, cuMemRelease(handle));
+        mapped
+    }
+}
+
+impl Links for Driver {
+    fn survey(&self) -> Result<Survey> {
+        let (mut version, mut count) = (0, 0);
+        call!(self, cuDriverGetVersion(&mut version))?;
+        call!(self, cuDeviceGetCount(&mut count))?;
+        let devices = (0..count).map(|device| self.identity(device)).collect();
+        let row = |device| (0..count).map(|other| self.reaches(device, other)).collect();
+        Ok(Survey { key: Key { driver: version, devices }, reach: (0..count).map(row).collect() })
+    }
+
+    fn open(&self, device: CUdevice) -> Result<CUcontext> {
+        let mut context = CUcontext::NULL;
+        call!(self, cuDevicePrimaryCtxRetain(&mut context, device))?;
+        Ok(context)
+    }
+
+    fn close(&self, device: CUdevice) {
+        let _ = call!(self, cuDevicePrimaryCtxRelease_v2(device));
+    }
+
+    fn stream(&self, context: CUcontext) -> Result<CUstream> {
+        let mut stream = CUstream::NULL;
+        self.within(context, || call!(self, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING)))?;
+        Ok(stream)
+    }
+
+    fn event(&self, context: CUcontext) -> Result<CUevent> {
+        let mut event = CUevent::NULL;
+        let flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
+        self.within(context, || call!(self, cuEventCreate(&mut event, flags)))?;
+        Ok(event)
+    }
+
+    fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]) {
+        let _ = self.within(context, || {
+            for event in events {
+                let _ = call!(self, cuEventDestroy_v2(*event));
+            }
+            if stream.is_null() { Ok(()) } else { call!(self, cuStreamDestroy_v2(stream)) }
+        });
+    }
+
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
+        debug_assert!(bytes.is_multiple_of(GRANULARITY));
+        let mut address = 0;
+        self.within(context, || call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)))?;
+        let mapped = self.within(context, || self.map(address, bytes, device));
+        if let Err(code) = mapped {
+            let _ = call!(self, cuMemAddressFree(address, bytes));
+            return Err(code);
+        }
+        self.admit(address, bytes, device).inspect_err(|_| self.discard(address, bytes))?;
+        Ok(address)
+    }
+
+    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()> {
+        let access = CUmemAccessDesc {
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        call!(self, cuMemSetAccess(staging, bytes, &access, 1))
+    }
+
+    fn discard(&self, staging: u64, bytes: usize) {
+        let _ = call!(self, cuMemUnmap(staging, bytes));
+        let _ = call!(self, cuMemAddressFree(staging, bytes));
+    }
+
+    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
+        let mut address = std::ptr::null_mut();
+        self.within(context, || call!(self, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE)))?;
+        Ok(address as u64)
+    }
+
+    fn unpin(&self, context: CUcontext, address: u64) {
+        let _ = self.within(context, || call!(self, cuMemFreeHost(address as *mut _)));
+    }
+
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
+        let Transfer { hop, to, from, bytes } = transfer;
+        self.within(context, || match hop {
+            Hop::HostToDevice => call!(self, cuMemcpyHtoDAsync_v2(to, from as *const _, bytes, stream)),
+            Hop::DeviceToHost => call!(self, cuMemcpyDtoHAsync_v2(to as *mut _, from, bytes, stream)),
+            Hop::DeviceToDevice => call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes, stream)),
+        })
+    }
+
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+        self.within(context, || call!(self, cuEventRecord(event, stream)))
+    }
+
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
+        self.within(context, || call!(self, cuStreamWaitEvent(stream, event, 0)))
+    }
+
+    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
+        match self.within(context, || call!(self, cuEventQuery(event))) {
+            Ok(()) => Ok(true),
+            Err(CUresult::NOT_READY) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
+        self.within(context, || call!(self, cuEventSynchronize(event)))
+    }
+
+    fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()> {
+        self.within(context, || call!(self, cuStreamSynchronize(stream)))
+    }
+
+    fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
+        // SAFETY: one range is a pinned buffer of ours, the other the program's, which it gave to a copy; they are
+        // distinct, and as long as the copy runs nobody else may use them.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
+    }
+
+    fn quietly(&self, body: &mut dyn FnMut()) {
+        // SAFETY: all zero is a valid set; both sets are live locals.
+        let before = unsafe {
+            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+            before
+        };
+        body();
+        // SAFETY: the set that was in force before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    }
+
+    fn clock(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+}

@@ -1,0 +1,146 @@
+//! Carrying a copy out: borrows lanes, wires and buffers for it, and gives them back whatever happens.
+
+use wm_abi::CUdevice;
+
+use super::{Answer, Engine, Request};
+use crate::enqueue::{Copy, enqueue};
+use crate::lane::Lane;
+use crate::links::Links;
+use crate::plan::{self, BOUNCE, HostMemory, Plan, SLOT, Split};
+use crate::pool::Bounce;
+use crate::pull::{Carrier, Courier, pull};
+use crate::topology::{Path, Topology};
+
+/// A pageable copy below this is the driver's: starting threads costs more than they gain. Bytes.
+const PAGEABLE_LEAST: usize = 16 << 20;
+
+impl<L: Links> Engine<L> {
+    pub(super) fn carry(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Answer {
+        let copy = &request.copy;
+        if paths.is_empty() {
+            return Answer::Plain;
+        }
+        if request.memory == HostMemory::Pageable {
+            let threshold = self.settings.minimum.unwrap_or(PAGEABLE_LEAST);
+            return if copy.bytes < threshold { Answer::Plain } else { self.pageable(request, paths) };
+        }
+        let calibrated = || topology.threshold(paths, copy.direction);
+        let threshold = self.settings.minimum.unwrap_or_else(calibrated);
+        if plan::split(copy.bytes, threshold, paths) == Plan::Direct {
+            return Answer::Plain;
+        }
+        let (paths, lanes) = self.lanes(request, paths);
+        match plan::split(copy.bytes, threshold, &paths) {
+            Plan::Split(_) if request.waits => self.pinned(copy, lanes),
+            Plan::Split(split) => self.asynchronous(copy, &split, lanes),
+            Plan::Direct => {
+                self.give_back(lanes);
+                Answer::Plain
+            }
+        }
+    }
+
+    /// A lane through each relay that has one to lend, and the paths that are left.
+    fn lanes(&self, request: &Request, paths: &[Path]) -> (Vec<Path>, Vec<Lane>) {
+        let (mut left, mut lanes) = (paths[..1].to_vec(), Vec::new());
+        for path in &paths[1..] {
+            if let Some(lane) = self.pool.lane(&self.links, path.device, request.copy.user) {
+                left.push(*path);
+                lanes.push(lane);
+            }
+        }
+        (left, lanes)
+    }
+
+    fn give_back(&self, lanes: Vec<Lane>) {
+        lanes.into_iter().for_each(|lane| self.pool.give_back(&self.links, lane));
+    }
+
+    fn asynchronous(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
+        let has_share = |lane: &Lane| split.shares.iter().any(|share| share.relay == lane.relay());
+        let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
+        self.give_back(idle);
+        let outcome = enqueue(&self.links, copy, split, &mut lanes);
+        if let Ok(failed) = &outcome {
+            failed.iter().for_each(|relay| self.drop_relay(*relay));
+            self.count(copy, split, failed);
+        }
+        self.give_back(lanes);
+        outcome.map_or(Answer::Plain, |_| Answer::Done)
+    }
+
+    fn count(&self, copy: &Copy, split: &Split, failed: &[CUdevice]) {
+        self.traffic.add(None, copy.direction, split.direct.bytes);
+        for share in &split.shares {
+            let path = (!failed.contains(&share.relay)).then_some(share.relay);
+            self.traffic.add(path, copy.direction, share.part.bytes);
+        }
+    }
+
+    /// A pinned copy that is waited for: one courier a path.
+    fn pinned(&self, copy: &Copy, lanes: Vec<Lane>) -> Answer {
+        let Ok(wire) = self.pool.wire(&self.links, copy.user.context) else {
+            self.give_back(lanes);
+            return Answer::Plain;
+        };
+        let direct = std::iter::once(Courier::new(Carrier::Wire(wire), None));
+        let relays = lanes.into_iter().map(|lane| Courier::new(Carrier::Lane(lane), None));
+        self.send(copy, SLOT, direct.chain(relays).collect())
+    }
+
+    /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer.
+    fn pageable(&self, request: &Request, paths: &[Path]) -> Answer {
+        let mut couriers = Vec::new();
+        for (index, count) in plan::fillers(self.settings.cores, paths).into_iter().enumerate() {
+            let relay = (index > 0).then(|| paths[index].device);
+            couriers.extend((0..count).map_while(|_| self.courier(request, relay)));
+        }
+        // Without a direct courier nobody would carry what relays give back.
+        if couriers.first().is_none_or(|courier| courier.relay().is_some()) {
+            self.dismiss(couriers);
+            return Answer::Plain;
+        }
+        self.send(&request.copy, BOUNCE, couriers)
+    }
+
+    fn courier(&self, request: &Request, relay: Option<CUdevice>) -> Option<Courier> {
+        let user = request.copy.user;
+        let bounce = self.pool.bounce(&self.links, user.context).ok()?;
+        let carrier = match relay {
+            None => self.pool.wire(&self.links, user.context).ok().map(Carrier::Wire),
+            Some(relay) => self.pool.lane(&self.links, relay, user).map(Carrier::Lane),
+        };
+        match carrier {
+            Some(carrier) => Some(Courier::new(carrier, Some(bounce))),
+            None => {
+                self.pool.give_bounce(bounce);
+                None
+            }
+        }
+    }
+
+    fn send(&self, copy: &Copy, largest: usize, mut couriers: Vec<Courier>) -> Answer {
+        let outcome = pull(&self.links, copy, largest, &mut couriers);
+        if outcome.is_ok() {
+            for courier in &couriers {
+                self.traffic.add(courier.relay(), copy.direction, courier.moved());
+            }
+            let failed = couriers.iter().filter(|courier| courier.fault().is_some());
+            failed.filter_map(Courier::relay).for_each(|relay| self.drop_relay(relay));
+        }
+        self.dismiss(couriers);
+        outcome.map_or(Answer::Plain, |()| Answer::Done)
+    }
+
+    fn dismiss(&self, couriers: Vec<Courier>) {
+        let (carriers, bounces): (Vec<_>, Vec<Option<Bounce>>) =
+            couriers.into_iter().map(Courier::into_parts).unzip();
+        for carrier in carriers {
+            match carrier {
+                Carrier::Wire(wire) => self.pool.give_wire(wire),
+                Carrier::Lane(lane) => self.pool.give_back(&self.links, lane),
+            }
+        }
+        bounces.into_iter().flatten().for_each(|bounce| self.pool.give_bounce(bounce));
+    }
+}

@@ -1,0 +1,218 @@
+//! The copies of one process: decides for each whether several paths pay, borrows what it takes, and has it carried out.
+//!
+//! Every doubt ends in [`Answer::Plain`]: the caller then makes the call as the program made it, and gets the driver's
+//! own outcome. An error on the way ends there too, after whatever was enqueued has ended, so the program never sees an
+//! error of ours.
+//!
+//! The machine is measured when a copy first wants to know, or read from the cache. While one thread measures, others'
+//! copies are plain. Relays are opened only when copies have moved so many bytes that opening them will pay: a context
+//! costs device memory and a moment of time.
+
+mod carry;
+mod routes;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use wm_abi::{CUcontext, CUdevice};
+
+use crate::enqueue::Copy;
+use crate::links::Links;
+use crate::plan::{HostMemory, LEAST, SMALLEST_PIECE};
+use crate::pool::Pool;
+use crate::share::Share;
+use crate::topology::{Topology, cache, calibrate};
+use crate::traffic::{Flow, Traffic};
+
+/// What a user can set, and where things are kept.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Devices that may be relays; `None` for all.
+    pub relays: Option<Vec<CUdevice>>,
+    /// Copies below this are plain, whatever calibration says. Bytes.
+    pub minimum: Option<usize>,
+    /// Bytes that large copies must have moved before relays are opened.
+    pub patience: u64,
+    /// Threads that a pageable copy may use.
+    pub cores: usize,
+    /// Where measurements are kept.
+    pub cache: Option<PathBuf>,
+    /// The page where processes share what they use.
+    pub page: Option<PathBuf>,
+}
+
+/// Bytes after which relays pay, where the user did not name them: opening takes about as long as copying this.
+pub const PATIENCE: u64 = 1 << 30;
+
+impl Default for Settings {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { relays: None, minimum: None, patience: PATIENCE, cores, cache: None, page: None }
+    }
+}
+
+/// A copy that may take several paths.
+#[derive(Debug, Clone, Copy)]
+pub struct Request {
+    /// What is copied.
+    pub copy: Copy,
+    /// What the host end is.
+    pub memory: HostMemory,
+    /// Does the caller wait for the end anyway?
+    pub waits: bool,
+}
+
+impl Request {
+    /// Does the call return only when the bytes have arrived? A pageable copy always does: its memory is the caller's
+    /// again afterwards.
+    fn blocks(&self) -> bool {
+        self.waits || self.memory == HostMemory::Pageable
+    }
+}
+
+/// What became of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done, or enqueued.
+    Done,
+    /// Make the plain call.
+    Plain,
+}
+
+/// The copies of one process.
+#[derive(Debug)]
+pub struct Engine<L> {
+    links: L,
+    settings: Settings,
+    pool: Pool,
+    share: OnceLock<Share>,
+    topology: OnceLock<Option<Topology>>,
+    measuring: AtomicBool,
+    moved: AtomicU64,
+    traffic: Traffic,
+}
+
+impl<L: Links> Engine<L> {
+    /// Nothing is opened or measured yet.
+    pub fn new(links: L, settings: Settings) -> Self {
+        Self {
+            links,
+            settings,
+            pool: Pool::default(),
+            share: OnceLock::new(),
+            topology: OnceLock::new(),
+            measuring: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// With a topology that is known already.
+    pub fn with_topology(links: L, settings: Settings, topology: Topology) -> Self {
+        let engine = Self::new(links, settings);
+        let _ = engine.topology.set(Some(topology));
+        engine
+    }
+
+    /// The driver beneath.
+    pub fn links(&self) -> &L {
+        &self.links
+    }
+
+    /// Is a copy so small that it is plain whatever the machine?
+    pub fn is_small(&self, bytes: usize) -> bool {
+        bytes < self.settings.minimum.unwrap_or(LEAST).max(SMALLEST_PIECE)
+    }
+
+    /// What the machine was measured to carry; `None` before the first need.
+    pub fn topology(&self) -> Option<&Topology> {
+        self.topology.get()?.as_ref()
+    }
+
+    /// Copies by path.
+    pub fn traffic(&self) -> Vec<Flow> {
+        self.traffic.read()
+    }
+
+    /// Bytes of staging memory on each relay.
+    pub fn staging(&self) -> Vec<(CUdevice, usize)> {
+        self.pool.staging()
+    }
+
+    /// Copies, over several paths if that pays.
+    pub fn copy(&self, request: &Request) -> Answer {
+        if self.is_small(request.copy.bytes) || !self.is_patient_enough(request.copy.bytes) {
+            return Answer::Plain;
+        }
+        let Some(topology) = self.measured() else { return Answer::Plain };
+        let paths = self.paths(topology, request);
+        let claimed = self.claim(topology, request, &paths);
+        let answer = self.carry(topology, request, &paths);
+        if request.blocks() {
+            self.share().release(request.copy.user.device, &claimed);
+        }
+        answer
+    }
+
+    fn is_patient_enough(&self, bytes: usize) -> bool {
+        let before = self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        before >= self.settings.patience
+    }
+
+    /// The topology, measured now if need be. `None` while another thread measures, and on machines with one device.
+    pub fn measured(&self) -> Option<&Topology> {
+        if let Some(known) = self.topology.get() {
+            return known.as_ref();
+        }
+        if self.measuring.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let found = self.measure();
+        self.topology.get_or_init(|| found).as_ref()
+    }
+
+    fn measure(&self) -> Option<Topology> {
+        let survey =
+            self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}")).ok()?;
+        if survey.key.devices.len() < 2 {
+            return None;
+        }
+        let folder = self.settings.cache.as_deref();
+        if let Some(kept) = folder.and_then(|folder| cache::load(folder, &survey.key)) {
+            return Some(kept);
+        }
+        let usable = |device: &CUdevice| self.may_relay(*device);
+        let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
+        let topology = calibrate::calibrate(&self.links, survey, &devices)
+            .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
+            .ok()?;
+        self.keep(folder, &topology);
+        Some(topology)
+    }
+
+    fn keep(&self, folder: Option<&Path>, topology: &Topology) {
+        // A measurement of some of the devices is not the machine's.
+        if let Some(folder) = folder.filter(|_| self.settings.relays.is_none())
+            && let Err(error) = cache::store(folder, topology)
+        {
+            log::info!("{}: {error}; the links are measured again next time", folder.display());
+        }
+    }
+
+    /// A context is about to end.
+    pub fn end_context(&self, context: CUcontext) {
+        self.pool.end_context(&self.links, context);
+    }
+
+    /// The primary context of a device is about to end, or the program gives it up.
+    pub fn end_device(&self, device: CUdevice) {
+        self.pool.end_device(&self.links, device);
+    }
+
+    /// A relay whose share the direct path could copy, and it could not.
+    fn drop_relay(&self, relay: CUdevice) {
+        log::warn!("device {relay} failed as a relay; copies go on without it");
+        self.pool.lose(relay);
+    }
+}

@@ -1,0 +1,116 @@
+//! An asynchronous copy over several paths: everything is put into streams, and the call returns.
+//!
+//! The relays' lanes wait for what is in the user's stream; the direct share is an ordinary copy in that stream, so it
+//! keeps the stream's priority and starts at once; relays' pieces follow in turns, so that all links start early; last,
+//! the user's stream waits for the lanes. Whoever asks the stream, an event behind the copy, or the context, gets the
+//! truth without help from us.
+//!
+//! A pull at run time is not possible here: handing out pieces as links become free takes a thread that the user's
+//! stream would have to wait for, and a device that waits for a thread of the host can wait for ever. So the split is
+//! fixed by measured rates (see [`crate::plan`]), and relays get whole pieces only.
+
+use wm_abi::CUdevice;
+
+use crate::lane::{Cargo, Lane, User};
+use crate::links::{Links, Result};
+use crate::plan::{Direction, Share, Split, pieces};
+use crate::wire::whole;
+use crate::work::Piece;
+
+/// A copy, as the program asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copy {
+    /// Where it is ordered.
+    pub user: User,
+    /// Which way it goes.
+    pub direction: Direction,
+    /// First byte in host memory.
+    pub host: u64,
+    /// First byte in the target's memory.
+    pub device: u64,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl Copy {
+    /// Where a piece of it is.
+    pub fn cargo(&self, piece: Piece) -> Cargo {
+        let offset = piece.offset as u64;
+        Cargo { host: self.host + offset, device: self.device + offset, bytes: piece.bytes }
+    }
+}
+
+/// A relay's share on its way.
+struct Leg<'a> {
+    share: Share,
+    lane: &'a mut Lane,
+    failed: bool,
+}
+
+impl Leg<'_> {
+    fn attempt<L: Links>(&mut self, links: &L, step: impl FnOnce(&L, &mut Lane) -> Result<()>) {
+        if !self.failed {
+            self.failed = step(links, self.lane).is_err();
+        }
+    }
+}
+
+/// Enqueues a copy that is cut up. `lanes` are those of the split's shares, in their order.
+///
+/// Returns the relays at fault: their shares went the direct way after all.
+///
+/// # Errors
+/// The direct path's error. What relays still do has ended by then: the caller can make the plain call.
+pub fn enqueue<L: Links>(links: &L, copy: &Copy, split: &Split, lanes: &mut [Lane]) -> Result<Vec<CUdevice>> {
+    let legs = split.shares.iter().zip(lanes);
+    let mut legs: Vec<_> = legs.map(|(share, lane)| Leg { share: *share, lane, failed: false }).collect();
+    for leg in &mut legs {
+        leg.attempt(links, |links, lane| lane.begin(links, copy.user, copy.direction));
+    }
+    direct(links, copy, split.direct)?;
+    carry_in_turns(links, copy, split.piece, &mut legs);
+    legs.iter_mut().for_each(|leg| join(links, copy, leg));
+    let outcome = repair(links, copy, &legs);
+    if outcome.is_err() {
+        legs.iter().for_each(|leg| leg.lane.drain(links));
+    }
+    outcome
+}
+
+fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
+    if part.bytes == 0 {
+        return Ok(());
+    }
+    links.copy(copy.user.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
+}
+
+/// One piece of each share after another: no link waits until another one's share is enqueued.
+fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [Leg<'_>]) {
+    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, largest)).collect();
+    let mut left = true;
+    while left {
+        left = false;
+        for (leg, rest) in legs.iter_mut().zip(&mut rest) {
+            if let Some(piece) = rest.next() {
+                left = true;
+                leg.attempt(links, |links, lane| lane.carry(links, copy.direction, copy.cargo(piece)));
+            }
+        }
+    }
+}
+
+/// The user's stream waits for a lane. A lane that failed is waited for by the host: it may have half a piece under way.
+fn join<L: Links>(links: &L, copy: &Copy, leg: &mut Leg<'_>) {
+    leg.attempt(links, |links, lane| {
+        lane.end().map_or(Ok(()), |mark| links.order(copy.user.context, copy.user.stream, mark.event))
+    });
+    if leg.failed {
+        leg.lane.drain(links);
+    }
+}
+
+/// Shares of failed relays go the direct way. Whose share then succeeds, the relay was at fault.
+fn repair<L: Links>(links: &L, copy: &Copy, legs: &[Leg<'_>]) -> Result<Vec<CUdevice>> {
+    let failed = legs.iter().filter(|leg| leg.failed);
+    failed.map(|leg| direct(links, copy, leg.share.part).map(|()| leg.share.relay)).collect()
+}

@@ -1,0 +1,41 @@
+//! Host-device copies over every link of the machine.
+//!
+//! A plain copy uses one PCIe link: that of the GPU it goes to. Its siblings' links idle meanwhile. A copy that is large
+//! enough is therefore cut up: part takes the direct path, the rest goes through siblings as relays (host to relay over
+//! the relay's own PCIe link, relay to target over NVLink, and back the same way).
+//!
+//! * [`topology`]: what the links carry, alone and together, measured once a machine; pure evaluation of it.
+//! * [`plan`]: which paths a copy takes, and how it is cut. Pure.
+//! * [`work`]: what is left of a copy that several paths pull from.
+//! * [`links`]: what all this needs of a driver, as one contract; [`driver`] is the real one and holds all `unsafe` code.
+//! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
+//! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
+//! * [`pull`]: a copy whose caller waits anyway: paths pull pieces as fast as they can.
+//! * [`share`]: which links other processes use now.
+//! * [`engine`]: the whole, for one process.
+//!
+//! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is ordered behind work of
+//! a user's stream that has not been passed yet, unless it belongs to that stream; no lock is held across a driver call;
+//! in the worst case a copy is the plain copy.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "the one file that calls the driver")]
+pub mod driver;
+pub mod engine;
+pub mod enqueue;
+pub mod lane;
+pub mod links;
+pub mod plan;
+pub mod pool;
+pub mod pull;
+pub mod share;
+pub mod topology;
+pub mod traffic;
+pub mod wire;
+pub mod work;
+
+pub use driver::Driver;
+pub use engine::{Answer, Engine, Settings};
+pub use links::Links;
+pub use plan::{Direction, HostMemory};

@@ -1,0 +1,156 @@
+//! What a copy over several links needs of a driver, as one small contract.
+//!
+//! The seam between policy and mechanism: a model of it runs the property tests under adversarial scheduling and fails
+//! any call; [`crate::Driver`] is the real one.
+//!
+//! Pre- and post-conditions that hold for every method:
+//! * The calling thread's current context is as it was when a method returns.
+//! * Streams are non-blocking, so nothing orders them but what is asked for here. A user's stream may be passed wherever
+//!   a stream is; its context is then the user's.
+//! * Copies are in the order of their stream, and asynchronous: the host end must be pinned.
+//! * An `Err` means that nothing was enqueued. The code is the driver's own.
+
+use std::time::Duration;
+
+use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
+
+use crate::topology::Key;
+
+/// Outcome of a driver call.
+pub type Result<T> = std::result::Result<T, CUresult>;
+
+/// What a copy crosses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop {
+    /// A PCIe link, towards the device.
+    HostToDevice,
+    /// A PCIe link, towards the host.
+    DeviceToHost,
+    /// NVLink, by the engine of the device that the stream belongs to.
+    DeviceToDevice,
+}
+
+/// One copy in a stream. Addresses are of the unified address space; the host's are among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// What it crosses.
+    pub hop: Hop,
+    /// First byte written.
+    pub to: u64,
+    /// First byte read.
+    pub from: u64,
+    /// Length.
+    pub bytes: usize,
+}
+
+/// The devices of this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Survey {
+    /// Who they are.
+    pub key: Key,
+    /// `reach[a][b]`: device `a` can use memory of device `b`.
+    pub reach: Vec<Vec<bool>>,
+}
+
+/// A driver, as the copies see it.
+pub trait Links: Send + Sync {
+    /// The devices that this process sees, and which of them can use which one's memory.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn survey(&self) -> Result<Survey>;
+
+    /// The primary context of a device, made if there is none. Costs device memory and up to half a second.
+    ///
+    /// # Errors
+    /// Those of the driver: a lost device, or one without memory for a context.
+    fn open(&self, device: CUdevice) -> Result<CUcontext>;
+
+    /// Gives up what [`Links::open`] took.
+    fn close(&self, device: CUdevice);
+
+    /// A new non-blocking stream.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn stream(&self, context: CUcontext) -> Result<CUstream>;
+
+    /// A new event; a host thread that waits for it sleeps.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn event(&self, context: CUcontext) -> Result<CUevent>;
+
+    /// Ends a stream and events, once the stream is empty.
+    fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);
+
+    /// Memory on `device` that its own context and every device later admitted can use. The program's allocations and
+    /// access rights are not touched by it, which is why it is the target that reads and writes it.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, and those of the driver.
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64>;
+
+    /// Lets another device use staging memory.
+    ///
+    /// # Errors
+    /// Those of the driver: the devices do not reach each other.
+    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()>;
+
+    /// Gives staging memory back. Nothing may use it any more.
+    fn discard(&self, staging: u64, bytes: usize);
+
+    /// Pinned host memory.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, and those of the driver.
+    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64>;
+
+    /// Gives pinned memory back.
+    fn unpin(&self, context: CUcontext, address: u64);
+
+    /// Enqueues a copy.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()>;
+
+    /// Records an event of the stream's own context behind all work now in the stream.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()>;
+
+    /// Makes later work of the stream wait for the last record of an event, of whatever context.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()>;
+
+    /// Has the last record of an event been passed?
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool>;
+
+    /// Blocks the thread until the last record of an event has been passed.
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()>;
+
+    /// Blocks the thread until a stream is empty.
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()>;
+
+    /// Copies within host memory, by the calling thread. The caller answers for both ranges.
+    fn move_bytes(&self, to: u64, from: u64, bytes: usize);
+
+    /// Runs `body` with all signals blocked, so that threads started in it take none of the program's.
+    fn quietly(&self, body: &mut dyn FnMut());
+
+    /// A clock that never goes back.
+    fn clock(&self) -> Duration;
+}

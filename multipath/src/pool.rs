@@ -1,0 +1,225 @@
+//! What copies borrow: relays' contexts, lanes, wires and pinned buffers.
+//!
+//! Everything here is made when it is first needed, is owned by one copy at a time, and comes back afterwards. The lock
+//! guards lists only: whatever calls the driver happens outside it, on things that have been taken out.
+//!
+//! A relay that failed is lost until its context is made anew. A context that ends takes its streams, events and pinned
+//! buffers with it: they are forgotten here, also by lanes that are lent out at that moment, when they come back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wm_abi::{CUcontext, CUdevice};
+
+use crate::lane::{Lane, User};
+use crate::links::{Links, Result};
+use crate::plan::{BOUNCE, LANES, SLOTS};
+use crate::wire::Wire;
+
+/// Pinned memory that a pageable copy passes through, one piece a slot.
+#[derive(Debug)]
+pub struct Bounce {
+    context: CUcontext,
+    /// First byte of the first slot.
+    pub address: u64,
+}
+
+impl Bounce {
+    /// Bytes of one.
+    pub const BYTES: usize = BOUNCE * SLOTS;
+
+    /// Where a slot's bytes are.
+    pub fn slot(&self, slot: usize) -> u64 {
+        self.address + (slot * BOUNCE) as u64
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    lanes: Vec<Lane>,
+    wires: Vec<Wire>,
+    bounces: Vec<Bounce>,
+    /// Contexts that were opened for relays.
+    opened: BTreeMap<CUdevice, CUcontext>,
+    /// Lanes that exist, lent ones included.
+    made: BTreeMap<CUdevice, usize>,
+    /// Relays that failed.
+    lost: BTreeSet<CUdevice>,
+    /// Contexts that ended while lanes were lent.
+    ended: BTreeSet<CUcontext>,
+    lent: usize,
+}
+
+/// What copies borrow.
+#[derive(Debug, Default)]
+pub struct Pool {
+    shelf: Mutex<Shelf>,
+}
+
+impl Pool {
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has this relay failed?
+    pub fn is_lost(&self, relay: CUdevice) -> bool {
+        self.shelf().lost.contains(&relay)
+    }
+
+    /// Bytes of staging memory on each relay, for the statistics.
+    pub fn staging(&self) -> Vec<(CUdevice, usize)> {
+        self.shelf().made.iter().map(|(device, lanes)| (*device, lanes * Lane::STAGING)).collect()
+    }
+
+    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
+    /// `None` where there is none to be had: the relay is busy with copies that have not begun, or it has failed.
+    pub fn lane<L: Links>(&self, links: &L, relay: CUdevice, user: User) -> Option<Lane> {
+        let mut idle = self.idle(relay)?;
+        let fit = idle.iter().position(|lane| lane.admits(links, user));
+        let lane = fit.map(|position| idle.swap_remove(position));
+        self.shelf().lanes.extend(idle);
+        let lane = lane.or_else(|| self.reserve(relay).then(|| self.make(links, relay)).flatten());
+        if lane.is_none() {
+            self.shelf().lent -= 1;
+        }
+        lane
+    }
+
+    /// Takes all idle lanes of a relay, for one of them to be lent.
+    fn idle(&self, relay: CUdevice) -> Option<Vec<Lane>> {
+        let mut shelf = self.shelf();
+        if shelf.lost.contains(&relay) {
+            return None;
+        }
+        shelf.lent += 1;
+        Some(take_where(&mut shelf.lanes, |lane| lane.relay() == relay))
+    }
+
+    /// May there be one more?
+    fn reserve(&self, relay: CUdevice) -> bool {
+        let mut shelf = self.shelf();
+        let made = shelf.made.entry(relay).or_default();
+        let fits = *made < LANES;
+        *made += usize::from(fits);
+        fits
+    }
+
+    fn make<L: Links>(&self, links: &L, relay: CUdevice) -> Option<Lane> {
+        let made = self.open(links, relay).and_then(|context| Lane::new(links, relay, context));
+        made.inspect_err(|code| {
+            log::warn!("device {relay} does not serve as a relay: {code}");
+            self.lose(relay);
+        })
+        .ok()
+    }
+
+    fn open<L: Links>(&self, links: &L, relay: CUdevice) -> Result<CUcontext> {
+        if let Some(context) = self.shelf().opened.get(&relay) {
+            return Ok(*context);
+        }
+        let context = links.open(relay)?;
+        let first = self.shelf().opened.insert(relay, context).is_none();
+        if !first {
+            // Another thread was faster: one claim on the context is enough.
+            links.close(relay);
+        }
+        Ok(context)
+    }
+
+    /// A relay failed: no copy uses it any more.
+    pub fn lose(&self, relay: CUdevice) {
+        let mut shelf = self.shelf();
+        shelf.lost.insert(relay);
+        shelf.made.remove(&relay);
+    }
+
+    /// Takes a lane back.
+    pub fn give_back<L: Links>(&self, links: &L, mut lane: Lane) {
+        let mut shelf = self.shelf();
+        for context in &shelf.ended {
+            lane.forget(*context);
+        }
+        shelf.lent = shelf.lent.saturating_sub(1);
+        if shelf.lent == 0 {
+            shelf.ended.clear();
+        }
+        if shelf.lost.contains(&lane.relay()) {
+            drop(shelf);
+            lane.close(links);
+        } else {
+            shelf.lanes.push(lane);
+        }
+    }
+
+    /// A wire in a context, made if none is idle.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn wire<L: Links>(&self, links: &L, context: CUcontext) -> Result<Wire> {
+        let mut shelf = self.shelf();
+        if let Some(position) = shelf.wires.iter().position(|wire| wire.context() == context) {
+            return Ok(shelf.wires.swap_remove(position));
+        }
+        drop(shelf);
+        Wire::new(links, context)
+    }
+
+    /// Takes a wire back.
+    pub fn give_wire(&self, wire: Wire) {
+        self.shelf().wires.push(wire);
+    }
+
+    /// A pinned buffer, made if none is idle.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn bounce<L: Links>(&self, links: &L, context: CUcontext) -> Result<Bounce> {
+        let mut shelf = self.shelf();
+        if let Some(position) = shelf.bounces.iter().position(|bounce| bounce.context == context) {
+            return Ok(shelf.bounces.swap_remove(position));
+        }
+        drop(shelf);
+        Ok(Bounce { context, address: links.pin(context, Bounce::BYTES)? })
+    }
+
+    /// Takes a pinned buffer back.
+    pub fn give_bounce(&self, bounce: Bounce) {
+        self.shelf().bounces.push(bounce);
+    }
+
+    /// A context is about to end, and what was made in it.
+    pub fn end_context<L: Links>(&self, links: &L, context: CUcontext) {
+        let mut shelf = self.shelf();
+        shelf.lanes.iter_mut().for_each(|lane| lane.forget(context));
+        if shelf.lent > 0 {
+            shelf.ended.insert(context);
+        }
+        let wires = take_where(&mut shelf.wires, |wire| wire.context() == context);
+        let bounces = take_where(&mut shelf.bounces, |bounce| bounce.context == context);
+        drop(shelf);
+        wires.into_iter().for_each(|wire| wire.close(links));
+        bounces.into_iter().for_each(|bounce| links.unpin(context, bounce.address));
+    }
+
+    /// The primary context of a device is about to end, or the program gives it up: what relays hold there goes first.
+    /// It is made anew when it is needed.
+    pub fn end_device<L: Links>(&self, links: &L, device: CUdevice) {
+        let mut shelf = self.shelf();
+        let lanes = take_where(&mut shelf.lanes, |lane| lane.relay() == device);
+        let context = shelf.opened.remove(&device);
+        shelf.made.remove(&device);
+        shelf.lost.remove(&device);
+        drop(shelf);
+        lanes.into_iter().for_each(|lane| lane.close(links));
+        if let Some(context) = context {
+            self.end_context(links, context);
+            links.close(device);
+        }
+    }
+}
+
+fn take_where<T>(list: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> Vec<T> {
+    let (taken, kept) = std::mem::take(list).into_iter().partition(wanted);
+    *list = kept;
+    taken
+}

@@ -1,0 +1,225 @@
+//! The page where processes of one user say which links they use.
+//!
+//! A file of 4096 bytes in memory (`/dev/shm`), 32 records of 128 bytes, one a process. A process writes its own record
+//! only, with one write, and reads the page with one read, a microsecond or two each. Nothing is mapped, so a damaged
+//! or shrunken file is a short read and never a fault. A record has a checksum: one that is half written, or not ours,
+//! is passed over. Records of processes that are gone are taken over under a file lock, which is held only then.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::Link;
+
+/// Links that one record can name.
+pub const RECORD_LINKS: usize = 11;
+/// Bytes of a record.
+const RECORD: usize = 128;
+/// Records of a page.
+const RECORDS: usize = 32;
+/// Words before the links: process, its start, end of the claim, checksum, number of links.
+const HEAD: usize = 5;
+
+/// What one process says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// The process.
+    pub pid: u32,
+    /// When it started, in the kernel's ticks: a later process of the same number is another one.
+    pub start: u64,
+    /// When the claim ends, in milliseconds since 1970.
+    pub until: u64,
+    /// The links.
+    pub links: Vec<Link>,
+}
+
+impl Record {
+    /// As bytes of the page. Links beyond [`RECORD_LINKS`] are left out.
+    pub fn encode(&self) -> [u8; RECORD] {
+        let mut words = [0_u64; RECORD / 8];
+        let count = self.links.len().min(RECORD_LINKS);
+        (words[0], words[1], words[2], words[4]) =
+            (u64::from(self.pid), self.start, self.until, count as u64);
+        for (word, link) in words[HEAD..].iter_mut().zip(&self.links[..count]) {
+            *word = link.0;
+        }
+        words[3] = checksum(&words);
+        let mut bytes = [0; RECORD];
+        for (part, word) in bytes.chunks_exact_mut(8).zip(words) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// From bytes of the page; `None` for an empty, half-written or foreign record.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut words = [0_u64; RECORD / 8];
+        for (word, part) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(part.try_into().ok()?);
+        }
+        let count = usize::try_from(words[4]).ok().filter(|count| *count <= RECORD_LINKS)?;
+        let pid = u32::try_from(words[0]).ok().filter(|pid| *pid != 0)?;
+        let links = words[HEAD..HEAD + count].iter().map(|word| Link(*word)).collect();
+        let sound = bytes.len() == RECORD && words[3] == checksum(&words);
+        sound.then_some(Self { pid, start: words[1], until: words[2], links })
+    }
+}
+
+/// Over all words but its own.
+fn checksum(words: &[u64; RECORD / 8]) -> u64 {
+    let others = words.iter().enumerate().filter(|(index, _)| *index != 3);
+    others.fold(0x9e37_79b9_7f4a_7c15, |sum, (_, word)| {
+        (sum ^ word).rotate_left(23).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// The opened page.
+#[derive(Debug)]
+pub struct Page {
+    file: File,
+    start: u64,
+    record: OnceLock<Option<usize>>,
+}
+
+impl Page {
+    /// Where this user's page is.
+    pub fn path(user: u32) -> PathBuf {
+        PathBuf::from(format!("/dev/shm/wmshim-links-{user}"))
+    }
+
+    /// Opens or makes the page.
+    ///
+    /// # Errors
+    /// Those of the file system, and `PermissionDenied` for a file that is not the user's own.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+        let file = options.open(path)?;
+        if file.metadata()?.uid() != std::fs::metadata("/proc/self")?.uid() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if file.metadata()?.len() < (RECORD * RECORDS) as u64 {
+            file.set_len((RECORD * RECORDS) as u64)?;
+        }
+        let start = started(std::process::id()).unwrap_or(0);
+        Ok(Self { file, start, record: OnceLock::new() })
+    }
+
+    /// Links that other processes claim at a time.
+    pub fn others(&self, now: u64) -> Vec<Link> {
+        let me = (std::process::id(), self.start);
+        let records = self.read().into_iter().flatten();
+        records
+            .filter(|record| record.until > now && (record.pid, record.start) != me)
+            .flat_map(|record| record.links)
+            .collect()
+    }
+
+    /// Says which links this process uses until when. Without a free record: nothing, and others may relay through them.
+    pub fn publish(&self, links: &[Link], until: u64) {
+        let Some(index) = *self.record.get_or_init(|| self.admit().ok().flatten()) else { return };
+        let _ = self.write(index, links, until);
+    }
+
+    fn write(&self, index: usize, links: &[Link], until: u64) -> io::Result<()> {
+        let record = Record { pid: std::process::id(), start: self.start, until, links: links.to_vec() };
+        self.file.write_all_at(&record.encode(), (index * RECORD) as u64)
+    }
+
+    fn read(&self) -> Vec<Option<Record>> {
+        let mut bytes = [0; RECORD * RECORDS];
+        match self.file.read_at(&mut bytes, 0) {
+            Ok(length) => bytes[..length].chunks_exact(RECORD).map(Record::decode).collect(),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Takes a record that no living process has.
+    fn admit(&self) -> io::Result<Option<usize>> {
+        self.file.lock()?;
+        let is_free = |record: &Option<Record>| {
+            record.as_ref().is_none_or(|record| started(record.pid) != Some(record.start))
+        };
+        let index = self.read().iter().position(is_free);
+        let outcome = index.map_or(Ok(()), |index| self.write(index, &[], 0));
+        self.file.unlock()?;
+        outcome.map(|()| index)
+    }
+}
+
+/// When a process started, in the kernel's ticks; `None` for one that is gone.
+fn started(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything; 19 fields behind it is the start.
+    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a killed process blocks links for ever, or half a record names links that nobody uses.
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("wmshim-page-{name}-{}", std::process::id()))
+    }
+
+    fn record() -> Record {
+        Record { pid: 7, start: 8, until: 9, links: (1..=RECORD_LINKS as u64).map(Link).collect() }
+    }
+
+    #[test]
+    fn a_record_is_what_was_written_or_nothing() {
+        let bytes = record().encode();
+        assert_eq!(Record::decode(&bytes), Some(record()));
+        assert_eq!(Record::decode(&[0; RECORD]), None);
+        for index in 0..RECORD {
+            let mut damaged = bytes;
+            damaged[index] ^= 0x10;
+            assert_eq!(Record::decode(&damaged), None, "byte {index}");
+        }
+    }
+
+    #[test]
+    fn a_dead_process_is_seen_until_its_claim_ends_and_its_record_is_taken_over() {
+        let path = scratch("dead");
+        let page = Page::open(&path).expect("a writable folder");
+        // No process has this number: it is above the kernel's limit.
+        let dead = Record { pid: u32::MAX, ..record() };
+        page.file.write_all_at(&dead.encode(), 0).expect("writes");
+        assert_eq!(page.others(8).len(), RECORD_LINKS);
+        assert!(page.others(9).is_empty());
+        page.publish(&[Link(3)], 1000);
+        assert_eq!(page.read()[0].as_ref().map(|record| record.pid), Some(std::process::id()));
+        assert!(page.others(8).is_empty(), "its own claims are no obstacle");
+        std::fs::remove_file(path).expect("removes");
+    }
+
+    #[test]
+    fn a_living_process_keeps_its_record() {
+        let path = scratch("living");
+        let page = Page::open(&path).expect("a writable folder");
+        let parent = std::os::unix::process::parent_id();
+        let living = Record { pid: parent, start: started(parent).expect("it lives"), ..record() };
+        page.file.write_all_at(&living.encode(), 0).expect("writes");
+        page.publish(&[Link(3)], 1000);
+        assert_eq!(page.read()[0], Some(living));
+        assert_eq!(page.read()[1].as_ref().map(|record| record.links.clone()), Some(vec![Link(3)]));
+        std::fs::remove_file(path).expect("removes");
+    }
+
+    #[test]
+    fn a_short_file_is_no_claim() {
+        let path = scratch("short");
+        let page = Page::open(&path).expect("a writable folder");
+        page.file.set_len(60).expect("shrinks");
+        assert!(page.others(0).is_empty());
+        std::fs::remove_file(path).expect("removes");
+    }
+}

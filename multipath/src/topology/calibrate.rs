@@ -1,0 +1,143 @@
+//! Measures what the links carry: each alone, each pair at once, all at once, in both directions.
+//!
+//! Needs a context, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
+//! back. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
+
+use std::time::Duration;
+
+use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
+
+use super::{Rates, Topology};
+use crate::lane::{Cargo, Lane, User};
+use crate::links::{Links, Result, Survey};
+use crate::plan::{Direction, SMALLEST_PIECE};
+use crate::wire::whole;
+
+/// Bytes of one measured copy.
+const BLOCK: usize = 16 << 20;
+/// Copies of one link in one measurement.
+const ROUNDS: usize = 4;
+/// Measurements of what a copy through a relay costs at least; the median counts.
+const SAMPLES: usize = 9;
+
+/// One device under measurement.
+struct Probe {
+    device: CUdevice,
+    context: CUcontext,
+    stream: CUstream,
+    memory: u64,
+    host: u64,
+}
+
+/// Measures `devices`; the target of copies need not be among them.
+///
+/// # Errors
+/// `NOT_SUPPORTED` if fewer than two devices can be measured.
+pub fn calibrate<L: Links>(links: &L, survey: Survey, devices: &[CUdevice]) -> Result<Topology> {
+    let probes: Vec<_> = devices.iter().filter_map(|device| Probe::open(links, *device).ok()).collect();
+    let topology = measure(links, survey, &probes);
+    probes.into_iter().for_each(|probe| probe.close(links));
+    topology
+}
+
+fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Topology> {
+    if probes.len() < 2 {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    let count = survey.key.devices.len();
+    let into = rates(links, probes, count, Direction::In)?;
+    let out = rates(links, probes, count, Direction::Out)?;
+    let fixed = fixed(links, &survey, probes)?;
+    Ok(Topology { key: survey.key, reach: survey.reach, into, out, fixed })
+}
+
+fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, direction: Direction) -> Result<Rates> {
+    let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
+    // The first copy of a stream pays for what the driver sets up.
+    rate(links, &probes.iter().collect::<Vec<_>>(), direction)?;
+    for (index, one) in probes.iter().enumerate() {
+        rates.alone[one.device as usize] = rate(links, &[one], direction)?;
+        for other in &probes[..index] {
+            let sum = rate(links, &[one, other], direction)?;
+            rates.together[one.device as usize][other.device as usize] = sum;
+            rates.together[other.device as usize][one.device as usize] = sum;
+        }
+    }
+    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), direction)?;
+    Ok(rates)
+}
+
+/// What a set of links carries at once, bytes a second.
+fn rate<L: Links>(links: &L, set: &[&Probe], direction: Direction) -> Result<f64> {
+    let start = links.clock();
+    for _ in 0..ROUNDS {
+        for probe in set {
+            links.copy(probe.context, probe.stream, whole(direction, probe.block(BLOCK)))?;
+        }
+    }
+    set.iter().try_for_each(|probe| links.drain(probe.context, probe.stream))?;
+    Ok((ROUNDS * BLOCK * set.len()) as f64 / seconds(links.clock() - start))
+}
+
+fn seconds(duration: Duration) -> f64 {
+    duration.as_secs_f64().max(1e-9)
+}
+
+/// Time of the smallest piece through a relay, from an idle stream and back: what a cut copy costs on top.
+fn fixed<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<f64> {
+    let reach = |target: &Probe, relay: &Probe| survey.reach[target.device as usize][relay.device as usize];
+    let pairs = probes.iter().flat_map(|target| probes.iter().map(move |relay| (target, relay)));
+    let mut pairs = pairs.filter(|(target, relay)| target.device != relay.device && reach(target, relay));
+    let (target, relay) = pairs.next().ok_or(CUresult::PEER_ACCESS_UNSUPPORTED)?;
+    let mut lane = Lane::new(links, relay.device, relay.context)?;
+    let samples = (0..SAMPLES).map(|_| trip(links, &mut lane, target)).collect::<Result<Vec<_>>>();
+    lane.close(links);
+    let mut samples = samples?;
+    samples.sort_by(f64::total_cmp);
+    Ok(samples[SAMPLES / 2])
+}
+
+fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<f64> {
+    let user = User { context: target.context, device: target.device, stream: target.stream };
+    let start = links.clock();
+    lane.begin(links, user, Direction::In)?;
+    lane.carry(links, Direction::In, target.block(SMALLEST_PIECE))?;
+    if let Some(mark) = lane.end() {
+        links.order(user.context, user.stream, mark.event)?;
+    }
+    links.drain(user.context, user.stream)?;
+    Ok(seconds(links.clock() - start))
+}
+
+impl Probe {
+    fn open<L: Links>(links: &L, device: CUdevice) -> Result<Self> {
+        let context = links.open(device)?;
+        let built = Self::build(links, device, context);
+        built.inspect_err(|_| links.close(device))
+    }
+
+    fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext) -> Result<Self> {
+        let memory = links.staging(device, context, BLOCK)?;
+        let rest = links.pin(context, BLOCK).and_then(|host| match links.stream(context) {
+            Ok(stream) => Ok((host, stream)),
+            Err(code) => {
+                links.unpin(context, host);
+                Err(code)
+            }
+        });
+        let (host, stream) = rest.inspect_err(|_| links.discard(memory, BLOCK))?;
+        Ok(Self { device, context, stream, memory, host })
+    }
+
+    fn block(&self, bytes: usize) -> Cargo {
+        Cargo { host: self.host, device: self.memory, bytes }
+    }
+
+    fn close<L: Links>(self, links: &L) {
+        let _ = links.drain(self.context, self.stream);
+        links.retire(self.context, self.stream, &[]);
+        links.unpin(self.context, self.host);
+        links.discard(self.memory, BLOCK);
+        links.close(self.device);
+    }
+}

@@ -1,0 +1,88 @@
+//! What is left of a copy that several paths pull from.
+//!
+//! The direct path takes from the head, relays from the tail, so the direct path's share is one run and the last bytes
+//! are nobody's for longer than it takes to ask. Pieces shrink towards the end (guided self-scheduling): a slow path
+//! that took the last large piece would make all others wait for it. A path that fails returns its pieces.
+//!
+//! Invariant: pieces that were taken and not returned, and what is left, partition the range exactly.
+
+/// A part of a copy, as an offset from its start. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte.
+    pub offset: usize,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl Piece {
+    /// One past the last byte.
+    pub fn end(&self) -> usize {
+        self.offset + self.bytes
+    }
+}
+
+/// Which end of the rest a path takes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The start: the direct path.
+    Head,
+    /// The end: relays.
+    Tail,
+}
+
+/// The rest of a copy.
+#[derive(Debug)]
+pub struct Work {
+    head: usize,
+    tail: usize,
+    largest: usize,
+    smallest: usize,
+    paths: usize,
+    returned: Vec<Piece>,
+}
+
+impl Work {
+    /// A whole copy of `bytes`, for `paths` paths that take at most `largest` at once.
+    pub fn new(bytes: usize, largest: usize, paths: usize) -> Self {
+        let largest = largest.max(1);
+        let smallest = (largest / 8).max(1);
+        Self { head: 0, tail: bytes, largest, smallest, paths: paths.max(1), returned: Vec::new() }
+    }
+
+    /// The next piece, `None` when nothing is left. The direct path, which cannot fail alone, also takes what was returned.
+    pub fn take(&mut self, end: End) -> Option<Piece> {
+        if end == End::Head
+            && let Some(piece) = self.returned.pop()
+        {
+            return Some(piece);
+        }
+        let rest = self.tail - self.head;
+        let bytes = (rest / (2 * self.paths)).clamp(self.smallest, self.largest).min(rest);
+        (bytes > 0).then(|| self.cut(end, bytes))
+    }
+
+    fn cut(&mut self, end: End, bytes: usize) -> Piece {
+        match end {
+            End::Head => {
+                self.head += bytes;
+                Piece { offset: self.head - bytes, bytes }
+            }
+            End::Tail => {
+                self.tail -= bytes;
+                Piece { offset: self.tail, bytes }
+            }
+        }
+    }
+
+    /// Takes pieces back that a path could not finish.
+    pub fn give_back(&mut self, pieces: impl IntoIterator<Item = Piece>) {
+        self.returned.extend(pieces);
+    }
+
+    /// A failed transfer: nobody shall take any more.
+    pub fn abandon(&mut self) {
+        self.returned.clear();
+        self.head = self.tail;
+    }
+}

@@ -1,0 +1,247 @@
+//! Guards against a copy that ends before its bytes are there, overtakes or is overtaken, holds up a stream that has
+//! nothing to do with it, or is lost when a relay fails, under streams that run in any order.
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+use support::model::Model;
+use support::world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
+use wm_multipath::{Answer, Direction, Engine};
+
+fn action(direction: Direction, stream: usize) -> Action {
+    Action { direction, pageable: false, waits: false, stream, offset: 3, bytes: RANGE - 5 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_arrives_in_stream_order(actions in actions(), devices in 2..5_i32, seed in any::<u64>()) {
+        let engine = engine(devices, seed);
+        let mut program = Program::new(&engine, 1, Model::context(1));
+        for action in &actions {
+            program.run(action);
+        }
+        program.verify(1);
+        program.verify(0);
+    }
+
+    #[test]
+    fn a_call_that_fails_costs_no_byte(actions in actions(), seed in any::<u64>(), ahead in 1..400_u64) {
+        let engine = engine(3, seed);
+        let mut program = Program::new(&engine, 0, Model::context(0));
+        engine.links().fail_at(ahead);
+        for action in &actions {
+            program.run(action);
+        }
+        program.verify(0);
+        program.verify(1);
+    }
+}
+
+/// Every single call of one copy fails once, in each of the ways a copy is made.
+#[test]
+fn each_step_may_fail() {
+    for (waits, pageable) in [(false, false), (true, false), (true, true)] {
+        for direction in [Direction::In, Direction::Out] {
+            let action = Action { waits, pageable, bytes: 7 * MIB, ..action(direction, 0) };
+            let calls = calls_of(&action);
+            (1..=calls).step_by(if pageable { 5 } else { 1 }).for_each(|ahead| fails_once(&action, ahead));
+        }
+    }
+}
+
+fn calls_of(action: &Action) -> u64 {
+    let engine = engine(3, 5);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    let before = engine.links().calls();
+    assert_eq!(program.run(action), Answer::Done);
+    engine.links().calls() - before
+}
+
+fn fails_once(action: &Action, ahead: u64) {
+    let engine = engine(3, ahead);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    engine.links().fail_at(ahead);
+    program.run(action);
+    program.verify(0);
+    // And what was left behind does not spoil the next one.
+    program.run(&Action { direction: Direction::In, ..action.clone() });
+    program.verify(0);
+}
+
+#[test]
+fn several_links_are_used_and_the_call_returns_at_once() {
+    let engine = engine(4, 1);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    engine.links().hold(program.stream(0), true);
+    assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    assert_eq!(engine.links().traffic(), 0, "nothing may run before the stream gets there");
+    engine.links().hold(program.stream(0), false);
+    program.verify(0);
+    let flows = engine.traffic();
+    assert_eq!(flows.len(), 4, "{flows:?}");
+    assert_eq!(flows.iter().map(|flow| flow.bytes).sum::<u64>(), RANGE as u64 - 5);
+}
+
+#[test]
+fn a_stream_that_is_held_back_holds_back_no_other() {
+    let engine = engine(2, 9);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    engine.links().hold(program.stream(0), true);
+    // More copies than there are lanes, all behind the held stream.
+    for _ in 0..6 {
+        program.run(&action(Direction::In, 0));
+    }
+    for direction in [Direction::In, Direction::Out] {
+        program.run(&action(direction, 1));
+        // Waiting for the held stream would end the test: the model makes no step there.
+        program.verify(1);
+    }
+    engine.links().hold(program.stream(0), false);
+    program.verify(0);
+}
+
+#[test]
+fn copies_of_one_stream_share_a_lane() {
+    let engine = engine(2, 9);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    engine.links().hold(program.stream(0), true);
+    for _ in 0..6 {
+        assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    }
+    assert_eq!(engine.staging(), [(1, 16 * MIB)]);
+    engine.links().hold(program.stream(0), false);
+    program.verify(0);
+}
+
+#[test]
+fn a_dead_sibling_is_dropped_and_the_copy_ends() {
+    let engine = engine(4, 3);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    program.run(&action(Direction::In, 0));
+    program.verify(0);
+    engine.links().kill(2);
+    for waits in [false, true, false] {
+        assert_eq!(program.run(&Action { waits, ..action(Direction::Out, 0) }), Answer::Done);
+        program.verify(0);
+    }
+    let through_the_dead =
+        engine.traffic().iter().filter(|flow| flow.relay == Some(2)).map(|flow| flow.count).sum::<u64>();
+    assert_eq!(through_the_dead, 1, "only the copy before its death");
+}
+
+#[test]
+fn a_context_that_ends_leaves_nothing_and_another_one_goes_on() {
+    let engine = engine(3, 8);
+    let second = Model::second_context(0);
+    let mut program = Program::new(&engine, 0, second);
+    for pageable in [false, true] {
+        program.run(&Action { pageable, waits: true, ..action(Direction::In, 0) });
+    }
+    program.verify(0);
+    engine.end_context(second);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    program.run(&action(Direction::Out, 1));
+    program.verify(1);
+}
+
+#[test]
+fn a_relay_that_the_program_resets_is_made_anew() {
+    let engine = engine(2, 8);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    program.run(&action(Direction::In, 0));
+    program.verify(0);
+    let (opened, ..) = engine.links().live();
+    assert_eq!(opened, 1);
+    engine.end_device(1);
+    assert_eq!(engine.links().live().0, 0, "the relay's context is given up");
+    assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    program.verify(0);
+    assert_eq!(
+        engine.traffic().iter().filter(|flow| flow.relay == Some(1)).map(|flow| flow.count).sum::<u64>(),
+        2
+    );
+}
+
+#[test]
+fn threads_copy_at_once() {
+    let engine = engine(4, 11);
+    let plain = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for device in 0..3 {
+            let (engine, plain) = (&engine, &plain);
+            scope.spawn(move || {
+                let mut program = Program::new(engine, device, Model::context(device));
+                for direction in [Direction::In, Direction::Out, Direction::In] {
+                    program.run(&action(direction, 0));
+                    program.run(&Action { waits: true, ..action(direction, 1) });
+                }
+                program.verify(0);
+                program.verify(1);
+                plain.fetch_add(program.plain, Ordering::Relaxed);
+            });
+        }
+    });
+    assert!(plain.load(Ordering::Relaxed) < 18, "no copy took several paths");
+}
+
+#[test]
+fn small_copies_and_impatient_ones_are_plain() {
+    let engine = engine(2, 1);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    assert_eq!(program.run(&Action { bytes: MIB - 1, ..action(Direction::In, 0) }), Answer::Plain);
+    let patient = wm_multipath::Settings { patience: 20 * MIB as u64, ..settings() };
+    let engine = Engine::with_topology(Model::new(2, 1), patient, topology(2));
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    let answers: Vec<_> = (0..3).map(|_| program.run(&action(Direction::In, 0))).collect();
+    assert_eq!(answers, [Answer::Plain, Answer::Plain, Answer::Done]);
+    program.verify(0);
+}
+
+#[test]
+fn only_named_devices_relay() {
+    let named = wm_multipath::Settings { relays: Some(vec![0, 3]), ..settings() };
+    let engine = Engine::with_topology(Model::new(4, 1), named, topology(4));
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    program.run(&action(Direction::In, 0));
+    program.verify(0);
+    let relays: Vec<_> = engine.traffic().iter().map(|flow| flow.relay).collect();
+    assert_eq!(relays, [None, Some(3)]);
+}
+
+#[test]
+fn the_machine_is_measured_once_and_nothing_is_left_behind() {
+    let engine = Engine::new(Model::weightless(3), settings());
+    let measured = engine.measured().expect("three devices").clone();
+    assert_eq!(engine.links().live(), (0, 0, 0, 0));
+    assert!(measured.into.alone.iter().chain(&measured.out.alone).all(|rate| *rate > 0.0));
+    let calls = engine.links().calls();
+    assert_eq!(engine.measured(), Some(&measured));
+    assert_eq!(engine.links().calls(), calls);
+}
+
+#[test]
+fn one_device_is_not_measured() {
+    let engine = Engine::new(Model::weightless(1), settings());
+    assert!(engine.measured().is_none());
+    assert_eq!(engine.links().calls(), 0);
+}
+
+#[test]
+fn a_measurement_that_fails_at_any_call_leaves_nothing_behind() {
+    let total = {
+        let engine = Engine::new(Model::weightless(3), settings());
+        engine.measured();
+        engine.links().calls()
+    };
+    for ahead in 1..=total {
+        let engine = Engine::new(Model::weightless(3), settings());
+        engine.links().fail_at(ahead);
+        engine.measured();
+        let (open, memory, streams, _) = engine.links().live();
+        assert_eq!((open, memory, streams), (0, 0, 0), "call {ahead}");
+    }
+}

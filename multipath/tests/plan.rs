@@ -1,0 +1,106 @@
+//! Guards against bytes that no path copies, or two paths, and pieces that overrun a staging slot.
+
+use proptest::prelude::*;
+use wm_multipath::plan::{self, LANES, Plan, SLOT, fillers, pieces, split};
+use wm_multipath::topology::Path;
+use wm_multipath::work::{End, Piece, Work};
+
+fn paths() -> impl Strategy<Value = Vec<Path>> {
+    prop::collection::vec(1e8..1e11_f64, 1..9).prop_map(|rates| {
+        let path = |(device, rate): (usize, f64)| Path { device: device as i32, rate };
+        rates.into_iter().enumerate().map(path).collect()
+    })
+}
+
+/// Do pieces cover `bytes` exactly once?
+fn partitions(mut pieces: Vec<Piece>, bytes: usize) -> bool {
+    pieces.sort_by_key(|piece| piece.offset);
+    let end = pieces.iter().try_fold(0, |end, piece| (piece.offset == end).then(|| piece.end()));
+    end == Some(bytes)
+}
+
+proptest! {
+    #[test]
+    fn a_split_partitions_the_range_and_fits_the_slots(bytes in 0..usize::MAX >> 8, paths in paths()) {
+        let Plan::Split(split) = split(bytes, 1 << 20, &paths) else { return Ok(()) };
+        let parts = split.shares.iter().map(|share| share.part);
+        prop_assert!(partitions(parts.clone().chain([split.direct]).collect(), bytes));
+        prop_assert!(split.piece <= SLOT && split.piece.is_power_of_two());
+        prop_assert!(parts.clone().all(|part| part.bytes > 0 && part.bytes % split.piece == 0));
+        prop_assert!(split.shares.iter().all(|share| share.relay != paths[0].device));
+    }
+
+    #[test]
+    fn pieces_partition_a_part(offset in 0..1_usize << 40, bytes in 1..1_usize << 24, largest in 1..1_usize << 22) {
+        let part = Piece { offset, bytes };
+        let cut: Vec<_> = pieces(part, largest.max(bytes / 1000)).collect();
+        prop_assert!(cut.iter().all(|piece| piece.bytes <= largest.max(bytes / 1000) && piece.bytes > 0));
+        let moved = cut.iter().map(|piece| Piece { offset: piece.offset - offset, ..*piece }).collect();
+        prop_assert!(partitions(moved, bytes));
+    }
+
+    #[test]
+    fn pulling_from_both_ends_partitions_the_range(
+        bytes in 0..1_usize << 26, largest in 1..1_usize << 23, paths in 1..9_usize,
+        ends in prop::collection::vec((any::<bool>(), 0..8_u8), 1..64),
+    ) {
+        let (mut work, mut done) = (Work::new(bytes, largest.max(bytes / 500), paths), Vec::new());
+        let mut ends = ends.iter().cycle();
+        loop {
+            let (head, fails) = ends.next().expect("a cycle");
+            // When only the head is asked at the end, what was given back is taken too.
+            let end = if *head { End::Head } else { End::Tail };
+            let Some(piece) = work.take(end).or_else(|| work.take(End::Head)) else { break };
+            prop_assert!(piece.bytes > 0 && piece.bytes <= largest.max(bytes / 500));
+            if end == End::Tail && *fails == 0 {
+                work.give_back([piece]);
+            } else {
+                done.push(piece);
+            }
+            if ends.clone().take(64).all(|(head, fails)| !head && *fails == 0) { break; }
+        }
+        while let Some(piece) = work.take(End::Head) { done.push(piece); }
+        prop_assert!(partitions(done, bytes));
+    }
+
+    #[test]
+    fn below_the_threshold_and_without_relays_the_plan_is_the_plain_copy(bytes in 0..1_usize << 40, paths in paths()) {
+        prop_assert_eq!(split(bytes, bytes + 1, &paths), Plan::Direct);
+        prop_assert_eq!(split(bytes, 0, &paths[..1]), Plan::Direct);
+        prop_assert_eq!(split(bytes, 0, &[]), Plan::Direct);
+    }
+
+    #[test]
+    fn the_direct_path_never_gets_less_than_its_rate_says(bytes in 1_usize << 26..1_usize << 40, paths in paths()) {
+        if let Plan::Split(split) = split(bytes, 0, &paths) {
+            let total: f64 = paths.iter().map(|path| path.rate).sum();
+            prop_assert!(split.direct.bytes as f64 + 1.0 >= (bytes as f64 * paths[0].rate / total).floor() * 0.999_999);
+        }
+    }
+
+    #[test]
+    fn threads_stay_within_the_cores_and_each_relay_within_its_lanes(cores in 1..256_usize, paths in paths()) {
+        let threads = fillers(cores, &paths);
+        prop_assert!(threads.iter().sum::<usize>() < cores.max(2));
+        prop_assert!(threads[0] >= 1);
+        prop_assert!(threads[1..].iter().all(|count| *count <= LANES));
+    }
+}
+
+#[test]
+fn an_abandoned_copy_has_nothing_left() {
+    let mut work = Work::new(100, 10, 2);
+    let piece = work.take(End::Tail).expect("something");
+    work.give_back([piece]);
+    work.abandon();
+    assert_eq!((work.take(End::Head), work.take(End::Tail)), (None, None));
+}
+
+#[test]
+fn the_threshold_grows_with_what_cutting_costs() {
+    let at = |fixed| plan::threshold(55e9, 110e9, fixed);
+    assert_eq!(at(0.0), plan::LEAST);
+    assert!((at(1e-4) as f64 / 22e6 - 1.0).abs() < 0.01, "{}", at(1e-4));
+    assert_eq!(plan::threshold(55e9, 55e9, 1e-4), usize::MAX);
+    assert_eq!(plan::threshold(0.0, 0.0, 1e-4), usize::MAX);
+}

@@ -1,0 +1,455 @@
+//! A model of several GPUs: [`Links`] over plain byte vectors.
+//!
+//! Work of a stream runs in order; of several streams that could go on, a seeded choice decides which one does, one
+//! step at a time, so an order that nothing enforces is sooner or later violated. Work runs only when somebody waits
+//! (or looks), so a call that should return at once and waits instead is seen by [`Model::hold`]: a held stream makes
+//! no step, and waiting for it is an error of the test.
+//!
+//! The model refuses what a driver refuses: handles of other contexts, memory that a device has no access to, ranges
+//! that are not allocated. `fail_at` fails the n-th call from then on, and `kill` a whole device for good.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
+use wm_multipath::Links;
+use wm_multipath::links::{Hop, Result, Survey, Transfer};
+use wm_multipath::topology::{Identity, Key};
+
+/// Where memory is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    Pinned,
+    Pageable,
+    Device(CUdevice),
+}
+
+#[derive(Debug)]
+struct Memory {
+    place: Place,
+    /// Devices that may use it.
+    access: BTreeSet<CUdevice>,
+    /// Its content; nothing where the model is weightless.
+    bytes: Vec<u8>,
+    size: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Copy(Transfer),
+    Record(CUevent, u64),
+    Await(CUevent, u64),
+}
+
+#[derive(Debug, Default)]
+struct Stream {
+    context: CUcontext,
+    steps: VecDeque<Step>,
+    held: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Event {
+    context: CUcontext,
+    recorded: u64,
+    passed: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    memory: BTreeMap<u64, Memory>,
+    streams: BTreeMap<CUstream, Stream>,
+    events: BTreeMap<CUevent, Event>,
+    open: BTreeMap<CUdevice, usize>,
+    dead: BTreeSet<CUdevice>,
+    next: u64,
+    random: u64,
+    calls: u64,
+    fail_at: Option<u64>,
+    traffic: u64,
+    weightless: bool,
+}
+
+/// Several GPUs.
+#[derive(Debug)]
+pub(crate) struct Model {
+    devices: CUdevice,
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+impl Model {
+    pub(crate) fn new(devices: CUdevice, seed: u64) -> Self {
+        let state = State { next: 1 << 32, random: seed | 1, ..State::default() };
+        Self { devices, state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    /// One whose memory has no content: for measurements, which move much and look at nothing.
+    pub(crate) fn weightless(devices: CUdevice) -> Self {
+        let model = Self::new(devices, 1);
+        model.state().weightless = true;
+        model
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the model has not panicked")
+    }
+
+    /// The primary context of a device.
+    pub(crate) fn context(device: CUdevice) -> CUcontext {
+        CUcontext(0x100 + device as usize)
+    }
+
+    fn device(context: CUcontext) -> CUdevice {
+        context.0 as CUdevice & 0xff
+    }
+
+    /// Another context of a device.
+    pub(crate) fn second_context(device: CUdevice) -> CUcontext {
+        CUcontext(0x200 + device as usize)
+    }
+
+    /// The call `ahead` calls from now fails, once.
+    pub(crate) fn fail_at(&self, ahead: u64) {
+        let mut state = self.state();
+        state.fail_at = Some(state.calls + ahead);
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// From now on, every call to this device fails.
+    pub(crate) fn kill(&self, device: CUdevice) {
+        self.state().dead.insert(device);
+    }
+
+    /// A stream of the program.
+    pub(crate) fn user_stream(&self, context: CUcontext) -> CUstream {
+        self.state().stream(context)
+    }
+
+    /// Stops a stream, as a kernel does that waits for the host; or lets it go on.
+    pub(crate) fn hold(&self, stream: CUstream, held: bool) {
+        self.state().streams.get_mut(&stream).expect("a stream").held = held;
+        self.moved.notify_all();
+    }
+
+    pub(crate) fn allocate(&self, place: Place, content: Vec<u8>) -> u64 {
+        let size = content.len();
+        self.state().allocate(place, size, content)
+    }
+
+    /// What a driver does for a pageable copy, once the stream is empty.
+    pub(crate) fn user_move(&self, to: u64, from: u64, bytes: usize) {
+        self.state().transplant(to, from, bytes);
+    }
+
+    pub(crate) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
+        let state = self.state();
+        let (memory, offset) = state.find(address, bytes).expect("allocated");
+        memory.bytes[offset..offset + bytes].to_vec()
+    }
+
+    /// Enqueues a copy of the program.
+    pub(crate) fn user_copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) {
+        self.state().enqueue(context, stream, Step::Copy(transfer)).expect("a sound copy");
+    }
+
+    /// Bytes that crossed hops so far.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.state().traffic
+    }
+
+    /// Contexts opened and not closed, and memory, streams and events that exist.
+    pub(crate) fn live(&self) -> (usize, usize, usize, usize) {
+        let state = self.state();
+        (state.open.values().sum(), state.memory.len(), state.streams.len(), state.events.len())
+    }
+
+    /// Runs until a condition holds.
+    fn until(&self, done: impl Fn(&State) -> bool) {
+        let mut state = self.state();
+        while !done(&state) {
+            if state.step() {
+                self.moved.notify_all();
+            } else {
+                let waited = self.moved.wait_timeout(state, Duration::from_secs(20)).expect("not poisoned");
+                assert!(!waited.1.timed_out(), "waits for a stream that makes no step");
+                state = waited.0;
+            }
+        }
+    }
+}
+
+impl State {
+    fn fresh(&mut self) -> u64 {
+        self.next += 1 << 32;
+        self.next
+    }
+
+    /// Memory of our own: filled with something that no test expects.
+    fn raw(&mut self, place: Place, size: usize) -> u64 {
+        let content = if self.weightless { Vec::new() } else { vec![0xee; size] };
+        self.allocate(place, size, content)
+    }
+
+    fn allocate(&mut self, place: Place, size: usize, bytes: Vec<u8>) -> u64 {
+        let address = self.fresh();
+        let access = match place {
+            Place::Device(device) => BTreeSet::from([device]),
+            _ => BTreeSet::new(),
+        };
+        self.memory.insert(address, Memory { place, access, bytes, size });
+        address
+    }
+
+    fn find(&self, address: u64, bytes: usize) -> Result<(&Memory, usize)> {
+        let (start, memory) = self.memory.range(..=address).next_back().ok_or(CUresult::INVALID_VALUE)?;
+        let offset = (address - start) as usize;
+        if offset + bytes > memory.size { Err(CUresult::INVALID_VALUE) } else { Ok((memory, offset)) }
+    }
+
+    fn stream(&mut self, context: CUcontext) -> CUstream {
+        let stream = CUstream(self.fresh() as usize);
+        self.streams.insert(stream, Stream { context, ..Stream::default() });
+        stream
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % below as u64) as usize
+    }
+
+    /// Counts a call, which may be the one that fails.
+    fn call(&mut self, context: CUcontext) -> Result<()> {
+        self.calls += 1;
+        if self.dead.contains(&Model::device(context)) {
+            return Err(CUresult::DEVICE_UNAVAILABLE);
+        }
+        if self.fail_at == Some(self.calls) { Err(CUresult::UNKNOWN) } else { Ok(()) }
+    }
+
+    fn enqueue(&mut self, context: CUcontext, stream: CUstream, step: Step) -> Result<()> {
+        if let Step::Copy(transfer) = step {
+            self.check(Model::device(context), transfer)?;
+        }
+        let stream = self.streams.get_mut(&stream).ok_or(CUresult::INVALID_HANDLE)?;
+        assert_eq!(stream.context, context, "a stream of another context");
+        stream.steps.push_back(step);
+        Ok(())
+    }
+
+    /// May this device make this transfer?
+    fn check(&self, device: CUdevice, transfer: Transfer) -> Result<()> {
+        let places = [transfer.from, transfer.to].map(|address| self.find(address, transfer.bytes));
+        let [from, to] = places;
+        let (from, to) = (from?.0, to?.0);
+        let reached = |memory: &Memory| match memory.place {
+            Place::Pinned => true,
+            Place::Pageable => false,
+            Place::Device(_) => memory.access.contains(&device),
+        };
+        assert!(reached(from) && reached(to), "device {device} has no access: {transfer:?}");
+        let on_device = |memory: &Memory| matches!(memory.place, Place::Device(_));
+        let hop = match (on_device(from), on_device(to)) {
+            (false, true) => Hop::HostToDevice,
+            (true, false) => Hop::DeviceToHost,
+            _ => Hop::DeviceToDevice,
+        };
+        assert_eq!(hop, transfer.hop);
+        Ok(())
+    }
+
+    /// One step of one stream that can go on. `false` if none can.
+    fn step(&mut self) -> bool {
+        let ready: Vec<CUstream> =
+            self.streams.iter().filter(|(_, s)| self.can_go_on(s)).map(|(id, _)| *id).collect();
+        if ready.is_empty() {
+            return false;
+        }
+        let chosen = ready[self.random(ready.len())];
+        let step = self.streams.get_mut(&chosen).and_then(|stream| stream.steps.pop_front());
+        match step.expect("it was not empty") {
+            Step::Copy(transfer) => self.transfer(transfer),
+            Step::Record(event, number) => {
+                if let Some(event) = self.events.get_mut(&event) {
+                    event.passed = event.passed.max(number);
+                }
+            }
+            Step::Await(..) => {}
+        }
+        true
+    }
+
+    fn can_go_on(&self, stream: &Stream) -> bool {
+        match stream.steps.front() {
+            None => false,
+            _ if stream.held => false,
+            Some(Step::Await(event, number)) => self.events.get(event).is_none_or(|e| e.passed >= *number),
+            Some(_) => true,
+        }
+    }
+
+    fn transfer(&mut self, transfer: Transfer) {
+        self.traffic += transfer.bytes as u64;
+        if !self.weightless {
+            self.transplant(transfer.to, transfer.from, transfer.bytes);
+        }
+    }
+
+    fn transplant(&mut self, to: u64, from: u64, bytes: usize) {
+        let (memory, offset) = self.find(from, bytes).expect("memory lives while it is copied");
+        let content = memory.bytes[offset..offset + bytes].to_vec();
+        self.write(to, &content);
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) {
+        let (start, memory) = self.memory.range_mut(..=address).next_back().expect("allocated");
+        let offset = (address - start) as usize;
+        memory.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+impl Links for Model {
+    fn survey(&self) -> Result<Survey> {
+        let identity = |n: CUdevice| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
+        let devices = (0..self.devices).map(identity).collect();
+        let count = self.devices as usize;
+        Ok(Survey { key: Key { driver: 1, devices }, reach: vec![vec![true; count]; count] })
+    }
+
+    fn open(&self, device: CUdevice) -> Result<CUcontext> {
+        let mut state = self.state();
+        state.call(Self::context(device))?;
+        *state.open.entry(device).or_default() += 1;
+        Ok(Self::context(device))
+    }
+
+    fn close(&self, device: CUdevice) {
+        *self.state().open.get_mut(&device).expect("it was opened") -= 1;
+    }
+
+    fn stream(&self, context: CUcontext) -> Result<CUstream> {
+        let mut state = self.state();
+        state.call(context)?;
+        Ok(state.stream(context))
+    }
+
+    fn event(&self, context: CUcontext) -> Result<CUevent> {
+        let mut state = self.state();
+        state.call(context)?;
+        let event = CUevent(state.fresh() as usize);
+        state.events.insert(event, Event { context, ..Event::default() });
+        Ok(event)
+    }
+
+    fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]) {
+        let mut state = self.state();
+        if !stream.is_null() {
+            let ended = state.streams.remove(&stream).expect("a stream");
+            assert_eq!(ended.context, context);
+            assert!(ended.steps.is_empty(), "work left in a stream that is retired");
+        }
+        for event in events {
+            assert_eq!(state.events.remove(event).expect("an event").context, context);
+        }
+    }
+
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
+        let mut state = self.state();
+        state.call(context)?;
+        Ok(state.raw(Place::Device(device), bytes))
+    }
+
+    fn admit(&self, staging: u64, _bytes: usize, device: CUdevice) -> Result<()> {
+        let mut state = self.state();
+        state.call(Self::context(device))?;
+        state.memory.get_mut(&staging).expect("staging memory").access.insert(device);
+        Ok(())
+    }
+
+    fn discard(&self, staging: u64, bytes: usize) {
+        let mut state = self.state();
+        let memory = state.memory.remove(&staging).expect("staging memory");
+        assert_eq!(memory.size, bytes);
+    }
+
+    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
+        let mut state = self.state();
+        state.call(context)?;
+        Ok(state.raw(Place::Pinned, bytes))
+    }
+
+    fn unpin(&self, _context: CUcontext, address: u64) {
+        self.state().memory.remove(&address).expect("pinned memory");
+    }
+
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
+        let mut state = self.state();
+        state.call(context)?;
+        state.enqueue(context, stream, Step::Copy(transfer))
+    }
+
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+        let mut state = self.state();
+        state.call(context)?;
+        let entry = state.events.get_mut(&event).ok_or(CUresult::INVALID_HANDLE)?;
+        assert_eq!(entry.context, context, "an event of another context than the stream's");
+        entry.recorded += 1;
+        let number = entry.recorded;
+        state.enqueue(context, stream, Step::Record(event, number))
+    }
+
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
+        let mut state = self.state();
+        state.call(context)?;
+        let number = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
+        state.enqueue(context, stream, Step::Await(event, number))
+    }
+
+    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
+        let mut state = self.state();
+        state.call(context)?;
+        // Looking is a moment in which the devices go on, or do not.
+        if state.random(2) == 0 {
+            state.step();
+        }
+        let event = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?;
+        Ok(event.passed >= event.recorded)
+    }
+
+    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
+        self.state().call(context)?;
+        let number = self.state().events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
+        self.until(|state| state.events.get(&event).is_none_or(|event| event.passed >= number));
+        Ok(())
+    }
+
+    fn drain(&self, _context: CUcontext, stream: CUstream) -> Result<()> {
+        self.until(|state| state.streams.get(&stream).is_none_or(|stream| stream.steps.is_empty()));
+        Ok(())
+    }
+
+    fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
+        let mut state = self.state();
+        for address in [to, from] {
+            let place = &state.find(address, bytes).expect("allocated").0.place;
+            assert!(matches!(place, Place::Pinned | Place::Pageable), "the CPU has no access to a device");
+        }
+        state.transplant(to, from, bytes);
+    }
+
+    fn quietly(&self, body: &mut dyn FnMut()) {
+        body();
+    }
+
+    fn clock(&self) -> Duration {
+        // Time is what was moved: each byte a nanosecond, each call one too.
+        let state = self.state();
+        Duration::from_nanos(state.traffic + state.calls)
+    }
+}

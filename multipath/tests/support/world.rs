@@ -1,0 +1,186 @@
+//! A program on the model: it copies at random, overlapping on purpose, and knows what every byte must be.
+
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use wm_abi::{CUcontext, CUdevice, CUstream};
+use wm_multipath::engine::{Engine, Request, Settings};
+use wm_multipath::enqueue::Copy;
+use wm_multipath::lane::{Cargo, User};
+use wm_multipath::topology::{Identity, Key, Rates, Topology};
+use wm_multipath::wire::whole;
+use wm_multipath::{Answer, Direction, HostMemory, Links};
+
+use super::model::{Model, Place};
+
+pub(crate) const MIB: usize = 1 << 20;
+/// Bytes of each end of a copy.
+pub(crate) const RANGE: usize = 12 * MIB;
+
+/// A machine whose links are all alike.
+pub(crate) fn topology(devices: CUdevice) -> Topology {
+    let count = devices as usize;
+    let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
+    let all = 50e9 * count as f64;
+    let rates = Rates { alone: vec![50e9; count], together: vec![vec![100e9; count]; count], all };
+    Topology {
+        key: Key { driver: 1, devices: (0..count).map(identity).collect() },
+        reach: vec![vec![true; count]; count],
+        into: rates.clone(),
+        out: rates,
+        fixed: 1e-5,
+    }
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings { minimum: Some(MIB), patience: 0, cores: 4, ..Settings::default() }
+}
+
+pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {
+    Engine::with_topology(Model::new(devices, seed), settings(), topology(devices))
+}
+
+/// One copy of the program.
+#[derive(Debug, Clone)]
+pub(crate) struct Action {
+    pub(crate) direction: Direction,
+    pub(crate) pageable: bool,
+    pub(crate) waits: bool,
+    /// Which of the program's streams.
+    pub(crate) stream: usize,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let action = (any::<bool>(), 0..8_u8, any::<bool>(), 0..2_usize, 0..RANGE - MIB, 0..RANGE).prop_map(
+        |(into, pageable, waits, stream, offset, bytes)| Action {
+            direction: if into { Direction::In } else { Direction::Out },
+            pageable: pageable == 0,
+            waits,
+            stream,
+            offset,
+            bytes: bytes.min(RANGE - offset),
+        },
+    );
+    prop::collection::vec(action, 1..6)
+}
+
+/// The program's memory: for each of its streams a device range, a pinned and a pageable one, and what must be in them.
+pub(crate) struct Program<'a> {
+    engine: &'a Engine<Model>,
+    pub(crate) user: Vec<User>,
+    ranges: Vec<[u64; 3]>,
+    expected: Vec<[Vec<u8>; 3]>,
+    pub(crate) plain: usize,
+}
+
+const DEVICE: usize = 0;
+const PINNED: usize = 1;
+const PAGEABLE: usize = 2;
+
+/// Bytes without a period that a misplaced piece could hide in; different ones for each seed.
+fn noise(seed: usize) -> Vec<u8> {
+    const SHIFT: usize = 4099;
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    let all = NOISE.get_or_init(|| {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        };
+        (0..(RANGE + 8 * SHIFT) / 8).flat_map(|_| next()).collect()
+    });
+    all[seed * SHIFT..seed * SHIFT + RANGE].to_vec()
+}
+
+impl<'a> Program<'a> {
+    /// Two streams in the primary context of `device`.
+    pub(crate) fn new(engine: &'a Engine<Model>, device: CUdevice, context: CUcontext) -> Self {
+        let model = engine.links();
+        let places = [Place::Device(device), Place::Pinned, Place::Pageable];
+        let (mut ranges, mut expected, mut user) = (Vec::new(), Vec::new(), Vec::new());
+        for stream in 0..2 {
+            let contents: [Vec<u8>; 3] = std::array::from_fn(|place| noise(stream * 3 + place));
+            ranges.push(std::array::from_fn(|place| {
+                model.allocate(places[place].clone(), contents[place].clone())
+            }));
+            expected.push(contents);
+            user.push(User { context, device, stream: model.user_stream(context) });
+        }
+        Self { engine, user, ranges, expected, plain: 0 }
+    }
+
+    fn request(&self, action: &Action) -> Request {
+        let host = self.ranges[action.stream][if action.pageable { PAGEABLE } else { PINNED }];
+        let copy = Copy {
+            user: self.user[action.stream],
+            direction: action.direction,
+            host: host + action.offset as u64,
+            device: self.ranges[action.stream][DEVICE] + action.offset as u64,
+            bytes: action.bytes,
+        };
+        let memory = if action.pageable { HostMemory::Pageable } else { HostMemory::Pinned };
+        Request { copy, memory, waits: action.waits }
+    }
+
+    /// Makes the copy through the engine, or plainly where it says so.
+    pub(crate) fn run(&mut self, action: &Action) -> Answer {
+        let request = self.request(action);
+        let answer = self.engine.copy(&request);
+        if answer == Answer::Plain {
+            self.plain += 1;
+            self.copy_plainly(&request);
+        }
+        self.expect(action);
+        answer
+    }
+
+    fn copy_plainly(&self, request: &Request) {
+        let Request { copy, memory, waits } = *request;
+        let (model, User { context, stream, .. }) = (self.engine.links(), copy.user);
+        let cargo = Cargo { host: copy.host, device: copy.device, bytes: copy.bytes };
+        if memory == HostMemory::Pageable {
+            model.drain(context, stream).expect("the program's own context");
+            match copy.direction {
+                Direction::In => model.user_move(copy.device, copy.host, copy.bytes),
+                Direction::Out => model.user_move(copy.host, copy.device, copy.bytes),
+            }
+            return;
+        }
+        model.user_copy(context, stream, whole(copy.direction, cargo));
+        if waits {
+            model.drain(context, stream).expect("the program's own context");
+        }
+    }
+
+    fn expect(&mut self, action: &Action) {
+        let range = action.offset..action.offset + action.bytes;
+        let host = if action.pageable { PAGEABLE } else { PINNED };
+        let (from, to) = match action.direction {
+            Direction::In => (host, DEVICE),
+            Direction::Out => (DEVICE, host),
+        };
+        let bytes = self.expected[action.stream][from][range.clone()].to_vec();
+        self.expected[action.stream][to][range].copy_from_slice(&bytes);
+    }
+
+    /// Waits for one stream, as the program does, and compares everything it wrote.
+    pub(crate) fn verify(&self, stream: usize) {
+        let (model, user) = (self.engine.links(), self.user[stream]);
+        model.drain(user.context, user.stream).expect("the program's own context");
+        for (place, name) in [(DEVICE, "device"), (PINNED, "pinned"), (PAGEABLE, "pageable")] {
+            let found = model.read(self.ranges[stream][place], RANGE);
+            let expected = &self.expected[stream][place];
+            let first = || found.iter().zip(expected).position(|(a, b)| a != b);
+            let wrong = if found == *expected { None } else { first() };
+            assert_eq!(wrong, None, "first wrong byte in {name} memory of stream {stream}");
+        }
+    }
+
+    pub(crate) fn stream(&self, index: usize) -> CUstream {
+        self.user[index].stream
+    }
+}
