@@ -13,6 +13,22 @@
 
 static pid_t child;
 
+/* Returns when the child is out of fork: what a library does there in the child is done then. */
+static void fork_child(void)
+{
+    int ready[2];
+    char byte;
+    if (pipe(ready))
+        exit(88);
+    child = fork();
+    close(ready[1]);
+    if (child == 0)
+        for (;;)
+            pause();
+    (void)!read(ready[0], &byte, 1);
+    close(ready[0]);
+}
+
 static void obey(const char *word)
 {
     CUdeviceptr address;
@@ -20,10 +36,7 @@ static void obey(const char *word)
         begin();
         MUST(cuMemAlloc_v2(&address, 8 << 20));
     } else if (!strcmp(word, "fork")) {
-        child = fork();
-        if (child == 0)
-            for (;;)
-                pause();
+        fork_child();
     } else if (!strcmp(word, "reap")) {
         kill(child, SIGKILL);
         waitpid(child, NULL, 0);

@@ -25,6 +25,17 @@ fn many_threads_make_the_first_call_at_once() {
 }
 
 #[test]
+fn a_call_arrives_while_another_thread_is_still_opening_the_driver() {
+    let scratch = Scratch::new();
+    let driver = driver::failing(&scratch);
+    let torch = c::library("asker", scratch.path().join("libc10_cuda.so"), &[]);
+    let outcome = Host::shimmed(c::cuda_program(&scratch, "window"), &scratch, &driver).args([torch]).run();
+    let said = outcome.expect_success();
+    assert!(said.starts_with("logging\n"), "the first call was caught at its log line: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn a_child_forked_in_use_gets_the_drivers_own_errors() {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
