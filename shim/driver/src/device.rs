@@ -113,6 +113,11 @@ impl Device {
         self.context
     }
 
+    /// May this other device access blocks already?
+    pub fn admits(&self, peer: CUdevice) -> bool {
+        self.peers.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
+    }
+
     /// Another context of this device allocates: what is freed waits for its work too.
     pub fn adopt(&self, context: CUcontext) {
         let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);

@@ -25,6 +25,16 @@ pub struct Block {
     pub tiers: TierBytes,
 }
 
+impl Block {
+    /// Its part in what a stream-ordered pool calls used.
+    pub(crate) fn pooled(&self) -> u64 {
+        match self.order {
+            Order::Stream(_) => self.bytes as u64,
+            Order::Device => 0,
+        }
+    }
+}
+
 /// Ids are process-unique although every GPU has a manager of its own.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 

@@ -16,7 +16,7 @@ use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
 use crate::scarcity::Scarcity;
 use crate::sizes::{Class, UNIT, round_up};
-use crate::tiers::{Gauge, TierBytes, only};
+use crate::tiers::{Gauge, Level, TierBytes, only};
 use crate::timeline::{Fence, Need, Timeline};
 use crate::usage::Counters;
 
@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub(crate) front: Front,
     pub(crate) timeline: Timeline,
     pub(crate) live: Gauge,
+    /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
+    pub(crate) pooled: Level,
     pub(crate) reserved: Gauge,
     /// The part of `reserved` that plans under way have yet to make.
     pub(crate) planned: TierBytes,
@@ -97,6 +99,7 @@ impl State {
         (block.bytes, block.order, block.id) = (request.asked, request.order, new_id());
         piece.state = Life::Live;
         self.live.add(&piece.block.tiers);
+        self.pooled.add(piece.block.pooled());
         self.counters.allocations += 1;
         self.counters.overflows += u64::from(piece.block.tiers.elsewhere() > 0);
     }
@@ -108,8 +111,9 @@ impl State {
             return Err(self.why_not_freed(address));
         };
         piece.state = Life::Cached;
-        let (bytes, tiers) = (piece.bytes, piece.block.tiers);
+        let (bytes, tiers, pooled) = (piece.bytes, piece.block.tiers, piece.block.pooled());
         self.live.subtract(&tiers);
+        self.pooled.subtract(pooled);
         self.counters.frees += 1;
         let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
         match tiers.elsewhere() {

@@ -81,6 +81,28 @@ impl Gauge {
     }
 }
 
+/// A count of bytes, and the highest it was.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Level {
+    pub(crate) now: u64,
+    pub(crate) peak: u64,
+}
+
+impl Level {
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.now += bytes;
+        self.peak = self.peak.max(self.now);
+    }
+
+    pub(crate) fn subtract(&mut self, bytes: u64) {
+        self.now = self.now.saturating_sub(bytes);
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
+        self.peak = self.now;
+    }
+}
+
 /// `bytes` of one tier.
 pub(crate) fn only(tier: Tier, bytes: u64) -> TierBytes {
     let mut all = TierBytes::default();

@@ -12,6 +12,10 @@ pub struct Usage {
     pub live: TierBytes,
     /// Highest `live` since the start or the last reset.
     pub live_peak: TierBytes,
+    /// Bytes that were asked for by the live blocks of streams, not rounded: what a stream-ordered pool calls used.
+    pub pooled: u64,
+    /// Highest `pooled` since the start or the last reset.
+    pub pooled_peak: u64,
     /// Physical memory held, used or not.
     pub reserved: TierBytes,
     /// Highest `reserved` since the start or the last reset.

@@ -243,6 +243,17 @@ pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     }
 }
 
+/// Lets the calling thread's device reach blocks of another one, for a copy between them: the driver's own memory needs
+/// no peer access for that, mapped memory does. Costs next to nothing where there is one device, or where it is so already.
+pub(crate) fn make_reachable(address: u64) {
+    let Some(manager) = owner(address) else { return };
+    let Some(here) = current_device().filter(|device| *device != manager.gpu().ordinal()) else { return };
+    let ordinal = manager.gpu().ordinal();
+    if !manager.gpu().admits(here) && reaches(here, ordinal) {
+        grant(ordinal, here);
+    }
+}
+
 /// A context is about to end: its streams and events are no more.
 pub(crate) fn end_context(context: CUcontext) {
     let ids = streams().within(context);

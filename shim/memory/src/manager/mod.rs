@@ -124,6 +124,8 @@ impl<G: Gpu> Manager<G> {
         Usage {
             live: live.now,
             live_peak: live.peak,
+            pooled: state.pooled.now,
+            pooled_peak: state.pooled.peak,
             reserved: reserved.now,
             reserved_peak: reserved.peak,
             cached: state.front.bytes(),
@@ -139,7 +141,9 @@ impl<G: Gpu> Manager<G> {
 
     /// Lowers the peak of live bytes to what is live now.
     pub fn reset_live_peak(&self) {
-        self.lock().live.reset_peak();
+        let mut state = self.lock();
+        state.live.reset_peak();
+        state.pooled.reset_peak();
     }
 
     /// Lowers the peak of reserved bytes to what is reserved now.

@@ -94,8 +94,8 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     let ours = match attribute {
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => usage.reserved.total(),
         CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total(),
-        CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.live.total(),
-        CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.live_peak.total(),
+        CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
+        CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
         _ => return Answer::Pass,
     };
     // SAFETY: the program's arguments; these attributes are 64-bit counts.
@@ -154,13 +154,14 @@ pub(super) unsafe fn grant(pool: CUmemoryPool, map: *const CUmemAccessDesc, coun
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemPoolSetAccess>()(pool, map, count) };
     if result == CUresult::SUCCESS
-        && let Some(manager) = served(pool)
+        && count > 0
+        && let Some(owner) = device_of(pool)
     {
         // SAFETY: the driver has just read `count` entries there.
-        let entries = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(map, count) } };
+        let entries = unsafe { std::slice::from_raw_parts(map, count) };
         let readers = entries.iter().filter(|e| e.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
         let devices = readers.filter(|e| e.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
-        devices.for_each(|entry| managers::grant(manager.gpu().ordinal(), entry.location.id));
+        devices.for_each(|entry| managers::grant(owner, entry.location.id));
     }
     result
 }
