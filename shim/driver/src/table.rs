@@ -8,7 +8,7 @@ use std::mem::{size_of, transmute_copy};
 use std::path::{Path, PathBuf};
 
 use wm_abi::CUresult;
-use wm_abi::symbol::{COUNT, NAMES, Symbol};
+use wm_abi::symbol::{NAMES, Symbol};
 
 use crate::loader::Loader;
 
@@ -21,7 +21,7 @@ unsafe extern "C" fn not_supported() -> CUresult {
 #[derive(Debug)]
 pub struct Table {
     path: PathBuf,
-    addresses: [usize; COUNT],
+    addresses: Box<[usize]>,
 }
 
 impl Table {
@@ -34,7 +34,7 @@ impl Table {
         if loader.symbol(library, c"cuInit").is_null() {
             return Err(format!("{}: no cuInit in it, so this is not a CUDA driver", path.display()));
         }
-        let addresses = std::array::from_fn(|index| loader.symbol(library, NAMES[index]) as usize);
+        let addresses = NAMES.iter().map(|name| loader.symbol(library, name) as usize).collect();
         Ok(Self { path: path.to_owned(), addresses })
     }
 

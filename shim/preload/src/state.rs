@@ -5,19 +5,20 @@
 //! `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says where was looked.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::{Once, OnceLock};
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_driver::streams::Streams;
 use wm_driver::{Loader, Table, search};
 
-use crate::settings::{self, Settings};
+use crate::settings;
 use crate::trampolines::SLOTS;
 use crate::{boundary, hooks, lifecycle, logger, torch};
 
 static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
+static INSTALLED: Once = Once::new();
 static STREAMS: OnceLock<Streams> = OnceLock::new();
 
 thread_local! {
@@ -47,7 +48,9 @@ pub(crate) extern "C" fn resolve(index: usize) -> *const () {
             return stand_in(index);
         }
         OPENING.set(true);
+        // In this order: a thread that meets a hook in a slot must find the driver behind it.
         DRIVER.get_or_init(open);
+        INSTALLED.call_once(install);
         OPENING.set(false);
         SLOTS[index].load(Ordering::Acquire)
     })
@@ -57,21 +60,13 @@ fn open() -> Option<Table> {
     logger::install();
     let settings = settings::load();
     lifecycle::at_first_call();
-    match search::open(&Loader::system(), settings.driver.as_deref()) {
-        Ok(table) => {
-            install(&table, settings);
-            torch::announce(settings);
-            Some(table)
-        }
-        Err(missing) => {
-            log::error!("{missing}");
-            fill(stand_in);
-            None
-        }
-    }
+    let found = search::open(&Loader::system(), settings.driver.as_deref());
+    found.inspect_err(|missing| log::error!("{missing}")).ok()
 }
 
-fn install(table: &Table, settings: &Settings) {
+fn install() {
+    let settings = settings::load();
+    let Some(table) = opened() else { return fill(stand_in) };
     log::info!("driver {}", table.path().display());
     fill(|index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
@@ -79,6 +74,7 @@ fn install(table: &Table, settings: &Settings) {
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
         real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or(real))
     });
+    torch::announce(settings);
 }
 
 fn fill(target: impl Fn(usize) -> *const ()) {

@@ -63,11 +63,12 @@ pub(crate) fn choose() {
 
 /// At the first CUDA call of a process that has PyTorch: says what was chosen.
 pub(crate) fn announce(settings: &Settings) {
-    if !has_torch() || settings.disable {
+    let command = command_line();
+    if settings.disable || !is_python(&command) || !has_torch() {
         return;
     }
     let value = std::env::var(VARIABLE).unwrap_or_default();
-    let reason = decide(&command_line()).reason;
+    let reason = decide(&command).reason;
     log::warn!(
         "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
     );

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -161,7 +162,8 @@ pub(crate) fn synchronize_device(device: usize) {
 }
 
 thread_local! {
-    static STACK: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+    // Never dropped: calls come from destructors of threads too, when other thread-locals are gone.
+    static STACK: RefCell<ManuallyDrop<Vec<usize>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// The calling thread's current context, whatever its state; `None` if it has none.
@@ -186,7 +188,7 @@ pub(crate) fn push_current(handle: usize) {
 
 /// Takes the current context off the stack.
 pub(crate) fn pop_current() -> Option<usize> {
-    STACK.with_borrow_mut(Vec::pop)
+    STACK.with_borrow_mut(|stack| stack.pop())
 }
 
 impl Call {
