@@ -67,13 +67,13 @@ fn open() -> Option<Table> {
 fn install() {
     let settings = settings::load();
     let Some(table) = opened() else { return fill(stand_in) };
-    log::info!("driver {}", table.path().display());
     fill(|index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
         real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or(real))
     });
+    log::info!("driver {}", table.path().display());
     torch::announce(settings);
 }
 
