@@ -9,7 +9,7 @@ use wm_driver::StreamId;
 const HEADER: &str = "# wmshim-trace 1; events ?; peak_live_bytes ?; a ID BYTES STREAM | f ID STREAM | \
                       s STREAM (host waited for the stream, * all); stream - = cuMemAlloc/cuMemFree\n";
 
-/// Events in a chunk: what is lost when the process is killed. A chunk takes about 0.2 ms to compress.
+/// Events in a chunk: what is lost when the process is killed. A chunk takes about 0.5 ms to compress.
 const CHUNK: usize = 4096;
 
 /// The chunk under way.
