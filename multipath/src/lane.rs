@@ -215,7 +215,7 @@ impl Lane {
         }
     }
 
-    /// Forgets a context that ends, and with it whatever it did in the slots.
+    /// Forgets a context that has ended, and with it whatever it did in the slots.
     pub fn forget(&mut self, context: CUcontext) {
         self.far.retain(|far| far.context != context);
         for slot in &mut self.slots {
@@ -223,14 +223,20 @@ impl Lane {
         }
     }
 
+    /// Gives back what the lane has in a context that is about to end.
+    pub fn leave<L: Links>(&mut self, links: &L, context: CUcontext) {
+        if self.far(context).is_some() {
+            self.drain(links);
+        }
+        self.far.iter().filter(|far| far.context == context).for_each(|far| far.retire(links));
+        self.forget(context);
+    }
+
     /// Gives everything back. The lane's streams are drained first.
     pub fn close<L: Links>(self, links: &L) {
         self.drain(links);
         links.retire(self.context, self.stream, &self.slots.map(|slot| slot.event));
-        for far in &self.far {
-            links.retire(far.context, far.stream, &far.events);
-            links.retire(far.context, CUstream::NULL, &[far.start]);
-        }
+        self.far.iter().for_each(|far| far.retire(links));
         links.discard(self.staging, Self::STAGING);
     }
 
@@ -243,6 +249,11 @@ impl Far {
     fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
         let (start, events) = (links.event(context)?, events(links, context)?);
         Ok(Self { context, stream: links.stream(context)?, start, events })
+    }
+
+    fn retire<L: Links>(&self, links: &L) {
+        links.retire(self.context, self.stream, &self.events);
+        links.retire(self.context, CUstream::NULL, &[self.start]);
     }
 }
 

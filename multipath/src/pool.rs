@@ -41,6 +41,8 @@ struct Shelf {
     bounces: Vec<Bounce>,
     /// Contexts that were opened for relays.
     opened: BTreeMap<CUdevice, CUcontext>,
+    /// The contexts that copies came from, and their devices.
+    targets: BTreeMap<CUcontext, CUdevice>,
     /// Lanes that exist, lent ones included.
     made: BTreeMap<CUdevice, usize>,
     /// Relays that failed.
@@ -74,7 +76,7 @@ impl Pool {
     /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
     /// `None` where there is none to be had: the relay is busy with copies that have not begun, or it has failed.
     pub fn lane<L: Links>(&self, links: &L, relay: CUdevice, user: User) -> Option<Lane> {
-        let mut idle = self.idle(relay)?;
+        let mut idle = self.idle(relay, user)?;
         let fit = idle.iter().position(|lane| lane.admits(links, user));
         let lane = fit.map(|position| idle.swap_remove(position));
         self.shelf().lanes.extend(idle);
@@ -86,12 +88,13 @@ impl Pool {
     }
 
     /// Takes all idle lanes of a relay, for one of them to be lent.
-    fn idle(&self, relay: CUdevice) -> Option<Vec<Lane>> {
+    fn idle(&self, relay: CUdevice, user: User) -> Option<Vec<Lane>> {
         let mut shelf = self.shelf();
         if shelf.lost.contains(&relay) {
             return None;
         }
         shelf.lent += 1;
+        shelf.targets.insert(user.context, user.device);
         Some(take_where(&mut shelf.lanes, |lane| lane.relay() == relay))
     }
 
@@ -155,8 +158,10 @@ impl Pool {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wire<L: Links>(&self, links: &L, context: CUcontext) -> Result<Wire> {
+    pub fn wire<L: Links>(&self, links: &L, user: User) -> Result<Wire> {
+        let context = user.context;
         let mut shelf = self.shelf();
+        shelf.targets.insert(context, user.device);
         if let Some(position) = shelf.wires.iter().position(|wire| wire.context() == context) {
             return Ok(shelf.wires.swap_remove(position));
         }
@@ -173,8 +178,10 @@ impl Pool {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn bounce<L: Links>(&self, links: &L, context: CUcontext) -> Result<Bounce> {
+    pub fn bounce<L: Links>(&self, links: &L, user: User) -> Result<Bounce> {
+        let context = user.context;
         let mut shelf = self.shelf();
+        shelf.targets.insert(context, user.device);
         if let Some(position) = shelf.bounces.iter().position(|bounce| bounce.context == context) {
             return Ok(shelf.bounces.swap_remove(position));
         }
@@ -190,29 +197,34 @@ impl Pool {
     /// A context is about to end, and what was made in it.
     pub fn end_context<L: Links>(&self, links: &L, context: CUcontext) {
         let mut shelf = self.shelf();
-        shelf.lanes.iter_mut().for_each(|lane| lane.forget(context));
+        let Some(_) = shelf.targets.remove(&context) else { return };
+        let mut lanes = std::mem::take(&mut shelf.lanes);
+        let wires = take_where(&mut shelf.wires, |wire| wire.context() == context);
+        let bounces = take_where(&mut shelf.bounces, |bounce| bounce.context == context);
         if shelf.lent > 0 {
             shelf.ended.insert(context);
         }
-        let wires = take_where(&mut shelf.wires, |wire| wire.context() == context);
-        let bounces = take_where(&mut shelf.bounces, |bounce| bounce.context == context);
         drop(shelf);
+        lanes.iter_mut().for_each(|lane| lane.leave(links, context));
         wires.into_iter().for_each(|wire| wire.close(links));
         bounces.into_iter().for_each(|bounce| links.unpin(context, bounce.address));
+        self.shelf().lanes.extend(lanes);
     }
 
-    /// The primary context of a device is about to end, or the program gives it up: what relays hold there goes first.
-    /// It is made anew when it is needed.
+    /// The primary context of a device is about to end, or the program gives it up: what is ours there goes first. It is
+    /// made anew when it is needed.
     pub fn end_device<L: Links>(&self, links: &L, device: CUdevice) {
         let mut shelf = self.shelf();
         let lanes = take_where(&mut shelf.lanes, |lane| lane.relay() == device);
-        let context = shelf.opened.remove(&device);
+        let opened = shelf.opened.remove(&device).is_some();
         shelf.made.remove(&device);
         shelf.lost.remove(&device);
+        let targets: Vec<_> =
+            shelf.targets.iter().filter(|(_, on)| **on == device).map(|(c, _)| *c).collect();
         drop(shelf);
         lanes.into_iter().for_each(|lane| lane.close(links));
-        if let Some(context) = context {
-            self.end_context(links, context);
+        targets.into_iter().for_each(|context| self.end_context(links, context));
+        if opened {
             links.close(device);
         }
     }

@@ -13,6 +13,8 @@ use crate::topology::{Path, Topology};
 
 /// A pageable copy below this is the driver's: starting threads costs more than they gain. Bytes.
 const PAGEABLE_LEAST: usize = 16 << 20;
+/// Fewer threads than this move less than the driver does by itself.
+const COURIERS_LEAST: usize = 3;
 
 impl<L: Links> Engine<L> {
     pub(super) fn carry(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Answer {
@@ -79,7 +81,7 @@ impl<L: Links> Engine<L> {
 
     /// A pinned copy that is waited for: one courier a path.
     fn pinned(&self, copy: &Copy, lanes: Vec<Lane>) -> Answer {
-        let Ok(wire) = self.pool.wire(&self.links, copy.user.context) else {
+        let Ok(wire) = self.pool.wire(&self.links, copy.user) else {
             self.give_back(lanes);
             return Answer::Plain;
         };
@@ -96,7 +98,8 @@ impl<L: Links> Engine<L> {
             couriers.extend((0..count).map_while(|_| self.courier(request, relay)));
         }
         // Without a direct courier nobody would carry what relays give back.
-        if couriers.first().is_none_or(|courier| courier.relay().is_some()) {
+        let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
+        if !has_direct || couriers.len() < COURIERS_LEAST {
             self.dismiss(couriers);
             return Answer::Plain;
         }
@@ -105,9 +108,9 @@ impl<L: Links> Engine<L> {
 
     fn courier(&self, request: &Request, relay: Option<CUdevice>) -> Option<Courier> {
         let user = request.copy.user;
-        let bounce = self.pool.bounce(&self.links, user.context).ok()?;
+        let bounce = self.pool.bounce(&self.links, user).ok()?;
         let carrier = match relay {
-            None => self.pool.wire(&self.links, user.context).ok().map(Carrier::Wire),
+            None => self.pool.wire(&self.links, user).ok().map(Carrier::Wire),
             Some(relay) => self.pool.lane(&self.links, relay, user).map(Carrier::Lane),
         };
         match carrier {

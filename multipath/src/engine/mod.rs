@@ -120,9 +120,9 @@ impl<L: Links> Engine<L> {
         &self.links
     }
 
-    /// Is a copy so small that it is plain whatever the machine?
-    pub fn is_small(&self, bytes: usize) -> bool {
-        bytes < self.settings.minimum.unwrap_or(LEAST).max(SMALLEST_PIECE)
+    /// Copies of fewer bytes are plain, whatever the machine.
+    pub fn least(&self) -> usize {
+        self.settings.minimum.unwrap_or(LEAST).max(SMALLEST_PIECE)
     }
 
     /// What the machine was measured to carry; `None` before the first need.
@@ -142,7 +142,7 @@ impl<L: Links> Engine<L> {
 
     /// Copies, over several paths if that pays.
     pub fn copy(&self, request: &Request) -> Answer {
-        if self.is_small(request.copy.bytes) || !self.is_patient_enough(request.copy.bytes) {
+        if request.copy.bytes < self.least() || !self.is_patient_enough(request.copy.bytes) {
             return Answer::Plain;
         }
         let Some(topology) = self.measured() else { return Answer::Plain };
@@ -193,7 +193,8 @@ impl<L: Links> Engine<L> {
 
     fn keep(&self, folder: Option<&Path>, topology: &Topology) {
         // A measurement of some of the devices is not the machine's.
-        if let Some(folder) = folder.filter(|_| self.settings.relays.is_none())
+        let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
+        if let Some(folder) = folder.filter(|_| whole)
             && let Err(error) = cache::store(folder, topology)
         {
             log::info!("{}: {error}; the links are measured again next time", folder.display());

@@ -84,8 +84,9 @@ pub struct Page {
 }
 
 impl Page {
-    /// Where this user's page is.
-    pub fn path(user: u32) -> PathBuf {
+    /// Where the calling user's page is.
+    pub fn of_user() -> PathBuf {
+        let user = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
         PathBuf::from(format!("/dev/shm/wmshim-links-{user}"))
     }
 

@@ -21,6 +21,7 @@ mod lifecycle;
 mod loader;
 mod logger;
 mod managers;
+mod multipath;
 mod owners;
 mod report;
 mod settings;

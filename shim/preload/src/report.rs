@@ -17,7 +17,7 @@ use wm_memory::{Manager, Usage};
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
 use crate::hooks::ROWS;
-use crate::{lifecycle, managers, settings, state, torch};
+use crate::{lifecycle, managers, multipath, settings, state, torch};
 
 struct Process;
 
@@ -51,6 +51,7 @@ impl Source for Process {
             "calls": calls(),
             "driver_calls": driver_calls(),
             "copies": copies(),
+            "relays": relays(),
             "fail_open": fail_open(),
         })
     }
@@ -135,13 +136,30 @@ fn driver_calls() -> Vec<Reading> {
     sum
 }
 
+/// By path: what the driver copied, and the direct part of copies over several links, went `direct`.
 fn copies() -> Vec<Value> {
-    let read = COPIES.iter().map(|copies| (copies.direction, copies.read()));
-    let made = read.filter(|(_, (count, _))| *count > 0);
-    made.map(|(direction, (count, bytes))| {
-        json!({ "path": "direct", "direction": direction, "count": count, "bytes": bytes })
+    let mut rows: Vec<(String, &str, u64, u64)> = Vec::new();
+    let plain = COPIES.iter().map(|copies| (copies.direction, copies.read()));
+    rows.extend(plain.map(|(direction, (count, bytes))| ("direct".into(), direction, count, bytes)));
+    for flow in multipath::traffic() {
+        let path = flow.relay.map_or_else(|| "direct".to_owned(), |relay| format!("relay {relay}"));
+        let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
+        match rows.iter_mut().find(|row| (row.0.as_str(), row.1) == (&path, direction)) {
+            Some(row) => (row.2, row.3) = (row.2 + flow.count, row.3 + flow.bytes),
+            None => rows.push((path, direction, flow.count, flow.bytes)),
+        }
+    }
+    let made = rows.into_iter().filter(|(_, _, count, _)| *count > 0);
+    made.map(|(path, direction, count, bytes)| {
+        json!({ "path": path, "direction": direction, "count": count, "bytes": bytes })
     })
     .collect()
+}
+
+/// Device memory that copies through siblings take there.
+fn relays() -> Vec<Value> {
+    let staging = multipath::staging().into_iter();
+    staging.map(|(device, bytes)| json!({ "ordinal": device, "staging_bytes": bytes })).collect()
 }
 
 fn fail_open() -> Value {

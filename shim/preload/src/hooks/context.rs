@@ -6,11 +6,12 @@ use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 
 use crate::boundary::Answer;
 use crate::state::driver;
-use crate::{managers, owners};
+use crate::{managers, multipath, owners};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) fn destroy(context: CUcontext) -> Answer {
     if !context.is_null() {
+        multipath::end_context(context);
         owners::end(context);
         managers::end_context(context);
     }
@@ -19,6 +20,7 @@ pub(super) fn destroy(context: CUcontext) -> Answer {
 
 /// The device's blocks go before the context does: afterwards nothing of it can be called.
 pub(super) fn reset(device: CUdevice) -> Answer {
+    multipath::end_device(device);
     end(device);
     Answer::Pass
 }
@@ -26,6 +28,7 @@ pub(super) fn reset(device: CUdevice) -> Answer {
 /// Only the last release ends the context, and only the driver counts. So the state is asked afterwards; blocks are
 /// then forgotten without the driver's help, which has taken the rest down itself.
 pub(super) fn release(device: CUdevice) -> CUresult {
+    multipath::end_device(device);
     let context = primary(device);
     // SAFETY: a function without pointers.
     let result = unsafe { driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };

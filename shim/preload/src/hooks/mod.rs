@@ -27,7 +27,7 @@ use wm_abi::*;
 use crate::boundary::cross;
 use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
-use crate::settings::Settings;
+use crate::settings::{Multipath, Settings};
 use crate::state::driver;
 use stream::{Legacy, PerThread};
 
@@ -38,6 +38,10 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
+    /// Also `WMSHIM_MULTIPATH=off`.
+    Links,
+    /// Also both of them: what both need to know.
+    Lifetimes,
 }
 
 impl Switch {
@@ -45,6 +49,8 @@ impl Switch {
         match self {
             Self::Always => true,
             Self::Memory => settings.stitch,
+            Self::Links => settings.multipath != Multipath::Off,
+            Self::Lifetimes => Self::Memory.is_on(settings) || Self::Links.is_on(settings),
         }
     }
 
@@ -52,6 +58,8 @@ impl Switch {
         match self {
             Self::Always => "WMSHIM_DISABLE",
             Self::Memory => "WMSHIM_STITCH",
+            Self::Links => "WMSHIM_MULTIPATH",
+            Self::Lifetimes => "WMSHIM_STITCH and WMSHIM_MULTIPATH",
         }
     }
 }

@@ -69,25 +69,25 @@ hooks! {
             => sharing::close, Memory, "unmaps it";
         // Streams: their ends, and captures.
         cuStreamDestroy(stream: CUstream)
-            => stream::destroy, Memory, "blocks freed on the stream get an event that outlives it";
+            => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamDestroy_v2(stream: CUstream)
-            => stream::destroy, Memory, "blocks freed on the stream get an event that outlives it";
+            => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamBeginCapture(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_ptsz(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph_ptsz(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz>, Memory, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamEndCapture(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture>, Memory, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture>, Lifetimes, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture_ptsz>, Memory, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture_ptsz>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
             => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace";
@@ -110,42 +110,63 @@ hooks! {
             => reserved::range, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
-            => context::destroy, Memory, "the context's streams and events are forgotten";
+            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
         cuCtxDestroy_v2(ctx: CUcontext)
-            => context::destroy, Memory, "the context's streams and events are forgotten";
+            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
         cuDevicePrimaryCtxRelease(dev: CUdevice)
-            => context::release, Memory, "after the last release, the device's blocks are given back";
+            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxRelease_v2(dev: CUdevice)
-            => context::release, Memory, "after the last release, the device's blocks are given back";
+            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxReset(dev: CUdevice)
-            => context::reset, Memory, "the device's blocks are given back";
+            => context::reset, Lifetimes, "the device's blocks are given back";
         cuDevicePrimaryCtxReset_v2(dev: CUdevice)
-            => context::reset, Memory, "the device's blocks are given back";
+            => context::reset, Lifetimes, "the device's blocks are given back";
         // Copies: counted by path.
         cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::plain(HostToDevice), Always, "counted";
+            => copies::plain(HostToDevice, Legacy), Always, "counted; a large one may take several links";
         cuMemcpyHtoD_v2_ptds(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::plain(HostToDevice), Always, "counted";
+            => copies::plain(HostToDevice, PerThread), Always, "counted; a large one may take several links";
         cuMemcpyHtoDAsync_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::ordered(HostToDevice), Always, "counted";
+            => copies::ordered(HostToDevice, Legacy), Always, "counted; a large one may take several links";
         cuMemcpyHtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::ordered(HostToDevice), Always, "counted";
+            => copies::ordered(HostToDevice, PerThread), Always, "counted; a large one may take several links";
         cuMemcpyDtoH_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToHost), Always, "counted";
+            => copies::plain(DeviceToHost, Legacy), Always, "counted; a large one may take several links";
         cuMemcpyDtoH_v2_ptds(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToHost), Always, "counted";
+            => copies::plain(DeviceToHost, PerThread), Always, "counted; a large one may take several links";
         cuMemcpyDtoHAsync_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToHost), Always, "counted";
+            => copies::ordered(DeviceToHost, Legacy), Always, "counted; a large one may take several links";
         cuMemcpyDtoHAsync_v2_ptsz(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToHost), Always, "counted";
+            => copies::ordered(DeviceToHost, PerThread), Always, "counted; a large one may take several links";
         cuMemcpyDtoD_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToDevice), Always, "counted";
+            => copies::plain(DeviceToDevice, Legacy), Always, "counted";
         cuMemcpyDtoD_v2_ptds(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToDevice), Always, "counted";
+            => copies::plain(DeviceToDevice, PerThread), Always, "counted";
         cuMemcpyDtoDAsync_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToDevice), Always, "counted";
+            => copies::ordered(DeviceToDevice, Legacy), Always, "counted";
         cuMemcpyDtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToDevice), Always, "counted";
+            => copies::ordered(DeviceToDevice, PerThread), Always, "counted";
+        // Copies whose call has another form: only where they may take several links.
+        cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
+            => copies::any(Legacy), Links, "a large one may take several links";
+        cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
+            => copies::any(PerThread), Links, "a large one may take several links";
+        cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::any_ordered(Legacy), Links, "a large one may take several links";
+        cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
+            => copies::any_ordered(PerThread), Links, "a large one may take several links";
+        cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
+            => copies::rows::<Legacy>, Links, "one whose rows touch is a linear one";
+        cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
+            => copies::rows::<PerThread>, Links, "one whose rows touch is a linear one";
+        cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D)
+            => copies::rows::<Legacy>, Links, "one whose rows touch is a linear one";
+        cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D)
+            => copies::rows::<PerThread>, Links, "one whose rows touch is a linear one";
+        cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream)
+            => copies::rows_ordered::<Legacy>, Links, "one whose rows touch is a linear one";
+        cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
+            => copies::rows_ordered::<PerThread>, Links, "one whose rows touch is a linear one";
     }
     relieve {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use values::{level, overflow, path, signal, size, switch, torch};
+use values::{bytes, level, multipath, overflow, path, signal, size, switch, torch};
 
-pub(crate) use values::{Overflow, Size, TorchAllocator};
+pub(crate) use values::{Multipath, Overflow, Size, TorchAllocator};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -62,6 +62,10 @@ settings! {
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
     /// Most memory to take on other devices, a size or a share of one.
     peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", |text| size(text).map(Some);
+    /// Devices whose links copies may use besides the target's own.
+    multipath: Multipath = Multipath::Off, "WMSHIM_MULTIPATH", multipath;
+    /// Smallest copy that several links share. Default: as measured.
+    multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| bytes(text).map(Some);
     /// The statistics socket's path, or `off`.
     stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
     /// The folder of statistics sockets and dumps.
@@ -75,8 +79,7 @@ settings! {
 }
 
 /// Named in the documentation of later versions, without effect in this one.
-const RESERVED: &[&str] =
-    &["WMSHIM_MIGRATE", "WMSHIM_MULTIPATH", "WMSHIM_MULTIPATH_MIN", "WMSHIM_DEDUP", "WMSHIM_GUARD"];
+const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP", "WMSHIM_GUARD"];
 
 /// Of our tools, not of the library.
 const FOREIGN: &[&str] = &["WMSHIM_LIB"];

@@ -32,6 +32,17 @@ pub(crate) enum Overflow {
     Host,
 }
 
+/// Which devices' links copies may use besides the target's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Multipath {
+    /// None.
+    Off,
+    /// All that are worth it.
+    Auto,
+    /// These, by ordinal.
+    Devices(Vec<i32>),
+}
+
 /// PyTorch's allocator back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchAllocator {
@@ -95,6 +106,28 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
     Ok(tiers)
 }
 
+pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
+    let device = |word: &str| word.trim().parse().ok().filter(|device| (0..64).contains(device));
+    match text.to_ascii_lowercase().as_str() {
+        "off" => Ok(Multipath::Off),
+        "auto" => Ok(Multipath::Auto),
+        list => list
+            .split(',')
+            .map(device)
+            .collect::<Option<Vec<i32>>>()
+            .map(Multipath::Devices)
+            .ok_or("auto, off, or devices by number such as 0,1,2"),
+    }
+}
+
+/// A size that is not a share of anything.
+pub(super) fn bytes(text: &str) -> Parsed<u64> {
+    match size(text) {
+        Ok(Size::Bytes(bytes)) => Ok(bytes),
+        _ => Err("a size such as 32MiB or 1GiB (B, KiB, MiB, GiB, TiB)"),
+    }
+}
+
 pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(TorchAllocator::Auto),
@@ -143,6 +176,18 @@ mod tests {
         assert_eq!(overflow("host,peer"), Ok(vec![Overflow::Peer, Overflow::Host]));
         assert_eq!(overflow("off"), Ok(vec![]));
         assert!(overflow("disk").is_err());
+    }
+
+    #[test]
+    fn links() {
+        assert_eq!(multipath("auto"), Ok(Multipath::Auto));
+        assert_eq!(multipath("OFF"), Ok(Multipath::Off));
+        assert_eq!(multipath("0, 3"), Ok(Multipath::Devices(vec![0, 3])));
+        for bad in ["", "on", "0,", "-1", "64", "0;1"] {
+            assert!(multipath(bad).is_err(), "{bad}");
+        }
+        assert_eq!(bytes("32MiB"), Ok(32 << 20));
+        assert!(bytes("80%").is_err());
     }
 
     #[test]

@@ -1,0 +1,290 @@
+//! Guards against what a model cannot show: calls that a driver refuses, real threads, memory of every kind, and
+//! streams that a simulated driver delays at random.
+//!
+//! Each test starts itself again with the simulator's settings in its environment, as they are read only once.
+
+use std::process::Command;
+use std::sync::OnceLock;
+
+use wm_abi::*;
+use wm_driver::{Loader, Table};
+use wm_multipath::engine::{Request, Settings};
+use wm_multipath::enqueue::Copy;
+use wm_multipath::lane::User;
+use wm_multipath::topology::{Identity, Key, Rates, Topology};
+use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory};
+
+const MIB: usize = 1 << 20;
+const RANGE: usize = 12 * MIB;
+
+/// The simulator beside the test's folder; `None` if it has not been built.
+fn simulator() -> Option<std::path::PathBuf> {
+    let test = std::env::current_exe().expect("this test has a path");
+    let path = test.ancestors().nth(2).expect("target/<profile>").join("libsimcuda.so");
+    path.is_file().then_some(path)
+}
+
+/// Runs `body` in a process of its own with these variables; fails if it does.
+fn alone(name: &str, variables: &[(&str, &str)], body: fn()) {
+    if std::env::var_os("WM_MULTIPATH_INNER").is_some() {
+        body();
+        // Once is enough, also where the test has several environments to go through.
+        std::process::exit(0);
+    }
+    let path = simulator().expect("run `cargo build -p simcuda` first");
+    let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
+    command.args(["--exact", name, "--nocapture"]).env("WM_MULTIPATH_INNER", path);
+    command.envs(variables.iter().copied());
+    let output = command.output().expect("it can be started");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{variables:?}\n{text}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn table() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let path = std::env::var_os("WM_MULTIPATH_INNER").expect("set by `alone`");
+        Table::open(&Loader::system(), path.as_ref()).expect("the simulator opens")
+    })
+}
+
+/// Four links that are all alike: measuring them takes a test's time, and one test does it.
+fn topology() -> Topology {
+    let rates = Rates { alone: vec![2e9; 4], together: vec![vec![4e9; 4]; 4], all: 8e9 };
+    let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
+    let key = Key { driver: 13_000, devices: (0..4).map(identity).collect() };
+    Topology { key, reach: vec![vec![true; 4]; 4], into: rates.clone(), out: rates, fixed: 1e-4 }
+}
+
+macro_rules! cu {
+    ($name:ident($($argument:expr),* $(,)?)) => {
+        // SAFETY: handles and ranges of this test's own.
+        unsafe { table().get::<symbol::$name>()($($argument),*) }.ok()
+    };
+}
+
+/// A program with a buffer on one device, a pinned one and a pageable one.
+struct Program {
+    engine: Engine<Driver>,
+    user: User,
+    device: u64,
+    pinned: u64,
+    pageable: Vec<u8>,
+    random: u64,
+}
+
+impl Program {
+    fn new(settings: Settings) -> Self {
+        cu!(cuInit(0)).expect("the simulator starts");
+        let (mut context, mut stream, mut pinned) = (CUcontext::NULL, CUstream::NULL, std::ptr::null_mut());
+        cu!(cuDevicePrimaryCtxRetain(&mut context, 0)).expect("a context");
+        cu!(cuCtxSetCurrent(context)).expect("current");
+        cu!(cuStreamCreate(&mut stream, CU_STREAM_DEFAULT)).expect("a stream");
+        let mut device = 0;
+        cu!(cuMemAlloc_v2(&mut device, RANGE)).expect("memory");
+        cu!(cuMemHostAlloc(&mut pinned, RANGE, 0)).expect("memory");
+        let engine = Engine::with_topology(Driver::new(table()), settings, topology());
+        let user = User { context, device: 0, stream };
+        Self {
+            engine,
+            user,
+            device,
+            pinned: pinned as u64,
+            pageable: vec![0; RANGE],
+            random: 0x1234_5678_9abc,
+        }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % below as u64) as usize
+    }
+
+    fn host(&mut self, memory: HostMemory) -> u64 {
+        match memory {
+            HostMemory::Pinned => self.pinned,
+            HostMemory::Pageable => self.pageable.as_mut_ptr() as u64,
+        }
+    }
+
+    fn pinned(&mut self) -> &mut [u8] {
+        // SAFETY: RANGE bytes of the simulator's, used by nobody else while a test looks at them.
+        unsafe { std::slice::from_raw_parts_mut(self.pinned as *mut u8, RANGE) }
+    }
+
+    fn copy(
+        &mut self,
+        direction: Direction,
+        memory: HostMemory,
+        waits: bool,
+        at: usize,
+        bytes: usize,
+    ) -> Answer {
+        let (host, device) = (self.host(memory) + at as u64, self.device + at as u64);
+        let copy = Copy { user: self.user, direction, host, device, bytes };
+        let answer = self.engine.copy(&Request { copy, memory, waits });
+        if answer == Answer::Plain {
+            self.plain(&copy);
+        }
+        answer
+    }
+
+    fn plain(&self, copy: &Copy) {
+        let Copy { host, device, bytes, user, direction } = *copy;
+        match direction {
+            Direction::In => cu!(cuMemcpyHtoDAsync_v2(device, host as *const _, bytes, user.stream)),
+            Direction::Out => cu!(cuMemcpyDtoHAsync_v2(host as *mut _, device, bytes, user.stream)),
+        }
+        .expect("a plain copy");
+    }
+
+    fn synchronize(&self) {
+        cu!(cuStreamSynchronize(self.user.stream)).expect("the program's own stream");
+    }
+
+    /// In through one kind of memory, out through the other, at a random place: all must come back.
+    fn round(&mut self) {
+        let at = self.random(RANGE / 2);
+        let bytes = (3 * MIB + self.random(RANGE)).min(RANGE - at);
+        let waits = self.random(2) == 0;
+        let [into, out] = match self.random(4) {
+            0 => [HostMemory::Pinned, HostMemory::Pageable],
+            1 => [HostMemory::Pageable, HostMemory::Pinned],
+            _ => [HostMemory::Pinned, HostMemory::Pinned],
+        };
+        let seed = self.random(251);
+        let expected: Vec<u8> =
+            (0..bytes).map(|index| ((index * 31 + index / 4099 + seed) % 253) as u8).collect();
+        self.store(into, at, &expected);
+        self.copy(Direction::In, into, waits, at, bytes);
+        if into == out && into == HostMemory::Pinned {
+            self.synchronize();
+            self.pinned()[at..at + bytes].fill(0);
+        }
+        self.copy(Direction::Out, out, !waits, at, bytes);
+        self.synchronize();
+        assert!(self.load(out)[at..at + bytes] == expected[..], "{into:?} {out:?} {bytes} bytes at {at}");
+    }
+
+    fn store(&mut self, memory: HostMemory, at: usize, bytes: &[u8]) {
+        let place = match memory {
+            HostMemory::Pinned => self.pinned(),
+            HostMemory::Pageable => &mut self.pageable,
+        };
+        place[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn load(&mut self, memory: HostMemory) -> &[u8] {
+        match memory {
+            HostMemory::Pinned => self.pinned(),
+            HostMemory::Pageable => &self.pageable,
+        }
+    }
+
+    fn relayed(&self) -> u64 {
+        self.engine.traffic().iter().filter(|flow| flow.relay.is_some()).map(|flow| flow.bytes).sum()
+    }
+}
+
+fn eager() -> Settings {
+    Settings { minimum: Some(2 * MIB), patience: 0, cores: 4, ..Settings::default() }
+}
+
+const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=2GB/s,nvlink=20GB/s");
+const FOUR: (&str, &str) = ("SIMCUDA_DEVICES", "4");
+
+fn rounds() {
+    let mut program = Program::new(eager());
+    (0..6).for_each(|_| program.round());
+    assert!(program.relayed() > 0, "{:?}", program.engine.topology());
+}
+
+#[test]
+fn copies_of_every_kind_arrive() {
+    alone("copies_of_every_kind_arrive", &[FOUR, LINKS], rounds);
+}
+
+#[test]
+fn streams_that_are_delayed_at_random_keep_their_order() {
+    let name = "streams_that_are_delayed_at_random_keep_their_order";
+    for seed in ["1", "7", "99"] {
+        alone(name, &[FOUR, LINKS, ("SIMCUDA_SEED", seed)], rounds);
+    }
+}
+
+fn rounds_that_survive() {
+    let mut program = Program::new(eager());
+    (0..3).for_each(|_| program.round());
+}
+
+#[test]
+fn a_call_that_fails_costs_no_byte() {
+    let name = "a_call_that_fails_costs_no_byte";
+    for failure in [
+        "cuDevicePrimaryCtxRetain:2",
+        "cuMemAddressReserve:1",
+        "cuMemCreate:1",
+        "cuMemMap:2",
+        "cuMemSetAccess:4",
+        "cuStreamCreate:2",
+        "cuStreamCreate:5",
+        "cuEventCreate:2",
+        "cuEventCreate:9",
+        "cuEventRecord:2",
+        "cuEventRecord:12",
+        "cuStreamWaitEvent:2",
+        "cuStreamWaitEvent:13",
+        "cuMemcpyDtoDAsync:1",
+        "cuMemcpyDtoDAsync:4+",
+        "cuMemHostAlloc:2",
+        "cuEventSynchronize:3",
+        "cuDevicePrimaryCtxRetain:3+",
+    ] {
+        alone(name, &[FOUR, ("SIMCUDA_FAIL", failure)], rounds_that_survive);
+    }
+}
+
+#[test]
+fn several_links_are_faster_than_one() {
+    alone(
+        "several_links_are_faster_than_one",
+        &[FOUR, ("SIMCUDA_LINKS", "pcie=200MB/s,nvlink=20GB/s")],
+        || {
+            let mut program = Program::new(eager());
+            // The first copy makes what the second one uses.
+            program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE);
+            let start = std::time::Instant::now();
+            assert_eq!(program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE), Answer::Done);
+            let several = start.elapsed();
+            // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock.
+            assert!(several.as_millis() < 48, "{several:?}");
+        },
+    );
+}
+
+#[test]
+fn the_machine_is_measured_and_remembered() {
+    let variables = [("SIMCUDA_DEVICES", "2"), ("SIMCUDA_LINKS", "pcie=300MB/s,nvlink=20GB/s")];
+    alone("the_machine_is_measured_and_remembered", &variables, || {
+        let folder = std::env::temp_dir().join(format!("wmshim-measured-{}", std::process::id()));
+        let settings = Settings { cache: Some(folder.clone()), ..eager() };
+        cu!(cuInit(0)).expect("the simulator starts");
+        let engine = Engine::new(Driver::new(table()), settings.clone());
+        let measured = engine.measured().expect("two devices").clone();
+        let near = |rate: f64, expected: f64| (0.5..1.5).contains(&(rate / expected));
+        assert!(near(measured.into.alone[0], 3e8) && near(measured.out.all, 6e8), "{measured:?}");
+        let again = Engine::new(Driver::new(table()), settings);
+        assert_eq!(again.measured(), Some(&measured), "read, not measured: no two measurements are equal");
+        std::fs::remove_dir_all(folder).expect("removes");
+    });
+}
+
+#[test]
+fn a_process_that_sees_one_device_makes_nothing() {
+    alone("a_process_that_sees_one_device_makes_nothing", &[], || {
+        cu!(cuInit(0)).expect("the simulator starts");
+        assert!(Engine::new(Driver::new(table()), eager()).measured().is_none());
+    });
+}

@@ -1,0 +1,78 @@
+//! The two ends of a copy: what memory they are, and thereby which way the copy goes.
+//!
+//! One question to the driver an end (about a microsecond, for large copies only). Blocks of ours are known without.
+//! Only plain memory is ours to relay: managed memory moves by itself, a host range that is pinned in part has pages
+//! that the devices do not reach, and memory of another device than the context's takes a way of its own.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use wm_abi::symbol;
+use wm_abi::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+    CUdevice,
+};
+use wm_multipath::{Direction, HostMemory};
+
+use super::Linear;
+use crate::managers;
+use crate::state::driver;
+
+/// One end of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    Host(HostMemory),
+    Device(CUdevice),
+}
+
+/// Which way a copy goes, and what its host end is. `None`: not between the host and `device`, or not plain.
+pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(Direction, HostMemory)> {
+    let to = memory(linear.to, linear.bytes)?;
+    let from = memory(linear.from, linear.bytes)?;
+    match (to, from) {
+        (Memory::Device(on), Memory::Host(memory)) if on == device => Some((Direction::In, memory)),
+        (Memory::Host(memory), Memory::Device(on)) if on == device => Some((Direction::Out, memory)),
+        _ => None,
+    }
+}
+
+fn memory(address: u64, bytes: usize) -> Option<Memory> {
+    if let Some(manager) = managers::owner(address) {
+        return Some(Memory::Device(manager.gpu().ordinal()));
+    }
+    let first = ask(address)?;
+    match first {
+        // A range that is registered in part is told by its other end.
+        Memory::Host(_) => ask(address + bytes as u64 - 1).filter(|last| *last == first),
+        Memory::Device(_) => Some(first),
+    }
+}
+
+/// What the driver says of an address. Of one that it does not know, nothing: ordinary memory.
+fn ask(address: u64) -> Option<Memory> {
+    let (mut kind, mut managed, mut synchronous): (c_uint, c_uint, c_uint) = (0, 0, 0);
+    let mut ordinal: c_int = -1;
+    let mut attributes = [
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+    ];
+    let mut places: [*mut c_void; 4] = [
+        (&raw mut kind).cast(),
+        (&raw mut managed).cast(),
+        (&raw mut synchronous).cast(),
+        (&raw mut ordinal).cast(),
+    ];
+    let count = attributes.len() as c_uint;
+    let query = driver().get::<symbol::cuPointerGetAttributes>();
+    // SAFETY: as many attributes as places, each place of its attribute's type, all live locals.
+    unsafe { query(count, attributes.as_mut_ptr(), places.as_mut_ptr(), address) }.ok().ok()?;
+    match kind {
+        _ if managed != 0 || synchronous != 0 => None,
+        0 => Some(Memory::Host(HostMemory::Pageable)),
+        CU_MEMORYTYPE_HOST => Some(Memory::Host(HostMemory::Pinned)),
+        CU_MEMORYTYPE_DEVICE => Some(Memory::Device(ordinal)),
+        _ => None,
+    }
+}

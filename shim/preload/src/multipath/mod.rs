@@ -1,0 +1,180 @@
+//! Copies over several links: which of the program's copies wm-multipath gets to see, and what it is told about them.
+//!
+//! Off unless `WMSHIM_MULTIPATH` says otherwise, and with one device: then a copy costs one comparison here, and nothing
+//! is ever made. Else a copy is looked at only if it is large; whatever is out of the ordinary about it (a capture,
+//! memory that is not plain, a stream of another context) leaves it to the driver.
+//!
+//! [`ends`] asks the driver about the two ends of a copy; [`shapes`] makes linear copies of two-dimensional ones and
+//! batches.
+
+mod ends;
+pub(crate) mod shapes;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use wm_abi::symbol;
+use wm_abi::{CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CUcontext, CUdevice, CUresult, CUstream};
+use wm_driver::device::{current_context, device_attribute};
+use wm_multipath::engine::Request;
+use wm_multipath::enqueue::Copy;
+use wm_multipath::lane::User;
+use wm_multipath::share::page::Page;
+use wm_multipath::topology::cache;
+use wm_multipath::traffic::Flow;
+use wm_multipath::{Answer, Direction, Driver, Engine, Settings};
+
+use crate::lifecycle;
+use crate::settings::{self, Multipath};
+use crate::state::{driver, streams};
+
+static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
+
+/// Copies below this are not looked at. 0: not known yet.
+static LEAST: AtomicUsize = AtomicUsize::new(0);
+
+/// A copy between two addresses, as a hook sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Linear {
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    pub(crate) bytes: usize,
+    /// The program's stream; a null one has been replaced by what it stands for.
+    pub(crate) stream: CUstream,
+    /// The call returns when the copy is done.
+    pub(crate) waits: bool,
+}
+
+/// Makes a copy over several links. `false`: it is the driver's.
+#[inline]
+pub(crate) fn copy(linear: &Linear, expected: Option<Direction>) -> bool {
+    linear.bytes >= LEAST.load(Ordering::Relaxed) && large(linear, expected)
+}
+
+#[cold]
+fn large(linear: &Linear, expected: Option<Direction>) -> bool {
+    if lifecycle::exiting() || streams().capturing() {
+        return false;
+    }
+    let Some(engine) = engine() else { return false };
+    let Some(request) = request(linear, expected) else { return false };
+    engine.copy(&request) == Answer::Done
+}
+
+fn request(linear: &Linear, expected: Option<Direction>) -> Option<Request> {
+    let user = user(linear.stream)?;
+    let (direction, memory) = ends::examine(linear, user.device)?;
+    if expected.is_some_and(|expected| expected != direction) {
+        return None;
+    }
+    let (host, device) = match direction {
+        Direction::In => (linear.from, linear.to),
+        Direction::Out => (linear.to, linear.from),
+    };
+    let copy = Copy { user, direction, host, device, bytes: linear.bytes };
+    Some(Request { copy, memory, waits: linear.waits })
+}
+
+/// Where the calling thread's copies are ordered. `None`: in a way that is not ours to repeat.
+fn user(stream: CUstream) -> Option<User> {
+    let context = current_context(driver());
+    if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
+        return None;
+    }
+    let mut device = 0;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
+    Some(User { context, device, stream })
+}
+
+fn has_synchronous_copies() -> bool {
+    let mut flags = 0;
+    // SAFETY: the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) };
+    asked != CUresult::SUCCESS || flags & CU_CTX_SYNC_MEMOPS != 0
+}
+
+fn belongs(stream: CUstream, context: CUcontext) -> bool {
+    if matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD) {
+        return true;
+    }
+    let mut owner = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut owner) };
+    asked == CUresult::SUCCESS && owner == context
+}
+
+/// The engine, made when the first large copy is met and the driver knows its devices.
+fn engine() -> Option<&'static Engine<Driver>> {
+    if let Some(known) = ENGINE.get() {
+        return known.as_ref();
+    }
+    let count = device_count()?;
+    let engine = ENGINE.get_or_init(|| make(count)).as_ref();
+    LEAST.store(engine.map_or(usize::MAX, Engine::least), Ordering::Relaxed);
+    engine
+}
+
+fn make(devices: CUdevice) -> Option<Engine<Driver>> {
+    let settings = settings::get()?;
+    let relays = match &settings.multipath {
+        Multipath::Off => return None,
+        Multipath::Auto => None,
+        Multipath::Devices(devices) => Some(devices.clone()),
+    };
+    if devices < 2 || (0..devices).any(is_shared) {
+        return None;
+    }
+    // Whoever names the devices has decided that relays pay.
+    let patience = if relays.is_some() { 0 } else { wm_multipath::engine::PATIENCE };
+    let minimum = settings.multipath_min.map(|size| size as usize);
+    let settings = Settings {
+        relays,
+        minimum,
+        patience,
+        cache: cache::folder(),
+        page: Some(Page::of_user()),
+        ..Settings::default()
+    };
+    Some(Engine::new(Driver::new(driver()), settings))
+}
+
+/// Do several processes share the device through MPS? Its server then decides whose copies run.
+fn is_shared(device: CUdevice) -> bool {
+    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_some_and(|on| on != 0)
+}
+
+fn device_count() -> Option<CUdevice> {
+    let mut count = 0;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
+    Some(count)
+}
+
+fn existing() -> Option<&'static Engine<Driver>> {
+    ENGINE.get()?.as_ref().filter(|_| !lifecycle::exiting())
+}
+
+/// A context is about to end.
+pub(crate) fn end_context(context: CUcontext) {
+    if let Some(engine) = existing() {
+        engine.end_context(context);
+    }
+}
+
+/// The program resets a device's primary context, or gives it up.
+pub(crate) fn end_device(device: CUdevice) {
+    if let Some(engine) = existing() {
+        engine.end_device(device);
+    }
+}
+
+/// What went over which path, for the statistics.
+pub(crate) fn traffic() -> Vec<Flow> {
+    ENGINE.get().and_then(Option::as_ref).map(Engine::traffic).unwrap_or_default()
+}
+
+/// Staging memory on each relay, for the statistics.
+pub(crate) fn staging() -> Vec<(CUdevice, usize)> {
+    ENGINE.get().and_then(Option::as_ref).map(Engine::staging).unwrap_or_default()
+}

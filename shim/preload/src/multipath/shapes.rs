@@ -1,0 +1,96 @@
+//! Copies that are linear although their call has more to say: two-dimensional ones whose rows touch.
+
+use wm_abi::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUstream};
+
+use super::Linear;
+
+/// One side of a two-dimensional copy.
+struct Side {
+    base: u64,
+    pitch: usize,
+    x: usize,
+    y: usize,
+}
+
+/// The linear copy that a two-dimensional one is, if its rows lie one behind the other at both ends.
+pub(crate) fn linear(copy: &CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Option<Linear> {
+    let (width, height) = (copy.WidthInBytes, copy.Height);
+    let from = source(copy)?.start(width, height)?;
+    let to = destination(copy)?.start(width, height)?;
+    let bytes = width.checked_mul(height).filter(|bytes| *bytes > 0)?;
+    Some(Linear { to, from, bytes, stream, waits })
+}
+
+fn source(copy: &CUDA_MEMCPY2D) -> Option<Side> {
+    let base = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
+    Some(Side { base, pitch: copy.srcPitch, x: copy.srcXInBytes, y: copy.srcY })
+}
+
+fn destination(copy: &CUDA_MEMCPY2D) -> Option<Side> {
+    let base = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
+    Some(Side { base, pitch: copy.dstPitch, x: copy.dstXInBytes, y: copy.dstY })
+}
+
+/// An array has no address.
+fn base(kind: u32, host: u64, device: u64) -> Option<u64> {
+    match kind {
+        CU_MEMORYTYPE_HOST => Some(host),
+        CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED => Some(device),
+        _ => None,
+    }
+}
+
+impl Side {
+    fn start(&self, width: usize, height: usize) -> Option<u64> {
+        let touches = height == 1 || self.pitch == width;
+        let offset = self.y.checked_mul(self.pitch)?.checked_add(self.x)?;
+        touches.then(|| self.base.checked_add(offset as u64)).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: gaps between rows are overwritten, or a copy starts at another row.
+    use super::*;
+
+    fn copy(width: usize, height: usize, pitch: usize) -> CUDA_MEMCPY2D {
+        CUDA_MEMCPY2D {
+            srcXInBytes: 0,
+            srcY: 2,
+            srcMemoryType: CU_MEMORYTYPE_HOST,
+            srcHost: 0x1000 as *const _,
+            srcDevice: 0,
+            srcArray: wm_abi::CUarray::NULL,
+            srcPitch: pitch,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstMemoryType: CU_MEMORYTYPE_DEVICE,
+            dstHost: std::ptr::null_mut(),
+            dstDevice: 0x9000,
+            dstArray: wm_abi::CUarray::NULL,
+            dstPitch: width,
+            WidthInBytes: width,
+            Height: height,
+        }
+    }
+
+    #[test]
+    fn rows_that_touch_are_one_copy() {
+        let linear = linear(&copy(64, 8, 64), CUstream::LEGACY, true).expect("linear");
+        assert_eq!((linear.from, linear.to, linear.bytes), (0x1000 + 128, 0x9000, 512));
+    }
+
+    #[test]
+    fn rows_with_gaps_and_arrays_are_not() {
+        assert!(linear(&copy(64, 8, 65), CUstream::LEGACY, true).is_none());
+        let array = CUDA_MEMCPY2D { srcMemoryType: wm_abi::CU_MEMORYTYPE_ARRAY, ..copy(64, 8, 64) };
+        assert!(linear(&array, CUstream::LEGACY, true).is_none());
+        assert!(linear(&copy(0, 8, 0), CUstream::LEGACY, true).is_none());
+    }
+
+    #[test]
+    fn one_row_touches_nothing() {
+        let one = linear(&copy(64, 1, 4096), CUstream::LEGACY, true).expect("linear");
+        assert_eq!((one.from, one.bytes), (0x1000 + 2 * 4096, 64));
+    }
+}
