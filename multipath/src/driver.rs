@@ -38,6 +38,14 @@ impl Driver {
         Self { table, epoch: Instant::now() }
     }
 
+    /// Starts the driver, where the program has not done so.
+    ///
+    /// # Errors
+    /// Those of the driver: no device, or a library that does not fit the kernel's module.
+    pub fn start(&self) -> Result<()> {
+        call!(self, cuInit(0))
+    }
+
     fn within<T>(&self, context: CUcontext, body: impl FnOnce() -> Result<T>) -> Result<T> {
         if current_context(self.table) == context {
             return body();

@@ -26,7 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
     ("replay", &["wm-abi"]),
-    ("wmctl", &["wm-abi", "wm-driver", "wm-memory"]),
+    ("wmctl", &["wm-abi", "wm-driver", "wm-memory", "wm-multipath"]),
     ("architecture", &[]),
     ("xtask", &[]),
 ];

@@ -7,6 +7,7 @@
 //! Exit codes: 0 all well, 1 an error or a finding that blocks, 2 a command line that is not understood; `run` ends
 //! with the program's own.
 
+mod bench;
 mod client;
 mod doctor;
 mod hooks;
@@ -37,7 +38,8 @@ const EXAMPLES: &str = "Examples:
   wmctl run --set WMSHIM_DEVICE_LIMIT=48GiB -- ./a  the same, with a setting
   wmctl stats                                       what the running programs hold
   wmctl stats 4711 --watch 1                        one of them, every second
-  wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs";
+  wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
+  wmctl bench copy                                  what several links bring to copies";
 
 #[derive(Subcommand)]
 enum Command {
@@ -51,6 +53,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// List the driver functions that the shim intercepts
     Hooks(hooks::Arguments),
+    /// Measure this machine
+    Bench(bench::Arguments),
     /// Replay a recorded trace: what memory a program needs
     Replay(replay::Arguments),
 }
@@ -73,6 +77,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Bench(arguments) => bench::bench(&arguments),
         Command::Replay(arguments) => replay::replay(&arguments),
     }
 }

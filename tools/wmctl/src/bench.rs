@@ -1,0 +1,32 @@
+//! `wmctl bench`: measures this machine with the shim's own parts, in one run, so that its figures can be compared.
+
+mod copy;
+mod machine;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Arguments of `wmctl bench`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Copies between host and a GPU: plain, over several links, and what all links carry at once
+    Copy(copy::Arguments),
+}
+
+/// Runs a benchmark.
+///
+/// # Errors
+/// No driver, or one that refuses what the measurement needs.
+pub(crate) fn bench(arguments: &Arguments) -> Result<ExitCode> {
+    match &arguments.what {
+        What::Copy(arguments) => copy::copy(arguments).map(|()| ExitCode::SUCCESS),
+    }
+}

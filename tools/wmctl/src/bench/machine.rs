@@ -1,0 +1,185 @@
+//! What a benchmark of copies works on: the driver, a target with a buffer, host memory of both kinds.
+//!
+//! No `unsafe` here: everything goes through [`Links`], the same contract that the copies themselves use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
+use wm_driver::{Loader, Table, search};
+use wm_multipath::engine::{Request, Settings};
+use wm_multipath::enqueue::Copy;
+use wm_multipath::lane::{Cargo, User};
+use wm_multipath::wire::whole;
+use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
+
+/// A driver that lives as long as this process.
+pub(super) fn driver() -> Result<&'static Table> {
+    let explicit = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let table =
+        search::open(&Loader::system(), explicit.as_deref()).map_err(|missing| anyhow!("{missing}"))?;
+    Ok(Box::leak(Box::new(table)))
+}
+
+/// One target and the memory of the largest copy.
+pub(super) struct Machine {
+    pub(super) engine: Engine<Driver>,
+    pub(super) target: CUdevice,
+    context: CUcontext,
+    streams: [CUstream; 2],
+    /// Device memory: what goes in, and what comes out.
+    device: [u64; 2],
+    pinned: [u64; 2],
+    pageable: Vec<u8>,
+}
+
+/// Gives a driver's code the words of what was tried.
+pub(super) fn told<T>(result: std::result::Result<T, CUresult>, what: &str) -> Result<T> {
+    result.map_err(|code| anyhow!("{what}: {code}"))
+}
+
+impl Machine {
+    /// Buffers of `bytes` around `target`. The links are measured here, not read from the cache.
+    pub(super) fn new(target: CUdevice, relays: Option<Vec<CUdevice>>, bytes: usize) -> Result<Self> {
+        let links = Driver::new(driver()?);
+        told(links.start(), "cuInit")?;
+        let context = told(links.open(target), "the target's context")?;
+        let settings = Settings { relays, patience: 0, ..Settings::default() };
+        let stream = || told(links.stream(context), "a stream");
+        let pin = || told(links.pin(context, bytes), "pinned memory; use --largest to ask for less");
+        let memory =
+            || told(links.staging(target, context, bytes), "device memory; use --largest to ask for less");
+        let (streams, pinned, device) = ([stream()?, stream()?], [pin()?, pin()?], [memory()?, memory()?]);
+        let engine = Engine::new(links, settings);
+        Ok(Self { engine, target, context, streams, device, pinned, pageable: vec![1; bytes] })
+    }
+
+    /// The measured links.
+    ///
+    /// # Errors
+    /// One device, or one that cannot be measured.
+    pub(super) fn topology(&self) -> Result<&wm_multipath::topology::Topology> {
+        self.engine
+            .measured()
+            .context("several GPUs that reach each other are needed: this machine shows fewer")
+    }
+
+    fn links(&self) -> &Driver {
+        self.engine.links()
+    }
+
+    fn host(&self, memory: HostMemory, direction: Direction) -> u64 {
+        match memory {
+            HostMemory::Pinned => self.pinned[direction as usize],
+            HostMemory::Pageable => self.pageable.as_ptr() as u64,
+        }
+    }
+
+    fn request(&self, memory: HostMemory, direction: Direction, waits: bool, bytes: usize) -> Request {
+        let stream = self.streams[direction as usize];
+        let user = User { context: self.context, device: self.target, stream };
+        let (host, device) = (self.host(memory, direction), self.device[direction as usize]);
+        Request { copy: Copy { user, direction, host, device, bytes }, memory, waits }
+    }
+
+    /// Seconds of the plain copies of these directions, at once.
+    pub(super) fn plain(&self, memory: HostMemory, directions: &[Direction], bytes: usize) -> Result<f64> {
+        self.timed(|| {
+            directions.iter().try_for_each(|way| self.plainly(&self.request(memory, *way, false, bytes)))?;
+            self.drain(directions)
+        })
+    }
+
+    fn plainly(&self, request: &Request) -> Result<()> {
+        let Copy { user, direction, host, device, bytes } = request.copy;
+        let transfer = whole(direction, Cargo { host, device, bytes });
+        told(self.links().copy(user.context, user.stream, transfer), "a plain copy")
+    }
+
+    /// Seconds of the same copies as the shim makes them, and whether any took several paths.
+    pub(super) fn shared(
+        &self,
+        memory: HostMemory,
+        directions: &[Direction],
+        waits: bool,
+        bytes: usize,
+    ) -> Result<(f64, bool)> {
+        let mut several = false;
+        let seconds = self.timed(|| {
+            for direction in directions {
+                let request = self.request(memory, *direction, waits, bytes);
+                match self.engine.copy(&request) {
+                    Answer::Done => several = true,
+                    Answer::Plain => self.plainly(&request)?,
+                }
+            }
+            self.drain(directions)
+        })?;
+        Ok((seconds, several))
+    }
+
+    fn drain(&self, directions: &[Direction]) -> Result<()> {
+        let drain =
+            |way: &Direction| told(self.links().drain(self.context, self.streams[*way as usize]), "a copy");
+        directions.iter().try_for_each(drain)
+    }
+
+    fn timed(&self, body: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let start = self.links().clock();
+        body()?;
+        Ok((self.links().clock() - start).max(Duration::from_nanos(1)).as_secs_f64())
+    }
+
+    /// Sends a pattern in over several paths and back plainly, and in plainly and back over several paths.
+    pub(super) fn verify(&mut self, bytes: usize) -> Result<()> {
+        let pattern: Vec<u8> = (0..bytes).map(|index| (index ^ index >> 8 ^ index >> 17) as u8).collect();
+        for shared_way in [Direction::In, Direction::Out] {
+            self.links().move_bytes(self.pinned[0], pattern.as_ptr() as u64, bytes);
+            for direction in [Direction::In, Direction::Out] {
+                let mut request = self.request(HostMemory::Pinned, direction, false, bytes);
+                request.copy.device = self.device[0];
+                let served = direction == shared_way && self.engine.copy(&request) == Answer::Done;
+                if !served {
+                    self.plainly(&request)?;
+                }
+                self.drain(&[direction])?;
+            }
+            let mut back = vec![0; bytes];
+            self.links().move_bytes(back.as_mut_ptr() as u64, self.pinned[1], bytes);
+            anyhow::ensure!(back == pattern, "bytes were lost on the way {shared_way:?}: please report this");
+        }
+        Ok(())
+    }
+
+    /// What all links carry at once, bytes a second: each device copies its own buffer.
+    pub(super) fn all_links(&self, devices: &[CUdevice], direction: Direction) -> Result<f64> {
+        const BLOCK: usize = 64 << 20;
+        const ROUNDS: usize = 12;
+        let links = self.links();
+        let mut ends = Vec::new();
+        for device in devices {
+            let context = told(links.open(*device), "a context")?;
+            let host = told(links.pin(context, BLOCK), "pinned memory")?;
+            let memory = told(links.staging(*device, context, BLOCK), "device memory")?;
+            ends.push((*device, context, told(links.stream(context), "a stream")?, host, memory));
+        }
+        let seconds = self.timed(|| {
+            for _ in 0..ROUNDS {
+                for (_, context, stream, host, device) in &ends {
+                    let cargo = Cargo { host: *host, device: *device, bytes: BLOCK };
+                    told(links.copy(*context, *stream, whole(direction, cargo)), "a copy")?;
+                }
+            }
+            ends.iter()
+                .try_for_each(|(_, context, stream, ..)| told(links.drain(*context, *stream), "a copy"))
+        })?;
+        for (device, context, stream, host, memory) in &ends {
+            links.retire(*context, *stream, &[]);
+            links.unpin(*context, *host);
+            links.discard(*memory, BLOCK);
+            links.close(*device);
+        }
+        Ok((ROUNDS * BLOCK * devices.len()) as f64 / seconds)
+    }
+}
