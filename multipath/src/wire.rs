@@ -48,6 +48,15 @@ impl Wire {
         links.order(self.context, self.stream, self.start)
     }
 
+    /// Blocks until all that is in the user's stream now is done.
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    pub fn follow<L: Links>(&mut self, links: &L, user: User) -> Result<()> {
+        links.record(user.context, self.start, user.stream)?;
+        links.wait(self.context, self.start)
+    }
+
     /// The slot that the next piece will take.
     pub fn slot(&self) -> usize {
         self.next

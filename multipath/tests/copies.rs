@@ -44,9 +44,9 @@ proptest! {
 /// Calls all along one copy fail once, in each of the ways a copy is made.
 #[test]
 fn each_step_may_fail() {
-    for (waits, pageable) in [(false, false), (true, false), (true, true)] {
+    for (waits, pageable, mib) in [(false, false, 7), (true, false, 5), (true, false, 7), (true, true, 7)] {
         for direction in [Direction::In, Direction::Out] {
-            let action = Action { waits, pageable, bytes: 7 * MIB, ..action(direction, 0) };
+            let action = Action { waits, pageable, bytes: mib * MIB, ..action(direction, 0) };
             let calls = calls_of(&action);
             (1..=calls).step_by(if pageable { 7 } else { 2 }).for_each(|ahead| fails_once(&action, ahead));
         }

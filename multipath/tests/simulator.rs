@@ -189,7 +189,7 @@ impl Program {
 }
 
 fn eager() -> Settings {
-    Settings { minimum: Some(2 * MIB), patience: 0, cores: 4, ..Settings::default() }
+    Settings { minimum: Some(2 * MIB), patience: 0, pull: 6 * MIB, cores: 4, ..Settings::default() }
 }
 
 const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=2GB/s,nvlink=20GB/s");

@@ -33,6 +33,9 @@ impl<L: Links> Engine<L> {
         }
         let (paths, lanes) = self.lanes(request, paths);
         match plan::split(copy.bytes, threshold, &paths) {
+            Plan::Split(split) if request.waits && copy.bytes < self.settings.pull => {
+                self.awaited(copy, &split, lanes)
+            }
             Plan::Split(_) if request.waits => self.pinned(copy, lanes),
             Plan::Split(split) => self.asynchronous(copy, &split, lanes),
             Plan::Direct => {
@@ -69,6 +72,20 @@ impl<L: Links> Engine<L> {
         }
         self.give_back(lanes);
         outcome.map_or(Answer::Plain, |_| Answer::Done)
+    }
+
+    /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
+    fn awaited(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
+        let Ok(mut wire) = self.pool.wire(&self.links, copy.user) else {
+            self.give_back(lanes);
+            return Answer::Plain;
+        };
+        let answer = match self.asynchronous(copy, split, lanes) {
+            Answer::Done if wire.follow(&self.links, copy.user).is_ok() => Answer::Done,
+            _ => Answer::Plain,
+        };
+        self.pool.give_wire(wire);
+        answer
     }
 
     fn count(&self, copy: &Copy, split: &Split, failed: &[CUdevice]) {

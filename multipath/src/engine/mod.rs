@@ -34,6 +34,8 @@ pub struct Settings {
     pub minimum: Option<usize>,
     /// Bytes that large copies must have moved before relays are opened.
     pub patience: u64,
+    /// From how many bytes on a pinned copy that is waited for is pulled by threads.
+    pub pull: usize,
     /// Threads that a pageable copy may use.
     pub cores: usize,
     /// Where measurements are kept.
@@ -45,10 +47,13 @@ pub struct Settings {
 /// Bytes after which relays pay, where the user did not name them: opening takes about as long as copying this.
 pub const PATIENCE: u64 = 1 << 30;
 
+/// Where pulling begins to pay: below, starting threads costs more than a wrong estimate of rates. Bytes.
+pub const PULL: usize = 256 << 20;
+
 impl Default for Settings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { relays: None, minimum: None, patience: PATIENCE, cores, cache: None, page: None }
+        Self { relays: None, minimum: None, patience: PATIENCE, pull: PULL, cores, cache: None, page: None }
     }
 }
 
@@ -149,8 +154,11 @@ impl<L: Links> Engine<L> {
         let paths = self.paths(topology, request);
         let claimed = self.claim(topology, request, &paths);
         let answer = self.carry(topology, request, &paths);
-        if request.blocks() {
-            self.share().release(request.copy.user.device, &claimed);
+        match answer {
+            _ if request.blocks() => self.share().release(request.copy.user.device, &claimed),
+            // The plain copy uses the direct link only.
+            Answer::Plain => self.share().release(request.copy.user.device, claimed.get(1..).unwrap_or(&[])),
+            Answer::Done => {}
         }
         answer
     }

@@ -33,7 +33,7 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { minimum: Some(MIB), patience: 0, cores: 4, ..Settings::default() }
+    Settings { minimum: Some(MIB), patience: 0, pull: 6 * MIB, cores: 4, ..Settings::default() }
 }
 
 pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {
