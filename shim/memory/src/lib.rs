@@ -19,7 +19,8 @@
 //! | `plan` | extents are made and taken apart, outside the lock, with rollback |
 //! | `manager` | the loop around decisions and plans; everything public |
 //!
-//! Rules: no lock is held across a call of `Gpu`; a failure leaves everything as it was; nothing here panics on bad input.
+//! Rules: no lock is held across a call of `Gpu`, but for the turn in which mappings change (`manager/turn.rs` says why); a
+//! failure leaves everything as it was; nothing here panics on bad input.
 #![forbid(unsafe_code)]
 
 mod blocks;

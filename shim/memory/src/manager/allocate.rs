@@ -9,7 +9,7 @@ use super::events::fences_of;
 use crate::decide::{Attempt, Decision, Room};
 use crate::draft::Draft;
 use crate::error::AllocateError;
-use crate::plan::{self, Failure};
+use crate::plan::Failure;
 use crate::state::{Grant, Request};
 
 impl<G: Gpu> Manager<G> {
@@ -67,7 +67,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes an extent, and the request's block at its start.
     fn construct(&self, attempt: &mut Attempt, draft: Draft) -> Result<Option<u64>, AllocateError> {
-        let built = match plan::build(&self.gpu, &draft.build()) {
+        let built = match self.build(&draft.build()) {
             Ok(built) => built,
             Err(failure) => return self.fall_back(attempt, draft, failure),
         };
@@ -79,7 +79,7 @@ impl<G: Gpu> Manager<G> {
                 met
             }
             Err(undo) => {
-                let failed = plan::dismantle(&self.gpu, &undo);
+                let failed = self.dismantle(&undo);
                 self.lock().strand_held(failed);
                 self.ended.notify_all();
                 Err(CUresult::CONTEXT_IS_DESTROYED.into())

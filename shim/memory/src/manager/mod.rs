@@ -8,6 +8,7 @@ mod allocate;
 mod backing;
 mod events;
 mod reclaim;
+mod turn;
 
 pub use backing::Backing;
 
@@ -31,6 +32,8 @@ pub struct Manager<G: Gpu> {
     gpu: G,
     rules: Rules,
     state: Mutex<State>,
+    /// Held while mappings change: see [`turn`].
+    turn: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
     ended: Condvar,
 }
@@ -44,7 +47,7 @@ impl<G: Gpu> Manager<G> {
     pub fn new(gpu: G, settings: Settings) -> Self {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
-        Self { gpu, rules, state: Mutex::default(), ended: Condvar::new() }
+        Self { gpu, rules, state: Mutex::default(), turn: Mutex::default(), ended: Condvar::new() }
     }
 
     /// The GPU.

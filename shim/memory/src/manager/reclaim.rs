@@ -7,7 +7,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use crate::plan::{self, Undo};
+use crate::plan::Undo;
 use crate::state::State;
 
 impl<G: Gpu> Manager<G> {
@@ -45,7 +45,7 @@ impl<G: Gpu> Manager<G> {
         state.begin();
         let epoch = state.epoch;
         drop(state);
-        let failed = plan::dismantle(&self.gpu, &steps);
+        let failed = self.dismantle(&steps);
         let released = self.lock().taken_apart(&steps, failed, epoch);
         self.ended.notify_all();
         released
@@ -57,7 +57,7 @@ impl<G: Gpu> Manager<G> {
         if steps.is_empty() {
             return;
         }
-        let failed = plan::dismantle(&self.gpu, &steps);
+        let failed = self.dismantle(&steps);
         self.lock().strand(failed);
     }
 
@@ -71,7 +71,7 @@ impl<G: Gpu> Manager<G> {
         let stretches = state.ledger.extents.mapped_stretches();
         drop(state);
         let allow =
-            |range: &std::ops::Range<u64>| self.gpu.allow(range.start, (range.end - range.start) as usize);
+            |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
         let first = stretches.iter().filter_map(|range| allow(range).err()).next();
         self.lock().pins -= 1;
         self.ended.notify_all();
@@ -81,7 +81,7 @@ impl<G: Gpu> Manager<G> {
     /// The context is gone: forgets everything, and gives back what can be given back. Errors are expected and ignored.
     pub fn discard(&self) {
         let (steps, fences) = self.lock().forget_all();
-        drop(plan::dismantle(&self.gpu, &steps));
+        drop(self.dismantle(&steps));
         self.recycle(fences);
         self.ended.notify_all();
     }
