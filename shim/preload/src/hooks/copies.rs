@@ -67,7 +67,7 @@ fn serve<D: End, S: End>(
     if multipath::copy(&linear, Some(expected)) { SERVED } else { count(direction, bytes) }
 }
 
-const SERVED: Answer = Answer::Is(CUresult::SUCCESS);
+pub(super) const SERVED: Answer = Answer::Is(CUresult::SUCCESS);
 
 fn count(direction: Direction, bytes: usize) -> Answer {
     copied(direction, bytes);

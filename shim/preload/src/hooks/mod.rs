@@ -6,6 +6,7 @@
 
 mod access;
 mod allocate;
+mod batch;
 mod context;
 mod copies;
 mod initialise;

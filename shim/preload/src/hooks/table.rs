@@ -167,6 +167,14 @@ hooks! {
             => copies::rows_ordered::<Legacy>, Links, "one whose rows touch is a linear one";
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
             => copies::rows_ordered::<PerThread>, Links, "one whose rows touch is a linear one";
+        cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
+            => batch::first, Links, "large copies of it may take several links";
+        cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
+            => batch::first, Links, "large copies of it may take several links";
+        cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
+            => batch::second, Links, "large copies of it may take several links";
+        cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
+            => batch::second, Links, "large copies of it may take several links";
     }
     relieve {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";

@@ -48,7 +48,12 @@ pub(crate) struct Linear {
 /// Makes a copy over several links. `false`: it is the driver's.
 #[inline]
 pub(crate) fn copy(linear: &Linear, expected: Option<Direction>) -> bool {
-    linear.bytes >= LEAST.load(Ordering::Relaxed) && large(linear, expected)
+    may_be_large(linear.bytes) && large(linear, expected)
+}
+
+/// Is a copy of so many bytes looked at?
+pub(crate) fn may_be_large(bytes: usize) -> bool {
+    bytes >= LEAST.load(Ordering::Relaxed)
 }
 
 #[cold]
@@ -56,7 +61,7 @@ fn large(linear: &Linear, expected: Option<Direction>) -> bool {
     if lifecycle::exiting() || streams().capturing() {
         return false;
     }
-    let Some(engine) = engine() else { return false };
+    let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
     let Some(request) = request(linear, expected) else { return false };
     engine.copy(&request) == Answer::Done
 }
