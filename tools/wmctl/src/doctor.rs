@@ -11,6 +11,7 @@ mod environment;
 mod finding;
 mod host;
 mod installation;
+mod links;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -40,6 +41,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     }
     let mut findings = Vec::new();
     let driver = driver::examine(&mut findings);
+    let links = links::examine();
     let host = host::examine(&mut findings);
     let installation = installation::examine(&mut findings);
     environment::examine(&mut findings);
@@ -49,12 +51,14 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
             "schema": "wmctl-doctor/1",
             "fit": !blocked,
             "driver": driver,
+            "links": links,
             "host": host,
             "installation": installation,
             "findings": findings,
         }))?;
     } else {
-        output::print(&format!("{}{}{}\n", driver::render(&driver), host.render(), installation.render()))?;
+        let (driver, links) = (driver::render(&driver), links::render(&links));
+        output::print(&format!("{driver}{links}{}{}\n", host.render(), installation.render()))?;
         output::print(&finding::render(&findings))?;
     }
     Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })

@@ -78,6 +78,8 @@ fn serve(text: &str) -> Result<String> {
 fn switch(row: &Captures<'_>) -> &'static str {
     match &row["switch"] {
         "Memory" => "`WMSHIM_STITCH=off`",
+        "Links" => "`WMSHIM_MULTIPATH=off`",
+        "Lifetimes" => "`WMSHIM_STITCH=off` with `WMSHIM_MULTIPATH=off`",
         "Trace" => "no `WMSHIM_TRACE`",
         _ => "",
     }

@@ -66,6 +66,7 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
         let measured = topology.into.alone.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
         (picture::draw(topology), measured.map(|(device, _)| device as CUdevice).collect::<Vec<_>>())
     };
+    machine.keep()?;
     let all = [Direction::In, Direction::Out].map(|way| machine.all_links(&devices, way));
     let [into, out] = all;
     let all = [into?, out?];

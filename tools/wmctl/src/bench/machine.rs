@@ -11,6 +11,7 @@ use wm_driver::{Loader, Table, search};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::{Cargo, User};
+use wm_multipath::topology::cache;
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
 
@@ -63,6 +64,16 @@ impl Machine {
         self.engine
             .measured()
             .context("several GPUs that reach each other are needed: this machine shows fewer")
+    }
+
+    /// Keeps the measurement for the shim and for `wmctl doctor`, if it is one of all devices.
+    pub(super) fn keep(&self) -> Result<()> {
+        let topology = self.topology()?;
+        let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
+        match cache::folder().filter(|_| whole) {
+            Some(folder) => Ok(cache::store(&folder, topology)?),
+            None => Ok(()),
+        }
     }
 
     fn links(&self) -> &Driver {
