@@ -79,6 +79,8 @@ pub struct Lane {
     far: Vec<Far>,
     /// Whose copy was the last.
     user: Option<User>,
+    /// Which life of the relay's context it was made in, as the pool counts them.
+    pub(crate) life: u64,
 }
 
 /// A hop's place: the stream that does it, and what says that it is done.
@@ -112,7 +114,7 @@ impl Lane {
             last: None,
         };
         let slots = std::array::from_fn(slot);
-        Ok(Self { relay, context, stream, staging, slots, next: 0, far: Vec::new(), user: None })
+        Ok(Self { relay, context, stream, staging, slots, next: 0, far: Vec::new(), user: None, life: 0 })
     }
 
     /// The device it leads through.
@@ -237,6 +239,11 @@ impl Lane {
         self.drain(links);
         links.retire(self.context, self.stream, &self.slots.map(|slot| slot.event));
         self.far.iter().for_each(|far| far.retire(links));
+        links.discard(self.staging, Self::STAGING);
+    }
+
+    /// Gives the staging memory back, when the relay's context is gone and all else went with it.
+    pub fn bury<L: Links>(self, links: &L) {
         links.discard(self.staging, Self::STAGING);
     }
 

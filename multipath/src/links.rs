@@ -8,6 +8,8 @@
 //! * Streams are non-blocking, so nothing orders them but what is asked for here. A user's stream may be passed wherever
 //!   a stream is; its context is then the user's.
 //! * Copies are in the order of their stream, and asynchronous: the host end must be pinned.
+//! * Addresses are the program's word, given with its call: nothing here can check them, and a wrong one does what it
+//!   would have done in the plain call.
 //! * An `Err` means that nothing was enqueued. The code is the driver's own.
 
 use std::time::Duration;

@@ -45,11 +45,19 @@ struct Shelf {
     targets: BTreeMap<CUcontext, CUdevice>,
     /// Lanes that exist, lent ones included.
     made: BTreeMap<CUdevice, usize>,
+    /// How often the context of a relay has ended.
+    lives: BTreeMap<CUdevice, u64>,
     /// Relays that failed.
     lost: BTreeSet<CUdevice>,
     /// Contexts that ended while lanes were lent.
     ended: BTreeSet<CUcontext>,
     lent: usize,
+}
+
+impl Shelf {
+    fn life(&self, relay: CUdevice) -> u64 {
+        self.lives.get(&relay).copied().unwrap_or(0)
+    }
 }
 
 /// What copies borrow.
@@ -108,7 +116,12 @@ impl Pool {
     }
 
     fn make<L: Links>(&self, links: &L, relay: CUdevice) -> Option<Lane> {
+        let life = self.shelf().life(relay);
         let made = self.open(links, relay).and_then(|context| Lane::new(links, relay, context));
+        let made = made.map(|mut lane| {
+            lane.life = life;
+            lane
+        });
         made.inspect_err(|code| {
             log::warn!("device {relay} does not serve as a relay: {code}");
             self.lose(relay);
@@ -146,7 +159,10 @@ impl Pool {
         if shelf.lent == 0 {
             shelf.ended.clear();
         }
-        if shelf.lost.contains(&lane.relay()) {
+        if lane.life != shelf.life(lane.relay()) {
+            drop(shelf);
+            lane.bury(links);
+        } else if shelf.lost.contains(&lane.relay()) {
             drop(shelf);
             lane.close(links);
         } else {
@@ -219,6 +235,7 @@ impl Pool {
         let opened = shelf.opened.remove(&device).is_some();
         shelf.made.remove(&device);
         shelf.lost.remove(&device);
+        *shelf.lives.entry(device).or_default() += 1;
         let targets: Vec<_> =
             shelf.targets.iter().filter(|(_, on)| **on == device).map(|(c, _)| *c).collect();
         drop(shelf);

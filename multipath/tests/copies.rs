@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use support::model::Model;
 use support::world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
+use wm_multipath::lane::User;
+use wm_multipath::pool::Pool;
 use wm_multipath::{Answer, Direction, Engine};
 
 fn action(direction: Direction, stream: usize) -> Action {
@@ -164,6 +166,22 @@ fn a_relay_that_the_program_resets_is_made_anew() {
         engine.traffic().iter().filter(|flow| flow.relay == Some(1)).map(|flow| flow.count).sum::<u64>(),
         2
     );
+}
+
+#[test]
+fn a_relay_that_is_reset_while_its_lane_is_lent_is_not_used_again() {
+    let pool = Pool::default();
+    let model = Model::new(2, 5);
+    let context = Model::context(0);
+    let user = User { context, device: 0, stream: model.user_stream(context) };
+    let lane = pool.lane(&model, 1, user).expect("a lane");
+    pool.end_device(&model, 1);
+    pool.give_back(&model, lane);
+    let (open, memory, ..) = model.live();
+    assert_eq!((open, memory), (0, 0), "its staging is given back, its context is not touched");
+    let streams = model.live().2;
+    pool.lane(&model, 1, user).expect("a new lane, in a new context");
+    assert!(model.live().2 > streams);
 }
 
 #[test]
