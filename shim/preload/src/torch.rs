@@ -21,7 +21,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("lmdeploy", "memory pools"),
 ];
 
-/// Words in the started script that name a feature which `cudaMallocAsync` lacks.
+/// Words in the started script, or in code given with `-c`, that name a feature which `cudaMallocAsync` lacks.
 const WORDS: &[(&str, &str)] = &[
     ("reduce-overhead", "CUDA graph trees check pool state"),
     ("max-autotune", "CUDA graph trees check pool state"),
@@ -38,6 +38,8 @@ const WORDS: &[(&str, &str)] = &[
     ("import sglang", "memory pools and CUDA tensor sharing"),
     ("from vllm", "memory pools and its own sleep mode"),
     ("from sglang", "memory pools and CUDA tensor sharing"),
+    ("multiprocessing.spawn", "a worker follows the program that started it"),
+    ("multiprocessing.forkserver", "a worker follows the program that started it"),
 ];
 
 /// A script is read no further than this.
@@ -121,14 +123,19 @@ fn wanted() -> Option<TorchAllocator> {
 }
 
 fn automatic(command: &[String]) -> Choice {
-    let script = command.iter().skip(1).find(|word| word.ends_with(".py"));
-    let text = script.and_then(|path| read(Path::new(path))).unwrap_or_default();
-    match program(command).or_else(|| word(&text)) {
+    match program(command).or_else(|| word(&source(command))) {
         Some(reason) => Choice { allocator: None, reason },
         None => {
             Choice { allocator: Some(TorchAllocator::Async), reason: "chosen so that tensors reach wmshim" }
         }
     }
+}
+
+/// What Python was told to run: the code behind `-c`, or the script's text.
+fn source(command: &[String]) -> String {
+    let code = command.iter().position(|word| word == "-c").and_then(|at| command.get(at + 1)).cloned();
+    let script = || read(Path::new(command.iter().skip(1).find(|word| word.ends_with(".py"))?));
+    code.or_else(script).unwrap_or_default()
 }
 
 /// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`, `.../bin/sglang`.
@@ -194,6 +201,13 @@ mod tests {
             assert!(WORDS.iter().any(|(_, r)| Some(*r) == found), "{reason}");
         }
         assert_eq!(word("import torch\nmodel.cuda()\n"), None);
+    }
+
+    #[test]
+    fn a_worker_follows_the_program_that_started_it() {
+        let code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)";
+        assert!(word(&source(&command(&["python3", "-c", code, "--multiprocessing-fork"]))).is_some());
+        assert_eq!(source(&command(&["python3", "no-such-script.py"])), "");
     }
 
     #[test]

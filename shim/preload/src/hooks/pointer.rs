@@ -185,6 +185,10 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
             CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(found.bytes),
             CU_POINTER_ATTRIBUTE_MAPPED => data.cast::<c_uint>().write(1),
             CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast::<u64>().write(0),
+            // Pool memory cannot be registered with network cards, and says so.
+            CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE if !found.pool.is_null() => {
+                data.cast::<c_uint>().write(0)
+            }
             CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast::<CUmemoryPool>().write(found.pool),
             _ => return None,
         }
