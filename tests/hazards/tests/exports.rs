@@ -42,6 +42,9 @@ const FORWARDED: &[(&str, &str)] = &[
     ("cuMemcpyDtoHAsync", "32-bit addresses"),
     ("cuMemcpyDtoD", "32-bit addresses"),
     ("cuMemcpyDtoDAsync", "32-bit addresses"),
+    ("cuMemcpy2D", "32-bit addresses"),
+    ("cuMemcpy2DAsync", "32-bit addresses"),
+    ("cuMemcpy2DUnaligned", "32-bit addresses"),
     ("cuArrayCreate", "32-bit sizes"),
     ("cuArray3DCreate", "32-bit sizes"),
 ];
