@@ -23,6 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("simcuda", &["wm-abi", "wm-kernels"]),
     ("conformance", &["wm-abi", "wm-kernels"]),
     ("hazards", &["wm-abi", "wm-kernels"]),
+    ("client", &["wm-kernels"]),
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
     ("replay", &["wm-abi"]),

@@ -2,9 +2,9 @@
 
 use std::io::{Error, Result};
 use std::os::fd::OwnedFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use once_cell::sync::OnceCell;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with, bind, listen};
 use wm_abi::CUresult;
@@ -12,14 +12,15 @@ use wm_abi::CUresult;
 use super::wire;
 use crate::managers;
 
-static SECRET: OnceLock<std::result::Result<u64, String>> = OnceLock::new();
+/// Known once the thread runs. A start that failed (no descriptor left, say) is tried again at the next handle.
+static SECRET: OnceCell<u64> = OnceCell::new();
 
 /// Requests refused, for nothing but a debugger's eye and tests.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Starts the thread if it has not been; the secret that goes into handles.
 pub(super) fn start() -> std::result::Result<u64, String> {
-    SECRET.get_or_init(|| launch().map_err(|error| error.to_string())).clone()
+    SECRET.get_or_try_init(launch).copied().map_err(|error| error.to_string())
 }
 
 fn launch() -> Result<u64> {
