@@ -14,6 +14,7 @@ use wm_abi::*;
 use crate::gpu::{Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
 use crate::probe::Probes;
+use crate::scope::{Current, Relaxed};
 use crate::streams::Streams;
 use crate::table::Table;
 use crate::windows::Windows;
@@ -441,56 +442,4 @@ pub fn current_context(driver: &Table) -> CUcontext {
         Ok(()) => context,
         Err(_) => CUcontext::NULL,
     }
-}
-
-/// Makes a context current for a scope, and puts the old one back.
-struct Current(Option<&'static Table>);
-
-impl Current {
-    fn make(driver: &'static Table, context: CUcontext) -> Result<Self> {
-        if current_context(driver) == context {
-            return Ok(Self(None));
-        }
-        // SAFETY: no pointers but the handle, which the driver checks.
-        unsafe { driver.get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok()?;
-        Ok(Self(Some(driver)))
-    }
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        if let Some(driver) = self.0 {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: pops what `make` pushed. There is nobody to report a failure to.
-            let _ = unsafe { driver.get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
-        }
-    }
-}
-
-/// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another thread's capture.
-struct Relaxed(Option<(&'static Table, u32)>);
-
-impl Relaxed {
-    fn enter(driver: &'static Table, streams: &Streams) -> Self {
-        if !streams.capturing() {
-            return Self(None);
-        }
-        exchange(driver, CU_STREAM_CAPTURE_MODE_RELAXED)
-            .map_or(Self(None), |before| Self(Some((driver, before))))
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        if let Some((driver, before)) = self.0 {
-            exchange(driver, before);
-        }
-    }
-}
-
-fn exchange(driver: &Table, mode: u32) -> Option<u32> {
-    let mut mode = mode;
-    // SAFETY: the driver swaps the value behind the pointer, a live local.
-    let result = unsafe { driver.get::<symbol::cuThreadExchangeStreamCaptureMode>()(&mut mode) };
-    result.ok().ok().map(|()| mode)
 }

@@ -15,6 +15,7 @@ pub mod gpu;
 mod host;
 pub mod loader;
 pub mod probe;
+mod scope;
 pub mod search;
 pub mod share;
 pub mod streams;
