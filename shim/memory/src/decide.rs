@@ -11,7 +11,7 @@ use crate::error::Shortage;
 use crate::ledger::Key;
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
-use crate::sizes::{CANDIDATES, DEVICE_PART, WINDOW_VISITS};
+use crate::sizes::{CANDIDATES, DEVICE_PART, UNUSED, WINDOW_VISITS};
 use crate::state::{Grant, Request, State};
 use crate::timeline::Need;
 
@@ -90,6 +90,7 @@ impl State {
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.poll(attempt))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
+            .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             .or_else(|| self.wait(attempt))
             .or_else(|| self.overflow(attempt, rules))
@@ -174,6 +175,15 @@ impl State {
         let needs: Vec<Need> = if attempt.ready_only { self.awaited(attempt) } else { Vec::new() };
         let first: Vec<Need> = needs.into_iter().take(1).collect();
         (!first.is_empty()).then_some(Decision::Watch { needs: first, wait: true })
+    }
+
+    /// Where `cuMemFree` of the driver waits for the device, ours does not; but a program that allocates and frees ahead of
+    /// the device must not pile up memory for it either, since other processes share the device. Beyond as much again as
+    /// is live, it waits here.
+    fn wait_sooner(&self, attempt: &Attempt) -> Option<Decision> {
+        let unused = self.ledger.memories.idle_bytes().device;
+        let enough = unused >= attempt.request.bytes && unused > self.live.now.device.max(UNUSED);
+        (attempt.request.order == Order::Device && enough).then(|| self.wait(attempt)).flatten()
     }
 
     fn awaited(&self, attempt: &Attempt) -> Vec<Need> {

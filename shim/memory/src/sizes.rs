@@ -37,6 +37,9 @@ pub(crate) const SCARCE_FOR: u32 = 64;
 /// in this many: a millisecond of mapping is soon repaid where the alternative is read at link speed.
 pub(crate) const DEVICE_PART: u64 = 8;
 
+/// Device memory that a program may leave unused, waiting for the device, before an allocation without a stream waits too.
+pub(crate) const UNUSED: u64 = 1 << 30;
+
 /// Fences that may be outstanding before a miss asks the driver about the oldest ones.
 pub(crate) const FENCES: usize = 32;
 

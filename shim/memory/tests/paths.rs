@@ -134,6 +134,20 @@ fn another_stream_is_ordered_on_the_gpu() {
     assert_eq!((usage.counters.orders, usage.counters.waits), (1, 0));
 }
 
+/// A program that allocates and frees far ahead of the device, where there is room for much more.
+#[test]
+fn frees_ahead_of_the_device_do_not_pile_up_without_bound() {
+    let manager = manager(16 << 10, vec![]);
+    for _ in 0..100 {
+        let block = take(&manager, 256 * MB, Order::Device);
+        manager.gpu().touch(StreamId(0), block, 256 * MIB);
+        manager.free(block, Order::Device).expect("live");
+    }
+    let usage = manager.usage();
+    assert!(usage.reserved_peak.device <= (2 << 30), "{} MiB", usage.reserved_peak.device >> 20);
+    assert!(usage.counters.waits > 0);
+}
+
 /// `cuMemAlloc` prefers new memory to a wait, and a wait to slow memory.
 #[test]
 fn memory_for_any_stream_is_new_then_waited_for() {
