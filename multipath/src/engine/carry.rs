@@ -11,8 +11,9 @@ use crate::pool::Bounce;
 use crate::pull::{Carrier, Courier, pull};
 use crate::topology::{Path, Topology};
 
-/// A pageable copy below this is the driver's: starting threads costs more than they gain. Bytes.
-const PAGEABLE_LEAST: usize = 16 << 20;
+/// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
+/// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
+const PAGEABLE_LEAST: usize = 48 << 20;
 /// Fewer threads than this move less than the driver does by itself.
 const COURIERS_LEAST: usize = 3;
 
