@@ -26,6 +26,11 @@ macro_rules! call {
         // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
         let result = unsafe { $device.driver.get::<symbol::$name>()($($argument),*) }.ok();
         $device.probes.$name.note(start, result.is_err());
+        if let Err(code) = result
+            && code != CUresult::NOT_READY
+        {
+            log::debug!("{}: {code}", stringify!($name));
+        }
         result
     }};
 }
@@ -327,7 +332,7 @@ impl Gpu for Device {
 
     fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        match self.windows.put_back(address, bytes as u64) {
+        match self.windows.put_back(address, bytes as u64)? {
             Some((window, bytes)) => call!(self, cuMemAddressFree(window, bytes as usize)),
             None => Ok(()),
         }
@@ -335,12 +340,16 @@ impl Gpu for Device {
 
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemMap(address, bytes, 0, handle.0, 0))
+        call!(self, cuMemMap(address, bytes, 0, handle.0, 0))?;
+        self.windows.note_mapped(address);
+        Ok(())
     }
 
     fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemUnmap(address, bytes))
+        call!(self, cuMemUnmap(address, bytes))?;
+        self.windows.note_unmapped(address, bytes as u64);
+        Ok(())
     }
 
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {

@@ -5,11 +5,14 @@
 //! address lies in a window is read from a few atomics: it is asked for every free and every pointer query of a program.
 //!
 //! Invariants: a range that is out is in exactly one window, and disjoint from all others that are out; the lock covers
-//! bookkeeping only, never a driver call; a window that nothing is out of goes back to the driver.
+//! bookkeeping only, never a driver call; a window that nothing is out of goes back to the driver. A range in which something is
+//! still mapped is not taken back, as the driver would not free such a reservation: another thread may be about to unmap it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wm_abi::CUresult;
 
 use crate::gpu::Result;
 
@@ -38,6 +41,8 @@ struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Windows {
     bounds: [Bounds; MOST],
+    /// First addresses of mappings.
+    mapped: Mutex<BTreeSet<u64>>,
     list: Mutex<[Option<Window>; MOST]>,
 }
 
@@ -82,7 +87,11 @@ impl Window {
 
 impl Default for Windows {
     fn default() -> Self {
-        Self { bounds: std::array::from_fn(|_| Bounds::default()), list: Mutex::new([const { None }; MOST]) }
+        Self {
+            bounds: std::array::from_fn(|_| Bounds::default()),
+            mapped: Mutex::default(),
+            list: Mutex::new([const { None }; MOST]),
+        }
     }
 }
 
@@ -110,8 +119,36 @@ impl Windows {
         Ok(address)
     }
 
-    /// Takes a range back; a window that is now unused leaves, for `release` to give it to the driver.
-    pub(crate) fn put_back(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
+    /// Something was mapped at `address`.
+    pub(crate) fn note_mapped(&self, address: u64) {
+        self.mapped().insert(address);
+    }
+
+    /// Every mapping in a range is gone.
+    pub(crate) fn note_unmapped(&self, address: u64, bytes: u64) {
+        let mut mapped = self.mapped();
+        let gone: Vec<u64> = mapped.range(address..address + bytes).copied().collect();
+        for address in gone {
+            mapped.remove(&address);
+        }
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a range back; a window that is now unused leaves, for the caller to give it to the driver.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`, as from the driver, while something is mapped in the range.
+    pub(crate) fn put_back(&self, address: u64, bytes: u64) -> Result<Option<(u64, u64)>> {
+        if self.mapped().range(address..address + bytes).next().is_some() {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        Ok(self.give_up(address, bytes))
+    }
+
+    fn give_up(&self, address: u64, bytes: u64) -> Option<(u64, u64)> {
         let mut list = self.lock();
         let slot =
             list.iter().position(|window| window.as_ref().is_some_and(|window| window.holds(address)))?;
@@ -162,8 +199,6 @@ mod tests {
     //! Hazard: two extents at one address, or an address of ours that is taken for the driver's.
     use std::cell::Cell;
 
-    use wm_abi::CUresult;
-
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -182,7 +217,12 @@ mod tests {
             assert!(windows.contain(*a) && windows.contain(a + size - 1));
             assert!(ranges[i + 1..].iter().all(|(b, other)| a + size <= *b || b + other <= *a));
         }
-        let last = ranges.iter().rev().map(|(a, size)| windows.put_back(*a, *size)).last().flatten();
+        let last = ranges
+            .iter()
+            .rev()
+            .map(|(a, size)| windows.put_back(*a, *size).expect("nothing is mapped"))
+            .last()
+            .flatten();
         assert_eq!(last, Some((WINDOW, WINDOW)));
         assert!(!windows.contain(ranges[0].0));
     }
@@ -196,11 +236,22 @@ mod tests {
     }
 
     #[test]
+    fn a_range_with_a_mapping_stays_out() {
+        let (windows, reserve) = (Windows::default(), numbered());
+        let range = windows.take(8 * MIB, &reserve).expect("room");
+        windows.note_mapped(range + 2 * MIB);
+        assert_eq!(windows.put_back(range, 8 * MIB), Err(CUresult::INVALID_VALUE));
+        assert_ne!(windows.take(8 * MIB, &reserve), Ok(range));
+        windows.note_unmapped(range, 8 * MIB);
+        assert_eq!(windows.put_back(range, 8 * MIB), Ok(None));
+    }
+
+    #[test]
     fn a_window_that_left_does_not_hide_the_next() {
         let (windows, reserve) = (Windows::default(), numbered());
         let first = windows.take(WINDOW, &reserve).expect("room");
         let second = windows.take(WINDOW, &reserve).expect("room");
-        assert!(windows.put_back(first, WINDOW).is_some());
+        assert!(windows.put_back(first, WINDOW).expect("nothing is mapped").is_some());
         assert!(windows.contain(second) && !windows.contain(first));
         let third = windows.take(WINDOW, &reserve).expect("room");
         assert!(windows.contain(second) && windows.contain(third));
