@@ -107,8 +107,8 @@ fn is_self(path: &Path) -> bool {
     fs::metadata(own).is_ok_and(|own| (own.dev(), own.ino()) == (other.dev(), other.ino()))
 }
 
-/// The file that this code was loaded from.
-fn own_path() -> Option<PathBuf> {
+/// The file that this code was loaded from: in the preloaded library, the library itself.
+pub fn own_path() -> Option<PathBuf> {
     // SAFETY: all zero is a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: any address may be asked about; the answer is written into our structure.

@@ -5,8 +5,9 @@
 //! calls only: the driver does not survive a fork, and our locks may have been held by threads that are no more. Once exit
 //! has begun, we make no driver call of our own: the driver may be gone before us.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use wm_driver::search;
 
 use crate::{boundary, loader, torch};
 
@@ -31,7 +32,7 @@ fn at_load() {
         torch::choose();
         // SAFETY: a handler that stores one flag; it stays valid, for this library is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        if let Some(path) = own_path() {
+        if let Some(path) = search::own_path() {
             loader::register_name(&path);
         }
     });
@@ -58,18 +59,4 @@ extern "C" fn at_exit() {
         crate::endpoint::stop();
         crate::trace::finish();
     }
-}
-
-/// The file this library was loaded from.
-pub(crate) fn own_path() -> Option<PathBuf> {
-    // SAFETY: all zero is a valid Dl_info.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked about; the answer goes into our structure.
-    if unsafe { libc::dladdr(own_path as *const () as *const _, &mut info) } == 0 || info.dli_fname.is_null()
-    {
-        return None;
-    }
-    // SAFETY: the loader's own NUL-terminated string.
-    let name = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) };
-    Some(PathBuf::from(name.to_string_lossy().into_owned()))
 }

@@ -106,7 +106,8 @@ fn context_of(stream: CUstream) -> Option<CUcontext> {
     (!context.is_null()).then_some(context)
 }
 
-fn current_device() -> Option<CUdevice> {
+/// The calling thread's device; `None` without a context.
+pub(crate) fn current_device() -> Option<CUdevice> {
     let mut device = 0;
     // SAFETY: the out-pointer is to a live local.
     unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;

@@ -17,7 +17,7 @@ use wm_memory::{Manager, Usage};
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
 use crate::hooks::ROWS;
-use crate::{lifecycle, managers, multipath, settings, state, torch};
+use crate::{managers, multipath, settings, state, torch};
 
 struct Process;
 
@@ -66,7 +66,7 @@ impl Source for Process {
         json!({
             "schema": "wmshim-config/1",
             "pid": std::process::id(),
-            "library": lifecycle::own_path(),
+            "library": wm_driver::search::own_path(),
             "settings": settings::get().map(settings::Settings::describe),
         })
     }

@@ -31,10 +31,10 @@ mod signal;
 mod tests;
 mod thread;
 
-use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
+use crate::boundary::keep_errno;
 use place::SocketFile;
 use server::Server;
 
@@ -74,7 +74,7 @@ pub(crate) fn start(settings: Settings, source: &'static dyn Source) {
     if !settings.enabled || !claim() {
         return;
     }
-    preserving_errno(|| {
+    keep_errno(|| {
         if let Err(problem) = launch(&settings, source) {
             log::warn!("statistics: {problem}");
         }
@@ -83,7 +83,7 @@ pub(crate) fn start(settings: Settings, source: &'static dyn Source) {
 
 /// Forgets the endpoint in a forked child. Async-signal-safe: plain system calls and atomics only.
 pub(crate) fn forked() {
-    preserving_errno(|| {
+    keep_errno(|| {
         signal::release();
         descriptor::close_all();
         SOCKET.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -99,7 +99,7 @@ pub(crate) fn stop() {
     if OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
         return;
     }
-    preserving_errno(|| {
+    keep_errno(|| {
         withdraw();
         signal::wake(signal::QUIT);
         finale::wait();
@@ -151,16 +151,4 @@ fn withdraw() {
     if let Some(socket) = unsafe { socket.as_ref() } {
         socket.remove();
     }
-}
-
-/// Runs `body` and puts back the `errno` that the calling thread had.
-fn preserving_errno<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: the C library's own accessor; the address is valid for the thread's life.
-    let errno: *mut c_int = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let before = unsafe { *errno };
-    let result = body();
-    // SAFETY: as above.
-    unsafe { *errno = before };
-    result
 }

@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use super::descriptor::{self, Descriptor};
-use super::preserving_errno;
+use crate::boundary::keep_errno;
 
 /// Written to the pipe: write a dump.
 pub(super) const DUMP: u8 = b'd';
@@ -84,7 +84,7 @@ pub(super) fn release() {
 }
 
 extern "C" fn on_signal(_number: c_int) {
-    preserving_errno(|| wake(DUMP));
+    keep_errno(|| wake(DUMP));
 }
 
 fn disposition(number: c_int) -> Option<libc::sighandler_t> {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
+use wm_abi::{CUcontext, CUresult, symbol};
 
 use crate::managers;
 use crate::state::driver;
@@ -11,16 +11,9 @@ pub(super) unsafe fn enable(peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments; no pointers but the handle.
     let result = unsafe { driver().get::<symbol::cuCtxEnablePeerAccess>()(peer, flags) };
     if matches!(result, CUresult::SUCCESS | CUresult::PEER_ACCESS_ALREADY_ENABLED)
-        && let Some((owner, from)) = managers::device_of(peer).zip(current())
+        && let Some((owner, from)) = managers::device_of(peer).zip(managers::current_device())
     {
         managers::grant(owner, from);
     }
     result
-}
-
-fn current() -> Option<CUdevice> {
-    let mut device = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
-    Some(device)
 }

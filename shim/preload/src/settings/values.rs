@@ -100,7 +100,7 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
             _ => Err("off, or a list of: host, peer"),
         })
         .collect::<Parsed<Vec<_>>>()?;
-    // Peers are ten times as fast as the host: they come first in whatever order they were named.
+    // Kernels read peers seven times as fast as the host: they come first in whatever order they were named.
     tiers.sort_by_key(|tier| *tier == Overflow::Host);
     tiers.dedup();
     Ok(tiers)
