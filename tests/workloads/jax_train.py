@@ -1,9 +1,9 @@
 """JAX: a small network trained with jit. XLA_PYTHON_CLIENT_PREALLOCATE chooses its allocator's behaviour."""
-import json
 import time
 
 import jax
 import jax.numpy as jnp
+from figures import emit
 
 
 def loss(weights, x, y):
@@ -29,5 +29,4 @@ for _ in range(30):
         value, weights = update(weights, x, y)
     value.block_until_ready()
     seconds.append(time.perf_counter() - start)
-seconds = sorted(seconds[5:])
-print("RESULT " + json.dumps({"name": "jax", "median_s": seconds[len(seconds) // 2], "sum_s": sum(seconds), "value": float(value)}))
+emit("jax", seconds[5:], float(value))
