@@ -214,19 +214,6 @@ impl Links for Driver {
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) };
     }
 
-    fn quietly(&self, body: &mut dyn FnMut()) {
-        // SAFETY: all zero is a valid set; both sets are live locals.
-        let before = unsafe {
-            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            before
-        };
-        body();
-        // SAFETY: the set that was in force before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    }
-
     fn clock(&self) -> Duration {
         self.epoch.elapsed()
     }

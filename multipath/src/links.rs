@@ -150,9 +150,6 @@ pub trait Links: Send + Sync {
     /// Copies within host memory, by the calling thread. The caller answers for both ranges.
     fn move_bytes(&self, to: u64, from: u64, bytes: usize);
 
-    /// Runs `body` with all signals blocked, so that threads started in it take none of the program's.
-    fn quietly(&self, body: &mut dyn FnMut());
-
     /// A clock that never goes back.
     fn clock(&self) -> Duration;
 }

@@ -11,6 +11,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use wm_abi::{CUdevice, CUresult};
+use wm_driver::thread;
 
 use crate::enqueue::Copy;
 use crate::lane::{Cargo, Lane};
@@ -185,14 +186,6 @@ pub fn pull<L: Links>(links: &L, copy: &Copy, largest: usize, couriers: &mut [Co
 /// Runs all couriers, the first on this thread. One whose thread cannot be started carries nothing.
 fn together<L: Links>(links: &L, copy: &Copy, work: &Mutex<Work>, couriers: &mut [Courier]) {
     let Some((first, others)) = couriers.split_first_mut() else { return };
-    std::thread::scope(|scope| {
-        let mut others = Some(others);
-        links.quietly(&mut || {
-            for courier in others.take().into_iter().flatten() {
-                let thread = std::thread::Builder::new().name("wm-copy".into()).stack_size(STACK);
-                let _ = thread.spawn_scoped(scope, move || courier.run(links, copy, work));
-            }
-        });
-        first.run(links, copy, work);
-    });
+    let others = others.iter_mut().map(|courier| move || courier.run(links, copy, work));
+    thread::beside(c"wm-copy", STACK, others, || first.run(links, copy, work));
 }

@@ -443,10 +443,6 @@ impl Links for Model {
         state.transplant(to, from, bytes);
     }
 
-    fn quietly(&self, body: &mut dyn FnMut()) {
-        body();
-    }
-
     fn clock(&self) -> Duration {
         // Time is what was moved: each byte a nanosecond, each call one too.
         let state = self.state();

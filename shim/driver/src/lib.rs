@@ -5,6 +5,7 @@
 //! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
 //! * [`share`]: physical memory between processes.
 //! * [`probe`]: what our own driver calls cost.
+//! * [`thread`]: threads of ours, which the process must not notice.
 //!
 //! Invariant: every call goes through a [`Table`], never through this process's exports, so the library never meets
 //! its own hooks.
@@ -20,6 +21,7 @@ pub mod search;
 pub mod share;
 pub mod streams;
 pub mod table;
+pub mod thread;
 mod windows;
 
 pub use device::Device;

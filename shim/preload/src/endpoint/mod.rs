@@ -29,7 +29,6 @@ mod server;
 mod signal;
 #[cfg(test)]
 mod tests;
-mod thread;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -37,6 +36,10 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use crate::boundary::keep_errno;
 use place::SocketFile;
 use server::Server;
+use wm_driver::thread;
+
+/// Stack of the thread, bytes: it parses short lines and formats JSON.
+const STACK: usize = 256 << 10;
 
 /// What the endpoint answers with. Asked from the endpoint's thread, with no lock held.
 pub(crate) trait Source: Send + Sync + 'static {
@@ -128,12 +131,17 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
     wake.publish();
     let server = Server::new(listener, wake, dump::Dumps::new(directory), source);
     publish(socket);
-    thread::spawn(server).map_err(|error| {
+    run(server).map_err(|error| {
         withdraw();
         format!("no thread for statistics: {error}")
     })?;
     settings.signal.into_iter().for_each(signal::take);
     Ok(())
+}
+
+/// Starts the thread.
+fn run(server: Server) -> std::io::Result<()> {
+    thread::spawn(c"wmshim-stats", STACK, move || server.run())
 }
 
 /// Lets [`stop`] find the socket's file.

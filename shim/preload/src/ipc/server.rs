@@ -8,9 +8,13 @@ use once_cell::sync::OnceCell;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{SocketFlags, accept_with, bind, listen};
 use wm_abi::CUresult;
+use wm_driver::thread;
 
 use super::wire;
 use crate::managers;
+
+/// Stack of the thread, bytes: it exchanges short packets and looks blocks up.
+const STACK: usize = 256 << 10;
 
 /// Known once the thread runs. A start that failed (no descriptor left, say) is tried again at the next handle.
 static SECRET: OnceCell<u64> = OnceCell::new();
@@ -28,10 +32,7 @@ fn launch() -> Result<u64> {
     let listener = wire::socket()?;
     bind(&listener, &wire::address(std::process::id())?)?;
     listen(&listener, 64)?;
-    with_signals_blocked(|| {
-        let thread = std::thread::Builder::new().name("wmshim-ipc".into()).stack_size(256 << 10);
-        thread.spawn(move || serve(&listener, secret)).map(drop)
-    })?;
+    thread::spawn(c"wmshim-ipc", STACK, move || serve(&listener, secret))?;
     Ok(secret)
 }
 
@@ -40,19 +41,6 @@ fn random() -> Result<u64> {
     // SAFETY: the kernel writes at most the length we name.
     let written = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     if written == bytes.len() as isize { Ok(u64::from_le_bytes(bytes)) } else { Err(Error::last_os_error()) }
-}
-
-/// A thread inherits its maker's signal mask: the host's handlers must never run on ours.
-fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: all zero is a valid set to be filled; both calls take pointers to live locals.
-    unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = body();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
-    }
 }
 
 fn serve(listener: &OwnedFd, secret: u64) {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::dump::Dumps;
 use super::server::Server;
-use super::{Source, place, signal, thread};
+use super::{Source, place, run, signal};
 
 /// A source that counts the questions, and can be told to be large or to panic.
 #[derive(Default)]
@@ -113,7 +113,6 @@ pub(super) fn serve(scratch: &Scratch, source: Fake) -> PathBuf {
     let bound = place::bind(Some(&socket), scratch.path()).expect("bound");
     let wake = signal::pipe().expect("a pipe");
     let dumps = Dumps::new(scratch.path().to_owned());
-    thread::spawn(Server::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source))))
-        .expect("a thread");
+    run(Server::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source)))).expect("a thread");
     socket
 }
