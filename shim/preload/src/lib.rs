@@ -14,6 +14,7 @@
 mod boundary;
 mod counters;
 mod endpoint;
+mod figures;
 mod health;
 mod hooks;
 mod ipc;
@@ -23,6 +24,7 @@ mod logger;
 mod managers;
 mod multipath;
 mod owners;
+mod physical;
 mod report;
 mod settings;
 mod state;

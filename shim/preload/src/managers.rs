@@ -40,17 +40,6 @@ pub(crate) struct Site {
     pub(crate) context: CUcontext,
 }
 
-impl Site {
-    /// Device memory that the program could still get, when the driver has `free` bytes: that and what we hold unused,
-    /// within the user's limit.
-    pub(crate) fn usable(&self, free: u64) -> u64 {
-        let usage = self.manager.usage();
-        let unused = usage.reserved.device.saturating_sub(usage.live.device);
-        let limit = self.manager.settings().device_limit;
-        (free + unused).min(limit.saturating_sub(usage.live.device))
-    }
-}
-
 #[derive(Clone, Copy)]
 struct Remembered {
     site: Site,
@@ -135,6 +124,11 @@ pub(crate) fn known(device: CUdevice) -> Option<&'static Manager<Device>> {
 /// Every manager there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
     (0..DEVICES as CUdevice).filter_map(known)
+}
+
+/// The manager of a device: one that is made now, if it is the calling thread's device.
+pub(crate) fn of(device: CUdevice) -> Option<&'static Manager<Device>> {
+    known(device).or_else(|| here().map(|site| site.manager).filter(|m| m.gpu().ordinal() == device))
 }
 
 /// The manager whose address space contains `address`; the current device's first, for it is mostly that one.

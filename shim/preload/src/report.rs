@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use wm_abi::symbol;
+use wm_abi::{CUdevice, symbol};
 use wm_driver::Device;
 use wm_driver::probe::Reading;
 use wm_memory::{Manager, Usage};
@@ -17,7 +17,7 @@ use wm_memory::{Manager, Usage};
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
 use crate::hooks::ROWS;
-use crate::{managers, multipath, settings, state, torch};
+use crate::{managers, multipath, physical, settings, state, torch};
 
 struct Process;
 
@@ -95,6 +95,7 @@ fn device(manager: &'static Manager<Device>) -> Value {
         "limit_bytes": limits.device_limit.min(total),
         "headroom_bytes": limits.headroom,
         "tiers": tiers(&usage),
+        "pieces": pieces(manager.gpu().ordinal()),
         "cached_bytes": usage.cached,
         "idle_bytes": usage.idle.total(),
         "utilization": usage.utilization,
@@ -116,6 +117,16 @@ fn tiers(usage: &Usage) -> Value {
         })
     };
     json!({ "device": tier(|t| t.device), "peer": tier(|t| t.peer), "host": tier(|t| t.host) })
+}
+
+/// Physical memory that the program made itself.
+fn pieces(device: CUdevice) -> Value {
+    let account = physical::account(device);
+    json!({
+        "device_bytes": account.held.device,
+        "host_bytes": account.held.host,
+        "overflows": account.overflows,
+    })
 }
 
 fn calls() -> Vec<Value> {

@@ -11,6 +11,7 @@ mod context;
 mod copies;
 mod initialise;
 mod lookup;
+mod physical;
 mod pointer;
 mod pool;
 mod relief;

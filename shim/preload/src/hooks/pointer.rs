@@ -11,10 +11,12 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Block, Order};
 
-use super::pool;
+use super::{physical, pool};
 use crate::boundary::Answer;
+use crate::figures::{Holdings, figures};
 use crate::ipc;
 use crate::managers;
+use crate::physical::{View, account, elsewhere};
 use crate::state::driver;
 
 /// Buffer ids of ours are above any the driver counts to.
@@ -44,6 +46,8 @@ struct Found {
 enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
+    /// The program's own physical memory, which is not on the device that it was asked for.
+    Elsewhere(View),
     /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
     Dead,
     /// The driver's business.
@@ -56,7 +60,28 @@ fn meaning(address: u64) -> Meaning {
             Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
             None => Meaning::Dead,
         },
-        None => ipc::view(address).map_or(Meaning::Foreign, |view| Meaning::Live(foreign(&view, address))),
+        None => match (elsewhere(address), ipc::view(address)) {
+            (Some(view), _) => Meaning::Elsewhere(view),
+            (None, Some(view)) => Meaning::Live(foreign(&view, address)),
+            (None, None) => Meaning::Foreign,
+        },
+    }
+}
+
+impl Meaning {
+    /// Our answer to one attribute, or `None` where the driver's own is right.
+    ///
+    /// # Safety
+    /// `data` is valid for a write of the attribute's type.
+    unsafe fn answer(&self, address: u64, attribute: c_uint, data: *mut c_void) -> Option<CUresult> {
+        // SAFETY: by this function's contract.
+        unsafe {
+            match self {
+                Self::Live(found) => answer(found, attribute, data),
+                Self::Elsewhere(view) => answer_elsewhere(view, address, attribute, data),
+                Self::Dead | Self::Foreign => None,
+            }
+        }
     }
 }
 
@@ -87,21 +112,29 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
     // SAFETY: out-pointers to live locals.
     let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };
     if result == CUresult::SUCCESS {
-        let usable = site.usable(free_now as u64).min(total_now as u64) as usize;
+        let usage = site.manager.usage();
+        let holdings = Holdings {
+            live: usage.live,
+            unused: usage.reserved.device.saturating_sub(usage.live.device),
+            pieces: account(site.manager.gpu().ordinal()).held,
+            limit: site.manager.settings().device_limit,
+        };
+        let (usable, all) = figures(free_now as u64, total_now as u64, &holdings);
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
-        unsafe { (store(free, usable), store(total, total_now)) };
+        unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }
     Answer::Is(result)
 }
 
 pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
-    let found = match meaning(address) {
-        Meaning::Live(found) => found,
+    let (first, bytes) = match meaning(address) {
+        Meaning::Live(found) => (found.base, found.bytes),
+        Meaning::Elsewhere(view) => (view.base, view.bytes as usize),
         Meaning::Dead => return Answer::Is(CUresult::NOT_FOUND),
         Meaning::Foreign => return Answer::Pass,
     };
     // SAFETY: the program's out-pointers; null is allowed.
-    unsafe { (store(base, found.base), store(size, found.bytes)) };
+    unsafe { (store(base, first), store(size, bytes)) };
     Answer::Is(CUresult::SUCCESS)
 }
 
@@ -119,10 +152,9 @@ pub(super) unsafe fn attribute(data: *mut c_void, attribute: c_uint, address: CU
         return Answer::Pass;
     }
     match meaning(address) {
-        // SAFETY: the program's out-pointer, not null, of the attribute's type.
-        Meaning::Live(found) => unsafe { answer(&found, attribute, data) }.map_or(Answer::Pass, Answer::Is),
         Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
-        Meaning::Foreign => Answer::Pass,
+        // SAFETY: the program's out-pointer, not null, of the attribute's type.
+        meaning => unsafe { meaning.answer(address, attribute, data) }.map_or(Answer::Pass, Answer::Is),
     }
 }
 
@@ -140,10 +172,10 @@ pub(super) unsafe fn attributes(
         // SAFETY: the program's arguments, but for the address.
         unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
-    let found = match meaning(address) {
-        Meaning::Live(found) => found,
+    let meaning = match meaning(address) {
         Meaning::Dead => return Answer::Is(ask(UNKNOWN)),
         Meaning::Foreign => return Answer::Pass,
+        meaning => meaning,
     };
     let result = ask(address);
     if result == CUresult::SUCCESS {
@@ -151,7 +183,9 @@ pub(super) unsafe fn attributes(
             // SAFETY: the driver has just read `count` attributes and written through as many pointers.
             unsafe {
                 let (attribute, place) = (*attributes.add(position), *data.add(position));
-                if !place.is_null() && answer(&found, attribute, place) == Some(CUresult::INVALID_VALUE) {
+                if !place.is_null()
+                    && meaning.answer(address, attribute, place) == Some(CUresult::INVALID_VALUE)
+                {
                     place.cast::<*mut c_void>().write(std::ptr::null_mut());
                 }
             }
@@ -190,6 +224,29 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
                 data.cast::<c_uint>().write(0)
             }
             CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => data.cast::<CUmemoryPool>().write(found.pool),
+            _ => return None,
+        }
+    }
+    Some(CUresult::SUCCESS)
+}
+
+/// For memory that is not where it was asked for: only what would tell is ours to answer.
+///
+/// # Safety
+/// `data` is valid for a write of the attribute's type.
+unsafe fn answer_elsewhere(
+    view: &View,
+    address: u64,
+    attribute: c_uint,
+    data: *mut c_void,
+) -> Option<CUresult> {
+    // SAFETY: by this function's contract; each attribute has the type that is written.
+    unsafe {
+        match attribute {
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE => data.cast::<c_uint>().write(CU_MEMORYTYPE_DEVICE),
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => data.cast::<c_int>().write(view.device),
+            CU_POINTER_ATTRIBUTE_DEVICE_POINTER => data.cast::<u64>().write(address),
+            CU_POINTER_ATTRIBUTE_HOST_POINTER => return Some(CUresult::INVALID_VALUE),
             _ => return None,
         }
     }
@@ -235,9 +292,10 @@ fn tell_context() -> Result<(), CUresult> {
 }
 
 /// Memory of `cuMemAlloc` has no handle that a program could retain.
-pub(super) unsafe fn retain(_handle: *mut u64, address: *mut c_void) -> Answer {
+pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> Answer {
     match meaning(address as u64) {
-        Meaning::Foreign => Answer::Pass,
-        _ => Answer::Is(CUresult::INVALID_VALUE),
+        // SAFETY: the program's arguments.
+        Meaning::Foreign | Meaning::Elsewhere(_) => unsafe { physical::retain(handle, address) }.into(),
+        Meaning::Live(_) | Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
     }
 }

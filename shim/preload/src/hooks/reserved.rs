@@ -1,30 +1,18 @@
-//! Calls of the virtual memory family on addresses that are ours: refused, as for memory of `cuMemAlloc`.
+//! Addresses that are ours: calls of the virtual memory family on them are refused, as for memory of `cuMemAlloc`.
 //!
 //! To the driver our blocks are mappings like any other; a program that unmaps or remaps one by mistake would take the
 //! memory from under its neighbours.
 
-use wm_abi::{CUdeviceptr, CUmemAccessDesc, CUresult};
+use wm_abi::{CUdeviceptr, CUresult};
 
 use crate::boundary::Answer;
 use crate::managers;
 
-fn refuse_ours(address: CUdeviceptr) -> Answer {
-    if managers::owner(address).is_some() { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
+/// Is the address in a reservation of ours?
+pub(super) fn is_ours(address: CUdeviceptr) -> bool {
+    managers::owner(address).is_some()
 }
 
 pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {
-    refuse_ours(address)
-}
-
-pub(super) fn map(address: CUdeviceptr, _bytes: usize, _offset: usize, _handle: u64, _flags: u64) -> Answer {
-    refuse_ours(address)
-}
-
-pub(super) fn access(
-    address: CUdeviceptr,
-    _bytes: usize,
-    _access: *const CUmemAccessDesc,
-    _count: usize,
-) -> Answer {
-    refuse_ours(address)
+    if is_ours(address) { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
 }

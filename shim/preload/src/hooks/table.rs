@@ -54,7 +54,7 @@ hooks! {
         cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr)
             => pointer::set_attribute, Memory, "synchronous copies for a block, by its context";
         cuMemRetainAllocationHandle(handle: *mut u64, addr: *mut c_void)
-            => pointer::retain, Memory, "refused as for the driver's own memory: handles are not the program's";
+            => pointer::retain, Memory, "refused for our blocks, as for the driver's own memory: their handles are not the program's";
         // Peer access: mappings do not inherit it.
         cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint)
             => access::enable, Memory, "lets the peer reach our blocks too";
@@ -99,15 +99,23 @@ hooks! {
             => wait::context, Memory, "a pool gives back what is above its threshold; written into a trace";
         cuCtxSynchronize_v2(ctx: CUcontext)
             => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace";
-        // Our addresses are not the program's to map.
+        // Physical memory that the program makes itself; our blocks are not its to map.
+        cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64)
+            => physical::create, Memory, "counted; where the device is full, it goes on in host memory";
+        cuMemRelease(handle: u64)
+            => physical::release, Memory, "counted";
+        cuMemImportFromShareableHandle(handle: *mut u64, os_handle: *mut c_void, sh_handle_type: c_uint)
+            => physical::import, Memory, "one more reference to memory that the program has already";
+        cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64)
+            => physical::properties, Memory, "answers what was asked for, wherever the memory is";
         cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64)
-            => reserved::map, Memory, "refused on our blocks, as on the driver's own memory";
+            => physical::map, Memory, "remembers what is mapped where; refused on our blocks";
         cuMemUnmap(ptr: CUdeviceptr, size: usize)
-            => reserved::range, Memory, "refused on our blocks, as on the driver's own memory";
+            => physical::unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
-            => reserved::access, Memory, "refused on our blocks, as on the driver's own memory";
+            => physical::access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
-            => reserved::range, Memory, "refused on our blocks, as on the driver's own memory";
+            => reserved::range, Memory, "refused on our blocks";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
             => context::destroy, Lifetimes, "the context's streams and events are forgotten";
@@ -189,7 +197,6 @@ hooks! {
         cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
         cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
         cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64): "memory that stays with the driver";
         cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint): "memory that stays with the driver";
         cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR): "memory that stays with the driver";
         cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR): "memory that stays with the driver";

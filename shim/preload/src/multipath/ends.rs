@@ -16,6 +16,7 @@ use wm_multipath::{Direction, HostMemory};
 
 use super::Linear;
 use crate::managers;
+use crate::physical;
 use crate::state::driver;
 
 /// One end of a copy.
@@ -39,6 +40,10 @@ pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(Direction, H
 fn memory(address: u64, bytes: usize) -> Option<Memory> {
     if let Some(manager) = managers::owner(address) {
         return Some(Memory::Device(manager.gpu().ordinal()));
+    }
+    // What stands in for device memory is none of the host's: nobody but its device has access to it.
+    if let Some(view) = physical::elsewhere(address) {
+        return Some(Memory::Device(view.device));
     }
     let first = ask(address)?;
     match first {

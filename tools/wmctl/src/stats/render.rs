@@ -68,7 +68,24 @@ fn device(device: &Value) -> String {
     );
     text.push_str(&tiers(device).to_string());
     text.push_str(&counters(device));
+    text.push_str(&pieces(device));
     text
+}
+
+/// Physical memory that the program made itself, if there is or was any.
+fn pieces(device: &Value) -> String {
+    let Some(pieces) = device.get("pieces") else { return String::new() };
+    let figure = |name| number(pieces, name).unwrap_or(0);
+    let (here, host, overflows) = (figure("device_bytes"), figure("host_bytes"), figure("overflows"));
+    if here + host + overflows == 0 {
+        return String::new();
+    }
+    format!(
+        "made by the program itself: {} on the device, {} on the host, overflows {}\n",
+        human::bytes(here),
+        human::bytes(host),
+        human::count(overflows)
+    )
 }
 
 fn tiers(device: &Value) -> Table {

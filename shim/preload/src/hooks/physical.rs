@@ -1,0 +1,224 @@
+//! Physical memory that the program makes itself: where the device is full, it goes on in host memory.
+//!
+//! The order is that of a block of ours: the device, the device once more after our unused memory was given back, then
+//! pinned memory of the host if the user allows it. Whatever fails, the program gets the driver's first answer. Memory that
+//! went elsewhere answers as what was asked for: its properties are those of device memory, and the CPU has no access to it.
+
+use std::ffi::{c_uint, c_void};
+
+use wm_abi::*;
+use wm_driver::{Device, Gpu, Tier};
+use wm_memory::Manager;
+
+use super::{relief, reserved};
+use crate::boundary::Answer;
+use crate::lifecycle;
+use crate::managers;
+use crate::physical::{self, Asked, book};
+use crate::state::driver;
+
+/// Handle types that host memory can be shared by.
+const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+/// A request for memory on a device.
+struct Request {
+    property: CUmemAllocationProp,
+    bytes: usize,
+    manager: Option<&'static Manager<Device>>,
+}
+
+pub(super) unsafe fn create(
+    handle: *mut u64,
+    bytes: usize,
+    property: *const CUmemAllocationProp,
+    flags: u64,
+) -> Answer {
+    if handle.is_null() || property.is_null() || flags != 0 || lifecycle::exiting() {
+        return Answer::Pass;
+    }
+    // SAFETY: the program's description of what it wants, not null.
+    let property = unsafe { *property };
+    let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
+    if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
+        return Answer::Pass;
+    }
+    let request = Request { property, bytes, manager: managers::of(property.location.id) };
+    let made = request.on_device().or_else(|code| request.on_host(code));
+    // SAFETY: the program's out-pointer, not null.
+    made.map(|made| unsafe { *handle = made }).into()
+}
+
+impl Request {
+    fn on_device(&self) -> Result<u64, CUresult> {
+        let first = self.attempt(Tier::Device);
+        let is_short = first == Err(CUresult::OUT_OF_MEMORY);
+        let relieved = is_short && self.manager.is_some_and(|manager| relief::relieve(manager, self.bytes));
+        if relieved { self.attempt(Tier::Device) } else { first }
+    }
+
+    /// `code` is why the device did not do.
+    fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
+        if code != CUresult::OUT_OF_MEMORY || !self.is_plain() || !self.may_overflow() {
+            return Err(code);
+        }
+        let made = self.attempt(Tier::Host).map_err(|_| code)?;
+        physical::note_overflow(self.device());
+        Ok(made)
+    }
+
+    fn attempt(&self, tier: Tier) -> Result<u64, CUresult> {
+        let (device, bytes) = (self.device(), self.bytes as u64);
+        let most = self.most(tier);
+        if !book().charge(device, tier, bytes, most) {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        let made = self.make(tier);
+        match made {
+            Ok(handle) => book().made(handle, self.asked(), tier, bytes),
+            Err(_) => book().discharge(device, tier, bytes),
+        }
+        made
+    }
+
+    fn make(&self, tier: Tier) -> Result<u64, CUresult> {
+        let (property, mut handle) = (self.property_on(tier), 0);
+        // SAFETY: pointers to live locals; the description is the program's own, or the same for the host.
+        unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, self.bytes, &property, 0) }.ok()?;
+        Ok(handle)
+    }
+
+    fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
+        match self.manager.filter(|_| tier == Tier::Host) {
+            Some(manager) => CUmemAllocationProp {
+                location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: manager.gpu().node() },
+                allocFlags: CUmemAllocationFlags::default(),
+                ..self.property
+            },
+            None => self.property,
+        }
+    }
+
+    /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our blocks.
+    fn most(&self, tier: Tier) -> u64 {
+        let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
+        let (limits, reserved) = (manager.settings(), manager.usage().reserved);
+        let limit = if tier == Tier::Host { limits.host_limit } else { limits.device_limit };
+        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
+    }
+
+    /// Memory whose place the program would not notice, and that a limit may therefore refuse.
+    fn is_plain(&self) -> bool {
+        let flags = &self.property.allocFlags;
+        self.property.requestedHandleTypes & !SHAREABLE == 0 && flags.compressionType == 0 && flags.usage == 0
+    }
+
+    fn may_overflow(&self) -> bool {
+        self.manager.is_some_and(|manager| {
+            manager.settings().overflow.contains(&Tier::Host)
+                && manager.gpu().host_available() >= self.bytes as u64
+        })
+    }
+
+    fn device(&self) -> CUdevice {
+        self.property.location.id
+    }
+
+    fn asked(&self) -> Asked {
+        let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
+        Asked { device: self.device(), handle_types: requestedHandleTypes, flags: allocFlags }
+    }
+}
+
+pub(super) fn release(handle: u64) -> CUresult {
+    // Before the call: afterwards the driver may give the number to another thread's piece.
+    let gone = book().let_go(handle);
+    // SAFETY: a function without pointers.
+    let result = unsafe { driver().get::<symbol::cuMemRelease>()(handle) };
+    match gone {
+        Some(number) if result == CUresult::SUCCESS => book().settle(number),
+        Some(number) => book().keep(handle, number),
+        None => {}
+    }
+    result
+}
+
+pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written there.
+        book().retained(address as u64, unsafe { *handle });
+    }
+    result
+}
+
+pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemImportFromShareableHandle>()(handle, shared, kind) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written there.
+        book().held_again(unsafe { *handle });
+    }
+    result
+}
+
+pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result =
+        unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, handle) };
+    let asked = book().asked(handle);
+    if let Some(asked) = asked.filter(|_| result == CUresult::SUCCESS) {
+        // SAFETY: the driver has just written there.
+        let property = unsafe { &mut *property };
+        property.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: asked.device };
+        property.requestedHandleTypes = asked.handle_types;
+        property.allocFlags = asked.flags;
+    }
+    result
+}
+
+pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Answer {
+    if reserved::is_ours(address) {
+        return Answer::Is(CUresult::INVALID_VALUE);
+    }
+    // SAFETY: a function without pointers.
+    let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
+    if result == CUresult::SUCCESS {
+        book().mapped(address, bytes as u64, handle);
+    }
+    Answer::Is(result)
+}
+
+pub(super) fn unmap(address: CUdeviceptr, bytes: usize) -> Answer {
+    if reserved::is_ours(address) {
+        return Answer::Is(CUresult::INVALID_VALUE);
+    }
+    // SAFETY: a function without pointers.
+    let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes) };
+    if result == CUresult::SUCCESS {
+        book().unmapped(address, bytes as u64);
+    }
+    Answer::Is(result)
+}
+
+/// The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
+/// the two would crash inside the driver.
+pub(super) unsafe fn access(
+    address: CUdeviceptr,
+    bytes: usize,
+    wanted: *const CUmemAccessDesc,
+    count: usize,
+) -> Answer {
+    if reserved::is_ours(address) {
+        return Answer::Is(CUresult::INVALID_VALUE);
+    }
+    if wanted.is_null() || !book().reaches_elsewhere(address, bytes as u64) {
+        return Answer::Pass;
+    }
+    // SAFETY: the program's list of `count` entries, not null.
+    let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
+    let to_cpu = |entry: &CUmemAccessDesc| {
+        entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
+    };
+    if wanted.iter().any(to_cpu) { Answer::Is(CUresult::NOT_SUPPORTED) } else { Answer::Pass }
+}

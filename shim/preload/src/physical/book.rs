@@ -1,0 +1,311 @@
+//! The books of the program's own physical memory: pieces, who holds them, and where they are mapped. Pure data.
+//!
+//! A piece lives as long as the driver's: until its last reference is released *and* its last mapping is gone. It is
+//! charged from before it is made, so that two threads cannot both pass a limit, until then. The driver may give a
+//! handle's number out again as soon as it is released, while the piece is still mapped: pieces have numbers of their own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use wm_abi::{CUdevice, CUmemAllocationFlags};
+use wm_driver::Tier;
+use wm_memory::TierBytes;
+
+/// What the program asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) device: CUdevice,
+    /// `CU_MEM_HANDLE_TYPE_*` by which it wants to share the memory.
+    pub(crate) handle_types: u32,
+    pub(crate) flags: CUmemAllocationFlags,
+}
+
+#[derive(Debug)]
+struct Piece {
+    asked: Asked,
+    tier: Tier,
+    bytes: u64,
+    references: usize,
+    mappings: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Mapping {
+    bytes: u64,
+    piece: u64,
+}
+
+/// A mapping, as queries about its addresses see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct View {
+    pub(crate) base: u64,
+    pub(crate) bytes: u64,
+    pub(crate) device: CUdevice,
+}
+
+/// What a device's pieces come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Bytes, by where they are.
+    pub(crate) held: TierBytes,
+    /// Pieces that were made elsewhere, for want of room on the device.
+    pub(crate) overflows: u64,
+}
+
+/// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a const.
+type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+
+/// All pieces of the process.
+#[derive(Debug)]
+pub(crate) struct Book {
+    accounts: BTreeMap<CUdevice, Account>,
+    pieces: Map<Piece>,
+    /// Our number of the piece behind a handle that the program holds.
+    handles: Map<u64>,
+    /// By first address.
+    mappings: BTreeMap<u64, Mapping>,
+    last: u64,
+}
+
+impl Book {
+    pub(super) const fn new() -> Self {
+        Self {
+            accounts: BTreeMap::new(),
+            pieces: Map::with_hasher(BuildHasherDefault::new()),
+            handles: Map::with_hasher(BuildHasherDefault::new()),
+            mappings: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    /// Takes `bytes` of a device's tier into account if no more than `most` are then; says whether it did.
+    pub(crate) fn charge(&mut self, device: CUdevice, tier: Tier, bytes: u64, most: u64) -> bool {
+        let held = part(&mut self.accounts.entry(device).or_default().held, tier);
+        let fits = held.checked_add(bytes).is_some_and(|sum| sum <= most);
+        *held += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Takes a charge back: the piece is gone, or was never made.
+    pub(crate) fn discharge(&mut self, device: CUdevice, tier: Tier, bytes: u64) {
+        let held = part(&mut self.accounts.entry(device).or_default().held, tier);
+        *held = held.saturating_sub(bytes);
+    }
+
+    /// A charged piece was made.
+    pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, bytes: u64) {
+        self.last += 1;
+        self.accounts.entry(asked.device).or_default().overflows += u64::from(tier != Tier::Device);
+        self.pieces.insert(self.last, Piece { asked, tier, bytes, references: 1, mappings: 0 });
+        self.handles.insert(handle, self.last);
+    }
+
+    /// The program got a handle that it may have already: one more reference, if it has.
+    pub(crate) fn held_again(&mut self, handle: u64) {
+        if let Some(piece) = self.handles.get(&handle).and_then(|number| self.pieces.get_mut(number)) {
+            piece.references += 1;
+        }
+    }
+
+    /// The program asked for the handle of what is mapped at an address.
+    pub(crate) fn retained(&mut self, address: u64, handle: u64) {
+        let Some((_, mapping)) = self.mapping(address) else { return };
+        if let Some(piece) = self.pieces.get_mut(&mapping.piece) {
+            piece.references += 1;
+            self.handles.insert(handle, mapping.piece);
+        }
+    }
+
+    /// A reference is about to be released. Our number of its piece, for [`Book::settle`] or [`Book::keep`] after it.
+    pub(crate) fn let_go(&mut self, handle: u64) -> Option<u64> {
+        let number = *self.handles.get(&handle)?;
+        let piece = self.pieces.get_mut(&number)?;
+        piece.references = piece.references.saturating_sub(1);
+        if piece.references == 0 {
+            self.handles.remove(&handle);
+        }
+        Some(number)
+    }
+
+    /// The release failed.
+    pub(crate) fn keep(&mut self, handle: u64, number: u64) {
+        if let Some(piece) = self.pieces.get_mut(&number) {
+            piece.references += 1;
+            self.handles.insert(handle, number);
+        }
+    }
+
+    /// Forgets a piece that is neither held nor mapped.
+    pub(crate) fn settle(&mut self, number: u64) {
+        let is_gone = |piece: &Piece| piece.references == 0 && piece.mappings == 0;
+        if self.pieces.get(&number).is_some_and(is_gone)
+            && let Some(piece) = self.pieces.remove(&number)
+        {
+            self.discharge(piece.asked.device, piece.tier, piece.bytes);
+        }
+    }
+
+    /// A handle was mapped.
+    pub(crate) fn mapped(&mut self, address: u64, bytes: u64, handle: u64) {
+        let Some(number) = self.handles.get(&handle).copied() else { return };
+        if let Some(piece) = self.pieces.get_mut(&number) {
+            piece.mappings += 1;
+            self.mappings.insert(address, Mapping { bytes, piece: number });
+        }
+    }
+
+    /// Every mapping in a range is gone.
+    pub(crate) fn unmapped(&mut self, address: u64, bytes: u64) {
+        let inside = self.mappings.range(address..address.saturating_add(bytes));
+        let gone: Vec<u64> = inside.map(|(at, _)| *at).collect();
+        for mapping in gone.iter().filter_map(|at| self.mappings.remove(at)).collect::<Vec<_>>() {
+            if let Some(piece) = self.pieces.get_mut(&mapping.piece) {
+                piece.mappings = piece.mappings.saturating_sub(1);
+            }
+            self.settle(mapping.piece);
+        }
+    }
+
+    /// The mapping that an address is in, if its piece is not on its device.
+    pub(crate) fn elsewhere(&self, address: u64) -> Option<View> {
+        let (base, mapping) = self.mapping(address)?;
+        let piece = self.pieces.get(&mapping.piece).filter(|piece| piece.tier != Tier::Device)?;
+        Some(View { base, bytes: mapping.bytes, device: piece.asked.device })
+    }
+
+    /// Does a range have a part that is not on its device?
+    pub(crate) fn reaches_elsewhere(&self, address: u64, bytes: u64) -> bool {
+        let inside = self.mappings.range(address..address.saturating_add(bytes));
+        self.elsewhere(address).is_some() || inside.map(|(at, _)| *at).any(|at| self.elsewhere(at).is_some())
+    }
+
+    /// What was asked for, of a handle that is not on its device.
+    pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
+        let piece = self.pieces.get(self.handles.get(&handle)?)?;
+        (piece.tier != Tier::Device).then_some(piece.asked)
+    }
+
+    /// What a device's pieces come to.
+    pub(crate) fn account(&self, device: CUdevice) -> Account {
+        self.accounts.get(&device).copied().unwrap_or_default()
+    }
+
+    fn mapping(&self, address: u64) -> Option<(u64, Mapping)> {
+        let (base, mapping) = self.mappings.range(..=address).next_back()?;
+        (address - base < mapping.bytes).then_some((*base, *mapping))
+    }
+}
+
+fn part(bytes: &mut TierBytes, tier: Tier) -> &mut u64 {
+    match tier {
+        Tier::Device => &mut bytes.device,
+        Tier::Peer(_) => &mut bytes.peer,
+        Tier::Host => &mut bytes.host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: memory that is counted although it is gone, or forgotten while the program still uses it.
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const ASKED: Asked = Asked {
+        device: 0,
+        handle_types: 1,
+        flags: CUmemAllocationFlags {
+            compressionType: 0,
+            gpuDirectRDMACapable: 1,
+            usage: 0,
+            reserved: [0; 4],
+        },
+    };
+
+    /// A book with one piece of 2 MiB behind handle 7.
+    fn one(tier: Tier) -> Book {
+        let mut book = Book::new();
+        assert!(book.charge(0, tier, 2 * MIB, u64::MAX));
+        book.made(7, ASKED, tier, 2 * MIB);
+        book
+    }
+
+    fn release(book: &mut Book, handle: u64) {
+        let number = book.let_go(handle).expect("a handle of the book");
+        book.settle(number);
+    }
+
+    #[test]
+    fn a_charge_stops_at_the_limit() {
+        let mut book = Book::new();
+        assert!(book.charge(0, Tier::Device, 6, 10) && !book.charge(0, Tier::Device, 5, 10));
+        assert!(book.charge(1, Tier::Device, 5, 10) && book.charge(0, Tier::Host, 5, 10));
+        assert!(!book.charge(0, Tier::Device, u64::MAX, u64::MAX));
+        book.discharge(0, Tier::Device, 6);
+        assert_eq!(book.account(0).held, TierBytes { device: 0, peer: 0, host: 5 });
+    }
+
+    #[test]
+    fn a_piece_lives_until_it_is_released_and_unmapped_in_either_order() {
+        for unmap_first in [true, false] {
+            let mut book = one(Tier::Host);
+            book.mapped(64 * MIB, 2 * MIB, 7);
+            if unmap_first {
+                book.unmapped(64 * MIB, 2 * MIB);
+                assert_eq!((book.account(0).held.host, book.elsewhere(64 * MIB)), (2 * MIB, None));
+                release(&mut book, 7);
+            } else {
+                release(&mut book, 7);
+                assert_eq!(book.account(0).held.host, 2 * MIB);
+                let view = View { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
+                assert_eq!(book.elsewhere(66 * MIB - 1), Some(view));
+                book.unmapped(0, 128 * MIB);
+            }
+            assert_eq!(book.account(0).held, TierBytes::default(), "unmap first: {unmap_first}");
+            assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_number_that_the_driver_gives_out_again_is_another_piece() {
+        let mut book = one(Tier::Host);
+        book.mapped(64 * MIB, 2 * MIB, 7);
+        release(&mut book, 7);
+        assert!(book.charge(0, Tier::Device, 2 * MIB, u64::MAX));
+        book.made(7, ASKED, Tier::Device, 2 * MIB);
+        assert!(book.asked(7).is_none() && book.elsewhere(64 * MIB).is_some());
+        release(&mut book, 7);
+        assert_eq!(book.account(0).held, TierBytes { device: 0, peer: 0, host: 2 * MIB });
+    }
+
+    #[test]
+    fn retained_and_imported_handles_are_references_and_a_failed_release_is_none() {
+        let mut book = one(Tier::Host);
+        book.mapped(64 * MIB, 2 * MIB, 7);
+        book.held_again(7);
+        book.held_again(8);
+        release(&mut book, 7);
+        assert!(book.asked(7).is_some());
+        let number = book.let_go(7).expect("held twice");
+        book.keep(7, number);
+        release(&mut book, 7);
+        assert!(book.let_go(7).is_none());
+        book.retained(65 * MIB, 9);
+        book.unmapped(64 * MIB, 2 * MIB);
+        assert_eq!((book.account(0).held.host, book.asked(9).is_some()), (2 * MIB, true));
+        release(&mut book, 9);
+        assert_eq!(book.account(0).held.host, 0);
+    }
+
+    #[test]
+    fn what_is_on_the_device_is_not_elsewhere() {
+        let mut book = one(Tier::Device);
+        book.mapped(64 * MIB, 2 * MIB, 7);
+        assert!(book.elsewhere(64 * MIB).is_none() && book.asked(7).is_none());
+        assert!(!book.reaches_elsewhere(0, 128 * MIB));
+        assert!(book.charge(0, Tier::Host, 2 * MIB, u64::MAX));
+        book.made(8, ASKED, Tier::Host, 2 * MIB);
+        book.mapped(66 * MIB, 2 * MIB, 8);
+        assert!(book.reaches_elsewhere(64 * MIB, 4 * MIB) && book.reaches_elsewhere(67 * MIB, MIB));
+        assert!(!book.reaches_elsewhere(64 * MIB, 2 * MIB) && !book.reaches_elsewhere(68 * MIB, MIB));
+    }
+}

@@ -1,0 +1,39 @@
+//! Physical memory that the program makes itself, with `cuMemCreate`: PyTorch's expandable segments, NCCL's buffers.
+//!
+//! The driver serves it. We count it, for limits and statistics, and know which of it went on in host memory because the
+//! device was full: such memory must answer every query as the device memory that was asked for.
+
+mod book;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub(crate) use book::{Account, Asked, Book, View};
+use wm_abi::CUdevice;
+
+static BOOK: Mutex<Book> = Mutex::new(Book::new());
+
+/// Has any piece gone elsewhere in this process? Until then, nobody looks addresses up.
+static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// The books. Never held across a driver call.
+pub(crate) fn book() -> MutexGuard<'static, Book> {
+    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A piece was made in host memory, for want of room on the device.
+pub(crate) fn note_overflow(device: CUdevice) {
+    if !ANY_ELSEWHERE.swap(true, Relaxed) {
+        log::info!("device {device} is full: memory that the program makes itself goes on in host memory");
+    }
+}
+
+/// What a device's pieces come to.
+pub(crate) fn account(device: CUdevice) -> Account {
+    book().account(device)
+}
+
+/// The mapping of a piece that is not on its device, if the address is in one.
+pub(crate) fn elsewhere(address: u64) -> Option<View> {
+    ANY_ELSEWHERE.load(Relaxed).then(|| book().elsewhere(address)).flatten()
+}

@@ -1,0 +1,86 @@
+//! Guards a program that makes its physical memory itself, as PyTorch's expandable segments do: past the end of the device
+//! it goes on in host memory and cannot tell; where that is not allowed, it gets the driver's own answer.
+
+use hazards::{Host, Outcome, Scratch, c, driver};
+
+const PIECE: u64 = 10 << 20;
+const OUT_OF_MEMORY: i32 = 2;
+
+/// Runs the program for twelve pieces, 120 MiB, on a device of 64 MiB.
+fn run(kind: &str, variables: &[(&str, &str)]) -> Outcome {
+    let scratch = Scratch::new();
+    let program = c::cuda_program(&scratch, "expandable");
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(["12", kind]);
+    let host = host.env("SIMCUDA_MEMORY", "64MiB");
+    variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
+}
+
+/// The line that starts with `when`: bytes on the device, bytes on the host, pieces that overflowed.
+fn pieces(outcome: &Outcome, when: &str) -> [u64; 3] {
+    let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(when)).expect(when);
+    let object = line.trim().strip_prefix("\"pieces\":").expect("the library's own figures");
+    let value: serde_json::Value = serde_json::from_str(object).expect("JSON");
+    ["device_bytes", "host_bytes", "overflows"].map(|field| value[field].as_u64().expect(field))
+}
+
+/// The program made `before` pieces, and for the next one got what a driver without us answers.
+fn assert_refused(outcome: &Outcome, before: u64) {
+    assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}{}", outcome.stdout, outcome.stderr);
+    assert!(outcome.stdout.starts_with(&format!("piece {before}: 2\n")), "{}", outcome.stdout);
+    assert_eq!(pieces(outcome, "then"), [before * PIECE, 0, 0]);
+}
+
+#[test]
+fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
+    for kind in ["plain", "descriptor"] {
+        let outcome = run(kind, &[]);
+        outcome.expect_success();
+        let [device, host, overflows] = pieces(&outcome, "full");
+        assert_eq!((device + host, overflows), (12 * PIECE, host / PIECE), "{kind}");
+        assert!((4 * PIECE..=6 * PIECE).contains(&device), "{kind}: the device comes first: {device}");
+        assert_eq!(pieces(&outcome, "shrunk"), [device, host - PIECE, overflows], "{kind}");
+        assert_eq!(pieces(&outcome, "empty"), [0, 0, overflows + 1], "{kind}");
+    }
+}
+
+#[test]
+fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
+    let outcome = run("descriptor", &[("SIMCUDA_MEMORY", "2GiB"), ("WMSHIM_DEVICE_LIMIT", "30MiB")]);
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 9 * PIECE, 9]);
+}
+
+#[test]
+fn where_overflow_is_off_the_driver_answers() {
+    assert_refused(&run("plain", &[("WMSHIM_OVERFLOW", "off")]), 6);
+    let limited = [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_DEVICE_LIMIT", "25MiB")];
+    assert_refused(&run("plain", &limited), 2);
+}
+
+#[test]
+fn a_limit_on_the_host_holds() {
+    let outcome = run("plain", &[("WMSHIM_HOST_LIMIT", "25MiB")]);
+    assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}", outcome.stderr);
+    let [device, host, overflows] = pieces(&outcome, "then");
+    assert_eq!((device, host, overflows), (6 * PIECE, 2 * PIECE, 2));
+}
+
+/// The seventh create finds the device full; the eighth is ours, for the host.
+#[test]
+fn where_the_host_fails_too_the_first_answer_stands() {
+    assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:8")]), 6);
+}
+
+/// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses it.
+#[test]
+fn what_can_only_be_device_memory_is_the_drivers_business() {
+    let outcome = run("fabric", &[("WMSHIM_DEVICE_LIMIT", "1MiB")]);
+    assert!(outcome.stdout.starts_with("piece 0: 801\n"), "NOT_SUPPORTED, by the driver: {}", outcome.stdout);
+}
+
+#[test]
+fn without_the_memory_manager_all_is_the_drivers() {
+    let outcome = run("plain", &[("WMSHIM_STITCH", "off")]);
+    assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY));
+    assert!(outcome.stdout.starts_with("piece 6: 2\n"), "{}", outcome.stdout);
+}

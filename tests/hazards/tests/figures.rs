@@ -1,0 +1,27 @@
+//! Guards a program that adds up what it holds and what the driver says is free, and ends itself if that is more than the
+//! device has. PyTorch does so whenever cuDNN asks it for a workspace.
+
+use hazards::{Host, Scratch, c, driver};
+
+/// 256 MiB of blocks on a device of 64 MiB: free at first, free at the end, total at the end, in MiB.
+fn run(variables: &[(&str, &str)]) -> [u64; 3] {
+    let scratch = Scratch::new();
+    let program = c::cuda_program(&scratch, "figures");
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).env("SIMCUDA_MEMORY", "64MiB");
+    let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+    let words = outcome.expect_success().split(' ').map(|word| word.parse().expect("a number"));
+    words.collect::<Vec<_>>().try_into().expect("three figures")
+}
+
+#[test]
+fn free_and_held_are_never_more_than_the_total() {
+    let [first, last, total] = run(&[]);
+    assert_eq!(total, 64, "once nothing has overflowed any more, the total is the device's");
+    assert!(first <= 64 && last <= 64 && last + 2 >= first, "{first} MiB free at first, {last} at the end");
+}
+
+#[test]
+fn a_limit_makes_no_difference_to_that() {
+    let [first, last, total] = run(&[("WMSHIM_DEVICE_LIMIT", "20MiB")]);
+    assert_eq!((first, last, total), (20, 20, 64));
+}
