@@ -132,6 +132,11 @@ impl Device {
         }
     }
 
+    /// Is the device used through this context and no other, as far as was seen?
+    pub fn is_used_through(&self, context: CUcontext) -> bool {
+        self.contexts.read().unwrap_or_else(PoisonError::into_inner)[..] == [context]
+    }
+
     /// NUMA node of the host memory near this device.
     pub fn node(&self) -> i32 {
         self.node

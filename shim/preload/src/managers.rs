@@ -16,6 +16,7 @@ use wm_memory::{Manager, Order};
 
 use crate::settings::{self, Overflow};
 use crate::state::{driver, streams};
+use crate::torch;
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -66,11 +67,24 @@ pub(crate) fn here() -> Option<Site> {
     Some(site)
 }
 
+/// As [`here`], where the device has a manager already: none is made, and no context is adopted.
+pub(crate) fn present() -> Option<Site> {
+    let context = any().then(|| current_context(driver())).filter(|context| !context.is_null())?;
+    Some(Site { manager: known(current_device()?)?, context })
+}
+
 /// Where work in `stream` acts, and in which order. `default` is what the null handle stands for.
 pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
-    let site = here()?;
-    match if stream.is_null() { default } else { stream } {
-        // Recording in a per-thread stream takes its own thread: order such blocks by the whole device instead.
+    order(here()?, if stream.is_null() { default } else { stream })
+}
+
+/// As [`at`], where the device has a manager already.
+pub(crate) fn present_at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
+    order(present()?, if stream.is_null() { default } else { stream })
+}
+
+fn order(site: Site, stream: CUstream) -> Option<(Site, Order)> {
+    match stream {
         CUstream::PER_THREAD => Some((site, Order::Device)),
         CUstream::LEGACY => Some((site, Order::Stream(streams().identify(site.context, CUstream::LEGACY)))),
         stream => explicit(site, stream),
@@ -121,6 +135,11 @@ pub(crate) fn known(device: CUdevice) -> Option<&'static Manager<Device>> {
     unsafe { slot.load(Ordering::Acquire).as_ref() }
 }
 
+/// Has any device a manager?
+pub(crate) fn any() -> bool {
+    all().next().is_some()
+}
+
 /// Every manager there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
     (0..DEVICES as CUdevice).filter_map(known)
@@ -147,7 +166,10 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
         return None;
     }
     match build(device, context) {
-        Ok(manager) => Some(publish(index, manager)),
+        Ok(manager) => {
+            torch::announce();
+            Some(publish(index, manager))
+        }
         Err(reason) => {
             UNMANAGED[index].store(true, Ordering::Relaxed);
             log::warn!("{reason}: its memory stays with the driver");

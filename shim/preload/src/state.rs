@@ -15,7 +15,7 @@ use wm_driver::{Loader, Table, search};
 
 use crate::settings;
 use crate::trampolines::SLOTS;
-use crate::{boundary, hooks, lifecycle, logger, torch};
+use crate::{boundary, hooks, lifecycle, logger};
 
 static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
 static INSTALLED: Once = Once::new();
@@ -74,7 +74,6 @@ fn install() {
         real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or(real))
     });
     log::info!("driver {}", table.path().display());
-    torch::announce(settings);
 }
 
 fn fill(target: impl Fn(usize) -> *const ()) {

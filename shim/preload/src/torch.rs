@@ -5,8 +5,10 @@
 //! program is known or seen to need what it lacks: [`PROGRAMS`] and [`WORDS`], one row a reason.
 
 use std::path::Path;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::settings::{self, Settings, TorchAllocator};
+use crate::settings::{self, TorchAllocator};
 
 /// PyTorch reads this one; when both are set the other is ignored.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
@@ -45,6 +47,9 @@ const WORDS: &[(&str, &str)] = &[
 /// A script is read no further than this.
 const LARGEST_SCRIPT: u64 = 1 << 20;
 
+/// This process made the choice, at load.
+static CHOSEN: AtomicBool = AtomicBool::new(false);
+
 /// What was decided, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Choice {
@@ -61,19 +66,23 @@ pub(crate) fn choose() {
     let Some(value) = decide(&command).allocator.and_then(configuration) else { return };
     // SAFETY: constructors run before main, on the only thread there is.
     unsafe { std::env::set_var(VARIABLE, value) };
+    CHOSEN.store(true, Ordering::Relaxed);
 }
 
-/// At the first CUDA call of a process that has PyTorch: says what was chosen.
-pub(crate) fn announce(settings: &Settings) {
-    let command = command_line();
-    if settings.disable || !is_python(&command) || !has_torch() {
-        return;
-    }
-    let value = std::env::var(VARIABLE).unwrap_or_default();
-    let reason = decide(&command).reason;
-    log::warn!(
-        "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
-    );
+/// When the first device memory is served in a process that has PyTorch: says what was chosen. Workers that only
+/// inherited the variable, or never come to a device, have nothing to say.
+pub(crate) fn announce() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let command = command_line();
+        let inherited = !CHOSEN.load(Ordering::Relaxed) && (set(VARIABLE) || set(OTHER));
+        if is_python(&command) && has_torch() && !inherited {
+            let (value, reason) = (std::env::var(VARIABLE).unwrap_or_default(), decide(&command).reason);
+            log::warn!(
+                "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
+            );
+        }
+    });
 }
 
 /// For statistics: the back end this process was given.

@@ -53,6 +53,7 @@ CUresult cuStreamQuery(CUstream stream);
 CUresult cuStreamSynchronize(CUstream stream);
 CUresult cuEventCreate(CUevent *event, unsigned flags);
 CUresult cuEventDestroy_v2(CUevent event);
+CUresult cuEventSynchronize(CUevent event);
 CUresult cuProfilerStart(void);
 CUresult cuProfilerStop(void);
 CUresult cuGetProcAddress(const char *name, void **function, int version, unsigned long long flags);

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use hazards::{Host, Scratch};
+use hazards::{Host, Scratch, c, driver};
 
 const CHOSEN: &str = "backend:cudaMallocAsync";
 
@@ -102,4 +102,36 @@ fn a_script_started_by_its_first_line_is_seen() {
 fn a_child_of_python_inherits_the_choice() {
     let show = format!("import subprocess, sys; subprocess.run([sys.executable, '-c', {SHOW:?}])");
     assert_eq!(shown(&Scratch::new(), "python3", &["-c", &show], &[]), CHOSEN);
+}
+
+/// Stands in for PyTorch: a library of its CUDA core's name is loaded. Then uses the driver as the arguments say.
+const STAND_IN: &str = "import ctypes, os, subprocess, sys\n\
+    core = ctypes.CDLL(os.environ['CORE'])\n\
+    cuda, word = ctypes.CDLL('libcuda.so.1'), sys.argv[1]\n\
+    context, memory = ctypes.c_void_p(), ctypes.c_uint64()\n\
+    assert cuda.cuInit(0) == 0\n\
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0\n\
+    assert cuda.cuCtxSetCurrent(context) == 0\n\
+    for _ in range(2 if word != 'look' else 0):\n\
+    \x20   assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(1 << 20)) == 0\n\
+    if word == 'parent': subprocess.run([sys.executable, __file__, 'child'], check=True)\n";
+
+/// The shim's lines about the allocator while the stand-in runs.
+fn announced(word: &str, variables: &[(&str, &str)]) -> usize {
+    let scratch = Scratch::new();
+    let core = c::library("plugin", scratch.path().join("libc10_cuda.so"), &[]);
+    let script = scratch.file("train.py", STAND_IN);
+    let host = Host::shimmed("python3", &scratch, &driver::simulated(&scratch)).args([&script]).args([word]);
+    let host = variables.iter().fold(host.env("CORE", core), |host, (name, value)| host.env(name, value));
+    let outcome = host.run();
+    outcome.expect_success();
+    outcome.log().iter().filter(|line| line.contains("PyTorch's allocator")).count()
+}
+
+#[test]
+fn the_choice_is_said_once_where_memory_is_served_and_by_no_worker() {
+    assert_eq!(announced("train", &[]), 1);
+    assert_eq!(announced("parent", &[]), 1, "the child inherits the choice");
+    assert_eq!(announced("look", &[]), 0, "no memory was asked for");
+    assert_eq!(announced("train", &[("PYTORCH_CUDA_ALLOC_CONF", "backend:native")]), 0, "the user's choice");
 }

@@ -1,0 +1,54 @@
+/* Waits for the device in one of these situations, then prints what the library under test says of itself.
+ *
+ *   stranger   nothing was allocated
+ *   thread     in the thread's default stream, where a block of the pool was freed
+ *   device     for the context, behind a plain free, before a plain allocation */
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "driver.h"
+
+static CUstream const own = (CUstream)2;
+
+static void stranger(void)
+{
+    CUevent event;
+    MUST(cuEventCreate(&event, 0));
+    MUST(cuEventSynchronize(event));
+    MUST(cuStreamSynchronize(NULL));
+    MUST(cuStreamSynchronize(own));
+    MUST(cuCtxSynchronize());
+}
+
+static void thread(void)
+{
+    CUdeviceptr address;
+    MUST(cuMemAllocAsync(&address, 8 << 20, own));
+    MUST(cuMemFreeAsync(address, own));
+    MUST(cuStreamSynchronize(own));
+}
+
+static void device(void)
+{
+    CUdeviceptr address;
+    for (int i = 0; i < 10; i++) {
+        MUST(cuMemAlloc_v2(&address, 8 << 20));
+        MUST(cuMemFree_v2(address));
+        MUST(cuCtxSynchronize());
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char *(*tell)(void) = (char *(*)(void))dlsym(RTLD_DEFAULT, "wmshim_stats_json");
+    begin();
+    if (argc == 2 && !strcmp(argv[1], "stranger"))
+        stranger();
+    else if (argc == 2 && !strcmp(argv[1], "thread"))
+        thread();
+    else
+        device();
+    puts(tell());
+    return 0;
+}

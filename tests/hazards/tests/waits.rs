@@ -1,0 +1,36 @@
+//! Guards against waits of the host that cost a program memory: a wait must not take a device over that the program
+//! never allocated on, and must give back what the driver would give back.
+
+use hazards::{Host, Scratch, c, driver};
+use serde_json::Value;
+
+/// The statistics after the program `c/waits.c` has waited in this situation.
+fn after(situation: &str) -> Value {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "waits");
+    let outcome = Host::shimmed(program, &scratch, &driver).args([situation]).run();
+    serde_json::from_str(outcome.expect_success()).expect("JSON")
+}
+
+#[test]
+fn a_wait_makes_no_manager() {
+    let stats = after("stranger");
+    assert_eq!(stats["devices"].as_array().map(Vec::len), Some(0), "{stats}");
+}
+
+#[test]
+fn the_pool_gives_back_when_a_threads_own_stream_was_waited_for() {
+    let stats = after("thread");
+    assert_eq!(stats["devices"][0]["tiers"]["device"]["reserved_bytes"], 0, "{stats}");
+}
+
+/// What was freed before a wait for the device is past after it: no event needs to be recorded to learn it.
+#[test]
+fn a_wait_is_as_good_as_an_event() {
+    let stats = after("device");
+    let calls = stats["driver_calls"].as_array().expect("a list").iter();
+    let recorded = calls.filter(|call| call["name"] == "cuCtxRecordEvent").count();
+    assert_eq!(recorded, 0, "{stats}");
+    assert_eq!(stats["devices"][0]["counters"]["hits"], 9, "{stats}");
+}
