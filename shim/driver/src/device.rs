@@ -56,7 +56,7 @@ pub struct Device {
     events: Mutex<Events>,
     windows: Windows,
     /// What our driver calls cost.
-    pub probes: Probes,
+    pub probes: Box<Probes>,
 }
 
 /// Events by context. An event that is not `live` belonged to a context that is gone: its work is over.
@@ -98,7 +98,7 @@ impl Device {
             peers: RwLock::default(),
             events: Mutex::default(),
             windows: Windows::default(),
-            probes: Probes::new(),
+            probes: Box::new(Probes::new()),
         };
         device.granularity = device.ask_granularity().map_err(|code| format!("granularity: {code}"))?;
         Ok(device)

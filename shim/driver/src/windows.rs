@@ -37,13 +37,13 @@ struct Bounds {
     end: AtomicU64,
 }
 
-/// The windows of one device.
+/// The windows of one device. Boxed: a program's first allocation may come from a thread with little stack.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    bounds: [Bounds; MOST],
+    bounds: Box<[Bounds]>,
     /// First addresses of mappings.
     mapped: Mutex<BTreeSet<u64>>,
-    list: Mutex<[Option<Window>; MOST]>,
+    list: Mutex<Box<[Option<Window>]>>,
 }
 
 impl Window {
@@ -88,9 +88,9 @@ impl Window {
 impl Default for Windows {
     fn default() -> Self {
         Self {
-            bounds: std::array::from_fn(|_| Bounds::default()),
+            bounds: (0..MOST).map(|_| Bounds::default()).collect(),
             mapped: Mutex::default(),
-            list: Mutex::new([const { None }; MOST]),
+            list: Mutex::new((0..MOST).map(|_| None).collect()),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Windows {
         self.bounds[slot].end.store(end, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Option<Window>; MOST]> {
+    fn lock(&self) -> MutexGuard<'_, Box<[Option<Window>]>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,6 +8,7 @@
  *   life exit_busy       exits while other threads are inside calls
  *   life threads N       N short threads, one after another, each uses the driver
  *   life thread_end      threads that use the driver as they end, from destructors of their thread-local values
+ *   life little_stack    first uses the driver on a thread that has little stack
  *   life late            uses the driver from exit handlers and destructors, after the shim's own
  *   life early           uses the driver from a constructor, before main
  *   life closed          closes its handle of the library many times and uses the driver again */
@@ -203,6 +204,24 @@ static int thread_end(void)
     return threads(100, late_life);
 }
 
+static void *first_use(void *unused)
+{
+    (void)unused;
+    begin();
+    round_trip(1);
+    return NULL;
+}
+
+static int little_stack(void)
+{
+    enum { BYTES = 64 << 10 };
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, BYTES);
+    return pthread_create(&thread, &attributes, first_use, NULL) || pthread_join(thread, NULL) ? 84 : 0;
+}
+
 /* ---- before main and after exit began */
 
 static int is_late;
@@ -274,6 +293,7 @@ int main(int count, char **argument)
            : !strcmp(way, "exit_busy")   ? exit_busy()
            : !strcmp(way, "threads")     ? threads(atoi(argument[2]), short_life)
            : !strcmp(way, "thread_end")  ? thread_end()
+           : !strcmp(way, "little_stack") ? little_stack()
            : !strcmp(way, "late")        ? late()
            : !strcmp(way, "early")       ? early()
            : !strcmp(way, "closed")      ? closed()

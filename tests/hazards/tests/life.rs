@@ -85,6 +85,12 @@ fn a_thread_makes_calls_while_its_thread_local_values_go() {
     lives_well(&["thread_end"]);
 }
 
+/// Programs give their threads as little as 64 KiB. The simulated driver takes 20 of it.
+#[test]
+fn a_thread_with_little_stack_makes_the_first_call() {
+    lives_well(&["little_stack"]);
+}
+
 #[test]
 fn calls_from_exit_handlers_and_destructors() {
     lives_well(&["late"]);

@@ -68,7 +68,6 @@ impl Switch {
 
 /// One intercepted function.
 pub(crate) struct Row {
-    index: usize,
     name: &'static CStr,
     handler: &'static str,
     switch: Switch,
@@ -87,7 +86,7 @@ impl Row {
         purpose: &'static str,
         hook: *const (),
     ) -> Self {
-        Self { index: S::INDEX, name: S::NAME, handler, switch, purpose, hook, calls: Calls::new() }
+        Self { name: S::NAME, handler, switch, purpose, hook, calls: Calls::new() }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -108,6 +107,10 @@ macro_rules! hooks {
         enum Position { $($name,)* $($plain,)* }
 
         const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
+
+        /// Index of each row's function.
+        const INDICES: [usize; ROW_COUNT] =
+            [$(<symbol::$name as Symbol>::INDEX,)* $(<symbol::$plain as Symbol>::INDEX,)*];
 
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
         mod entry {
@@ -144,20 +147,21 @@ include!("table.rs");
 
 /// The hook for a function under these settings.
 pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
-    let row = by_index()[index].map(|row| &ROWS[row])?;
+    let row = ROWS.get(usize::from(BY_INDEX[index]))?;
     row.switch.is_on(settings).then_some(row.hook)
 }
 
-fn by_index() -> &'static [Option<usize>; COUNT] {
-    static BY_INDEX: OnceLock<[Option<usize>; COUNT]> = OnceLock::new();
-    BY_INDEX.get_or_init(|| {
-        let mut rows = [None; COUNT];
-        for (position, row) in ROWS.iter().enumerate() {
-            rows[row.index] = Some(position);
-        }
-        rows
-    })
-}
+/// Position of each function's row in [`ROWS`]; beyond its end for functions without one. Made by the compiler: the first
+/// call of a process may come from a thread with little stack.
+static BY_INDEX: [u16; COUNT] = {
+    let mut positions = [u16::MAX; COUNT];
+    let mut position = 0;
+    while position < ROW_COUNT {
+        positions[INDICES[position]] = position as u16;
+        position += 1;
+    }
+    positions
+};
 
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.
 #[unsafe(no_mangle)]
