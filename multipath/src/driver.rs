@@ -10,7 +10,7 @@ use wm_abi::*;
 use wm_driver::Table;
 use wm_driver::device::{current_context, device_attribute};
 
-use crate::links::{Hop, Links, Result, Survey, Transfer};
+use crate::links::{Hop, Links, Result, Survey, Transfer, Wake};
 use crate::topology::{Identity, Key};
 
 /// Granularity of physical memory: 2 MiB on every GPU so far, and sizes here are multiples of it.
@@ -75,6 +75,13 @@ impl Driver {
         uuid.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// Do threads that wait for the current context sleep, because the program asked for it?
+    fn sleeps(&self) -> bool {
+        let mut flags = 0;
+        call!(self, cuCtxGetFlags(&mut flags)).is_ok()
+            && flags & CU_CTX_SCHED_MASK == CU_CTX_SCHED_BLOCKING_SYNC
+    }
+
     fn reaches(&self, device: CUdevice, other: CUdevice) -> bool {
         let mut able = 0;
         device == other || call!(self, cuDeviceCanAccessPeer(&mut able, device, other)).is_ok() && able == 1
@@ -123,10 +130,13 @@ impl Links for Driver {
         Ok(stream)
     }
 
-    fn event(&self, context: CUcontext) -> Result<CUevent> {
+    fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent> {
         let mut event = CUevent::NULL;
-        let flags = CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC;
-        self.within(context, || call!(self, cuEventCreate(&mut event, flags)))?;
+        self.within(context, || {
+            let sleeps = wake == Wake::Sleeping || self.sleeps();
+            let flags = CU_EVENT_DISABLE_TIMING | if sleeps { CU_EVENT_BLOCKING_SYNC } else { 0 };
+            call!(self, cuEventCreate(&mut event, flags))
+        })?;
         Ok(event)
     }
 

@@ -2,12 +2,17 @@
 //!
 //! The relays' lanes wait for what is in the user's stream; the direct share is an ordinary copy in that stream, so it
 //! keeps the stream's priority and starts at once; relays' pieces follow in turns, so that all links start early; last,
-//! the user's stream waits for the lanes. Whoever asks the stream, an event behind the copy, or the context, gets the
+//! the user's stream waits for the lanes. Each call is a moment in which a link may idle, so there are few of them
+//! (`multipath/tests/copies/calls.rs` counts). Whoever asks the stream, an event behind the copy, or the context, gets the
 //! truth without help from us.
 //!
 //! A pull at run time is not possible here: handing out pieces as links become free takes a thread that the user's
 //! stream would have to wait for, and a device that waits for a thread of the host can wait for ever. So the split is
-//! fixed by measured rates (see [`crate::plan`]), and relays get whole pieces only.
+//! fixed by measured rates (see [`crate::plan`]).
+//!
+//! A driver's queues are finite, and a caller that fills one waits until the device has made room. Behind a stream that
+//! the host holds back that could be for ever. So lanes take a bounded number of pieces ahead of the device
+//! ([`Lane::has_room`]); what is then left of a share goes the direct way.
 
 use wm_abi::CUdevice;
 
@@ -44,6 +49,8 @@ impl Copy {
 struct Leg<'a> {
     share: Share,
     lane: &'a mut Lane,
+    /// What the relay does not carry: its lane is full.
+    left: Option<Piece>,
     failed: bool,
 }
 
@@ -53,22 +60,49 @@ impl Leg<'_> {
             self.failed = step(links, self.lane).is_err();
         }
     }
+
+    fn carry<L: Links>(&mut self, links: &L, copy: &Copy, piece: Piece) {
+        if self.left.is_some() || self.failed {
+            return;
+        }
+        if self.lane.has_room(links) {
+            self.attempt(links, |links, lane| lane.carry(links, copy.direction, copy.cargo(piece)));
+        } else {
+            let end = self.share.part.end();
+            self.left = Some(Piece { offset: piece.offset, bytes: end - piece.offset });
+        }
+    }
+
+    /// What of its share goes the direct way after all.
+    fn returned(&self) -> Option<Piece> {
+        if self.failed { Some(self.share.part) } else { self.left }
+    }
+}
+
+/// What became of a relay's share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carried {
+    /// The relay.
+    pub relay: CUdevice,
+    /// Bytes that went through it; the rest of its share went the direct way.
+    pub bytes: usize,
+    /// It was at fault.
+    pub failed: bool,
 }
 
 /// Enqueues a copy that is cut up. `lanes` are those of the split's shares, in their order.
 ///
-/// Returns the relays at fault: their shares went the direct way after all.
-///
 /// # Errors
 /// The direct path's error. What relays still do has ended by then: the caller can make the plain call.
-pub fn enqueue<L: Links>(links: &L, copy: &Copy, split: &Split, lanes: &mut [Lane]) -> Result<Vec<CUdevice>> {
-    let legs = split.shares.iter().zip(lanes);
-    let mut legs: Vec<_> = legs.map(|(share, lane)| Leg { share: *share, lane, failed: false }).collect();
+pub fn enqueue<L: Links>(links: &L, copy: &Copy, split: &Split, lanes: &mut [Lane]) -> Result<Vec<Carried>> {
+    let leg = |(share, lane): (&Share, _)| Leg { share: *share, lane, left: None, failed: false };
+    let mut legs: Vec<_> = split.shares.iter().zip(lanes).map(leg).collect();
     for leg in &mut legs {
-        leg.attempt(links, |links, lane| lane.begin(links, copy.user, copy.direction));
+        leg.attempt(links, |links, lane| lane.mark(links, copy.user));
     }
+    // Behind the marks, so that lanes do not wait for it, and before anything else, so that its link starts first.
     direct(links, copy, split.direct)?;
-    carry_in_turns(links, copy, split.piece, &mut legs);
+    carry_in_turns(links, copy, &mut legs);
     legs.iter_mut().for_each(|leg| join(links, copy, leg));
     let outcome = repair(links, copy, &legs);
     if outcome.is_err() {
@@ -85,15 +119,18 @@ fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
 }
 
 /// One piece of each share after another: no link waits until another one's share is enqueued.
-fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [Leg<'_>]) {
-    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, largest)).collect();
+fn carry_in_turns<L: Links>(links: &L, copy: &Copy, legs: &mut [Leg<'_>]) {
+    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, copy.direction)).collect();
+    for leg in legs.iter_mut() {
+        leg.attempt(links, |links, lane| lane.follow(links, copy.direction));
+    }
     let mut left = true;
     while left {
         left = false;
         for (leg, rest) in legs.iter_mut().zip(&mut rest) {
             if let Some(piece) = rest.next() {
                 left = true;
-                leg.attempt(links, |links, lane| lane.carry(links, copy.direction, copy.cargo(piece)));
+                leg.carry(links, copy, piece);
             }
         }
     }
@@ -109,8 +146,12 @@ fn join<L: Links>(links: &L, copy: &Copy, leg: &mut Leg<'_>) {
     }
 }
 
-/// Shares of failed relays go the direct way. Whose share then succeeds, the relay was at fault.
-fn repair<L: Links>(links: &L, copy: &Copy, legs: &[Leg<'_>]) -> Result<Vec<CUdevice>> {
-    let failed = legs.iter().filter(|leg| leg.failed);
-    failed.map(|leg| direct(links, copy, leg.share.part).map(|()| leg.share.relay)).collect()
+/// What relays did not carry goes the direct way. Whose share then succeeds, the relay was at fault.
+fn repair<L: Links>(links: &L, copy: &Copy, legs: &[Leg<'_>]) -> Result<Vec<Carried>> {
+    let carried = |leg: &Leg<'_>| {
+        let returned = leg.returned().unwrap_or(Piece { offset: 0, bytes: 0 });
+        let bytes = leg.share.part.bytes - returned.bytes;
+        direct(links, copy, returned).map(|()| Carried { relay: leg.share.relay, bytes, failed: leg.failed })
+    };
+    legs.iter().map(carried).collect()
 }

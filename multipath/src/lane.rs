@@ -13,8 +13,12 @@
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
-use crate::links::{Hop, Links, Result, Transfer};
+use crate::links::{Hop, Links, Result, Transfer, Wake};
 use crate::plan::{Direction, SLOT, SLOTS};
+
+/// Pieces that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
+/// commands, a piece is three in each of two.
+const AHEAD: usize = 128;
 
 /// Where a copy begins and ends on the user's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +83,8 @@ pub struct Lane {
     far: Vec<Far>,
     /// Whose copy was the last.
     user: Option<User>,
+    /// Pieces enqueued since a copy's start was last seen to be passed.
+    ahead: usize,
     /// Which life of the relay's context it was made in, as the pool counts them.
     pub(crate) life: u64,
 }
@@ -114,7 +120,8 @@ impl Lane {
             last: None,
         };
         let slots = std::array::from_fn(slot);
-        Ok(Self { relay, context, stream, staging, slots, next: 0, far: Vec::new(), user: None, life: 0 })
+        let far = Vec::new();
+        Ok(Self { relay, context, stream, staging, slots, next: 0, far, user: None, ahead: 0, life: 0 })
     }
 
     /// The device it leads through.
@@ -127,9 +134,8 @@ impl Lane {
         match self.user {
             None => true,
             Some(last) if last == user && user.stream != CUstream::PER_THREAD => true,
-            Some(last) => self
-                .far(last.context)
-                .is_none_or(|far| links.passed(last.context, far.start).unwrap_or(false)),
+            // A context that has ended took its work with it.
+            Some(last) => self.far(last.context).is_none() || self.has_started(links),
         }
     }
 
@@ -138,14 +144,50 @@ impl Lane {
     /// # Errors
     /// Those of the driver.
     pub fn begin<L: Links>(&mut self, links: &L, user: User, direction: Direction) -> Result<()> {
+        self.mark(links, user)?;
+        self.follow(links, direction)
+    }
+
+    /// Notes how far the user's stream is now: the first half of [`Lane::begin`].
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn mark<L: Links>(&mut self, links: &L, user: User) -> Result<()> {
         let far = self.prepare(links, user)?;
-        let (start, far) = (self.far[far].start, self.far[far].stream);
-        links.record(user.context, start, user.stream)?;
+        links.record(user.context, self.far[far].start, user.stream)?;
         self.user = Some(user);
+        Ok(())
+    }
+
+    /// Makes the first hop wait for what was marked: the second half.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn follow<L: Links>(&mut self, links: &L, direction: Direction) -> Result<()> {
+        let far = self.current()?;
         match direction {
-            Direction::In => links.order(self.context, self.stream, start),
-            Direction::Out => links.order(user.context, far, start),
+            Direction::In => links.order(self.context, self.stream, far.start),
+            Direction::Out => links.order(far.context, far.stream, far.start),
         }
+    }
+
+    /// The target's side of the last copy.
+    fn current(&self) -> Result<&Far> {
+        let user = self.user.ok_or(CUresult::ILLEGAL_STATE)?;
+        self.far(user.context).ok_or(CUresult::CONTEXT_IS_DESTROYED)
+    }
+
+    /// Can one more piece be enqueued without waiting for a stream that may be held back?
+    pub fn has_room<L: Links>(&mut self, links: &L) -> bool {
+        if self.ahead >= AHEAD && self.has_started(links) {
+            self.ahead = 0;
+        }
+        self.ahead < AHEAD
+    }
+
+    /// Is what is in the lane under way, so that it ends by itself?
+    fn has_started<L: Links>(&self, links: &L) -> bool {
+        self.current().is_ok_and(|far| links.passed(far.context, far.start).unwrap_or(false))
     }
 
     /// The target's side for a context, made at first use.
@@ -182,12 +224,12 @@ impl Lane {
         links.record(second.context, second.event, second.stream)?;
         slot.last = Some(Mark { context: second.context, event: second.event });
         self.next = (index + 1) % SLOTS;
+        self.ahead += 1;
         Ok(())
     }
 
     fn stages(&self, slot: usize, direction: Direction) -> Result<(Stage, Stage)> {
-        let user = self.user.ok_or(CUresult::ILLEGAL_STATE)?;
-        let far = self.far(user.context).ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
+        let far = self.current()?;
         let near = Stage { context: self.context, stream: self.stream, event: self.slots[slot].event };
         let far = Stage { context: far.context, stream: far.stream, event: far.events[slot] };
         Ok(match direction {
@@ -199,6 +241,14 @@ impl Lane {
     /// The end of what was enqueued last. All earlier pieces of the copy are behind it: they end in one stream.
     pub fn end(&self) -> Option<Mark> {
         self.slots[(self.next + SLOTS - 1) % SLOTS].last
+    }
+
+    /// Has the last piece in a slot arrived?
+    ///
+    /// # Errors
+    /// A sticky error of one of the two contexts.
+    pub fn arrived<L: Links>(&self, links: &L, slot: usize) -> Result<bool> {
+        self.slots[slot].last.map_or(Ok(true), |mark| links.passed(mark.context, mark.event))
     }
 
     /// Blocks until the last piece in a slot has arrived.
@@ -254,7 +304,7 @@ impl Lane {
 
 impl Far {
     fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
-        let (start, events) = (links.event(context)?, events(links, context)?);
+        let (start, events) = (links.event(context, Wake::Sleeping)?, events(links, context)?);
         Ok(Self { context, stream: links.stream(context)?, start, events })
     }
 
@@ -267,7 +317,7 @@ impl Far {
 fn events<L: Links>(links: &L, context: CUcontext) -> Result<[CUevent; SLOTS]> {
     let mut events = [CUevent::NULL; SLOTS];
     for event in &mut events {
-        *event = links.event(context)?;
+        *event = links.event(context, Wake::Sleeping)?;
     }
     Ok(events)
 }

@@ -10,7 +10,7 @@
 //! * [`links`]: what all this needs of a driver, as one contract; [`driver`] is the real one and holds all `unsafe` code.
 //! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
 //! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
-//! * [`pull`]: a copy whose caller waits anyway: paths pull pieces as fast as they can.
+//! * [`pull`]: a copy whose caller waits anyway: [`courier`]s pull pieces as fast as their paths are.
 //! * [`share`]: which links other processes use now.
 //! * [`engine`]: the whole, for one process.
 //!
@@ -20,6 +20,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod courier;
 #[allow(unsafe_code, reason = "the one file that calls the driver")]
 pub mod driver;
 pub mod engine;

@@ -45,6 +45,15 @@ pub struct Transfer {
     pub bytes: usize,
 }
 
+/// How a host thread waits for an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Asleep: for one of many threads.
+    Sleeping,
+    /// As the context was made for, like the driver's own copies: it spins unless the program asked for sleep.
+    Prompt,
+}
+
 /// The devices of this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
@@ -77,11 +86,11 @@ pub trait Links: Send + Sync {
     /// Those of the driver.
     fn stream(&self, context: CUcontext) -> Result<CUstream>;
 
-    /// A new event; a host thread that waits for it sleeps.
+    /// A new event.
     ///
     /// # Errors
     /// Those of the driver.
-    fn event(&self, context: CUcontext) -> Result<CUevent>;
+    fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent>;
 
     /// Ends a stream and events, once the stream is empty.
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);

@@ -1,12 +1,14 @@
 //! Which paths a copy takes and how it is cut. Pure: the same question gets the same answer.
 //!
 //! An asynchronous copy is cut before it starts, by the rates that its paths were measured to have together: whoever
-//! enqueues and returns cannot look who is faster. Relays' shares lie at the end of the range and are rounded down to
-//! whole pieces, so what estimates get wrong falls to the direct path, which needs no help to finish.
+//! enqueues and returns cannot look who is faster. All paths shall end at once, so a relay's share is what it carries in
+//! the copy's time less what it starts later ([`Costs`]). Relays' shares lie at the end of the range and are rounded
+//! down, so what estimates get wrong falls to the direct path, which needs no help to finish.
 //!
 //! Invariants: the direct share and the relays' shares partition the range; no piece is larger than a staging slot;
 //! below the threshold, or without a relay that pays, the plan is the plain copy.
 
+use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
 use crate::topology::Path;
@@ -38,8 +40,11 @@ pub const SLOTS: usize = 2;
 pub const LANES: usize = 4;
 /// Smallest piece that is worth the six driver calls it takes, bytes.
 pub const SMALLEST_PIECE: usize = 1 << 20;
-/// Pieces a relay should get at least: with fewer, filling the pipeline costs more than it brings.
-const PIECES: usize = 4;
+/// A part's piece at the end where nothing overlaps its second hop, bytes: the last one in, the first one out. Long enough
+/// for a whole slot to cross NVLink meanwhile.
+pub const EDGE: usize = 2 << 20;
+/// Parts begin and end at multiples of this, bytes.
+pub const GRAIN: usize = 64 << 10;
 /// Piece of a pageable copy, bytes: as much as stays in a core's cache between two passes.
 pub const BOUNCE: usize = 2 << 20;
 
@@ -59,8 +64,17 @@ pub struct Split {
     pub direct: Piece,
     /// The relays' parts, in the order of their offsets.
     pub shares: Vec<Share>,
-    /// Largest piece of a relay's part.
-    pub piece: usize,
+}
+
+/// What cutting up costs, in seconds, as calibration measured it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// The smallest piece through a relay, from an idle stream until the host knows.
+    pub fixed: f64,
+    /// How much later than on the direct path the same bytes arrive through a relay.
+    pub lag: f64,
+    /// The caller's time to start one relay more.
+    pub step: f64,
 }
 
 /// What is done with a copy.
@@ -73,49 +87,62 @@ pub enum Plan {
 }
 
 /// Cuts a copy of `bytes` for `paths`, the first of which is the direct one.
-pub fn split(bytes: usize, threshold: usize, paths: &[Path]) -> Plan {
+pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> Plan {
     let Some((direct, relays)) = paths.split_first() else { return Plan::Direct };
-    if bytes < threshold || relays.is_empty() || direct.rate <= 0.0 {
+    if bytes < threshold || direct.rate <= 0.0 {
         return Plan::Direct;
     }
-    let piece = piece(bytes, paths.len());
-    let shares = shares(bytes, piece, paths, relays);
+    let wanted = wanted(bytes, direct, relays, costs);
+    let shares = shares(bytes, relays, &wanted);
     let head = shares.first().map_or(bytes, |share| share.part.offset);
     if head == bytes {
         return Plan::Direct;
     }
-    Plan::Split(Split { direct: Piece { offset: 0, bytes: head }, shares, piece })
+    Plan::Split(Split { direct: Piece { offset: 0, bytes: head }, shares })
 }
 
-/// Large enough to cost few calls, small enough that every path gets several.
-fn piece(bytes: usize, paths: usize) -> usize {
-    let wanted = bytes / (paths * PIECES);
-    wanted.clamp(SMALLEST_PIECE, SLOT).next_power_of_two().min(SLOT)
+/// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left out, the last first.
+fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<usize> {
+    let late = |index: usize| costs.lag + index as f64 * costs.step;
+    let lost: f64 = relays.iter().enumerate().map(|(index, relay)| relay.rate * late(index)).sum();
+    let rate: f64 = direct.rate + relays.iter().map(|relay| relay.rate).sum::<f64>();
+    let time = (bytes as f64 + lost) / rate;
+    let share = |(index, relay): (usize, &Path)| (relay.rate * (time - late(index))).max(0.0) as usize;
+    let wanted: Vec<usize> =
+        relays.iter().enumerate().map(share).map(|bytes| bytes / GRAIN * GRAIN).collect();
+    match relays.split_last() {
+        Some((_, fewer)) if wanted.iter().any(|bytes| *bytes < SMALLEST_PIECE) => {
+            self::wanted(bytes, direct, fewer, costs)
+        }
+        _ => wanted,
+    }
 }
 
 /// Relays' parts, the last relay's at the end of the range.
-fn shares(bytes: usize, piece: usize, paths: &[Path], relays: &[Path]) -> Vec<Share> {
-    let total: f64 = paths.iter().map(|path| path.rate).sum();
+fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<Share> {
     let mut end = bytes;
-    let mut shares = Vec::with_capacity(relays.len());
-    for path in relays.iter().rev() {
-        let wanted = (bytes as f64 * path.rate / total) as usize / piece * piece;
-        let part = wanted.min(end);
-        if part > 0 {
-            end -= part;
-            shares.push(Share { relay: path.device, part: Piece { offset: end, bytes: part } });
-        }
-    }
+    let part = |(relay, wanted): (&Path, &usize)| {
+        let bytes = *wanted.min(&end);
+        end -= bytes;
+        Share { relay: relay.device, part: Piece { offset: end, bytes } }
+    };
+    let mut shares: Vec<_> = relays.iter().zip(wanted).rev().map(part).collect();
     shares.reverse();
     shares
 }
 
-/// The pieces of a part, in order.
-pub fn pieces(part: Piece, largest: usize) -> impl Iterator<Item = Piece> {
-    let largest = largest.max(1);
-    (part.offset..part.end())
-        .step_by(largest)
-        .map(move |offset| Piece { offset, bytes: largest.min(part.end() - offset) })
+/// The pieces of a relay's part, in order: as few as slots allow, for each takes six driver calls, and a short one where
+/// nothing overlaps its second hop.
+pub fn pieces(part: Piece, direction: Direction) -> impl Iterator<Item = Piece> {
+    let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
+    let bulk = part.bytes - edge;
+    let each = bulk.div_ceil(bulk.div_ceil(SLOT).max(1)).next_multiple_of(GRAIN).max(GRAIN);
+    let start = part.offset + if direction == Direction::Out { edge } else { 0 };
+    let (head, end) = (Piece { offset: part.offset, bytes: start - part.offset }, start + bulk);
+    let tail = Piece { offset: end, bytes: part.end() - end };
+    let step = move |offset| Piece { offset, bytes: each.min(end - offset) };
+    let bulk = (start..end).step_by(each).map(step);
+    std::iter::once(head).chain(bulk).chain([tail]).filter(|piece| piece.bytes > 0)
 }
 
 /// From how many bytes on several paths beat one: where the time they save exceeds what setting them up costs.
@@ -134,13 +161,13 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
 /// No copy below this is ever cut, bytes.
 pub const LEAST: usize = 4 << 20;
 
-/// Threads of a pageable copy for each path: `cores` of the machine, shared by rate. The direct path gets the first.
+/// Couriers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
 ///
 /// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within [`LANES`] for a relay.
-pub fn fillers(cores: usize, paths: &[Path]) -> Vec<usize> {
+pub fn fillers(threads: usize, paths: &[Path]) -> Vec<usize> {
     const BYTES_PER_SECOND: f64 = 6e9;
     const MOST: usize = 10;
-    let mut left = cores.saturating_sub(1).max(1);
+    let mut left = threads.max(1);
     let wanted = |index: usize, path: &Path| {
         let most = if index == 0 { MOST } else { LANES };
         ((path.rate / BYTES_PER_SECOND).ceil() as usize).clamp(1, most)

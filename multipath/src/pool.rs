@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use wm_abi::{CUcontext, CUdevice};
 
 use crate::lane::{Lane, User};
-use crate::links::{Links, Result};
+use crate::links::{Links, Result, Wake};
 use crate::plan::{BOUNCE, LANES, SLOTS};
 use crate::wire::Wire;
 
@@ -174,15 +174,15 @@ impl Pool {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wire<L: Links>(&self, links: &L, user: User) -> Result<Wire> {
+    pub fn wire<L: Links>(&self, links: &L, user: User, wake: Wake) -> Result<Wire> {
         let context = user.context;
         let mut shelf = self.shelf();
         shelf.targets.insert(context, user.device);
-        if let Some(position) = shelf.wires.iter().position(|wire| wire.context() == context) {
+        if let Some(position) = shelf.wires.iter().position(|wire| wire.fits(context, wake)) {
             return Ok(shelf.wires.swap_remove(position));
         }
         drop(shelf);
-        Wire::new(links, context)
+        Wire::new(links, context, wake)
     }
 
     /// Takes a wire back.

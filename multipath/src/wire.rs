@@ -6,13 +6,14 @@
 use wm_abi::{CUcontext, CUevent, CUstream};
 
 use crate::lane::{Cargo, User};
-use crate::links::{Hop, Links, Result, Transfer};
+use crate::links::{Hop, Links, Result, Transfer, Wake};
 use crate::plan::{Direction, SLOTS};
 
 /// A stream on the target's link, with an event for each piece in flight.
 #[derive(Debug)]
 pub struct Wire {
     context: CUcontext,
+    wake: Wake,
     stream: CUstream,
     start: CUevent,
     events: [CUevent; SLOTS],
@@ -21,17 +22,22 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A new wire in a context.
+    /// A new wire in a context, for a thread that waits in this way.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
+    pub fn new<L: Links>(links: &L, context: CUcontext, wake: Wake) -> Result<Self> {
         let mut events = [CUevent::NULL; SLOTS];
         for event in &mut events {
-            *event = links.event(context)?;
+            *event = links.event(context, wake)?;
         }
-        let (start, stream) = (links.event(context)?, links.stream(context)?);
-        Ok(Self { context, stream, start, events, busy: [false; SLOTS], next: 0 })
+        let (start, stream) = (links.event(context, wake)?, links.stream(context)?);
+        Ok(Self { context, wake, stream, start, events, busy: [false; SLOTS], next: 0 })
+    }
+
+    /// Does it fit a copy in this context?
+    pub fn fits(&self, context: CUcontext, wake: Wake) -> bool {
+        (self.context, self.wake) == (context, wake)
     }
 
     /// The context that it belongs to, and ends with.
@@ -72,6 +78,14 @@ impl Wire {
         self.busy[self.next] = true;
         self.next = (self.next + 1) % SLOTS;
         Ok(())
+    }
+
+    /// Has the last piece in a slot arrived?
+    ///
+    /// # Errors
+    /// A sticky error of the context.
+    pub fn arrived<L: Links>(&self, links: &L, slot: usize) -> Result<bool> {
+        if self.busy[slot] { links.passed(self.context, self.events[slot]) } else { Ok(true) }
     }
 
     /// Blocks until the last piece in a slot has arrived.

@@ -1,7 +1,9 @@
 //! Guards against bytes that no path copies, or two paths, and pieces that overrun a staging slot.
 
 use proptest::prelude::*;
-use wm_multipath::plan::{self, LANES, Plan, SLOT, fillers, pieces, split};
+use wm_multipath::plan::{
+    self, Costs, Direction, GRAIN, LANES, Plan, SLOT, SMALLEST_PIECE, fillers, pieces, split,
+};
 use wm_multipath::topology::Path;
 use wm_multipath::work::{End, Piece, Work};
 
@@ -10,6 +12,10 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
         let path = |(device, rate): (usize, f64)| Path { device: device as i32, rate };
         rates.into_iter().enumerate().map(path).collect()
     })
+}
+
+fn costs() -> impl Strategy<Value = Costs> {
+    (0.0..1e-3, 0.0..1e-4).prop_map(|(lag, step)| Costs { fixed: 0.0, lag, step })
 }
 
 /// Do pieces cover `bytes` exactly once?
@@ -21,20 +27,33 @@ fn partitions(mut pieces: Vec<Piece>, bytes: usize) -> bool {
 
 proptest! {
     #[test]
-    fn a_split_partitions_the_range_and_fits_the_slots(bytes in 0..usize::MAX >> 8, paths in paths()) {
-        let Plan::Split(split) = split(bytes, 1 << 20, &paths) else { return Ok(()) };
+    fn a_split_partitions_the_range(bytes in 0..usize::MAX >> 8, paths in paths(), costs in costs()) {
+        let Plan::Split(split) = split(bytes, 1 << 20, &paths, &costs) else { return Ok(()) };
         let parts = split.shares.iter().map(|share| share.part);
         prop_assert!(partitions(parts.clone().chain([split.direct]).collect(), bytes));
-        prop_assert!(split.piece <= SLOT && split.piece.is_power_of_two());
-        prop_assert!(parts.clone().all(|part| part.bytes > 0 && part.bytes % split.piece == 0));
+        prop_assert!(parts.clone().all(|part| part.bytes >= SMALLEST_PIECE && part.bytes % GRAIN == 0));
         prop_assert!(split.shares.iter().all(|share| share.relay != paths[0].device));
     }
 
     #[test]
-    fn pieces_partition_a_part(offset in 0..1_usize << 40, bytes in 1..1_usize << 24, largest in 1..1_usize << 22) {
-        let part = Piece { offset, bytes };
-        let cut: Vec<_> = pieces(part, largest.max(bytes / 1000)).collect();
-        prop_assert!(cut.iter().all(|piece| piece.bytes <= largest.max(bytes / 1000) && piece.bytes > 0));
+    fn all_paths_end_at_once(bytes in 1_usize << 26..1_usize << 40, paths in paths(), costs in costs()) {
+        let Plan::Split(split) = split(bytes, 0, &paths, &costs) else { return Ok(()) };
+        let direct = split.direct.bytes as f64 / paths[0].rate;
+        for (index, (share, path)) in split.shares.iter().zip(&paths[1..]).enumerate() {
+            let relay = costs.lag + index as f64 * costs.step + share.part.bytes as f64 / path.rate;
+            // Rounding down leaves the direct path a grain of each relay more.
+            let grains = (GRAIN * paths.len()) as f64 / paths[0].rate + GRAIN as f64 / path.rate;
+            prop_assert!((relay - direct).abs() <= grains + 1e-9 * direct, "{relay} {direct}");
+        }
+    }
+
+    #[test]
+    fn pieces_partition_a_part_and_fit_the_slots(offset in 0..1_usize << 40, bytes in 1..1_usize << 30, into: bool) {
+        let (part, direction) = (Piece { offset, bytes }, if into { Direction::In } else { Direction::Out });
+        let cut: Vec<_> = pieces(part, direction).collect();
+        prop_assert!(cut.iter().all(|piece| piece.bytes <= SLOT && piece.bytes > 0));
+        prop_assert!(cut.len() <= bytes.div_ceil(SLOT) + 1, "as few as may be");
+        prop_assert!(cut.is_sorted_by_key(|piece| piece.offset));
         let moved = cut.iter().map(|piece| Piece { offset: piece.offset - offset, ..*piece }).collect();
         prop_assert!(partitions(moved, bytes));
     }
@@ -65,23 +84,25 @@ proptest! {
 
     #[test]
     fn below_the_threshold_and_without_relays_the_plan_is_the_plain_copy(bytes in 0..1_usize << 40, paths in paths()) {
-        prop_assert_eq!(split(bytes, bytes + 1, &paths), Plan::Direct);
-        prop_assert_eq!(split(bytes, 0, &paths[..1]), Plan::Direct);
-        prop_assert_eq!(split(bytes, 0, &[]), Plan::Direct);
+        prop_assert_eq!(split(bytes, bytes + 1, &paths, &Costs::default()), Plan::Direct);
+        prop_assert_eq!(split(bytes, 0, &paths[..1], &Costs::default()), Plan::Direct);
+        prop_assert_eq!(split(bytes, 0, &[], &Costs::default()), Plan::Direct);
     }
 
     #[test]
-    fn the_direct_path_never_gets_less_than_its_rate_says(bytes in 1_usize << 26..1_usize << 40, paths in paths()) {
-        if let Plan::Split(split) = split(bytes, 0, &paths) {
+    fn the_direct_path_never_gets_less_than_its_rate_says(
+        bytes in 1_usize << 26..1_usize << 40, paths in paths(), costs in costs(),
+    ) {
+        if let Plan::Split(split) = split(bytes, 0, &paths, &costs) {
             let total: f64 = paths.iter().map(|path| path.rate).sum();
             prop_assert!(split.direct.bytes as f64 + 1.0 >= (bytes as f64 * paths[0].rate / total).floor() * 0.999_999);
         }
     }
 
     #[test]
-    fn threads_stay_within_the_cores_and_each_relay_within_its_lanes(cores in 1..256_usize, paths in paths()) {
-        let threads = fillers(cores, &paths);
-        prop_assert!(threads.iter().sum::<usize>() < cores.max(2));
+    fn threads_stay_within_their_number_and_each_relay_within_its_lanes(most in 0..256_usize, paths in paths()) {
+        let threads = fillers(most, &paths);
+        prop_assert!(threads.iter().sum::<usize>() <= most.max(1));
         prop_assert!(threads[0] >= 1);
         prop_assert!(threads[1..].iter().all(|count| *count <= LANES));
     }

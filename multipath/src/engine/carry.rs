@@ -3,12 +3,13 @@
 use wm_abi::CUdevice;
 
 use super::{Answer, Engine, Request};
-use crate::enqueue::{Copy, enqueue};
+use crate::courier::{Carrier, Courier};
+use crate::enqueue::{Carried, Copy, enqueue};
 use crate::lane::Lane;
-use crate::links::Links;
+use crate::links::{Links, Wake};
 use crate::plan::{self, BOUNCE, HostMemory, Plan, SLOT, Split};
 use crate::pool::Bounce;
-use crate::pull::{Carrier, Courier, pull};
+use crate::pull::{pull, steer};
 use crate::topology::{Path, Topology};
 
 /// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
@@ -29,11 +30,11 @@ impl<L: Links> Engine<L> {
         }
         let calibrated = || topology.threshold(paths, copy.direction);
         let threshold = self.settings.minimum.unwrap_or_else(calibrated);
-        if plan::split(copy.bytes, threshold, paths) == Plan::Direct {
+        if plan::split(copy.bytes, threshold, paths, &topology.costs) == Plan::Direct {
             return Answer::Plain;
         }
         let (paths, lanes) = self.lanes(request, paths);
-        match plan::split(copy.bytes, threshold, &paths) {
+        match plan::split(copy.bytes, threshold, &paths, &topology.costs) {
             Plan::Split(split) if request.waits && copy.bytes < self.settings.pull => {
                 self.awaited(copy, &split, lanes)
             }
@@ -67,9 +68,9 @@ impl<L: Links> Engine<L> {
         let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
         self.give_back(idle);
         let outcome = enqueue(&self.links, copy, split, &mut lanes);
-        if let Ok(failed) = &outcome {
-            failed.iter().for_each(|relay| self.drop_relay(*relay));
-            self.count(copy, split, failed);
+        if let Ok(carried) = &outcome {
+            self.count(copy, carried);
+            carried.iter().filter(|share| share.failed).for_each(|share| self.drop_relay(share.relay));
         }
         self.give_back(lanes);
         outcome.map_or(Answer::Plain, |_| Answer::Done)
@@ -77,7 +78,7 @@ impl<L: Links> Engine<L> {
 
     /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
     fn awaited(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
-        let Ok(mut wire) = self.pool.wire(&self.links, copy.user) else {
+        let Ok(mut wire) = self.pool.wire(&self.links, copy.user, Wake::Prompt) else {
             self.give_back(lanes);
             return Answer::Plain;
         };
@@ -89,29 +90,31 @@ impl<L: Links> Engine<L> {
         answer
     }
 
-    fn count(&self, copy: &Copy, split: &Split, failed: &[CUdevice]) {
-        self.traffic.add(None, copy.direction, split.direct.bytes);
-        for share in &split.shares {
-            let path = (!failed.contains(&share.relay)).then_some(share.relay);
-            self.traffic.add(path, copy.direction, share.part.bytes);
-        }
+    fn count(&self, copy: &Copy, carried: &[Carried]) {
+        let relayed: usize = carried.iter().map(|share| share.bytes).sum();
+        self.traffic.add(None, copy.direction, copy.bytes - relayed);
+        carried.iter().for_each(|share| self.traffic.add(Some(share.relay), copy.direction, share.bytes));
     }
 
-    /// A pinned copy that is waited for: one courier a path.
+    /// A pinned copy that is waited for: one courier a path, all steered by the caller.
     fn pinned(&self, copy: &Copy, lanes: Vec<Lane>) -> Answer {
-        let Ok(wire) = self.pool.wire(&self.links, copy.user) else {
+        let Ok(wire) = self.pool.wire(&self.links, copy.user, Wake::Prompt) else {
             self.give_back(lanes);
             return Answer::Plain;
         };
         let direct = std::iter::once(Courier::new(Carrier::Wire(wire), None));
         let relays = lanes.into_iter().map(|lane| Courier::new(Carrier::Lane(lane), None));
-        self.send(copy, SLOT, direct.chain(relays).collect())
+        let mut couriers: Vec<_> = direct.chain(relays).collect();
+        let outcome = steer(&self.links, copy, SLOT, &mut couriers);
+        self.settle(copy, couriers, outcome.is_ok())
     }
 
     /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer.
     fn pageable(&self, request: &Request, paths: &[Path]) -> Answer {
-        let mut couriers = Vec::new();
-        for (index, count) in plan::fillers(self.settings.cores, paths).into_iter().enumerate() {
+        let (copy, mut couriers) = (&request.copy, Vec::new());
+        let threads = self.settings.cores.saturating_sub(1).min(copy.bytes / self.settings.portion.max(1));
+        let fillers = plan::fillers(threads, paths);
+        for (index, count) in fillers.into_iter().enumerate() {
             let relay = (index > 0).then(|| paths[index].device);
             couriers.extend((0..count).map_while(|_| self.courier(request, relay)));
         }
@@ -121,14 +124,15 @@ impl<L: Links> Engine<L> {
             self.dismiss(couriers);
             return Answer::Plain;
         }
-        self.send(&request.copy, BOUNCE, couriers)
+        let outcome = pull(&self.links, copy, BOUNCE, &mut couriers);
+        self.settle(copy, couriers, outcome.is_ok())
     }
 
     fn courier(&self, request: &Request, relay: Option<CUdevice>) -> Option<Courier> {
         let user = request.copy.user;
         let bounce = self.pool.bounce(&self.links, user).ok()?;
         let carrier = match relay {
-            None => self.pool.wire(&self.links, user).ok().map(Carrier::Wire),
+            None => self.pool.wire(&self.links, user, Wake::Sleeping).ok().map(Carrier::Wire),
             Some(relay) => self.pool.lane(&self.links, relay, user).map(Carrier::Lane),
         };
         match carrier {
@@ -140,17 +144,15 @@ impl<L: Links> Engine<L> {
         }
     }
 
-    fn send(&self, copy: &Copy, largest: usize, mut couriers: Vec<Courier>) -> Answer {
-        let outcome = pull(&self.links, copy, largest, &mut couriers);
-        if outcome.is_ok() {
-            for courier in &couriers {
-                self.traffic.add(courier.relay(), copy.direction, courier.moved());
-            }
-            let failed = couriers.iter().filter(|courier| courier.fault().is_some());
-            failed.filter_map(Courier::relay).for_each(|relay| self.drop_relay(relay));
+    /// Counts what couriers carried, drops relays at fault, and takes everything back.
+    fn settle(&self, copy: &Copy, couriers: Vec<Courier>, arrived: bool) -> Answer {
+        for courier in couriers.iter().filter(|_| arrived) {
+            self.traffic.add(courier.relay(), copy.direction, courier.moved());
+            let failed = courier.relay().filter(|_| courier.fault().is_some());
+            failed.into_iter().for_each(|relay| self.drop_relay(relay));
         }
         self.dismiss(couriers);
-        outcome.map_or(Answer::Plain, |()| Answer::Done)
+        if arrived { Answer::Done } else { Answer::Plain }
     }
 
     fn dismiss(&self, couriers: Vec<Courier>) {

@@ -22,7 +22,8 @@ use crate::links::Links;
 use crate::plan::{HostMemory, LEAST, SMALLEST_PIECE};
 use crate::pool::Pool;
 use crate::share::Share;
-use crate::topology::{Topology, cache, calibrate};
+use crate::topology::calibrate::{self, Calibration};
+use crate::topology::{Topology, cache};
 use crate::traffic::{Flow, Traffic};
 
 /// What a user can set, and where things are kept.
@@ -34,10 +35,12 @@ pub struct Settings {
     pub minimum: Option<usize>,
     /// Bytes that large copies must have moved before relays are opened.
     pub patience: u64,
-    /// From how many bytes on a pinned copy that is waited for is pulled by threads.
+    /// From how many bytes on paths pull pieces of a pinned copy that is waited for.
     pub pull: usize,
-    /// Threads that a pageable copy may use.
+    /// Cores that a pageable copy may keep busy.
     pub cores: usize,
+    /// What each thread of a pageable copy should have to do, bytes.
+    pub portion: usize,
     /// Where measurements are kept.
     pub cache: Option<PathBuf>,
     /// The page where processes share what they use.
@@ -47,13 +50,26 @@ pub struct Settings {
 /// Bytes after which relays pay, where the user did not name them: opening takes about as long as copying this.
 pub const PATIENCE: u64 = 1 << 30;
 
-/// Where pulling begins to pay: below, starting threads costs more than a wrong estimate of rates. Bytes.
-pub const PULL: usize = 256 << 20;
+/// From here on a pinned copy that is waited for is pulled: a split fixed by rates that were measured some time ago loses more
+/// than looking after the paths costs. Bytes.
+pub const PULL: usize = 2 << 30;
+
+/// With less to do, starting a thread costs more than it brings. Bytes.
+pub const PORTION: usize = 4 << 20;
 
 impl Default for Settings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { relays: None, minimum: None, patience: PATIENCE, pull: PULL, cores, cache: None, page: None }
+        Self {
+            relays: None,
+            minimum: None,
+            patience: PATIENCE,
+            pull: PULL,
+            cores,
+            portion: PORTION,
+            cache: None,
+            page: None,
+        }
     }
 }
 
@@ -192,15 +208,17 @@ impl<L: Links> Engine<L> {
         }
         let usable = |device: &CUdevice| self.may_relay(*device);
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
-        let topology = calibrate::calibrate(&self.links, survey, &devices)
+        let quiet = self.share().is_quiet();
+        let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
-        self.keep(folder, &topology);
+        self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
         Some(topology)
     }
 
+    /// A measurement that others disturbed is this process's only.
     fn keep(&self, folder: Option<&Path>, topology: &Topology) {
-        // A measurement of some of the devices is not the machine's.
+        // One of some of the devices is not the machine's.
         let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
         if let Some(folder) = folder.filter(|_| whole)
             && let Err(error) = cache::store(folder, topology)

@@ -77,6 +77,11 @@ impl Share {
         obstacles(&self.own(), &others, target, now)
     }
 
+    /// Does no other process copy now, as far as it says so?
+    pub fn is_quiet(&self) -> bool {
+        self.page.as_ref().is_none_or(|page| page.others(now()).is_empty())
+    }
+
     /// Claims links for a copy to `target` that takes about so long.
     pub fn claim(&self, target: CUdevice, links: &[Link], duration: Duration) {
         let until = now() + duration.as_millis() as u64 + 1;

@@ -10,9 +10,10 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use super::{Key, Topology};
+use crate::plan::Costs;
 
 /// Raised when what is measured, or how, changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
 pub fn folder() -> Option<PathBuf> {
@@ -52,20 +53,17 @@ pub fn store(folder: &Path, topology: &Topology) -> std::io::Result<()> {
     fs::rename(&draft, &path)
 }
 
-/// Every list as long as the list of devices, every rate a number: the file may come from anywhere.
+/// Every list as long as the list of devices, every figure one of a machine: the file may come from anywhere.
 fn is_sound(topology: &Topology) -> bool {
     let count = topology.key.devices.len();
-    let square = |rows: usize, mut lengths: Box<dyn Iterator<Item = usize> + '_>| {
-        rows == count && lengths.all(|length| length == count)
-    };
-    let rates = [&topology.into, &topology.out];
-    let numbers = rates.iter().flat_map(|rates| rates.alone.iter().chain(rates.together.iter().flatten()));
-    square(topology.reach.len(), Box::new(topology.reach.iter().map(Vec::len)))
-        && rates.iter().all(|rates| {
-            rates.alone.len() == count
-                && square(rates.together.len(), Box::new(rates.together.iter().map(Vec::len)))
-        })
-        && numbers.chain([&topology.fixed]).all(|number| number.is_finite() && *number >= 0.0)
+    let is_count = |length: usize| length == count;
+    let Costs { fixed, lag, step } = topology.costs;
+    is_count(topology.reach.len())
+        && topology.reach.iter().map(Vec::len).all(is_count)
+        && [&topology.into, &topology.out]
+            .iter()
+            .all(|rates| is_count(rates.alone.len()) && rates.are_plausible())
+        && [fixed, lag, step].iter().all(|seconds| (0.0..1.0).contains(seconds))
 }
 
 #[cfg(test)]
@@ -82,7 +80,7 @@ mod tests {
             reach: vec![vec![true]],
             into: rates.clone(),
             out: rates,
-            fixed: 1e-4,
+            costs: Costs { fixed: 1e-4, lag: 3e-5, step: 1e-5 },
         }
     }
 
@@ -109,7 +107,12 @@ mod tests {
         kept.into.together.clear();
         store(&folder, &kept).expect("a writable folder");
         assert_eq!(load(&folder, &kept.key), None);
-        fs::write(path(&folder, &kept.key), b"{\"key\":").expect("writes");
+        for text in ["{\"key\":", "", "[]", "\0\0\0"] {
+            fs::write(path(&folder, &kept.key), text).expect("writes");
+            assert_eq!(load(&folder, &kept.key), None, "{text:?}");
+        }
+        let faster_than_light = Rates { all: 1e15, ..topology().into };
+        store(&folder, &Topology { into: faster_than_light, ..topology() }).expect("a writable folder");
         assert_eq!(load(&folder, &kept.key), None);
         fs::remove_dir_all(folder).expect("removes");
     }

@@ -2,6 +2,9 @@
 //!
 //! Needs a context, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
 //! back. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
+//!
+//! Others may be using the links meanwhile. So everything is measured until two passes agree; of several passes the highest
+//! figure counts, link by link. A measurement whose passes never agree serves the process that made it, and is not kept.
 
 use std::time::Duration;
 
@@ -10,17 +13,30 @@ use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use super::{Rates, Topology};
 use crate::lane::{Cargo, Lane, User};
 use crate::links::{Links, Result, Survey};
-use crate::plan::{Direction, SMALLEST_PIECE};
+use crate::plan::{Costs, Direction, SMALLEST_PIECE};
 use crate::wire::whole;
 
 /// Bytes of one measured copy.
 const BLOCK: usize = 16 << 20;
 /// Copies of one link in one measurement.
-const ROUNDS: usize = 2;
-/// Runs of one measurement; the fastest counts, for others may be using the links.
-const TRIES: usize = 3;
-/// Measurements of what a copy through a relay costs at least; the median counts.
+const ROUNDS: usize = 3;
+/// Runs of one measurement; the fastest counts.
+const TRIES: usize = 2;
+/// Passes over all links at most.
+const PASSES: usize = 4;
+/// Two passes agree if no figure differs by more than this part.
+const TOLERANCE: f64 = 0.1;
+/// Measurements of what a copy through a relay costs; the median counts.
 const SAMPLES: usize = 9;
+
+/// A measured machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// What was measured.
+    pub topology: Topology,
+    /// Two passes agreed.
+    pub steady: bool,
+}
 
 /// One device under measurement.
 struct Probe {
@@ -35,28 +51,40 @@ struct Probe {
 ///
 /// # Errors
 /// `NOT_SUPPORTED` if fewer than two devices can be measured.
-pub fn calibrate<L: Links>(links: &L, survey: Survey, devices: &[CUdevice]) -> Result<Topology> {
+pub fn calibrate<L: Links>(links: &L, survey: Survey, devices: &[CUdevice]) -> Result<Calibration> {
     let probes: Vec<_> = devices.iter().filter_map(|device| Probe::open(links, *device).ok()).collect();
-    let topology = measure(links, survey, &probes);
+    let measured = measure(links, survey, &probes);
     probes.into_iter().for_each(|probe| probe.close(links));
-    topology
+    measured
 }
 
-fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Topology> {
+fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Calibration> {
     if probes.len() < 2 {
         return Err(CUresult::NOT_SUPPORTED);
     }
     let count = survey.key.devices.len();
-    let into = rates(links, probes, count, Direction::In)?;
-    let out = rates(links, probes, count, Direction::Out)?;
-    let fixed = fixed(links, &survey, probes)?;
-    Ok(Topology { key: survey.key, reach: survey.reach, into, out, fixed })
+    let one_way = |direction| rates(links, probes, count, direction);
+    let pass = || one_way(Direction::In).and_then(|into| Ok([into, one_way(Direction::Out)?]));
+    let (mut best, mut steady) = (pass()?, false);
+    for _ in 1..PASSES {
+        let again = pass()?;
+        steady = best.iter().zip(&again).all(|(one, other)| one.agrees(other, TOLERANCE));
+        best = std::array::from_fn(|way| best[way].undisturbed(&again[way]));
+        if steady {
+            break;
+        }
+    }
+    let costs = costs(links, &survey, probes)?;
+    let [into, out] = best;
+    let topology = Topology { key: survey.key, reach: survey.reach, into, out, costs };
+    Ok(Calibration { topology, steady })
 }
 
+/// One pass over all links, in one direction.
 fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, direction: Direction) -> Result<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
     // The first copy of a stream pays for what the driver sets up.
-    rate(links, &probes.iter().collect::<Vec<_>>(), direction)?;
+    run(links, &probes.iter().collect::<Vec<_>>(), direction)?;
     for (index, one) in probes.iter().enumerate() {
         rates.alone[one.device as usize] = rate(links, &[one], direction)?;
         for other in &probes[..index] {
@@ -89,29 +117,49 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-9)
 }
 
-/// Time of the smallest piece through a relay, from an idle stream and back: what a cut copy costs on top.
-fn fixed<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<f64> {
+/// Times of the smallest piece, from an idle stream and back: what a cut copy costs on top.
+fn costs<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<Costs> {
     let reach = |target: &Probe, relay: &Probe| survey.reach[target.device as usize][relay.device as usize];
     let pairs = probes.iter().flat_map(|target| probes.iter().map(move |relay| (target, relay)));
     let mut pairs = pairs.filter(|(target, relay)| target.device != relay.device && reach(target, relay));
     let (target, relay) = pairs.next().ok_or(CUresult::PEER_ACCESS_UNSUPPORTED)?;
     let mut lane = Lane::new(links, relay.device, relay.context)?;
-    let samples = (0..SAMPLES).map(|_| trip(links, &mut lane, target)).collect::<Result<Vec<_>>>();
+    // The first trip makes the lane's other side.
+    let samples = trip(links, &mut lane, target).and_then(|_| {
+        let sample = |_| Ok((trip(links, &mut lane, target)?, straight(links, target)?));
+        (0..SAMPLES).map(sample).collect::<Result<Vec<_>>>()
+    });
     lane.close(links);
-    let mut samples = samples?;
-    samples.sort_by(f64::total_cmp);
-    Ok(samples[SAMPLES / 2])
+    let samples = samples?;
+    let middle = |pick: fn(&((f64, f64), f64)) -> f64| median(samples.iter().map(pick).collect());
+    let (fixed, step, straight) = (middle(|s| s.0.0), middle(|s| s.0.1), middle(|s| s.1));
+    Ok(Costs { fixed, step, lag: (fixed - straight).max(0.0) })
 }
 
-fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<f64> {
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// Through a relay: the whole time, and what of it the calls took.
+fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<(f64, f64)> {
     let user = User { context: target.context, device: target.device, stream: target.stream };
     let start = links.clock();
     lane.begin(links, user, Direction::In)?;
     lane.carry(links, Direction::In, target.block(SMALLEST_PIECE))?;
+    let called = links.clock() - start;
     if let Some(mark) = lane.end() {
         links.order(user.context, user.stream, mark.event)?;
     }
     links.drain(user.context, user.stream)?;
+    Ok((seconds(links.clock() - start), seconds(called)))
+}
+
+/// The same bytes the direct way.
+fn straight<L: Links>(links: &L, target: &Probe) -> Result<f64> {
+    let start = links.clock();
+    links.copy(target.context, target.stream, whole(Direction::In, target.block(SMALLEST_PIECE)))?;
+    links.drain(target.context, target.stream)?;
     Ok(seconds(links.clock() - start))
 }
 

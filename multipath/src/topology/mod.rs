@@ -1,9 +1,9 @@
 //! What the links of this machine carry: measured once, judged purely.
 //!
 //! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of its own, different for
-//! the two directions. So three things are measured for each direction ([`calibrate`]): each link alone, each pair at
-//! once, and all at once. From them [`Topology::paths`] derives which relays add anything to a copy, and what each will
-//! carry. A relay behind the target's own uplink, or behind one that is in use, adds nothing and is left alone.
+//! the two directions. So [`calibrate`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
+//! anything to a copy, and what each will carry. A relay behind the target's own uplink, or behind one that is in use, adds
+//! nothing and is left alone.
 //!
 //! Rates are bytes a second. Devices are ordinals of this process; [`Key`] ties a topology to the machine and to the
 //! devices that this process sees.
@@ -11,16 +11,13 @@
 pub mod cache;
 pub mod calibrate;
 pub mod picture;
+mod rates;
 
+pub use rates::Rates;
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::plan::{self, Direction};
-
-/// Two links share an uplink if together they carry less than this part of what they carry one at a time.
-const SHARED: f64 = 0.7;
-/// A relay must add at least this part of the direct path's rate.
-const GAIN: f64 = 0.05;
+use crate::plan::{self, Costs, Direction};
 
 /// Which machine and devices a measurement belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -42,17 +39,6 @@ pub struct Identity {
     pub numa: Option<i32>,
 }
 
-/// What links carry in one direction.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rates {
-    /// Each link alone.
-    pub alone: Vec<f64>,
-    /// `together[a][b]`: the sum of both at once. Symmetric; the diagonal is not used.
-    pub together: Vec<Vec<f64>>,
-    /// The sum of all at once.
-    pub all: f64,
-}
-
 /// The measured machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
@@ -64,8 +50,8 @@ pub struct Topology {
     pub into: Rates,
     /// Device to host.
     pub out: Rates,
-    /// What cutting a copy up costs at least, in seconds.
-    pub fixed: f64,
+    /// What cutting a copy up costs.
+    pub costs: Costs,
 }
 
 /// A link that takes part in a copy.
@@ -114,71 +100,7 @@ impl Topology {
     pub fn threshold(&self, paths: &[Path], direction: Direction) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
         let alone = self.rates(direction).alone[direct.device as usize];
-        plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.fixed)
-    }
-}
-
-impl Rates {
-    fn index(&self, device: CUdevice) -> Option<usize> {
-        usize::try_from(device).ok().filter(|index| self.alone.get(*index).is_some_and(|rate| *rate > 0.0))
-    }
-
-    /// Do two links share an uplink?
-    pub fn share_uplink(&self, one: usize, other: usize) -> bool {
-        one != other && self.together[one][other] < SHARED * (self.alone[one] + self.alone[other])
-    }
-
-    /// The candidate that adds most to those chosen, if it adds enough.
-    fn best(&self, chosen: &[usize], candidates: &[usize]) -> Option<usize> {
-        let total = |set: &[usize]| self.carried(set).iter().sum::<f64>();
-        let before = total(chosen);
-        let least = GAIN * self.alone[chosen[0]];
-        let gain = |candidate: &usize| total(&[chosen, &[*candidate]].concat()) - before;
-        let best = candidates.iter().map(|candidate| (gain(candidate), *candidate));
-        // Of equals the first one: a plan must not change from call to call.
-        let best = best.reduce(|best, other| if other.0 > best.0 { other } else { best });
-        best.filter(|(gain, _)| *gain >= least).map(|(_, candidate)| candidate)
-    }
-
-    /// What each link of a set is expected to carry when all of them work at once.
-    pub fn carried(&self, set: &[usize]) -> Vec<f64> {
-        let mut rates: Vec<f64> = set.iter().map(|link| self.behind_uplink(*link, set)).collect();
-        let sum: f64 = rates.iter().sum();
-        let ceiling = self.ceiling(set);
-        if sum > ceiling {
-            rates.iter_mut().for_each(|rate| *rate *= ceiling / sum);
-        }
-        rates
-    }
-
-    /// A link's part of its uplink, which the links of the set behind it share evenly.
-    fn behind_uplink(&self, link: usize, set: &[usize]) -> f64 {
-        let sharers: Vec<usize> =
-            set.iter().copied().filter(|other| self.share_uplink(link, *other)).collect();
-        let uplink = sharers.iter().map(|other| self.together[link][*other]).fold(f64::INFINITY, f64::min);
-        self.alone[link].min(uplink / (sharers.len() + 1) as f64)
-    }
-
-    /// What the host can take or give: seen where all links work at once, and in each pair.
-    fn ceiling(&self, set: &[usize]) -> f64 {
-        if let [one, other] = set {
-            return self.together[*one][*other];
-        }
-        let pairs = set.iter().flat_map(|one| set.iter().map(move |other| (*one, *other)));
-        let best = pairs.filter(|(one, other)| one != other).map(|(one, other)| self.together[one][other]);
-        best.fold(if set.len() == 1 { self.alone[set[0]] } else { self.all }, f64::max)
-    }
-
-    /// Links by uplink: each inner list shares one.
-    pub fn uplinks(&self) -> Vec<Vec<usize>> {
-        let mut groups: Vec<Vec<usize>> = Vec::new();
-        for link in 0..self.alone.len() {
-            match groups.iter_mut().find(|group| group.iter().any(|other| self.share_uplink(link, *other))) {
-                Some(group) => group.push(link),
-                None => groups.push(vec![link]),
-            }
-        }
-        groups
+        plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.costs.fixed)
     }
 }
 
@@ -197,8 +119,8 @@ mod tests {
     fn machine() -> Topology {
         let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
         let key = Key { driver: 13_000, devices: (0..8).map(identity).collect() };
-        let reach = vec![vec![true; 8]; 8];
-        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), fixed: 1e-4 }
+        let (reach, costs) = (vec![vec![true; 8]; 8], Costs { fixed: 1e-4, ..Costs::default() });
+        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), costs }
     }
 
     fn devices(paths: &[Path]) -> Vec<CUdevice> {
@@ -243,7 +165,7 @@ mod tests {
         machine.into = Rates { alone: vec![55e9; 8], together: vec![vec![110e9; 8]; 8], all: 208e9 };
         let paths = machine.paths(0, Direction::In, &[2]);
         let quick = machine.threshold(&paths, Direction::In);
-        machine.fixed *= 10.0;
+        machine.costs.fixed *= 10.0;
         assert!(machine.threshold(&paths, Direction::In) > 5 * quick);
         assert_eq!(machine.threshold(&paths[..1], Direction::In), usize::MAX);
     }

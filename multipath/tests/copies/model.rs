@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 use wm_multipath::Links;
-use wm_multipath::links::{Hop, Result, Survey, Transfer};
+use wm_multipath::links::{Hop, Result, Survey, Transfer, Wake};
 use wm_multipath::topology::{Identity, Key};
 
 /// Where memory is.
@@ -69,6 +69,9 @@ struct State {
     fail_at: Option<u64>,
     traffic: u64,
     weightless: bool,
+    /// Others use the links now and then: time passes that nobody can explain.
+    noisy: bool,
+    noise: u64,
 }
 
 /// Several GPUs.
@@ -90,6 +93,20 @@ impl Model {
         let model = Self::new(devices, 1);
         model.state().weightless = true;
         model
+    }
+
+    /// The same on a machine where others copy now and then.
+    pub(crate) fn noisy(devices: CUdevice) -> Self {
+        let model = Self::weightless(devices);
+        model.state().noisy = true;
+        model
+    }
+
+    /// The most commands that wait in one of our streams.
+    pub(crate) fn longest_queue(&self) -> usize {
+        let state = self.state();
+        let ours = state.streams.values().filter(|stream| !stream.held);
+        ours.map(|stream| stream.steps.len()).max().unwrap_or(0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -339,7 +356,7 @@ impl Links for Model {
         Ok(state.stream(context))
     }
 
-    fn event(&self, context: CUcontext) -> Result<CUevent> {
+    fn event(&self, context: CUcontext, _wake: Wake) -> Result<CUevent> {
         let mut state = self.state();
         state.call(context)?;
         let event = CUevent(state.fresh() as usize);
@@ -445,7 +462,10 @@ impl Links for Model {
 
     fn clock(&self) -> Duration {
         // Time is what was moved: each byte a nanosecond, each call one too.
-        let state = self.state();
-        Duration::from_nanos(state.traffic + state.calls)
+        let mut state = self.state();
+        if state.noisy {
+            state.noise += state.random(1 << 28) as u64;
+        }
+        Duration::from_nanos(state.traffic + state.calls + state.noise)
     }
 }

@@ -1,16 +1,18 @@
 //! Guards against a copy that ends before its bytes are there, overtakes or is overtaken, holds up a stream that has
 //! nothing to do with it, or is lost when a relay fails, under streams that run in any order.
 
-mod support;
+mod calls;
+mod model;
+mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use model::Model;
 use proptest::prelude::*;
-use support::model::Model;
-use support::world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
 use wm_multipath::lane::User;
 use wm_multipath::pool::Pool;
 use wm_multipath::{Answer, Direction, Engine};
+use world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
 
 fn action(direction: Direction, stream: usize) -> Action {
     Action { direction, pageable: false, waits: false, stream, offset: 3, bytes: RANGE - 5 }
@@ -104,6 +106,25 @@ fn a_stream_that_is_held_back_holds_back_no_other() {
     }
     engine.links().hold(program.stream(0), false);
     program.verify(0);
+}
+
+/// A driver's queue is finite: behind a stream that is held back, filling it would hold back the caller too.
+#[test]
+fn a_held_stream_is_given_so_many_pieces_and_no_more() {
+    let engine = engine(2, 9);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    engine.links().hold(program.stream(0), true);
+    for _ in 0..150 {
+        program.run(&action(Direction::In, 0));
+    }
+    let longest = engine.links().longest_queue();
+    assert!(longest < 128 * 3 + 150 * 2, "{longest} commands wait in one stream");
+    engine.links().hold(program.stream(0), false);
+    program.verify(0);
+    assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    program.verify(0);
+    let flows = engine.traffic();
+    assert_eq!(flows.iter().map(|flow| flow.bytes).sum::<u64>(), 151 * (RANGE as u64 - 5), "{flows:?}");
 }
 
 #[test]
@@ -239,6 +260,50 @@ fn the_machine_is_measured_once_and_nothing_is_left_behind() {
     let calls = engine.links().calls();
     assert_eq!(engine.measured(), Some(&measured));
     assert_eq!(engine.links().calls(), calls);
+}
+
+fn scratch(name: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("wmshim-copies-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn a_steady_measurement_is_kept_and_a_disturbed_one_is_not() {
+    let folder = scratch("kept");
+    let kept = || wm_multipath::Settings { cache: Some(folder.clone()), ..settings() };
+    let noisy = Engine::new(Model::noisy(2), kept());
+    assert!(noisy.measured().is_some(), "it serves the process that made it");
+    assert!(!folder.exists(), "nobody else is misled by it");
+    let quiet = Engine::new(Model::weightless(2), kept());
+    quiet.measured().expect("two devices");
+    let again = Engine::new(Model::weightless(2), kept());
+    assert!(again.measured().is_some());
+    assert_eq!(again.links().calls(), 0, "it was read");
+    let file = std::fs::read_dir(&folder).expect("kept").next().expect("one file").expect("readable").path();
+    std::fs::write(file, "{}").expect("writes");
+    let damaged = Engine::new(Model::weightless(2), kept());
+    assert!(damaged.measured().is_some());
+    assert!(damaged.links().calls() > 0, "a damaged file is measured again");
+    std::fs::remove_dir_all(folder).expect("removes");
+}
+
+#[test]
+fn a_measurement_while_others_copy_is_not_kept() {
+    let (folder, page) = (scratch("busy"), scratch("page"));
+    // Another process says that it copies.
+    let claims = wm_multipath::share::page::Record {
+        pid: std::os::unix::process::parent_id(),
+        start: 1,
+        until: u64::MAX,
+        links: vec![wm_multipath::share::Link(7)],
+    };
+    let mut bytes = vec![0; 4096];
+    bytes[..128].copy_from_slice(&claims.encode());
+    std::fs::write(&page, bytes).expect("writes");
+    let shared =
+        wm_multipath::Settings { cache: Some(folder.clone()), page: Some(page.clone()), ..settings() };
+    assert!(Engine::new(Model::weightless(2), shared).measured().is_some());
+    assert!(!folder.exists());
+    std::fs::remove_file(page).expect("removes");
 }
 
 #[test]

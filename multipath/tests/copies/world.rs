@@ -7,6 +7,7 @@ use wm_abi::{CUcontext, CUdevice, CUstream};
 use wm_multipath::engine::{Engine, Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::{Cargo, User};
+use wm_multipath::plan::Costs;
 use wm_multipath::topology::{Identity, Key, Rates, Topology};
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, HostMemory, Links};
@@ -28,12 +29,12 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
         reach: vec![vec![true; count]; count],
         into: rates.clone(),
         out: rates,
-        fixed: 1e-5,
+        costs: Costs { fixed: 1e-5, lag: 1e-6, step: 1e-6 },
     }
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { minimum: Some(MIB), patience: 0, pull: 6 * MIB, cores: 4, ..Settings::default() }
+    Settings { minimum: Some(MIB), patience: 0, pull: 6 * MIB, cores: 4, portion: MIB, ..Settings::default() }
 }
 
 pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {

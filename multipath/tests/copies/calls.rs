@@ -1,0 +1,61 @@
+//! Guards against copies that lose in driver calls what they gain in links. A call takes some microseconds of the caller's
+//! time, and on 64 MiB two links save but 600; the number of calls does not depend on the machine's speed.
+
+use super::model::{Model, Place};
+use super::world::{MIB, topology};
+use wm_multipath::engine::{Request, Settings};
+use wm_multipath::enqueue::Copy;
+use wm_multipath::lane::User;
+use wm_multipath::{Answer, Direction, Engine, HostMemory};
+
+/// Driver calls of one copy, when everything has been made and used before.
+fn calls(devices: i32, mib: usize, direction: Direction, waits: bool) -> (Answer, u64) {
+    let settings = Settings { patience: 0, ..Settings::default() };
+    let engine = Engine::with_topology(Model::weightless(devices), settings, topology(devices));
+    let (model, context) = (engine.links(), Model::context(0));
+    let user = User { context, device: 0, stream: model.user_stream(context) };
+    let host = model.allocate(Place::Pinned, vec![0; mib * MIB]);
+    let device = model.allocate(Place::Device(0), vec![0; mib * MIB]);
+    let copy = Copy { user, direction, host, device, bytes: mib * MIB };
+    let request = Request { copy, memory: HostMemory::Pinned, waits };
+    engine.copy(&request);
+    let before = model.calls();
+    let answer = engine.copy(&request);
+    (answer, model.calls() - before)
+}
+
+#[test]
+fn an_asynchronous_copy_of_64_mib_makes_34_calls() {
+    // The start's record, the direct copy, the lane's wait for the start, the stream's wait for the lane; and six for each
+    // of the relay's pieces: four slots full and a short one.
+    for direction in [Direction::In, Direction::Out] {
+        assert_eq!(calls(2, 64, direction, false), (Answer::Done, 4 + 5 * 6));
+    }
+}
+
+#[test]
+fn waiting_for_it_takes_two_more() {
+    assert_eq!(calls(2, 64, Direction::In, true), (Answer::Done, 4 + 5 * 6 + 2));
+}
+
+#[test]
+fn each_relay_costs_15_calls() {
+    // Its three for the copy, and two pieces.
+    assert_eq!(calls(8, 64, Direction::In, false), (Answer::Done, 1 + 7 * (3 + 2 * 6)));
+}
+
+#[test]
+fn a_plain_copy_makes_none() {
+    for (devices, mib) in [(2, 1), (8, 3)] {
+        assert_eq!(calls(devices, mib, Direction::In, false), (Answer::Plain, 0));
+    }
+}
+
+#[test]
+fn a_pulled_copy_asks_no_more_than_it_must() {
+    let (answer, calls) = calls(2, 2048, Direction::In, true);
+    let pieces = 2048 / 8 + 2 * 24;
+    assert_eq!(answer, Answer::Done);
+    // A piece is sent, recorded, asked for and waited for; a relay's has three calls more.
+    assert!(calls < pieces * 9, "{calls} calls");
+}
