@@ -48,18 +48,18 @@ proptest! {
 /// Calls all along one copy fail once, in each of the ways a copy is made.
 #[test]
 fn each_step_may_fail() {
-    for (waits, pageable, mib) in [(false, false, 7), (true, false, 5), (true, false, 7), (true, true, 7)] {
+    for (waits, pageable, mib) in [(false, false, 4), (true, false, 3), (true, false, 5), (true, true, 5)] {
         for direction in [Direction::In, Direction::Out] {
-            let action = Action { waits, pageable, bytes: mib * MIB, ..action(direction, 0) };
+            let action = Action { waits, pageable, offset: 0, bytes: mib * MIB, ..action(direction, 0) };
             let calls = calls_of(&action);
-            (1..=calls).step_by(if pageable { 7 } else { 2 }).for_each(|ahead| fails_once(&action, ahead));
+            (1..=calls).step_by(if pageable { 5 } else { 1 }).for_each(|ahead| fails_once(&action, ahead));
         }
     }
 }
 
 fn calls_of(action: &Action) -> u64 {
     let engine = engine(3, 5);
-    let mut program = Program::new(&engine, 0, Model::context(0));
+    let mut program = Program::sized(&engine, 0, Model::context(0), 1, action.bytes);
     let before = engine.links().calls();
     assert_eq!(program.run(action), Answer::Done);
     engine.links().calls() - before
@@ -67,13 +67,29 @@ fn calls_of(action: &Action) -> u64 {
 
 fn fails_once(action: &Action, ahead: u64) {
     let engine = engine(3, ahead);
-    let mut program = Program::new(&engine, 0, Model::context(0));
+    let mut program = Program::sized(&engine, 0, Model::context(0), 1, action.bytes);
     engine.links().fail_at(ahead);
     program.run(action);
     program.verify(0);
     // And what was left behind does not spoil the next one.
     program.run(&Action { direction: Direction::In, ..action.clone() });
     program.verify(0);
+}
+
+/// Each of a lane's slots is used several times by one copy, whichever way it is made.
+#[test]
+fn a_long_copy_goes_round_the_slots() {
+    const LONG: usize = 72 * MIB;
+    for pull in [usize::MAX, 0] {
+        let settings = wm_multipath::Settings { pull, ..settings() };
+        let engine = Engine::with_topology(Model::new(2, 77), settings, topology(2));
+        let mut program = Program::sized(&engine, 0, Model::context(0), 1, LONG);
+        for direction in [Direction::In, Direction::Out] {
+            program.run(&Action { waits: true, offset: 1, bytes: LONG - 1, ..action(direction, 0) });
+            program.verify(0);
+        }
+        assert_eq!(program.plain, 0);
+    }
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { minimum: Some(MIB), patience: 0, pull: 6 * MIB, cores: 4, portion: MIB, ..Settings::default() }
+    Settings { minimum: Some(MIB), patience: 0, pull: 4 * MIB, cores: 4, portion: MIB, ..Settings::default() }
 }
 
 pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {
@@ -73,6 +73,7 @@ pub(crate) struct Program<'a> {
     pub(crate) user: Vec<User>,
     ranges: Vec<[u64; 3]>,
     expected: Vec<[Vec<u8>; 3]>,
+    bytes: usize,
     pub(crate) plain: usize,
 }
 
@@ -80,11 +81,11 @@ const DEVICE: usize = 0;
 const PINNED: usize = 1;
 const PAGEABLE: usize = 2;
 
-/// Bytes without a period that a misplaced piece could hide in; different ones for each seed.
-fn noise(seed: usize) -> Vec<u8> {
-    const SHIFT: usize = 4099;
-    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
-    let all = NOISE.get_or_init(|| {
+/// Bytes whose period is a prime, so that no misplaced piece hides in it; different ones for each seed.
+fn noise(seed: usize, bytes: usize) -> Vec<u8> {
+    const PERIOD: usize = 1_048_573;
+    static TILE: OnceLock<Vec<u8>> = OnceLock::new();
+    let tile = TILE.get_or_init(|| {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
             state ^= state << 13;
@@ -92,26 +93,41 @@ fn noise(seed: usize) -> Vec<u8> {
             state ^= state << 17;
             state.to_le_bytes()
         };
-        (0..(RANGE + 8 * SHIFT) / 8).flat_map(|_| next()).collect()
+        (0..=PERIOD / 8).flat_map(|_| next()).take(PERIOD).collect()
     });
-    all[seed * SHIFT..seed * SHIFT + RANGE].to_vec()
+    let start = seed * 4099;
+    let mut noise = tile.repeat((start + bytes).div_ceil(PERIOD));
+    noise.drain(..start);
+    noise.truncate(bytes);
+    noise
 }
 
 impl<'a> Program<'a> {
-    /// Two streams in the primary context of `device`.
+    /// Two streams on `device`, with [`RANGE`] bytes each.
     pub(crate) fn new(engine: &'a Engine<Model>, device: CUdevice, context: CUcontext) -> Self {
+        Self::sized(engine, device, context, 2, RANGE)
+    }
+
+    /// So many streams, with so many bytes each.
+    pub(crate) fn sized(
+        engine: &'a Engine<Model>,
+        device: CUdevice,
+        context: CUcontext,
+        streams: usize,
+        bytes: usize,
+    ) -> Self {
         let model = engine.links();
         let places = [Place::Device(device), Place::Pinned, Place::Pageable];
         let (mut ranges, mut expected, mut user) = (Vec::new(), Vec::new(), Vec::new());
-        for stream in 0..2 {
-            let contents: [Vec<u8>; 3] = std::array::from_fn(|place| noise(stream * 3 + place));
+        for stream in 0..streams {
+            let contents: [Vec<u8>; 3] = std::array::from_fn(|place| noise(stream * 3 + place, bytes));
             ranges.push(std::array::from_fn(|place| {
                 model.allocate(places[place].clone(), contents[place].clone())
             }));
             expected.push(contents);
             user.push(User { context, device, stream: model.user_stream(context) });
         }
-        Self { engine, user, ranges, expected, plain: 0 }
+        Self { engine, user, ranges, expected, bytes, plain: 0 }
     }
 
     fn request(&self, action: &Action) -> Request {
@@ -173,7 +189,7 @@ impl<'a> Program<'a> {
         let (model, user) = (self.engine.links(), self.user[stream]);
         model.drain(user.context, user.stream).expect("the program's own context");
         for (place, name) in [(DEVICE, "device"), (PINNED, "pinned"), (PAGEABLE, "pageable")] {
-            let found = model.read(self.ranges[stream][place], RANGE);
+            let found = model.read(self.ranges[stream][place], self.bytes);
             let expected = &self.expected[stream][place];
             let first = || found.iter().zip(expected).position(|(a, b)| a != b);
             let wrong = if found == *expected { None } else { first() };
