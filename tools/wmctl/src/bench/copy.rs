@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde_json::json;
 use wm_abi::CUdevice;
 use wm_multipath::topology::picture;
-use wm_multipath::{Direction, HostMemory};
+use wm_multipath::{Direction, HostMemory, Settings};
 
-use super::machine::Machine;
+use super::machine::{self, Machine};
 use crate::table::Table;
 use crate::{human, output};
 
@@ -26,9 +26,27 @@ pub(crate) struct Arguments {
     /// Largest copy, MiB
     #[arg(long, default_value_t = 8192)]
     largest: usize,
+    /// Smallest copy that is cut up, MiB; as measured if it is not given
+    #[arg(long)]
+    minimum: Option<usize>,
+    /// From how many MiB on paths pull pieces of a copy that is waited for
+    #[arg(long, default_value_t = wm_multipath::engine::PULL >> 20)]
+    pull: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn settings(&self) -> Settings {
+        Settings {
+            relays: self.relays.clone(),
+            minimum: self.minimum.map(|mib| mib << 20),
+            pull: self.pull << 20,
+            patience: 0,
+            ..Settings::default()
+        }
+    }
 }
 
 /// Sizes of copies, MiB.
@@ -36,8 +54,20 @@ const SIZES: [usize; 9] = [1, 4, 16, 32, 64, 256, 1024, 4096, 8192];
 /// Bytes that are verified in each direction.
 const VERIFIED: usize = 256 << 20;
 
+const DISTURBED: &str = "Others use the links: no two measurements agreed, so this one is not kept. Run it again when the \
+                         machine is idle.\n";
+
 const WAYS: [(&str, &[Direction]); 3] =
     [("in", &[Direction::In]), ("out", &[Direction::Out]), ("both", &[Direction::In, Direction::Out])];
+
+/// One kind of copy.
+pub(super) struct Kind {
+    name: &'static str,
+    pub(super) memory: HostMemory,
+    pub(super) waits: bool,
+    /// Without relays: what several threads bring by themselves.
+    pub(super) one_path: bool,
+}
 
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
@@ -49,7 +79,8 @@ struct Row {
     multipath: f64,
     ratio: f64,
     of_all_links: Option<f64>,
-    several_paths: bool,
+    /// By the shim; else plainly there too.
+    served: bool,
 }
 
 /// Measures and prints.
@@ -60,13 +91,12 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
     let sizes: Vec<_> =
         SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
-    let mut machine = Machine::new(arguments.target, arguments.relays.clone(), largest)?;
-    let (picture, devices) = {
-        let topology = machine.topology()?;
-        let measured = topology.into.alone.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
-        (picture::draw(topology), measured.map(|(device, _)| device as CUdevice).collect::<Vec<_>>())
-    };
-    machine.keep()?;
+    let measured = machine::measure(arguments.relays.as_deref())?;
+    let kept = machine::keep(&measured)?;
+    let topology = measured.topology;
+    let devices = topology.into.alone.iter().enumerate().filter(|(_, rate)| **rate > 0.0);
+    let devices: Vec<_> = devices.map(|(device, _)| device as CUdevice).collect();
+    let mut machine = Machine::new(arguments.target, topology.clone(), arguments.settings(), largest)?;
     let all = [Direction::In, Direction::Out].map(|way| machine.all_links(&devices, way));
     let [into, out] = all;
     let all = [into?, out?];
@@ -76,13 +106,16 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
         return output::print_json(&json!({
             "schema": "wmctl-bench-copy/1",
             "target": arguments.target,
-            "topology": machine.topology()?,
+            "topology": topology,
+            "steady": measured.steady,
+            "kept": kept,
             "all_links": { "in": all[0], "out": all[1] },
             "rows": rows,
             "paths": paths(&machine),
         }));
     }
-    output::print(&format!("{picture}\n{}", render(&rows, all)))
+    let note = if measured.steady { "" } else { DISTURBED };
+    output::print(&format!("{}{note}\n{}", picture::draw(&topology), render(&rows, all)))
 }
 
 fn paths(machine: &Machine) -> Vec<serde_json::Value> {
@@ -96,18 +129,20 @@ fn paths(machine: &Machine) -> Vec<serde_json::Value> {
 }
 
 fn rows(machine: &Machine, sizes: &[usize], all: [f64; 2]) -> Result<Vec<Row>> {
+    let kind = |name, memory, waits, one_path| Kind { name, memory, waits, one_path };
     let kinds = [
-        ("pinned, async", HostMemory::Pinned, false),
-        ("pinned, waits", HostMemory::Pinned, true),
-        ("pageable", HostMemory::Pageable, true),
+        kind("pinned, async", HostMemory::Pinned, false, false),
+        kind("pinned, waits", HostMemory::Pinned, true, false),
+        kind("pageable", HostMemory::Pageable, true, false),
+        kind("pageable, own link", HostMemory::Pageable, true, true),
     ];
     let mut rows = Vec::new();
-    for (name, memory, waits) in kinds {
+    for kind in kinds {
         // A caller that waits makes one copy after the other.
-        for (direction, ways) in &WAYS[..if waits { 2 } else { 3 }] {
+        for (direction, ways) in &WAYS[..if kind.waits { 2 } else { 3 }] {
             for bytes in sizes {
-                let mut row = row(machine, memory, ways, waits, *bytes)?;
-                (row.memory, row.direction) = (name, direction);
+                let mut row = row(machine, &kind, ways, *bytes)?;
+                row.direction = direction;
                 row.of_all_links = (ways.len() == 1).then(|| row.multipath / all[ways[0] as usize]);
                 rows.push(row);
             }
@@ -116,22 +151,23 @@ fn rows(machine: &Machine, sizes: &[usize], all: [f64; 2]) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn row(machine: &Machine, memory: HostMemory, ways: &[Direction], waits: bool, bytes: usize) -> Result<Row> {
-    let (mut plain, mut shared, mut several_paths) = (Vec::new(), Vec::new(), false);
+fn row(machine: &Machine, kind: &Kind, ways: &[Direction], bytes: usize) -> Result<Row> {
+    let memory = kind.memory;
+    let (mut plain, mut shared, mut served) = (Vec::new(), Vec::new(), false);
     // The first round pays for what is made at first use.
     for round in 0..=rounds(memory, bytes) {
         let without = machine.plain(memory, ways, bytes)?;
-        let (with, several) = machine.shared(memory, ways, waits, bytes)?;
+        let (with, by_us) = machine.shared(kind, ways, bytes)?;
         if round > 0 {
             plain.push(without);
             shared.push(with);
-            several_paths |= several;
+            served |= by_us;
         }
     }
     let rate = |seconds: Vec<f64>| (bytes * ways.len()) as f64 / median(seconds);
     let (plain, multipath) = (rate(plain), rate(shared));
     let ratio = multipath / plain;
-    Ok(Row { bytes, memory: "", direction: "", plain, multipath, ratio, of_all_links: None, several_paths })
+    Ok(Row { bytes, memory: kind.name, direction: "", plain, multipath, ratio, of_all_links: None, served })
 }
 
 /// Enough for a median, few enough for a minute.
@@ -146,16 +182,8 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 }
 
 fn render(rows: &[Row], all: [f64; 2]) -> String {
-    let mut table = Table::new(&[
-        "MEMORY",
-        "WAY",
-        ">SIZE",
-        ">PLAIN GB/s",
-        ">SHIM GB/s",
-        ">RATIO",
-        ">OF ALL LINKS",
-        "PATHS",
-    ]);
+    let mut table =
+        Table::new(&["MEMORY", "WAY", ">SIZE", ">PLAIN GB/s", ">SHIM GB/s", ">RATIO", ">OF ALL LINKS", "BY"]);
     for row in rows {
         table.row([
             row.memory.to_owned(),
@@ -165,7 +193,7 @@ fn render(rows: &[Row], all: [f64; 2]) -> String {
             format!("{:.1}", row.multipath / 1e9),
             format!("{:.2}", row.ratio),
             row.of_all_links.map_or_else(String::new, |part| format!("{:.0} %", part * 100.0)),
-            if row.several_paths { "several" } else { "plain" }.to_owned(),
+            if row.served { "shim" } else { "plain" }.to_owned(),
         ]);
     }
     format!("all links at once, sustained: {:.1} in, {:.1} out (GB/s)\n\n{table}", all[0] / 1e9, all[1] / 1e9)

@@ -3,29 +3,58 @@
 //! No `unsafe` here: everything goes through [`Links`], the same contract that the copies themselves use.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Loader, Table, search};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::{Cargo, User};
-use wm_multipath::topology::cache;
+use wm_multipath::topology::calibrate::{Calibration, calibrate};
+use wm_multipath::topology::{Topology, cache};
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
 
-/// A driver that lives as long as this process.
-pub(super) fn driver() -> Result<&'static Table> {
+use super::copy::Kind;
+
+/// The driver, opened once.
+fn driver() -> Result<&'static Table> {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    if let Some(table) = TABLE.get() {
+        return Ok(table);
+    }
     let explicit = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from);
     let table =
         search::open(&Loader::system(), explicit.as_deref()).map_err(|missing| anyhow!("{missing}"))?;
-    Ok(Box::leak(Box::new(table)))
+    Ok(TABLE.get_or_init(|| table))
+}
+
+/// Measures the links between the host and these devices, or all.
+pub(super) fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
+    let links = Driver::new(driver()?);
+    told(links.start(), "cuInit")?;
+    let survey = told(links.survey(), "the devices")?;
+    let all: Vec<_> = (0..survey.key.devices.len() as CUdevice).collect();
+    anyhow::ensure!(all.len() > 1, "several GPUs that reach each other are needed: this machine shows fewer");
+    told(calibrate(&links, survey, devices.unwrap_or(&all)), "the links cannot be measured")
+}
+
+/// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices. Was it kept?
+pub(super) fn keep(measured: &Calibration) -> Result<bool> {
+    let whole = measured.topology.into.alone.iter().all(|rate| *rate > 0.0);
+    match cache::folder().filter(|_| whole && measured.steady) {
+        Some(folder) => Ok(cache::store(&folder, &measured.topology).map(|()| true)?),
+        None => Ok(false),
+    }
 }
 
 /// One target and the memory of the largest copy.
 pub(super) struct Machine {
     pub(super) engine: Engine<Driver>,
+    /// The same machine without relays.
+    alone: Engine<Driver>,
     pub(super) target: CUdevice,
     context: CUcontext,
     streams: [CUstream; 2],
@@ -41,39 +70,25 @@ pub(super) fn told<T>(result: std::result::Result<T, CUresult>, what: &str) -> R
 }
 
 impl Machine {
-    /// Buffers of `bytes` around `target`. The links are measured here, not read from the cache.
-    pub(super) fn new(target: CUdevice, relays: Option<Vec<CUdevice>>, bytes: usize) -> Result<Self> {
+    /// Buffers of `bytes` around `target`.
+    pub(super) fn new(
+        target: CUdevice,
+        topology: Topology,
+        settings: Settings,
+        bytes: usize,
+    ) -> Result<Self> {
         let links = Driver::new(driver()?);
-        told(links.start(), "cuInit")?;
         let context = told(links.open(target), "the target's context")?;
-        let settings = Settings { relays, patience: 0, ..Settings::default() };
         let stream = || told(links.stream(context), "a stream");
         let pin = || told(links.pin(context, bytes), "pinned memory; use --largest to ask for less");
         let memory =
             || told(links.staging(target, context, bytes), "device memory; use --largest to ask for less");
         let (streams, pinned, device) = ([stream()?, stream()?], [pin()?, pin()?], [memory()?, memory()?]);
-        let engine = Engine::new(links, settings);
-        Ok(Self { engine, target, context, streams, device, pinned, pageable: vec![1; bytes] })
-    }
-
-    /// The measured links.
-    ///
-    /// # Errors
-    /// One device, or one that cannot be measured.
-    pub(super) fn topology(&self) -> Result<&wm_multipath::topology::Topology> {
-        self.engine
-            .measured()
-            .context("several GPUs that reach each other are needed: this machine shows fewer")
-    }
-
-    /// Keeps the measurement for the shim and for `wmctl doctor`, if it is one of all devices.
-    pub(super) fn keep(&self) -> Result<()> {
-        let topology = self.topology()?;
-        let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
-        match cache::folder().filter(|_| whole) {
-            Some(folder) => Ok(cache::store(&folder, topology)?),
-            None => Ok(()),
-        }
+        let alone = Settings { relays: Some(Vec::new()), ..settings.clone() };
+        let alone = Engine::with_topology(Driver::new(driver()?), alone, topology.clone());
+        let engine = Engine::with_topology(links, settings, topology);
+        let pageable = vec![1; bytes];
+        Ok(Self { engine, alone, target, context, streams, device, pinned, pageable })
     }
 
     fn links(&self) -> &Driver {
@@ -108,26 +123,21 @@ impl Machine {
         told(self.links().copy(user.context, user.stream, transfer), "a plain copy")
     }
 
-    /// Seconds of the same copies as the shim makes them, and whether any took several paths.
-    pub(super) fn shared(
-        &self,
-        memory: HostMemory,
-        directions: &[Direction],
-        waits: bool,
-        bytes: usize,
-    ) -> Result<(f64, bool)> {
-        let mut several = false;
+    /// Seconds of the same copies as the shim makes them, and whether it made any.
+    pub(super) fn shared(&self, kind: &Kind, directions: &[Direction], bytes: usize) -> Result<(f64, bool)> {
+        let mut served = false;
+        let engine = if kind.one_path { &self.alone } else { &self.engine };
         let seconds = self.timed(|| {
             for direction in directions {
-                let request = self.request(memory, *direction, waits, bytes);
-                match self.engine.copy(&request) {
-                    Answer::Done => several = true,
+                let request = self.request(kind.memory, *direction, kind.waits, bytes);
+                match engine.copy(&request) {
+                    Answer::Done => served = true,
                     Answer::Plain => self.plainly(&request)?,
                 }
             }
             self.drain(directions)
         })?;
-        Ok((seconds, several))
+        Ok((seconds, served))
     }
 
     fn drain(&self, directions: &[Direction]) -> Result<()> {
