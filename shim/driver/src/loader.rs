@@ -43,9 +43,17 @@ impl Loader {
         if library.is_null() { Err(last_error()) } else { Ok(library) }
     }
 
+    /// The address of a symbol in a library that the process has loaded, in whatever scope.
+    pub fn find(&self, library: &CStr, name: &CStr) -> Option<*const c_void> {
+        // SAFETY: a NUL-terminated name; nothing is loaded that is not there.
+        let library = unsafe { (self.dlopen)(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        let found = if library.is_null() { library } else { self.symbol(library, name) };
+        (!found.is_null()).then_some(found.cast_const())
+    }
+
     /// A symbol's address in an opened library; null where it has none.
     pub(crate) fn symbol(&self, library: *mut c_void, name: &CStr) -> *mut c_void {
-        // SAFETY: `library` came from `open` and is never closed; the name is NUL-terminated.
+        // SAFETY: `library` came from one of our opens and is never closed; the name is NUL-terminated.
         unsafe { (self.dlsym)(library, name.as_ptr()) }
     }
 }

@@ -30,6 +30,21 @@ extern WMSHIM_WEAK char *wmshim_stats_json(void);
 /* The intercepted driver functions: a JSON array of objects. Valid for the life of the process. */
 extern WMSHIM_WEAK const char *wmshim_hooks_json(void);
 
+/* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
+ * package installs it. `stream` is a cudaStream_t, sizes are bytes.
+ *
+ * malloc: device memory in the stream's order; null for 0 bytes. A failure is thrown as PyTorch's own exception (out of memory:
+ * c10::OutOfMemoryError); in a process without PyTorch it is null.
+ * free: in the stream's order; null is allowed.
+ * record_stream: the memory is used in this stream as well, and will not be reused before that use is over.
+ * empty_cache: gives all unused memory back to the driver.
+ * memory_fraction: the share of a device's memory, from 0 to 1, beyond which malloc fails. */
+extern WMSHIM_WEAK void *wmshim_torch_malloc(long size, int device, void *stream);
+extern WMSHIM_WEAK void wmshim_torch_free(void *ptr, long size, int device, void *stream);
+extern WMSHIM_WEAK void wmshim_torch_record_stream(void *ptr, void *stream);
+extern WMSHIM_WEAK void wmshim_torch_empty_cache(void);
+extern WMSHIM_WEAK void wmshim_torch_memory_fraction(double fraction, int device);
+
 #ifdef __cplusplus
 }
 #endif

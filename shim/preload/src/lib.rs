@@ -25,6 +25,7 @@ mod managers;
 mod multipath;
 mod owners;
 mod physical;
+mod pluggable;
 mod report;
 mod settings;
 mod state;

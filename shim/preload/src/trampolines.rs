@@ -10,7 +10,7 @@
 use std::arch::naked_asm;
 use std::sync::atomic::AtomicPtr;
 
-use wm_abi::symbol::COUNT;
+use wm_abi::symbol::{COUNT, Symbol};
 
 use crate::state;
 
@@ -73,4 +73,12 @@ include!("generated/trampolines.rs");
 /// Our export for a function: what a program gets when it asks for the function by name.
 pub(crate) fn export(index: usize) -> *const () {
     exports::ADDRESSES[index] as *const ()
+}
+
+/// A program's way to a driver function, for those functions of ours that stand on the program's side.
+pub(crate) fn door<S: Symbol>() -> S::Function {
+    let address = export(S::INDEX);
+    const { assert!(size_of::<S::Function>() == size_of::<*const ()>()) };
+    // SAFETY: `Symbol` promises that `Function` is the pointer type of what is exported under its name.
+    unsafe { std::mem::transmute_copy(&address) }
 }

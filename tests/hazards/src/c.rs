@@ -32,14 +32,18 @@ pub fn library(source: &str, file: PathBuf, flags: &[&str]) -> PathBuf {
     compile(source, file, &["-shared", "-fPIC"], flags)
 }
 
+/// A program or library of C, or of C++ where only that source is there.
 fn compile(source: &str, output: PathBuf, kind: &[&str], flags: &[&str]) -> PathBuf {
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
-    gcc.arg("-I").arg(places::source("c")).arg("-o").arg(&output);
-    gcc.arg(places::source("c").join(source).with_extension("c")).args(flags).arg("-ldl");
-    clean(&mut gcc);
-    let run = gcc.output().expect("gcc is needed to run these tests; install it");
-    assert!(run.status.success(), "gcc {source}.c:\n{}", String::from_utf8_lossy(&run.stderr));
+    let file = places::source("c").join(source);
+    let is_cpp = file.with_extension("cc").exists();
+    let (name, file) =
+        if is_cpp { ("g++", file.with_extension("cc")) } else { ("gcc", file.with_extension("c")) };
+    let mut compiler = Command::new(name);
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE"]).args(kind);
+    compiler.arg("-I").arg(places::source("c")).arg("-o").arg(&output).arg(file).args(flags).arg("-ldl");
+    clean(&mut compiler);
+    let run = compiler.output().expect("gcc and g++ are needed to run these tests; install them");
+    assert!(run.status.success(), "{name} {source}:\n{}", String::from_utf8_lossy(&run.stderr));
     output
 }
 

@@ -163,6 +163,11 @@ static BY_INDEX: [u16; COUNT] = {
     positions
 };
 
+/// Is this stream being captured? Null is the legacy default stream.
+pub(crate) fn is_captured(stream: CUstream) -> bool {
+    stream::captured::<Legacy>(stream)
+}
+
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_hooks_json() -> *const c_char {

@@ -1,0 +1,197 @@
+//! The functions of a `CUDAPluggableAllocator`, for PyTorch programs that cannot have the `cudaMallocAsync` back end.
+//!
+//! They stand on the program's side: what they need of the driver they ask for through its exports, so that an allocation
+//! here is the `cuMemAllocAsync` that the other back end would have made, with every hook and setting in force. What PyTorch's
+//! interface leaves to an allocator is done as that back end does it:
+//!
+//! * a device's primary context is used whatever the calling thread's device is, and made where there is none yet;
+//! * the pool keeps what it has when the host waits;
+//! * memory that other streams have used is not reused before they are past it;
+//! * memory of a stream under capture is the graph's, by the driver's rules;
+//! * an allocation that fails ends in PyTorch's own exception ([`raise`]): a null would become a tensor's address.
+
+mod fraction;
+mod place;
+mod raise;
+
+use std::arch::naked_asm;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use dashmap::DashSet;
+use wm_abi::{
+    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol,
+};
+
+use crate::boundary::keep_errno;
+use crate::trampolines::door;
+use crate::{hooks, managers};
+use place::Place;
+use raise::Departure;
+
+/// `void *(ssize_t size, int device, cudaStream_t stream)`.
+///
+/// On failure it does not return: it jumps to the function that throws, so that the exception leaves from the caller's own
+/// call and no frame of ours is unwound. Unwinding ours would take a C++ runtime, and this library has none.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wmshim_torch_malloc(size: isize, device: c_int, stream: CUstream) -> CUdeviceptr {
+    naked_asm!(
+        ".cfi_startproc",
+        "sub rsp, 40",
+        ".cfi_adjust_cfa_offset 40",
+        "mov rcx, rsp",
+        "call {serve}",
+        "mov r11, [rsp]",
+        "mov rdi, [rsp + 8]",
+        "mov rsi, [rsp + 16]",
+        "mov rdx, [rsp + 24]",
+        "mov rcx, [rsp + 32]",
+        "add rsp, 40",
+        ".cfi_adjust_cfa_offset -40",
+        "test r11, r11",
+        "jne 2f",
+        "ret",
+        "2:",
+        "jmp r11",
+        ".cfi_endproc",
+        serve = sym serve,
+    )
+}
+
+/// `departure` is always written: where to go with a failure, or nowhere.
+extern "C" fn serve(
+    size: isize,
+    device: CUdevice,
+    stream: CUstream,
+    departure: &mut Departure,
+) -> CUdeviceptr {
+    *departure = Departure::NONE;
+    let served = safely(|| allocate(size, device, stream)).unwrap_or(Err(CUresult::UNKNOWN));
+    served.unwrap_or_else(|code| {
+        *departure = safely(|| raise::departure(code, size, device)).unwrap_or(Departure::NONE);
+        0
+    })
+}
+
+fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdeviceptr, CUresult> {
+    let bytes = usize::try_from(size).map_err(|_| CUresult::INVALID_VALUE)?;
+    if bytes == 0 {
+        return Ok(0);
+    }
+    let _place = Place::on(device)?;
+    keep_freed_memory(device);
+    fraction::admit(device, bytes)?;
+    let mut address = 0;
+    // SAFETY: the out-pointer is to a live local; the driver checks the stream.
+    unsafe { door::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream) }.ok()?;
+    Ok(address)
+}
+
+/// `void(void *ptr, ssize_t size, int device, cudaStream_t stream)`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_int, stream: CUstream) {
+    if address != 0 {
+        let freed = safely(|| free(address, device, stream)).unwrap_or(Err(CUresult::UNKNOWN));
+        if let Err(code) = freed {
+            log::debug!("a tensor's memory was not freed: {code}");
+        }
+    }
+}
+
+fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
+    let is_shared = shared().remove(&address).is_some();
+    if is_shared || (managers::owner(address).is_some() && hooks::is_captured(stream)) {
+        // Waits for all streams before it is reused, and is no part of a capture that it does not belong to.
+        // SAFETY: a function without pointers.
+        return unsafe { door::<symbol::cuMemFree_v2>()(address) }.ok();
+    }
+    let _place = Place::on(device)?;
+    // SAFETY: as above; the driver checks the stream.
+    unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
+}
+
+/// Addresses that streams other than their own have used since they were allocated.
+fn shared() -> &'static DashSet<CUdeviceptr> {
+    static SHARED: OnceLock<DashSet<CUdeviceptr>> = OnceLock::new();
+    SHARED.get_or_init(DashSet::new)
+}
+
+/// `void(void *ptr, cudaStream_t stream)`: the tensor is used in this stream too (`Tensor.record_stream`).
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream) {
+    safely(|| {
+        if address != 0 && !is_of(address, stream) {
+            shared().insert(address);
+        }
+    });
+}
+
+/// Is this the stream that the memory was allocated in? `false` also where that is not known.
+fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
+    let block = managers::owner(address).and_then(|manager| manager.block(address));
+    block.is_some_and(|block| {
+        managers::at(stream, CUstream::LEGACY).is_some_and(|(_, order)| order == block.order)
+    })
+}
+
+/// Devices whose pool was told to keep what it has.
+static KEEPING: AtomicU64 = AtomicU64::new(0);
+
+/// By the driver's rule a pool gives its free memory back whenever the host waits, unless told otherwise.
+fn keep_freed_memory(device: CUdevice) {
+    let bit = bit(device);
+    if KEEPING.load(Relaxed) & bit == 0 && KEEPING.fetch_or(bit, Relaxed) & bit == 0 {
+        let mut all = u64::MAX;
+        let told = pool(device).map(|pool| {
+            // SAFETY: this attribute is a 64-bit count, read from a live local.
+            unsafe {
+                door::<symbol::cuMemPoolSetAttribute>()(
+                    pool,
+                    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                    (&raw mut all).cast(),
+                )
+            }
+        });
+        log::debug!("device {device}: its pool keeps freed memory: {told:?}");
+    }
+}
+
+/// `void(void)`: gives all unused memory back (`torch.cuda.empty_cache`).
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_torch_empty_cache() {
+    safely(|| {
+        let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
+        for pool in used.filter_map(|device| pool(device).ok()) {
+            // SAFETY: a function without pointers but the handle.
+            let trimmed = unsafe { door::<symbol::cuMemPoolTrimTo>()(pool, 0) };
+            log::debug!("a pool gave its unused memory back: {trimmed}");
+        }
+    });
+}
+
+/// `void(double fraction, int device)`: `torch.cuda.set_per_process_memory_fraction`.
+#[unsafe(no_mangle)]
+extern "C" fn wmshim_torch_memory_fraction(fraction: f64, device: c_int) {
+    safely(|| fraction::set(device, fraction));
+}
+
+/// The device's default pool.
+fn pool(device: CUdevice) -> Result<CUmemoryPool, CUresult> {
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { door::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
+    Ok(pool)
+}
+
+/// A device's place in a set; none beyond the largest machine.
+fn bit(device: CUdevice) -> u64 {
+    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0)
+}
+
+/// A panic stops here, and `errno` is as it was.
+fn safely<T>(body: impl FnOnce() -> T) -> Option<T> {
+    keep_errno(|| catch_unwind(AssertUnwindSafe(body)).ok())
+}

@@ -1,0 +1,93 @@
+//! Guards PyTorch programs that take their memory through `wmshim_torch_malloc`: a device or stream that is mistaken, memory that
+//! is reused too early, a graph that is spoilt, and a failure that becomes a null address in a tensor.
+
+use std::path::Path;
+
+use hazards::{Host, Scratch, c, driver, places};
+
+/// Runs a program on a device of 64 MiB without overflow; what it printed.
+fn run(scratch: &Scratch, program: &Path, what: &str, variables: &[(&str, &str)]) -> String {
+    let host = Host::shimmed(program, scratch, &driver::simulated(scratch)).args([what]);
+    let host = host.env("SIMCUDA_MEMORY", "64MiB").env("WMSHIM_OVERFLOW", "off");
+    let host = host.env("LD_LIBRARY_PATH", scratch.path().join("torch"));
+    let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+    outcome.expect_success().to_owned()
+}
+
+/// Uses the allocator in one way, without PyTorch.
+fn used(what: &str, variables: &[(&str, &str)]) {
+    let scratch = Scratch::new();
+    let program = c::cuda_program(&scratch, "pluggable");
+    run(&scratch, &program, what, variables);
+}
+
+/// What a program sees that asks for too much, with PyTorch's libraries as far as a failure meets them.
+fn shortage(flags: &[&str]) -> Vec<String> {
+    let scratch = Scratch::new();
+    let folder = scratch.folder("torch");
+    let library = |source: &str| {
+        let name = format!("-Wl,-soname,lib{source}.so");
+        let flags: Vec<_> = flags.iter().copied().chain([name.as_str()]).collect();
+        c::library(source, folder.join(format!("lib{source}.so")), &flags)
+    };
+    let files = [places::shim(), library("c10"), library("c10_cuda")];
+    let files = files.iter().map(|file| file.to_str().expect("a readable path"));
+    // As in PyTorch, the second library is loaded whether or not the program names anything of it.
+    let flags: Vec<_> = flags.iter().copied().chain(["-Wl,--no-as-needed"]).chain(files).collect();
+    let program = c::program(&scratch, "shortage", &flags);
+    run(&scratch, &program, "", &[]).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn memory_is_given_counted_kept_and_given_back() {
+    used("plain", &[]);
+}
+
+#[test]
+fn the_named_device_is_used_whatever_the_threads_is() {
+    used("threads", &[("SIMCUDA_DEVICES", "2")]);
+}
+
+#[test]
+fn memory_that_another_stream_uses_is_not_reused() {
+    used("streams", &[]);
+}
+
+#[test]
+fn a_capture_owns_its_memory_and_no_other() {
+    used("capture", &[]);
+}
+
+#[test]
+fn without_the_memory_manager_the_driver_serves() {
+    used("plain", &[("WMSHIM_STITCH", "off")]);
+    used("threads", &[("WMSHIM_DISABLE", "1"), ("SIMCUDA_DEVICES", "2")]);
+}
+
+#[test]
+fn without_pytorch_a_failure_is_null() {
+    used("shortage", &[]);
+}
+
+#[test]
+fn a_shortage_is_pytorchs_own_exception_with_a_remedy() {
+    const PLACE: &str = "wmshim_torch_malloc of libwmshim.so";
+    let [shortage, nonsense] = &shortage(&[])[..] else { panic!("two lines") };
+    let beginning = format!(
+        "out of memory: {PLACE}: CUDA out of memory. Tried to allocate 1024.00 GiB. GPU 0 has 0.06 GiB free of 0.06"
+    );
+    assert!(shortage.starts_with(&beginning) && shortage.contains("WMSHIM_OVERFLOW"), "{shortage}");
+    assert!(
+        nonsense.starts_with(&format!("error: {PLACE}: CUDA error: CUDA_ERROR_INVALID_VALUE")),
+        "{nonsense}"
+    );
+}
+
+#[test]
+fn with_an_older_pytorch_it_is_an_error_of_the_same_text() {
+    let lines = shortage(&["-D_GLIBCXX_USE_CXX11_ABI=0"]);
+    assert!(
+        lines[0].starts_with("error: wmshim_torch_malloc of libwmshim.so: CUDA out of memory."),
+        "{lines:?}"
+    );
+}
