@@ -33,6 +33,7 @@ const WORDS: &[(&str, &str)] = &[
     ("_record_memory_history", "memory history"),
     ("_dump_snapshot", "memory snapshots"),
     ("CUDAPluggableAllocator", "an allocator of its own"),
+    ("wmshim.torch", "wmshim as an allocator of its own"),
     ("expandable_segments", "an allocator configuration of its own"),
     ("reduce_tensor", "CUDA tensor sharing"),
     ("torch.multiprocessing", "CUDA tensor sharing"),

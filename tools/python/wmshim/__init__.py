@@ -8,11 +8,21 @@ it (``wmshim-run python train.py``) and looks into them::
     wmshim.stats()          # what it holds and does, as in docs/statistics.md
     wmshim.stats(4711)      # the same of another process of yours
     wmshim.library_path()   # for an LD_PRELOAD of your own
+    wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
 
 Nothing here touches CUDA, and importing it changes nothing.
 """
 
+import importlib
+
 from ._client import Unavailable, ask, stats
 from ._library import active, library_path
 
-__all__ = ["Unavailable", "active", "ask", "library_path", "stats"]
+__all__ = ["Unavailable", "active", "ask", "library_path", "stats", "torch"]
+
+
+def __getattr__(name):
+    """``wmshim.torch``, when it is asked for."""
+    if name == "torch":
+        return importlib.import_module("wmshim.torch")
+    raise AttributeError(f"module 'wmshim' has no attribute {name!r}")

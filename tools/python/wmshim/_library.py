@@ -36,6 +36,17 @@ def loaded():
     return None
 
 
+def path_of(address):
+    """The file that is mapped at an address of this process. Raises RuntimeError where there is none to be opened again."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            words = line.rstrip("\n").split(maxsplit=5)
+            start, end = (int(bound, 16) for bound in words[0].split("-"))
+            if start <= address < end and len(words) == 6 and os.path.isfile(words[5]):
+                return words[5]
+    raise RuntimeError("the library that is loaded is no file any more: was it replaced while the program ran? Start again")
+
+
 def active():
     """True in a process that runs under the library."""
     return loaded() is not None

@@ -1,0 +1,40 @@
+"""The few calls of the CUDA driver that figures about memory take, through the library that this process has loaded."""
+
+import ctypes
+
+from ._library import loaded
+
+RELEASE_THRESHOLD, RESERVED, RESERVED_PEAK, USED, USED_PEAK = 4, 5, 6, 7, 8
+
+
+class DriverError(RuntimeError):
+    """A call of the driver failed. The message says which, and with which code."""
+
+
+def _call(name, *arguments):
+    library = loaded()
+    if library is None:
+        raise DriverError(f"{name}: wmshim is not loaded in this process")
+    code = getattr(library, name)(*arguments)
+    if code != 0:
+        raise DriverError(f"{name}: the driver answers {code}")
+
+
+def pool(device):
+    """The device's default memory pool, from which its stream-ordered allocations come."""
+    handle = ctypes.c_void_p()
+    _call("cuDeviceGetDefaultMemPool", ctypes.byref(handle), ctypes.c_int(device))
+    return handle
+
+
+def figure(device, attribute):
+    """One of the pool's figures, in bytes."""
+    value = ctypes.c_uint64()
+    _call("cuMemPoolGetAttribute", pool(device), ctypes.c_uint(attribute), ctypes.byref(value))
+    return value.value
+
+
+def reset_peak(device, attribute):
+    """Lowers a peak to what it is now."""
+    zero = ctypes.c_uint64(0)
+    _call("cuMemPoolSetAttribute", pool(device), ctypes.c_uint(attribute), ctypes.byref(zero))

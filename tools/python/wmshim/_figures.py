@@ -1,0 +1,65 @@
+"""Figures about a device's memory, in the shape of ``torch.cuda.memory_stats``.
+
+They are those of the device's memory pool, as PyTorch's ``cudaMallocAsync`` back end reports them, and the counters of wmshim.
+"""
+
+from . import _driver
+from ._client import stats
+
+# Sections of PyTorch's dict that are about blocks and segments of its own allocator: zero, as in that back end.
+ARRAYS = (
+    "allocation", "segment", "active", "inactive_split", "allocated_bytes", "reserved_bytes", "active_bytes",
+    "inactive_split_bytes", "requested_bytes",
+)
+SINGLES = ("oversize_allocations", "oversize_segments")
+PLAIN = (
+    "num_alloc_retries", "num_ooms", "num_sync_all_streams", "num_device_alloc", "num_device_free", "max_split_size",
+)
+
+# Counters at the last reset of the accumulated ones, by device.
+_before = {}
+
+
+def nested(device):
+    """What ``torch.cuda.memory_stats_as_nested_dict`` answers."""
+    answer = {name: {pool: _stat() for pool in ("all", "small_pool", "large_pool")} for name in ARRAYS}
+    answer.update({name: _stat() for name in SINGLES})
+    answer.update({name: 0 for name in PLAIN})
+    used = _stat(_driver.figure(device, _driver.USED), _driver.figure(device, _driver.USED_PEAK))
+    for name in ("allocated_bytes", "active_bytes", "requested_bytes"):
+        answer[name]["all"] = dict(used)
+    reserved = _driver.figure(device, _driver.RESERVED), _driver.figure(device, _driver.RESERVED_PEAK)
+    answer["reserved_bytes"]["all"] = _stat(*reserved)
+    _count(answer, device)
+    return answer
+
+
+def _stat(current=0, peak=0):
+    return {"current": current, "peak": peak, "allocated": 0, "freed": 0}
+
+
+def _count(answer, device):
+    now, before = counters(device), _before.get(device, {})
+    since = {name: count - before.get(name, 0) for name, count in now.items()}
+    answer["num_ooms"] = since.get("out_of_memory", 0)
+    answer["num_device_alloc"], answer["num_device_free"] = since.get("creates", 0), since.get("releases", 0)
+    allocation = answer["allocation"]["all"]
+    allocation["allocated"], allocation["freed"] = since.get("allocations", 0), since.get("frees", 0)
+    allocation["current"] = now.get("allocations", 0) - now.get("frees", 0)
+
+
+def counters(device):
+    """wmshim's own counters of a device; empty before it has served one."""
+    rows = stats().get("devices", [])
+    return next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
+
+
+def reset_accumulated(device):
+    """Counters start from 0 again."""
+    _before[device] = counters(device)
+
+
+def reset_peak(device):
+    """Peaks start from what is now."""
+    _driver.reset_peak(device, _driver.USED_PEAK)
+    _driver.reset_peak(device, _driver.RESERVED_PEAK)

@@ -1,0 +1,174 @@
+"""wmshim as PyTorch's allocator, for programs that cannot have its ``cudaMallocAsync`` back end::
+
+    import wmshim.torch
+    wmshim.torch.enable()       # before anything is allocated on a GPU
+
+Tensors then come from wmshim as they do under that back end: packed, overflowing into host memory, in stream order. PyTorch
+gives an allocator of this kind no statistics; ``enable`` makes ``torch.cuda.memory_allocated`` and its relatives work by
+replacing what they ask (the names in ``REPLACED``). It cannot be undone: PyTorch has no way back to another allocator.
+
+The functions below tell the same figures for any back end that allocates in stream order, without ``enable`` too.
+docs/pytorch.md says what works under which back end.
+"""
+
+import ctypes
+
+from . import _figures
+from ._library import library_path, loaded, path_of
+
+# What the allocator object is told besides malloc and free: method, and our function.
+CALLBACKS = {
+    "set_record_stream_fn": "wmshim_torch_record_stream",
+    "set_reset_fn": "wmshim_torch_empty_cache",
+    "set_memory_fraction_fn": "wmshim_torch_memory_fraction",
+}
+
+# Functions of ``torch._C`` that PyTorch cannot answer for an allocator of this kind, and what answers instead.
+REPLACED = {
+    "_cuda_memoryStats": lambda device: _figures.nested(device),
+    "_cuda_resetPeakMemoryStats": lambda device: _figures.reset_peak(device),
+    "_cuda_resetAccumulatedMemoryStats": lambda device: _figures.reset_accumulated(device),
+    "_cuda_getMemoryFraction": lambda device: _fractions.get(device, 1.0),
+}
+
+_allocator = None
+_fractions = {}
+
+
+def enable():
+    """Makes wmshim the allocator of this process's CUDA tensors. Calling it again changes nothing.
+
+    Raises RuntimeError, with what to do, where wmshim is not loaded or CUDA has been used already.
+    """
+    global _allocator
+    if _allocator is not None:
+        return
+    torch = _torch()
+    library = _library()
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "wmshim.torch.enable() comes too late: this process has used CUDA already, and PyTorch changes its allocator "
+            "only before that. Call it right after `import torch`"
+        )
+    allocator = _create(torch, library)
+    torch.cuda.memory.change_current_allocator(allocator)
+    _allocator = allocator
+    _replace(torch)
+
+
+def enabled():
+    """True once ``enable`` has succeeded in this process."""
+    return _allocator is not None
+
+
+def _library():
+    library = loaded() or _opened()
+    if library is None:
+        raise RuntimeError(f"wmshim is not loaded in this process: {_remedy()}")
+    if not hasattr(library, "wmshim_torch_malloc"):
+        raise RuntimeError("the wmshim that is loaded is older than this package: load the one of this package")
+    return library
+
+
+def _opened():
+    """As a drop-in for the driver, wmshim is loaded once somebody asks for the driver, as PyTorch is about to."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    return loaded()
+
+
+def _remedy():
+    try:
+        return f"start it with `wmshim-run python ...`, or with LD_PRELOAD={library_path()}"
+    except FileNotFoundError:
+        return "start it with `wmctl run -- python ...`"
+
+
+def _torch():
+    try:
+        import torch
+    except ImportError as error:
+        raise RuntimeError(f"PyTorch cannot be imported: {error}") from error
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise RuntimeError("this PyTorch has no CUDA, or is older than 2.1: install a CUDA build")
+    return torch
+
+
+def _create(torch, library):
+    """PyTorch's allocator object on our functions."""
+    file = path_of(_pointer(library, "wmshim_torch_malloc"))
+    allocator = torch.cuda.memory.CUDAPluggableAllocator(file, "wmshim_torch_malloc", "wmshim_torch_free")
+    for method, function in CALLBACKS.items():
+        tell = getattr(allocator.allocator(), method, None)
+        if tell is None:
+            raise RuntimeError(f"this PyTorch's allocators have no {method}: wmshim.torch needs PyTorch 2.1 or newer")
+        tell(_pointer(library, function))
+    return allocator
+
+
+def _pointer(library, function):
+    return ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+
+
+def _replace(torch):
+    for name, function in REPLACED.items():
+        if hasattr(torch._C, name):
+            setattr(torch._C, name, function)
+    set_fraction = torch._C._cuda_setMemoryFraction
+
+    def remember(fraction, device):
+        set_fraction(fraction, device)
+        _fractions[device] = fraction
+
+    torch._C._cuda_setMemoryFraction = remember
+
+
+def _index(device):
+    """A device's number: of None, a number, a string such as ``cuda:1``, or a ``torch.device``."""
+    if isinstance(device, int):
+        return device
+    torch = _torch()
+    number = None if device is None else torch.device(device).index
+    return torch.cuda.current_device() if number is None else number
+
+
+def memory_stats(device=None):
+    """Figures of a device, nested as ``torch.cuda.memory_stats_as_nested_dict`` has them. Sizes are bytes."""
+    return _figures.nested(_index(device))
+
+
+def memory_allocated(device=None):
+    """Bytes that tensors hold, wherever they are."""
+    return memory_stats(device)["allocated_bytes"]["all"]["current"]
+
+
+def max_memory_allocated(device=None):
+    """Highest ``memory_allocated`` since the start or the last reset."""
+    return memory_stats(device)["allocated_bytes"]["all"]["peak"]
+
+
+def memory_reserved(device=None):
+    """Bytes of physical memory held, used or not, on the device and elsewhere."""
+    return memory_stats(device)["reserved_bytes"]["all"]["current"]
+
+
+def max_memory_reserved(device=None):
+    """Highest ``memory_reserved`` since the start or the last reset."""
+    return memory_stats(device)["reserved_bytes"]["all"]["peak"]
+
+
+def reset_peak_memory_stats(device=None):
+    """Lowers both peaks to what is held now."""
+    _figures.reset_peak(_index(device))
+
+
+def empty_cache():
+    """Gives memory that no tensor uses back to the driver, on all devices."""
+    _torch().cuda.empty_cache()
+
+
+def mem_get_info(device=None):
+    """Free and total bytes of a device, as ``torch.cuda.mem_get_info``."""
+    return _torch().cuda.mem_get_info(device)
