@@ -85,10 +85,10 @@ impl State {
     /// The next thing to do for a request.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         let device = &[Tier::Device][..];
-        self.cut(attempt, device)
+        self.poll(attempt)
+            .or_else(|| self.cut(attempt, device))
             .or_else(|| self.flush(None).then(|| self.cut(attempt, device)).flatten())
             .or_else(|| self.reuse(attempt, device))
-            .or_else(|| self.poll(attempt))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
@@ -144,13 +144,15 @@ impl State {
             || !attempt.ready_only && self.timeline.can_be_ordered(user, pending, &attempt.barred)
     }
 
-    /// An extent that exists, in which a stretch becomes free by claiming idle handles: no driver call.
+    /// An extent that exists, all of which or a stretch of which becomes free by claiming idle handles: no driver call.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
-        let request = &attempt.request;
-        let stretch = self.ledger.extents.window(request.class, request.bytes, WINDOW_VISITS, |_, key| {
+        let (request, extents) = (&attempt.request, &self.ledger.extents);
+        let free = |_, key| {
             self.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
                 && self.can_take(attempt, key)
-        })?;
+        };
+        let whole = extents.whole(request.class, request.bytes, free);
+        let stretch = whole.or_else(|| extents.window(request.class, request.bytes, WINDOW_VISITS, free))?;
         let address = stretch.start;
         self.ledger.claim(stretch);
         self.counters.reuses += 1;
@@ -161,7 +163,8 @@ impl State {
         self.ledger.memories.is_idle(key) && self.is_usable(attempt, &self.ledger.pending(key))
     }
 
-    /// Asks, once, about events of free memory that the request cannot have before they are done.
+    /// Asks, once, about events of free memory that the request cannot have before they are done. Before anything else, so
+    /// that what it gets does not depend on who asked last.
     fn poll(&self, attempt: &mut Attempt) -> Option<Decision> {
         if !attempt.ready_only || std::mem::replace(&mut attempt.polled, true) {
             return None;

@@ -24,6 +24,11 @@ const HANDLE_PART: u64 = 64;
 /// would be the harder to find it wholly free again.
 const HANDLE_MAX: u64 = 64 << 20;
 
+/// Freed blocks of this size and more are not cached whole. Which of them lies where would depend on the order in which
+/// the cache gave them out, and a program that repeats itself would have to be stitched for anew, at milliseconds a time; 3 µs
+/// of bookkeeping are little beside the work on so large a block.
+pub(crate) const CACHED_BELOW: u64 = 32 << 20;
+
 /// Free runs that a best-fit search looks at before it takes the first that needs an event.
 pub(crate) const CANDIDATES: usize = 64;
 

@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
 use crate::scarcity::Scarcity;
-use crate::sizes::{Class, UNIT, round_up};
+use crate::sizes::{CACHED_BELOW, Class, UNIT, round_up};
 use crate::tiers::{Gauge, Level, TierBytes, only};
 use crate::timeline::{Fence, Need, Timeline};
 use crate::usage::Counters;
@@ -104,8 +104,8 @@ impl State {
         self.counters.overflows += u64::from(piece.block.tiers.elsewhere() > 0);
     }
 
-    /// Takes a block back, whole, into the front cache. One that is not all on the device goes to the ledger at once:
-    /// a hit must not hand slow memory out where the device may have room again.
+    /// Takes a block back, whole, into the front cache. A very large one goes to the ledger at once, and so does one that
+    /// is not all on the device: a hit must not hand slow memory out where the device may have room again.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
         let Some(piece) = self.blocks.starting_at(address).filter(|piece| piece.state == Life::Live) else {
             return Err(self.why_not_freed(address));
@@ -117,7 +117,7 @@ impl State {
         self.counters.frees += 1;
         let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
         match tiers.elsewhere() {
-            0 => self.front.push(order, cached),
+            0 if bytes < CACHED_BELOW => self.front.push(order, cached),
             _ => self.give_up(order, cached),
         }
         Ok(())

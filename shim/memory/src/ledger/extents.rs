@@ -4,6 +4,7 @@
 //! given back. An extent that was *stitched*, that is made from handles which other extents map as well, is a view:
 //! without a block in it, it is only a convenience, kept by least recent use.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -24,6 +25,8 @@ pub(crate) struct Extent {
     /// What may still be touching it through handles that have become active elsewhere. It must be past before
     /// anything here is unmapped.
     pub(crate) echo: Pending,
+    /// A mapping that was in the way when the extent was last looked at as a whole: likely, it still is.
+    witness: Cell<u64>,
 }
 
 /// One mapping; its first address is its key.
@@ -56,7 +59,15 @@ impl Extents {
     }
 
     pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool) {
-        let extent = Extent { bytes, class, stitched, used: 0, left: 0, echo: Pending::default() };
+        let extent = Extent {
+            bytes,
+            class,
+            stitched,
+            used: 0,
+            left: 0,
+            echo: Pending::default(),
+            witness: Cell::new(base),
+        };
         self.by_size.insert((class, bytes, base));
         self.extents.insert(base, extent);
         self.index(base);
@@ -139,6 +150,33 @@ impl Extents {
             (start.max(address)..(start + mapping.bytes).min(address + bytes), mapping.key)
         };
         self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty()).collect()
+    }
+
+    /// The smallest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
+    /// `free`. One look at each extent mostly tells that it is not.
+    pub(crate) fn whole(
+        &self,
+        class: Class,
+        bytes: u64,
+        free: impl Fn(u64, Key) -> bool,
+    ) -> Option<Range<u64>> {
+        let sizes = (class, bytes, 0)..=(class, u64::MAX, u64::MAX);
+        let mut candidates = self.by_size.range(sizes).map(|(_, size, base)| *base..base + size);
+        candidates.find(|range| self.is_free_throughout(range, &free))
+    }
+
+    fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, Key) -> bool) -> bool {
+        let Some(extent) = self.extents.get(&range.start) else { return false };
+        let is_free = |address| self.mappings.get(&address).filter(|mapping| free(address, mapping.key));
+        if is_free(extent.witness.get()).is_none() {
+            return false;
+        }
+        let mut next = range.start;
+        while let Some(mapping) = is_free(next).filter(|_| next < range.end) {
+            next += mapping.bytes;
+        }
+        extent.witness.set(if next < range.end { next } else { range.start });
+        next >= range.end
     }
 
     /// First address of a stretch of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.

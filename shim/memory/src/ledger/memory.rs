@@ -85,7 +85,7 @@ impl Memories {
     }
 
     fn unindex(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, .. }) = self.get(key) else { return };
+        let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
         if self.idle.remove(&(tier, bytes, key)) {
             self.idle_bytes.subtract(&only(tier, bytes));
         }

@@ -57,14 +57,27 @@ impl Ledger {
         (tiers, pending)
     }
 
-    /// Takes a block away; its bytes become free runs that wait for `pending`.
+    /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
+    /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
-        for (part, key) in self.extents.touched(address, bytes) {
+        let touched = self.extents.touched(address, bytes);
+        for (part, key) in touched.iter().cloned() {
             let length = part.end - part.start;
             self.memories.change(key, |memory| memory.used = memory.used.saturating_sub(length));
             self.give(part, key, pending);
         }
         self.extents.use_changed(address, -(bytes as i64));
+        touched.into_iter().for_each(|(_, key)| self.go_home(key));
+    }
+
+    /// Makes an idle handle active in its oldest mapping, its home.
+    fn go_home(&mut self, key: Key) {
+        let Some(memory) = self.memories.get(key).filter(|_| self.memories.is_idle(key)) else { return };
+        let home = memory.mapped.first().copied().filter(|home| memory.active != Some(*home));
+        if let Some(home) = home {
+            let pending = self.deactivate(key);
+            self.activate(key, home, &pending);
+        }
     }
 
     fn give(&mut self, part: Range<u64>, key: Key, pending: &Pending) {
@@ -165,7 +178,7 @@ impl Ledger {
 
     fn leave(&mut self, key: Key) {
         let pending = self.deactivate(key);
-        let elsewhere = self.memories.get(key).and_then(|memory| memory.mapped.last().copied());
+        let elsewhere = self.memories.get(key).and_then(|memory| memory.mapped.first().copied());
         elsewhere.into_iter().for_each(|address| self.activate(key, address, &pending));
     }
 

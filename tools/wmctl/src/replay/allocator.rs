@@ -18,6 +18,14 @@ pub(crate) trait Allocator: Sync {
     /// The stream is about to be destroyed.
     fn retire(&self, stream: &Stream);
 
+    /// The host waits for a stream, `None` for the device, as the shim lets it.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {
+        gpu.wait(stream)
+    }
+
     /// Calls of the driver's virtual memory management so far.
     fn vmm_calls(&self) -> u64;
 }
@@ -70,6 +78,13 @@ impl Allocator for Managed {
 
     fn retire(&self, stream: &Stream) {
         self.0.retire(stream.id);
+    }
+
+    fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {
+        let mark = self.0.mark(stream.map(|stream| stream.id));
+        gpu.wait(stream)?;
+        self.0.reached(&mark);
+        Ok(())
     }
 
     fn vmm_calls(&self) -> u64 {

@@ -19,7 +19,7 @@ use super::trace::{Event, Trace};
 pub(crate) struct Mode {
     /// Threads, each of which plays the whole trace.
     pub(crate) threads: usize,
-    /// Times that each thread plays it; what is live at the end is freed in between.
+    /// Times that each thread plays it; in between, what is live is freed and the host waits.
     pub(crate) periods: usize,
 }
 
@@ -176,7 +176,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         let end = (0..stage.mode.periods).try_for_each(|_| player.period());
         player.part.took = start.elapsed();
         let cleared = player.clear();
-        let drained = stage.gpu.wait(None);
+        let drained = player.wait(None);
         player.streams.iter().for_each(|stream| stage.allocator.retire(stream));
         stage.gpu.destroy(std::mem::take(&mut player.streams))?;
         if end.is_err() {
@@ -196,7 +196,15 @@ impl<'a, A: Allocator> Player<'a, A> {
         self.part.periods.push(self.stage.allocator.vmm_calls());
         ended?;
         let last = self.part.periods.len() == self.stage.mode.periods;
-        if last { Ok(()) } else { self.clear().map_err(End::Refused) }
+        if last {
+            return Ok(());
+        }
+        self.clear().map_err(End::Refused)?;
+        self.wait(None).map_err(End::Failed)
+    }
+
+    fn wait(&self, stream: Option<&Stream>) -> Result<()> {
+        self.stage.allocator.wait(self.stage.gpu, stream)
     }
 
     fn step(&mut self, event: &Event) -> Result<(), End> {
@@ -205,7 +213,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         match *event {
             Event::Allocate { slot, bytes, stream } => self.allocate(slot, bytes, stream),
             Event::Free { slot, stream } => self.free(slot, stream),
-            Event::Wait { stream } => self.stage.gpu.wait(self.stream(stream).as_ref()).map_err(End::Failed),
+            Event::Wait { stream } => self.wait(self.stream(stream).as_ref()).map_err(End::Failed),
         }
     }
 
