@@ -204,7 +204,8 @@ impl<L: Links> Engine<L> {
         }
         let folder = self.settings.cache.as_deref();
         if let Some(kept) = folder.and_then(|folder| cache::load(folder, &survey.key)) {
-            return Some(kept);
+            // Who reaches whom can change without a new device.
+            return Some(Topology { reach: survey.reach, ..kept });
         }
         let usable = |device: &CUdevice| self.may_relay(*device);
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();

@@ -14,7 +14,7 @@ const UNSAFE: [&str; 15] = [
     "kernels",
     "multipath/src/driver.rs",
     "multipath/tests/simulator.rs",
-    "multipath/tests/preloaded.rs",
+    "multipath/tests/preloaded",
     "shim/abi",
     "shim/driver",
     "shim/preload",

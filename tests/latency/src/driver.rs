@@ -27,12 +27,21 @@ pub(crate) struct Driver {
     get_device: <symbol::cuCtxGetDevice as Symbol>::Function,
     allocate: <symbol::cuMemAllocAsync as Symbol>::Function,
     free: <symbol::cuMemFreeAsync as Symbol>::Function,
+    pin: <symbol::cuMemHostAlloc as Symbol>::Function,
+    copy: <symbol::cuMemcpyHtoDAsync_v2 as Symbol>::Function,
+    wait: <symbol::cuStreamSynchronize as Symbol>::Function,
 }
+
+/// Bytes of a small copy.
+const SMALL: usize = 4096;
 
 /// A measuring thread's stream.
 pub(crate) struct Thread<'a> {
     driver: &'a Driver,
     stream: CUstream,
+    /// Both ends of a small copy.
+    host: *mut c_void,
+    device: CUdeviceptr,
 }
 
 fn function<S: Symbol>(library: *mut c_void) -> Result<S::Function, Failure> {
@@ -77,18 +86,23 @@ impl Driver {
             get_device: function::<symbol::cuCtxGetDevice>(library)?,
             allocate: function::<symbol::cuMemAllocAsync>(library)?,
             free: function::<symbol::cuMemFreeAsync>(library)?,
+            pin: function::<symbol::cuMemHostAlloc>(library)?,
+            copy: function::<symbol::cuMemcpyHtoDAsync_v2>(library)?,
+            wait: function::<symbol::cuStreamSynchronize>(library)?,
         })
     }
 
     /// The calling thread's stream.
     pub(crate) fn thread(&self) -> Result<Thread<'_>, Failure> {
-        let mut stream = CUstream::NULL;
-        // SAFETY: the driver's own signatures; the out-pointer is to a live local.
+        let (mut stream, mut host) = (CUstream::NULL, std::ptr::null_mut());
+        // SAFETY: the driver's own signatures; the out-pointers are to live locals.
         unsafe {
             check("cuCtxSetCurrent", (self.set_current)(self.context))?;
             check("cuStreamCreate", (self.create_stream)(&mut stream, CU_STREAM_NON_BLOCKING))?;
+            check("cuMemHostAlloc", (self.pin)(&mut host, SMALL, 0))?;
         }
-        Ok(Thread { driver: self, stream })
+        let thread = Thread { driver: self, stream, host, device: 0 };
+        Ok(Thread { device: thread.allocate(SMALL)?, ..thread })
     }
 }
 
@@ -110,5 +124,18 @@ impl Thread<'_> {
     pub(crate) fn free(&self, address: CUdeviceptr) -> Result<(), Failure> {
         // SAFETY: a function without pointers of ours.
         check("cuMemFreeAsync", unsafe { (self.driver.free)(address, self.stream) })
+    }
+
+    /// A small copy to the device, from pinned memory.
+    pub(crate) fn copy(&self) -> Result<(), Failure> {
+        // SAFETY: both ends are this thread's own, as long as it says, and never freed.
+        let code = unsafe { (self.driver.copy)(self.device, self.host, SMALL, self.stream) };
+        check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// Waits for what has been enqueued: a driver's queue is finite.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        // SAFETY: a function without pointers of ours.
+        check("cuStreamSynchronize", unsafe { (self.driver.wait)(self.stream) })
     }
 }

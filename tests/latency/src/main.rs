@@ -1,7 +1,7 @@
 //! Measures the latency of memory calls as a program sees them: bare, or under the shim when preloaded.
 //!
-//! Three figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an allocation in stream order
-//! that is answered from a pool, and its free. Each thread has its own stream and context current; a call is timed on
+//! Four figures: a call that does nothing (`cuCtxGetDevice`, the price of a trampoline), an allocation in stream order
+//! that is answered from a pool, its free, and a copy of 4 KiB that nobody waits for, which no setting cuts up. Each thread has its own stream and context current; a call is timed on
 //! its own, so the clock's cost (some 25 ns) is in every figure, bare and shimmed alike.
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
@@ -54,8 +54,8 @@ impl Samples {
     }
 }
 
-/// What one thread measured: nothing, allocation, free.
-type Figures = [Samples; 3];
+/// What one thread measured: nothing, allocation, free, copy.
+type Figures = [Samples; 4];
 
 fn main() -> Result<(), Failure> {
     let options = Options::parse();
@@ -88,7 +88,7 @@ fn measure(driver: &Driver, options: &Options, barrier: &Barrier) -> Result<Figu
 }
 
 fn round(thread: &Thread, options: &Options, rounds: usize, figures: &mut Figures) -> Result<(), Failure> {
-    let [nothing, allocation, free] = figures;
+    let [nothing, allocation, free, copy] = figures;
     for _ in 0..rounds.div_ceil(options.held) {
         nothing.time(|| thread.nothing())?;
         let blocks: Result<Vec<_>, _> =
@@ -96,12 +96,14 @@ fn round(thread: &Thread, options: &Options, rounds: usize, figures: &mut Figure
         for block in blocks? {
             free.time(|| thread.free(block))?;
         }
+        copy.time(|| thread.copy())?;
+        thread.wait()?;
     }
     Ok(())
 }
 
 fn show(options: &Options, figures: &mut Figures) {
-    let names = ["no-op", "alloc", "free"];
+    let names = ["no-op", "alloc", "free", "copy"];
     let rows = names
         .iter()
         .zip(figures)

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_uint};
 use wm_abi::*;
 
 use crate::entry::Outcome;
+use crate::settings::settings;
 
 /// Attributes that are not 0, except those that depend on the device.
 const VALUES: &[(c_uint, c_int)] = &[
@@ -72,6 +73,7 @@ const LAST: c_uint = CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTE
 pub(crate) fn attribute(attribute: c_uint, ordinal: usize) -> Outcome<c_int> {
     match attribute {
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(ordinal as c_int + 1),
+        CU_DEVICE_ATTRIBUTE_MPS_ENABLED => Ok(c_int::from(settings().mps)),
         1..=LAST => Ok(VALUES.iter().find(|(known, _)| *known == attribute).map_or(0, |(_, value)| *value)),
         _ => Err(CUresult::INVALID_VALUE),
     }

@@ -86,6 +86,9 @@ impl Device {
 
     fn uuid(&self) -> CUuuid {
         let mut bytes = *b"simulated-gpu-00";
+        if let Some(machine) = settings().machine {
+            bytes[..8].copy_from_slice(format!("{machine:08x}").as_bytes());
+        }
         bytes[14] += (self.ordinal / 10) as u8;
         bytes[15] += (self.ordinal % 10) as u8;
         CUuuid { bytes }
@@ -173,7 +176,7 @@ exports! {
 
     fn cuDeviceCanAccessPeer(canAccessPeer: *mut c_int, dev: CUdevice, peerDev: CUdevice) |call| {
         let (one, other) = (driver().device(dev)?, driver().device(peerDev)?);
-        put(canAccessPeer, c_int::from(one.ordinal != other.ordinal))
+        put(canAccessPeer, c_int::from(settings().peers && one.ordinal != other.ordinal))
     }
 
     fn cuDeviceGetP2PAttribute(value: *mut c_int, attrib: c_uint, srcDevice: CUdevice, dstDevice: CUdevice) |call| {

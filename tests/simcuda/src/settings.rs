@@ -22,6 +22,12 @@ pub(crate) struct Settings {
     pub(crate) seed: Option<u64>,
     /// Calls that shall fail.
     pub(crate) failures: Vec<Rule>,
+    /// Which machine this is: processes of different ones see different devices.
+    pub(crate) machine: Option<u32>,
+    /// Does a process share devices through MPS, as far as it can tell?
+    pub(crate) mps: bool,
+    /// Can devices use each other's memory?
+    pub(crate) peers: bool,
     /// Say nothing about functions that are not simulated?
     pub(crate) quiet: bool,
 }
@@ -48,6 +54,11 @@ impl Settings {
             nvlink: links.1,
             seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),
             failures: value(&get, &warn, "SIMCUDA_FAIL", fail::SYNTAX, Vec::new(), fail::rules),
+            machine: value(&get, &warn, "SIMCUDA_MACHINE", "a number", None, |text| {
+                text.parse().ok().map(Some)
+            }),
+            mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
+            peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
         }
     }
@@ -158,6 +169,9 @@ mod tests {
             ("SIMCUDA_LINKS", "pcie=25"),
             ("SIMCUDA_FAIL", "cuNoSuchFunction:1"),
             ("SIMCUDA_FAIL", "cuMemCreate:0"),
+            ("SIMCUDA_MACHINE", "here"),
+            ("SIMCUDA_MPS", "2"),
+            ("SIMCUDA_PEERS", "some"),
             ("SIMCUDA_QUIET", "maybe"),
         ] {
             let (settings, lines) = read(name, text);

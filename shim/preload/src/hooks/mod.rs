@@ -22,6 +22,7 @@ mod wait;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
@@ -31,6 +32,7 @@ use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
 use crate::settings::{Multipath, Settings};
 use crate::state::driver;
+use crate::trampolines::SLOTS;
 use stream::{Legacy, PerThread};
 
 /// What turns a row off.
@@ -166,6 +168,15 @@ static BY_INDEX: [u16; COUNT] = {
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {
     stream::captured::<Legacy>(stream)
+}
+
+/// Copies will never take several links in this process: what is intercepted for that alone goes to the driver as it comes.
+pub(crate) fn withdraw_links() {
+    for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Links) {
+        if let Some(real) = driver().address(index) {
+            SLOTS[index].store(real.cast_mut().cast(), Ordering::Release);
+        }
+    }
 }
 
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.

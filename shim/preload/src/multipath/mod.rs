@@ -1,7 +1,7 @@
 //! Copies over several links: which of the program's copies wm-multipath gets to see, and what it is told about them.
 //!
-//! Off unless `WMSHIM_MULTIPATH` says otherwise, and with one device: then a copy costs one comparison here, and nothing
-//! is ever made. Else a copy is looked at only if it is large; whatever is out of the ordinary about it (a capture,
+//! Off unless `WMSHIM_MULTIPATH` says otherwise, and with one device: then a copy costs one comparison here, forms of call that
+//! are hooked for this alone go to the driver as they come, and nothing is ever made. Else a copy is looked at only if it is large; whatever is out of the ordinary about it (a capture,
 //! memory that is not plain, a stream of another context) leaves it to the driver.
 //!
 //! [`ends`] asks the driver about the two ends of a copy; [`shapes`] makes linear copies of two-dimensional ones and
@@ -24,9 +24,9 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Settings};
 
-use crate::lifecycle;
 use crate::settings::{self, Multipath};
 use crate::state::{driver, streams};
+use crate::{hooks, lifecycle};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
@@ -117,6 +117,9 @@ fn engine() -> Option<&'static Engine<Driver>> {
     let count = device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
     LEAST.store(engine.map_or(usize::MAX, Engine::least), Ordering::Relaxed);
+    if engine.is_none() {
+        hooks::withdraw_links();
+    }
     engine
 }
 

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Batches from a PyTorch DataLoader with pin_memory, copied to GPU 0 while it computes.
+
+    python3 tests/workloads/loader.py [--mib 256]
+
+Workers hand out batches that are made already, so that the loader's own copies and those to the GPU are what is measured. The
+sum of each batch is checked on the GPU.
+"""
+import time
+
+import ways
+
+
+def workload(options):
+    import torch
+
+    class Batches(torch.utils.data.Dataset):
+        """Batch `index` holds the number `index` in every element."""
+
+        def __len__(self):
+            return options.batches
+
+        def __getitem__(self, index):
+            return torch.full((options.mib << 18,), float(index % 100))
+
+    loader = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=options.workers, pin_memory=True, prefetch_factor=2)
+    weights = torch.randn(4096, 4096, device="cuda:0", dtype=torch.bfloat16)
+    copying, bytes_, start = [], 0, None
+    for index, batch in enumerate(loader):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        batch = batch.to("cuda:0", non_blocking=True)
+        end.record()
+        weights @ weights
+        low, high = batch.aminmax()
+        assert low.item() == high.item() == float(index % 100), f"batch {index} arrived with {low.item()} to {high.item()}"
+        # The first ones pay for workers and for what is made at first use.
+        if index == options.warm:
+            start = time.perf_counter()
+        elif index > options.warm:
+            copying.append(begin.elapsed_time(end) / 1e3)
+            bytes_ += batch.numel() * 4
+    return {
+        "batches to the GPU (GB/s of copying)": options.mib * 1.048576e-3 / sorted(copying)[len(copying) // 2],
+        "loop (GB/s)": bytes_ / 1e9 / (time.perf_counter() - start),
+    }
+
+
+if __name__ == "__main__":
+    parser = ways.parser(__doc__)
+    parser.add_argument("--mib", type=int, default=256, help="size of a batch")
+    parser.add_argument("--batches", type=int, default=60)
+    parser.add_argument("--warm", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=6)
+    options = parser.parse_args()
+    ways.compare(options, workload)
