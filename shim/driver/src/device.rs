@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock};
-use std::time::Instant;
 
 use wm_abi::symbol;
 use wm_abi::*;
@@ -22,18 +21,19 @@ use crate::windows::Windows;
 /// Calls a driver function, measures it, and turns its code into a `Result`.
 macro_rules! call {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
-        let start = Instant::now();
+        let start = std::time::Instant::now();
         // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
-        let result = unsafe { $device.driver.get::<symbol::$name>()($($argument),*) }.ok();
+        let result = unsafe { $device.driver().get::<symbol::$name>()($($argument),*) }.ok();
         $device.probes.$name.note(start, result.is_err());
         if let Err(code) = result
-            && code != CUresult::NOT_READY
+            && code != wm_abi::CUresult::NOT_READY
         {
             log::debug!("{}: {code}", stringify!($name));
         }
         result
     }};
 }
+pub(crate) use call;
 
 /// One GPU behind an opened driver.
 #[derive(Debug)]
@@ -109,6 +109,10 @@ impl Device {
         self.driver
     }
 
+    pub(crate) fn streams(&self) -> &'static Streams {
+        self.streams
+    }
+
     /// The device's ordinal.
     pub fn ordinal(&self) -> CUdevice {
         self.ordinal
@@ -122,6 +126,11 @@ impl Device {
     /// May this other device access blocks already?
     pub fn admits(&self, peer: CUdevice) -> bool {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).contains(&peer)
+    }
+
+    /// Addresses that were given back come again as late as possible, so that a late access meets nothing.
+    pub fn avoid_old_addresses(&self) {
+        self.windows.roam();
     }
 
     /// Another context of this device allocates: what is freed waits for its work too.
@@ -251,7 +260,7 @@ impl Device {
     }
 
     /// An error if recording into this stream could touch a capture.
-    fn refuse_captured(&self, stream: CUstream) -> Result<()> {
+    pub(crate) fn refuse_captured(&self, stream: CUstream) -> Result<()> {
         if !self.streams.capturing() {
             return Ok(());
         }

@@ -4,6 +4,7 @@
 //! * [`gpu`]: the contract between memory policy and mechanism; [`device`] is its real implementation.
 //! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
 //! * [`share`]: physical memory between processes.
+//! * [`cells`]: small copies in stream order between the device and host memory of ours.
 //! * [`probe`]: what our own driver calls cost.
 //! * [`thread`]: threads of ours, which the process must not notice.
 //!
@@ -11,6 +12,7 @@
 //! its own hooks.
 
 mod cache;
+pub mod cells;
 pub mod device;
 pub mod gpu;
 mod host;
@@ -24,6 +26,7 @@ pub mod table;
 pub mod thread;
 mod windows;
 
+pub use cells::Cells;
 pub use device::Device;
 pub use gpu::{Event, Gpu, Handle, StreamId, Tier};
 pub use loader::Loader;

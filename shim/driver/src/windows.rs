@@ -4,12 +4,15 @@
 //! something is mapped in it; where a limit forbids so much (`ulimit -v`), a window is as small as it must be. Whether an
 //! address lies in a window is read from a few atomics: it is asked for every free and every pointer query of a program.
 //!
+//! Where a late access to a range that was given back is to meet nothing, windows *roam*: ranges are taken one behind the other
+//! through the whole window before any comes again, and windows stay.
+//!
 //! Invariants: a range that is out is in exactly one window, and disjoint from all others that are out; the lock covers
 //! bookkeeping only, never a driver call; a window that nothing is out of goes back to the driver. A range in which something is
 //! still mapped is not taken back, as the driver would not free such a reservation: another thread may be about to unmap it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::CUresult;
@@ -28,6 +31,8 @@ struct Window {
     bytes: u64,
     /// Free ranges: start and size, neighbours merged.
     free: BTreeMap<u64, u64>,
+    /// End of the range that was taken last.
+    last: u64,
 }
 
 /// A window's bounds, as readers without the lock see them. Both 0: no window.
@@ -43,27 +48,40 @@ pub(crate) struct Windows {
     bounds: Box<[Bounds]>,
     /// First addresses of mappings.
     mapped: Mutex<BTreeSet<u64>>,
+    roams: AtomicBool,
     list: Mutex<Box<[Option<Window>]>>,
 }
 
 impl Window {
     fn new(base: u64, bytes: u64) -> Self {
-        Self { base, bytes, free: BTreeMap::from([(base, bytes)]) }
+        Self { base, bytes, free: BTreeMap::from([(base, bytes)]), last: base }
     }
 
     fn holds(&self, address: u64) -> bool {
         (self.base..self.base + self.bytes).contains(&address)
     }
 
-    /// The first free range that is large enough, cut at its start.
-    fn take(&mut self, bytes: u64) -> Option<u64> {
-        let (start, size) =
-            self.free.iter().find(|(_, size)| **size >= bytes).map(|(start, size)| (*start, *size))?;
+    /// The first free range that is large enough, cut at its start; where it roams, the first behind the last one.
+    fn take(&mut self, bytes: u64, roams: bool) -> Option<u64> {
+        let behind = if roams { self.find(self.last, bytes) } else { None };
+        let (start, from, size) = behind.or_else(|| self.find(self.base, bytes))?;
         self.free.remove(&start);
-        if size > bytes {
-            self.free.insert(start + bytes, size - bytes);
+        let end = from + bytes;
+        if from > start {
+            self.free.insert(start, from - start);
         }
-        Some(start)
+        if start + size > end {
+            self.free.insert(end, start + size - end);
+        }
+        self.last = end;
+        Some(from)
+    }
+
+    /// Start of a free range, first address from `least` on at which it holds `bytes`, and its size.
+    fn find(&self, least: u64, bytes: u64) -> Option<(u64, u64, u64)> {
+        let first = self.free.range(..=least).next_back().map_or(least, |(start, _)| *start);
+        let placed = self.free.range(first..).map(|(start, size)| (*start, (*start).max(least), *size));
+        placed.into_iter().find(|(start, from, size)| from + bytes <= start + size)
     }
 
     fn put_back(&mut self, mut start: u64, mut bytes: u64) {
@@ -90,6 +108,7 @@ impl Default for Windows {
         Self {
             bounds: (0..MOST).map(|_| Bounds::default()).collect(),
             mapped: Mutex::default(),
+            roams: AtomicBool::new(false),
             list: Mutex::new((0..MOST).map(|_| None).collect()),
         }
     }
@@ -104,17 +123,27 @@ impl Windows {
         self.bounds.iter().take_while(|bounds| bounds.end.load(Ordering::Acquire) != 0).any(inside)
     }
 
+    /// From now on ranges come again as late as possible.
+    pub(crate) fn roam(&self) {
+        self.roams.store(true, Ordering::Relaxed);
+    }
+
+    fn roams(&self) -> bool {
+        self.roams.load(Ordering::Relaxed)
+    }
+
     /// A range of `bytes`, from a window there is or from one that `reserve` makes.
     ///
     /// # Errors
     /// Those of `reserve`, once it could not make a window of just the size.
     pub(crate) fn take(&self, bytes: u64, reserve: impl Fn(u64) -> Result<u64>) -> Result<u64> {
-        if let Some(address) = self.lock().iter_mut().flatten().find_map(|window| window.take(bytes)) {
+        let roams = self.roams();
+        if let Some(address) = self.lock().iter_mut().flatten().find_map(|window| window.take(bytes, roams)) {
             return Ok(address);
         }
         let (base, size) = make(bytes, reserve)?;
         let mut window = Window::new(base, size);
-        let address = window.take(bytes).unwrap_or(base);
+        let address = window.take(bytes, roams).unwrap_or(base);
         self.add(window);
         Ok(address)
     }
@@ -154,7 +183,7 @@ impl Windows {
             list.iter().position(|window| window.as_ref().is_some_and(|window| window.holds(address)))?;
         let window = list[slot].as_mut()?;
         window.put_back(address, bytes);
-        let unused = window.is_unused().then_some((window.base, window.bytes));
+        let unused = (window.is_unused() && !self.roams()).then_some((window.base, window.bytes));
         if unused.is_some() {
             list[slot] = None;
             // An empty range, not the end of the list: windows behind this one stay found.
@@ -225,6 +254,24 @@ mod tests {
             .flatten();
         assert_eq!(last, Some((WINDOW, WINDOW)));
         assert!(!windows.contain(ranges[0].0));
+    }
+
+    /// Hazard: a pointer to a block that is gone reads and writes the next one.
+    #[test]
+    fn a_range_comes_again_only_after_the_whole_window() {
+        let (windows, reserve) = (Windows::default(), numbered());
+        windows.roam();
+        let mut before = 0;
+        for _ in 0..WINDOW / (256 << 30) {
+            let range = windows.take(256 << 30, &reserve).expect("room");
+            assert!(range > before);
+            assert_eq!(windows.put_back(range, 256 << 30), Ok(None));
+            before = range;
+        }
+        let held = windows.take(2 * MIB, &reserve).expect("room");
+        assert_eq!(held, WINDOW, "from the start again");
+        let next = windows.take(WINDOW - 2 * MIB, &reserve).expect("the rest of the window");
+        assert_eq!(next, WINDOW + 2 * MIB);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub(crate) struct Piece {
     /// Size in the ledger.
     pub(crate) bytes: u64,
     pub(crate) state: State,
+    /// Alone in its extent, which goes when the block does.
+    pub(crate) guarded: bool,
 }
 
 #[derive(Debug, Default)]

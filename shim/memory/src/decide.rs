@@ -11,7 +11,7 @@ use crate::error::Shortage;
 use crate::ledger::Key;
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
-use crate::sizes::{CANDIDATES, DEVICE_PART, UNUSED, WINDOW_VISITS};
+use crate::sizes::{CANDIDATES, Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
 use crate::state::{Grant, Request, State};
 use crate::timeline::Need;
 
@@ -29,12 +29,15 @@ pub(crate) struct Attempt {
     pub(crate) full: Vec<Tier>,
     /// Orders no event can be recorded in now.
     pub(crate) barred: Vec<Order>,
+    /// A guarded block may take a handle that is far too large for it.
+    pub(crate) wasteful: bool,
 }
 
 impl Attempt {
     pub(crate) fn new(request: Request) -> Self {
         let ready_only = request.order == Order::Device;
-        Self { request, polled: false, ready_only, room: None, full: Vec::new(), barred: Vec::new() }
+        let (full, barred) = (Vec::new(), Vec::new());
+        Self { request, polled: false, ready_only, room: None, full, barred, wasteful: false }
     }
 
     /// Another plan has ended: what was learned about room no longer holds.
@@ -93,6 +96,7 @@ impl State {
             .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             .or_else(|| self.wait(attempt))
+            .or_else(|| self.squander(attempt, rules))
             .or_else(|| self.overflow(attempt, rules))
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
@@ -117,6 +121,9 @@ impl State {
 
     /// Best fit in the free runs of the first tier that has one.
     fn cut(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        if attempt.request.class == Class::Guarded {
+            return None;
+        }
         let address = tiers.iter().find_map(|tier| self.best_fit(attempt, *tier))?;
         self.counters.splits += 1;
         Some(Decision::Grant(self.grant(address, &attempt.request)))
@@ -146,6 +153,9 @@ impl State {
 
     /// An extent that exists, all of which or a stretch of which becomes free by claiming idle handles: no driver call.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        if attempt.request.class == Class::Guarded {
+            return None;
+        }
         let (request, extents) = (&attempt.request, &self.ledger.extents);
         let free = |_, key| {
             self.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
@@ -195,6 +205,15 @@ impl State {
         self.timeline.outstanding(&pending, &attempt.barred)
     }
 
+    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
+    fn squander(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        if attempt.request.class != Class::Guarded {
+            return None;
+        }
+        attempt.wasteful = true;
+        self.stitch(attempt, rules, &[Tier::Device], Making::Nothing)
+    }
+
     /// A new extent from idle handles of `tiers`, and new ones for what is missing.
     fn stitch(
         &mut self,
@@ -204,7 +223,7 @@ impl State {
         making: Making,
     ) -> Option<Decision> {
         let recipe = self.recipe(attempt, rules, tiers, making)?;
-        Some(Decision::Build(self.draft(&recipe, attempt.request.class)))
+        Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
     }
 
     /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free

@@ -2,10 +2,11 @@
 //! after, and instead.
 //!
 //! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
-//! the draft into an extent with the request's block at its start; a rollback puts everything back.
+//! the draft into an extent with the request's block in it; a rollback puts everything back.
 
 use wm_driver::Tier;
 
+use crate::decide::Rules;
 use crate::ledger::Taken;
 use crate::order::Pending;
 use crate::plan::{Build, Built, Failure, Part, Undo};
@@ -42,12 +43,18 @@ impl Piece {
 pub(crate) struct Draft {
     pieces: Vec<Piece>,
     class: Class,
+    /// Address space behind the pieces that stays empty.
+    gap: u64,
     epoch: u64,
 }
 
 impl Draft {
     pub(crate) fn build(&self) -> Build {
-        Build { parts: self.pieces.iter().map(Piece::part).collect() }
+        Build { parts: self.pieces.iter().map(Piece::part).collect(), gap: self.gap }
+    }
+
+    fn mapped(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.part().bytes()).sum()
     }
 
     fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
@@ -66,12 +73,13 @@ impl Draft {
 
 impl State {
     /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
-    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class) -> Draft {
+    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
         let taken = recipe.take.iter().filter_map(|key| self.ledger.hold(*key)).map(Piece::Taken);
         let mut pieces: Vec<Piece> = taken.collect();
         pieces.extend(recipe.create.iter().map(|(tier, bytes)| Piece::New(*tier, *bytes)));
         pieces.sort_by_key(Piece::tier);
-        let draft = Draft { pieces, class, epoch: self.epoch };
+        let gap = if class == Class::Guarded { rules.granularity } else { 0 };
+        let draft = Draft { pieces, class, gap, epoch: self.epoch };
         self.reserved.add(&draft.created_bytes());
         self.planned.add(&draft.created_bytes());
         self.begin();
@@ -93,13 +101,14 @@ impl State {
             return Err(built.undo);
         }
         self.note_extent(draft, &built);
-        Ok(self.grant(built.base, request))
+        Ok(self.grant(request.place(built.base, draft.mapped()), request))
     }
 
     fn note_extent(&mut self, draft: &Draft, built: &Built) {
-        let bytes = draft.pieces.iter().map(|piece| piece.part().bytes()).sum();
         let stitched = draft.pieces.iter().any(|piece| matches!(piece, Piece::Taken(_)));
-        self.ledger.extents.insert(built.base, bytes, draft.class, stitched);
+        // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
+        let view = stitched || draft.class == Class::Guarded;
+        self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view);
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
         for (piece, handle) in draft.pieces.iter().zip(&built.handles) {

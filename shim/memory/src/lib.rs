@@ -15,6 +15,7 @@
 //! | `ledger` | handles, mappings, extents, free runs, as data |
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
 //! | `state`, `decide`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
+//! | [`guard`] | room behind a block that shows when a program writes past its end |
 //! | `idle` | what can be given back |
 //! | `plan` | extents are made and taken apart, outside the lock, with rollback |
 //! | `manager` | the loop around decisions and plans; everything public |
@@ -29,6 +30,7 @@ mod draft;
 mod error;
 mod fast_map;
 mod front;
+pub mod guard;
 mod idle;
 mod ledger;
 mod manager;
@@ -46,6 +48,7 @@ mod usage;
 
 pub use blocks::Block;
 pub use error::{AllocateError, FreeError, Shortage};
+pub use guard::Guard;
 pub use manager::{Backing, Manager, Mark};
 pub use order::Order;
 pub use settings::Settings;

@@ -29,6 +29,8 @@ impl Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Build {
     pub(crate) parts: Vec<Part>,
+    /// Bytes of address space behind them that stay empty.
+    pub(crate) gap: u64,
 }
 
 /// A step that takes something apart.
@@ -78,8 +80,9 @@ type Cause = (CUresult, Option<Tier>);
 fn attempt<G: Gpu>(gpu: &G, build: &Build, undo: &mut Vec<Undo>) -> Result<(u64, Vec<Handle>), Cause> {
     let handles = build.parts.iter().map(|part| obtain(gpu, *part, undo)).collect::<Result<Vec<_>, _>>()?;
     let bytes: u64 = build.parts.iter().map(|part| part.bytes()).sum();
-    let base = gpu.reserve(bytes as usize).map_err(|code| (code, None))?;
-    undo.push(Undo::Unreserve { address: base, bytes });
+    let reserved = bytes + build.gap;
+    let base = gpu.reserve(reserved as usize).map_err(|code| (code, None))?;
+    undo.push(Undo::Unreserve { address: base, bytes: reserved });
     let mut address = base;
     for (part, handle) in build.parts.iter().zip(&handles) {
         gpu.map(address, part.bytes() as usize, *handle).map_err(|code| (code, None))?;

@@ -7,7 +7,7 @@ use wm_driver::Tier;
 
 use crate::decide::{Attempt, Making, Rules};
 use crate::ledger::Key;
-use crate::sizes::{Class, MEDIUM_BELOW, MEDIUM_EXTENT, handles_for, round_down, round_up};
+use crate::sizes::{Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, round_down, round_up};
 use crate::state::State;
 
 /// Handles to take and handles to make.
@@ -28,7 +28,7 @@ impl State {
     ) -> Option<Recipe> {
         match attempt.request.class {
             Class::Small => self.small_recipe(attempt, rules, tiers, making),
-            Class::Large => self.large_recipe(attempt, rules, tiers, making),
+            Class::Large | Class::Guarded => self.large_recipe(attempt, rules, tiers, making),
         }
     }
 
@@ -68,8 +68,9 @@ impl State {
     ) -> Option<Recipe> {
         let whole = round_up(attempt.request.bytes, rules.granularity)?;
         let (mut recipe, mut missing) = (Recipe::default(), whole);
+        let largest = largest_last(attempt, whole, rules.granularity);
         for tier in tiers {
-            missing = self.gather(attempt, *tier, missing, &mut recipe.take);
+            missing = self.gather(attempt, *tier, missing, largest, &mut recipe.take);
         }
         match making {
             Making::Nothing => (missing == 0).then_some(recipe),
@@ -80,8 +81,9 @@ impl State {
         }
     }
 
-    /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing.
-    fn gather(&self, attempt: &Attempt, tier: Tier, missing: u64, take: &mut Vec<Key>) -> u64 {
+    /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
+    /// than what is missing then, up to `largest`.
+    fn gather(&self, attempt: &Attempt, tier: Tier, missing: u64, largest: u64, take: &mut Vec<Key>) -> u64 {
         let (mut left, first) = (missing, take.len());
         for (key, bytes) in self.ledger.memories.idle(tier).rev() {
             if bytes <= left && self.can_take(attempt, key) {
@@ -91,7 +93,9 @@ impl State {
         }
         if left > 0 {
             let fresh = |(key, bytes): &(Key, u64)| {
-                *bytes > left && !take[first..].contains(key) && self.can_take(attempt, *key)
+                (left + 1..=largest).contains(bytes)
+                    && !take[first..].contains(key)
+                    && self.can_take(attempt, *key)
             };
             if let Some((key, _)) = self.ledger.memories.idle(tier).find(fresh) {
                 take.push(key);
@@ -113,7 +117,8 @@ impl State {
     ) -> Option<Vec<(Tier, u64)>> {
         let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
         let roomy = self.allowance(attempt, rules, Tier::Device) >= shared;
-        let mut left = if whole < MEDIUM_BELOW && roomy { shared } else { missing };
+        let medium = whole < MEDIUM_BELOW && attempt.request.class == Class::Large;
+        let mut left = if medium && roomy { shared } else { missing };
         let mut create = Vec::new();
         for tier in tiers {
             let bytes = left.min(self.allowance(attempt, rules, *tier));
@@ -133,4 +138,11 @@ impl State {
         };
         round_down(limit.min(room).saturating_sub(self.reserved.now.on(tier)), rules.granularity)
     }
+}
+
+/// Largest handle that may end an extent of `whole` bytes. What sticks out is a free run for others, but of a guarded
+/// block's extent nobody else gets a part: there it is what would be made for the extent.
+fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
+    let shared = attempt.request.class != Class::Guarded || attempt.wasteful;
+    if shared { u64::MAX } else { handle_bytes(whole, granularity) }
 }

@@ -51,6 +51,9 @@ pub(crate) const FENCES: usize = 32;
 /// How many of them it asks about.
 pub(crate) const SWEEP: usize = 8;
 
+/// Views that guarded blocks have left and that may stay before the GPU is asked whether it is done with them.
+pub(crate) const GUARDED_VIEWS: usize = 64;
+
 /// What a request is packed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
@@ -58,6 +61,8 @@ pub(crate) enum Class {
     Small,
     /// Everything else.
     Large,
+    /// Alone in an extent, at its end, with nothing mapped behind it: see `guard`.
+    Guarded,
 }
 
 impl Class {

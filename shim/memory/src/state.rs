@@ -11,6 +11,7 @@ use wm_driver::Tier;
 use crate::blocks::{Block, Blocks, Piece, State as Life, new_id};
 use crate::error::FreeError;
 use crate::front::{Cached, Front};
+use crate::guard;
 use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
@@ -35,6 +36,14 @@ impl Request {
     pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
         let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
         Some(Self { asked, bytes, class: Class::of(bytes), order })
+    }
+
+    /// Where its block begins in an extent of its own.
+    pub(crate) fn place(&self, base: u64, mapped: u64) -> u64 {
+        match self.class {
+            Class::Small | Class::Large => base,
+            Class::Guarded => guard::at_the_end(base, mapped, self.bytes),
+        }
     }
 }
 
@@ -105,20 +114,23 @@ impl State {
     }
 
     /// Takes a block back, whole, into the front cache. A very large one goes to the ledger at once, and so does one that
-    /// is not all on the device: a hit must not hand slow memory out where the device may have room again.
+    /// is not all on the device: a hit must not hand slow memory out where the device may have room again. A guarded one
+    /// does too: its addresses are not to come back soon.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
         let Some(piece) = self.blocks.starting_at(address).filter(|piece| piece.state == Life::Live) else {
             return Err(self.why_not_freed(address));
         };
         piece.state = Life::Cached;
         let (bytes, tiers, pooled) = (piece.bytes, piece.block.tiers, piece.block.pooled());
+        let whole = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
         self.live.subtract(&tiers);
         self.pooled.subtract(pooled);
         self.counters.frees += 1;
         let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
-        match tiers.elsewhere() {
-            0 if bytes < CACHED_BELOW => self.front.push(order, cached),
-            _ => self.give_up(order, cached),
+        if whole {
+            self.front.push(order, cached)
+        } else {
+            self.give_up(order, cached)
         }
         Ok(())
     }
@@ -157,7 +169,8 @@ impl State {
     pub(crate) fn grant(&mut self, address: u64, request: &Request) -> Grant {
         let (tiers, pending) = self.ledger.occupy(address, request.bytes);
         let block = Block { address, bytes: request.asked, id: 0, order: request.order, tiers };
-        self.blocks.insert(Piece { block, bytes: request.bytes, state: Life::Granted });
+        let guarded = request.class == Class::Guarded;
+        self.blocks.insert(Piece { block, bytes: request.bytes, state: Life::Granted, guarded });
         let needs = self.timeline.needs(request.order, &pending);
         self.in_flight += 1;
         Grant { address, pending, needs, epoch: self.epoch }

@@ -26,6 +26,8 @@ mod error;
 mod fast_map;
 #[path = "../src/front.rs"]
 mod front;
+#[path = "../src/guard.rs"]
+mod guard;
 #[path = "../src/idle.rs"]
 mod idle;
 #[path = "../src/ledger/mod.rs"]

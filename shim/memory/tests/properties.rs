@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Order, Settings};
+use wm_memory::{Guard, Order, Settings};
 
 const STREAMS: u64 = 3;
 
@@ -64,6 +64,22 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: a guard that breaks what it guards, or that something is mapped behind a block after all.
+    #[test]
+    fn so_it_is_with_guards(
+        settings in settings(),
+        guard in prop::sample::select(vec![Guard::Page, Guard::Tail]),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut world = World::guarded(Model::new(512 * MIB, 400 * MIB), settings, Some(guard));
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }

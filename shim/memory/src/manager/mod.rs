@@ -7,6 +7,7 @@
 mod allocate;
 mod backing;
 mod events;
+mod guarded;
 mod reclaim;
 mod turn;
 
@@ -68,6 +69,10 @@ impl<G: Gpu> Manager<G> {
     /// 0 bytes.
     pub fn allocate(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
         let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+        self.serve(request)
+    }
+
+    fn serve(&self, request: Request) -> Result<u64, AllocateError> {
         let hit = self.lock().hit(&request);
         hit.map_or_else(|| self.miss(request), Ok)
     }

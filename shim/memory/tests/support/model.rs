@@ -169,6 +169,13 @@ impl Model {
         parts
     }
 
+    /// Is anything mapped in a stretch of addresses?
+    pub fn is_mapped(&self, address: u64, bytes: u64) -> bool {
+        let inner = self.lock();
+        let before = inner.mappings.range(..address + bytes).next_back();
+        before.is_some_and(|(start, mapping)| start + mapping.bytes > address)
+    }
+
     /// Enqueues work that touches addresses; returns its position.
     pub fn touch(&self, stream: StreamId, address: u64, bytes: u64) -> u64 {
         let mut inner = self.lock();

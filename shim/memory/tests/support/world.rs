@@ -7,9 +7,9 @@
 use std::ops::Range;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{AllocateError, Manager, Order, Settings};
+use wm_memory::{AllocateError, Guard, Manager, Order, Settings, guard};
 
-use super::model::Model;
+use super::model::{GRANULARITY, Model};
 
 /// A step of a program. Indices are taken modulo what there is.
 #[derive(Debug, Clone)]
@@ -41,6 +41,7 @@ struct Live {
 pub struct World {
     pub manager: Manager<Model>,
     settings: Settings,
+    guard: Option<Guard>,
     live: Vec<Live>,
     /// Physical bytes of freed blocks and the last work that touched them.
     ghosts: Vec<(Place, Vec<Point>)>,
@@ -51,8 +52,14 @@ pub struct World {
 
 impl World {
     pub fn new(model: Model, settings: Settings) -> Self {
+        Self::guarded(model, settings, None)
+    }
+
+    /// A world in which every block has this guard.
+    pub fn guarded(model: Model, settings: Settings, guard: Option<Guard>) -> Self {
         let manager = Manager::new(model, settings.clone());
-        Self { manager, settings, live: Vec::new(), ghosts: Vec::new(), names: Vec::new(), refused: 0 }
+        let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
+        Self { manager, settings, guard, live, ghosts, names, refused: 0 }
     }
 
     fn model(&self) -> &Model {
@@ -97,11 +104,10 @@ impl World {
 
     pub fn allocate(&mut self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
         let order = self.current_order(order);
-        let address = self.manager.allocate(bytes, order).inspect_err(|_| self.refused += 1)?;
-        assert_eq!(address % 512, 0, "blocks are aligned");
+        let address = self.ask(bytes, order).inspect_err(|_| self.refused += 1)?;
         let block = self.manager.block(address + bytes as u64 - 1).expect("inside a live block");
         assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
-        let bytes = (bytes as u64).next_multiple_of(512);
+        let bytes = self.check_end(address, bytes);
         let places = self.model().resolve(address, bytes);
         self.check_apart(address, bytes, &places);
         self.check_ordered(order, &places);
@@ -111,6 +117,29 @@ impl World {
         }
         self.live.push(live);
         Ok(address)
+    }
+
+    fn ask(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
+        match self.guard {
+            None => self.manager.allocate(bytes, order),
+            Some(guard) => self.manager.allocate_guarded(bytes, order, guard),
+        }
+    }
+
+    fn is_fenced(&self, bytes: usize) -> bool {
+        self.guard == Some(Guard::Page) && guard::is_fenced(bytes)
+    }
+
+    /// What lies behind a block; returns the length of all that is its own.
+    fn check_end(&self, address: u64, bytes: usize) -> u64 {
+        let fenced = self.is_fenced(bytes);
+        let unit = if fenced { guard::ALIGNMENT } else { 512 };
+        assert_eq!(address % unit, 0, "blocks are aligned");
+        let own = (bytes as u64).next_multiple_of(unit);
+        if fenced {
+            assert!(!self.model().is_mapped(address + own, GRANULARITY), "nothing is mapped behind a block");
+        }
+        if self.guard == Some(Guard::Tail) { guard::tail(address, bytes).end - address } else { own }
     }
 
     fn check_apart(&self, address: u64, bytes: u64, places: &[Place]) {
@@ -213,6 +242,9 @@ impl World {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }
         for live in &self.live {
+            if self.is_fenced(live.bytes as usize) {
+                assert!(!self.model().is_mapped(live.address + live.bytes, GRANULARITY), "the fence stands");
+            }
             assert_eq!(
                 self.model().resolve(live.address, live.bytes),
                 live.places,
@@ -236,6 +268,7 @@ impl World {
         self.model().drain_all();
         self.manager.passed_all();
         self.manager.trim(0);
+        self.manager.end_views(0);
         let usage = self.manager.usage();
         assert_eq!((usage.live.total(), usage.reserved.total(), usage.quarantined), (0, 0, 0));
         assert_eq!(self.model().objects()[..3], [0, 0, 0], "handles, reservations, mappings");

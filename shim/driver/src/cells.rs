@@ -1,0 +1,117 @@
+//! Small copies in stream order between the device and host memory of ours.
+//!
+//! [`Cells`] are equal pieces of host memory, pinned for the device. Invariant: their memory is never given back, so a copy
+//! that is late has somewhere to go, and what arrived can be looked at when the driver or the context is gone already.
+//! Cells are atomics because the device may write one while it is read.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use wm_abi::{CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_NON_BLOCKING, CUresult, CUstream, symbol};
+
+use crate::device::{Device, call};
+use crate::gpu::{Result, StreamId};
+use crate::scope::{Current, Relaxed as RelaxedCapture};
+
+const PAGE: usize = 4096;
+
+/// Pinned host memory in equal pieces.
+#[derive(Debug, Clone, Copy)]
+pub struct Cells {
+    memory: &'static [AtomicU8],
+    bytes: usize,
+}
+
+impl Cells {
+    /// Host memory for `count` cells of `bytes`, filled with `fill` repeated in each. Not pinned yet.
+    fn new(count: usize, bytes: usize, fill: impl Fn(usize) -> u8) -> Self {
+        let length = (count * bytes).next_multiple_of(PAGE);
+        let memory: Vec<AtomicU8> = (0..length + PAGE).map(|_| AtomicU8::new(0)).collect();
+        let memory: &'static [AtomicU8] = memory.leak();
+        let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
+        let cells = Self { memory: &memory[start..start + length], bytes };
+        (0..count).for_each(|cell| cells.write(cell, &fill));
+        cells
+    }
+
+    /// The bytes of a cell.
+    ///
+    /// # Panics
+    /// Where there is no such cell.
+    pub fn cell(&self, cell: usize) -> &'static [AtomicU8] {
+        &self.memory[cell * self.bytes..(cell + 1) * self.bytes]
+    }
+
+    /// Fills a cell.
+    pub fn write(&self, cell: usize, fill: impl Fn(usize) -> u8) {
+        self.cell(cell).iter().enumerate().for_each(|(at, byte)| byte.store(fill(at), Relaxed));
+    }
+
+    fn address(&self, cell: usize) -> *mut std::ffi::c_void {
+        self.cell(cell).as_ptr().cast_mut().cast()
+    }
+}
+
+impl Device {
+    /// Pinned cells, `count` of `bytes` each, all filled alike. Their memory stays for as long as the process lives.
+    ///
+    /// # Errors
+    /// The driver's, where it cannot pin the memory.
+    pub fn cells(&self, count: usize, bytes: usize, fill: impl Fn(usize) -> u8) -> Result<Cells> {
+        let cells = Cells::new(count, bytes, fill);
+        let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
+        let _current = Current::make(self.driver(), self.context())?;
+        let memory = cells.memory;
+        let (start, length) = (memory.as_ptr().cast_mut().cast(), memory.len());
+        call!(self, cuMemHostRegister_v2(start, length, CU_MEMHOSTREGISTER_PORTABLE))?;
+        Ok(cells)
+    }
+
+    /// A stream of our own that waits for no other. It ends with the device's context.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn own_stream(&self) -> Result<StreamId> {
+        let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
+        let _current = Current::make(self.driver(), self.context())?;
+        let mut stream = CUstream::NULL;
+        call!(self, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING))?;
+        Ok(self.streams().identify(self.context(), stream))
+    }
+
+    /// Copies the first bytes of a cell to the device, behind the work that is in `stream`.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` for more bytes than a cell has; as [`crate::Gpu::record`].
+    pub fn copy_in(&self, stream: StreamId, to: u64, cells: &Cells, cell: usize, bytes: usize) -> Result<()> {
+        let (stream, _current) = self.enter(stream, cells, bytes)?;
+        call!(self, cuMemcpyHtoDAsync_v2(to, cells.address(cell), bytes, stream))
+    }
+
+    /// Copies bytes of the device to the start of a cell, behind the work that is in `stream`.
+    ///
+    /// # Errors
+    /// As [`Device::copy_in`].
+    pub fn copy_out(
+        &self,
+        stream: StreamId,
+        cells: &Cells,
+        cell: usize,
+        from: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        let (stream, _current) = self.enter(stream, cells, bytes)?;
+        call!(self, cuMemcpyDtoHAsync_v2(cells.address(cell), from, bytes, stream))
+    }
+
+    fn enter(&self, stream: StreamId, cells: &Cells, bytes: usize) -> Result<(CUstream, Current)> {
+        let key = self.streams().key(stream).ok_or(CUresult::INVALID_HANDLE)?;
+        if bytes > cells.bytes {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        if !key.is_reachable() {
+            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        self.refuse_captured(key.stream)?;
+        Ok((key.stream, Current::make(self.driver(), key.context)?))
+    }
+}
