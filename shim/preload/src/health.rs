@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use wm_abi::{CUresult, symbol};
 
+use crate::guard;
 use crate::state::driver;
 
 static SUSPECT: AtomicBool = AtomicBool::new(false);
@@ -32,8 +33,8 @@ const STICKY: &[CUresult] = &[
 /// A hooked call returned this error.
 #[cold]
 pub(crate) fn note(error: CUresult) {
-    if STICKY.contains(&error) {
-        SUSPECT.store(true, Relaxed);
+    if STICKY.contains(&error) && !SUSPECT.swap(true, Relaxed) {
+        guard::faulted(error);
     }
 }
 

@@ -58,5 +58,6 @@ extern "C" fn at_exit() {
     if !forked() {
         crate::endpoint::stop();
         crate::trace::finish();
+        crate::guard::finish();
     }
 }

@@ -14,7 +14,8 @@ use wm_driver::device::{current_context, device_attribute};
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::{Manager, Order};
 
-use crate::settings::{self, Overflow};
+use crate::guard;
+use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
 use crate::torch;
 
@@ -183,6 +184,9 @@ fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String
     for access in PEERS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|a| a.owner == device) {
         gpu.admit_peer(access.from);
     }
+    if settings::load().guard == Guard::Page {
+        gpu.avoid_old_addresses();
+    }
     let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
     log::info!("device {device}: managed, {} MiB in all, {limits:?}", total >> 20);
@@ -210,8 +214,13 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
         host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(machine_memory())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
-        ..wm_memory::Settings::default()
+        stitch_views: stitch_views(settings),
     }
+}
+
+/// A guarded block's view is of no use to the next block.
+fn stitch_views(settings: &settings::Settings) -> usize {
+    if settings.guard == Guard::Page { 0 } else { wm_memory::Settings::default().stitch_views }
 }
 
 fn tiers(overflow: Overflow, device: CUdevice) -> Vec<Tier> {
@@ -273,6 +282,7 @@ pub(crate) fn make_reachable(address: u64) {
 
 /// A context is about to end: its streams and events are no more.
 pub(crate) fn end_context(context: CUcontext) {
+    guard::end_context(context);
     let ids = streams().within(context);
     retire(&ids);
     all().for_each(|manager| manager.gpu().forget_context(context));
@@ -286,6 +296,7 @@ pub(crate) fn end_device(device: CUdevice) {
     EPOCH.fetch_add(1, Ordering::AcqRel);
     // SAFETY: null or leaked, as in `known`.
     if let Some(manager) = unsafe { manager.as_ref() } {
+        guard::end_device(device);
         manager.discard();
     }
 }

@@ -9,6 +9,7 @@ use dashmap::DashMap;
 use wm_abi::CUcontext;
 use wm_memory::Order;
 
+use crate::guard;
 use crate::managers::{self, Site};
 
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +49,7 @@ pub(crate) fn end(context: CUcontext) {
 fn free(address: u64, id: u64) {
     let Some(manager) = managers::owner(address) else { return };
     if manager.block(address).is_some_and(|block| block.id == id) {
+        guard::forget(address);
         let _ = manager.free(address, Order::Device);
     }
 }

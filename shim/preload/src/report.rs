@@ -17,7 +17,7 @@ use wm_memory::{Manager, Usage};
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
 use crate::hooks::ROWS;
-use crate::{managers, multipath, physical, settings, state, torch};
+use crate::{guard, managers, multipath, physical, settings, state, torch};
 
 struct Process;
 
@@ -52,6 +52,7 @@ impl Source for Process {
             "driver_calls": driver_calls(),
             "copies": copies(),
             "relays": relays(),
+            "guard": guard::figures(),
             "fail_open": fail_open(),
         })
     }

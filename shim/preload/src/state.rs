@@ -15,7 +15,7 @@ use wm_driver::{Loader, Table, search};
 
 use crate::settings;
 use crate::trampolines::SLOTS;
-use crate::{boundary, hooks, lifecycle, logger};
+use crate::{boundary, guard, hooks, lifecycle, logger};
 
 static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
 static INSTALLED: Once = Once::new();
@@ -67,6 +67,7 @@ fn open() -> Option<Table> {
 fn install() {
     let settings = settings::load();
     let Some(table) = opened() else { return fill(stand_in) };
+    guard::choose(settings);
     fill(|index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);

@@ -7,12 +7,14 @@
 use std::ffi::c_uint;
 
 use wm_abi::{CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Manager, Order};
 
 use super::pool;
 use super::stream::{self, DefaultStream};
 use crate::boundary::Answer;
 use crate::counters::fail_open;
+use crate::guard::{self, Call};
 use crate::lifecycle;
 use crate::managers::{self, Site};
 use crate::{health, owners, trace};
@@ -22,7 +24,7 @@ pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
         return Answer::Pass;
     }
     managers::here().map_or(Answer::Pass, |site| {
-        give(site, bytes, Order::Device, |address| {
+        give(site, bytes, Order::Device, Call::plain("cuMemAlloc"), |address| {
             owners::note(&site, address);
             // SAFETY: the program's out-pointer, not null.
             unsafe { *pointer = address };
@@ -46,7 +48,7 @@ pub(super) unsafe fn pitched(
     let Some((row, bytes)) = row.and_then(|row| Some((row, row.checked_mul(height)?))) else {
         return Answer::Pass;
     };
-    give(site, bytes, Order::Device, |address| {
+    give(site, bytes, Order::Device, Call::plain("cuMemAllocPitch"), |address| {
         owners::note(&site, address);
         // SAFETY: the program's out-pointers, neither null.
         unsafe { (*pointer, *pitch) = (address, row) };
@@ -65,8 +67,9 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if !pool::serves(site.manager.gpu().ordinal()) {
         return Answer::Pass;
     }
+    let call = Call::ordered("cuMemAllocAsync", Some(&site), stream::meant::<D>(stream));
     // SAFETY: the program's out-pointer, not null.
-    give(site, bytes, order, |address| unsafe { *pointer = address })
+    give(site, bytes, order, call, |address| unsafe { *pointer = address })
 }
 
 pub(super) unsafe fn from_pool<D: DefaultStream>(
@@ -80,21 +83,27 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     }
     match managers::at(stream, D::HANDLE) {
         Some((site, order)) if pool::serves_from(pool, site.manager.gpu().ordinal()) => {
+            let call = Call::ordered("cuMemAllocFromPoolAsync", Some(&site), stream::meant::<D>(stream));
             // SAFETY: the program's out-pointer, not null.
-            give(site, bytes, order, |address| unsafe { *pointer = address })
+            give(site, bytes, order, call, |address| unsafe { *pointer = address })
         }
         _ => Answer::Pass,
     }
 }
 
-fn give(site: Site, bytes: usize, order: Order, store: impl FnOnce(u64)) -> Answer {
+fn give(site: Site, bytes: usize, order: Order, call: Call, store: impl FnOnce(u64)) -> Answer {
     if bytes == 0 || lifecycle::exiting() {
         return Answer::Pass;
     }
     if let Some(error) = health::failure() {
         return Answer::Is(error);
     }
-    match site.manager.allocate(bytes, order) {
+    let given = if guard::is_off() {
+        site.manager.allocate(bytes, order)
+    } else {
+        guard::allocate(&site, bytes, order, call)
+    };
+    match given {
         Ok(address) => {
             trace::allocated(site.manager.gpu().ordinal(), address, bytes, order);
             store(address);
@@ -113,7 +122,8 @@ fn give(site: Site, bytes: usize, order: Order, store: impl FnOnce(u64)) -> Answ
 }
 
 pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
-    managers::owner(address).map_or(Answer::Pass, |manager| take(manager, address, Order::Device))
+    managers::owner(address)
+        .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, Call::plain("cuMemFree")))
 }
 
 pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
@@ -122,16 +132,23 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
         return Answer::Pass;
     }
     // A stream that we cannot name orders nothing we know of: then the block waits for the whole device.
-    let order = managers::at(stream, D::HANDLE).map_or(Order::Device, |(_, order)| order);
-    take(manager, address, order)
+    let place = managers::at(stream, D::HANDLE);
+    let order = place.map_or(Order::Device, |(_, order)| order);
+    let site = place.as_ref().map(|(site, _)| site);
+    take(manager, address, order, Call::ordered("cuMemFreeAsync", site, stream::meant::<D>(stream)))
 }
 
-fn take(manager: &Manager<wm_driver::Device>, address: u64, order: Order) -> Answer {
+fn take(manager: &'static Manager<Device>, address: u64, order: Order, call: Call) -> Answer {
     if let Some(error) = health::failure() {
         return Answer::Is(error);
     }
     trace::freed(manager.gpu().ordinal(), address, order);
-    match manager.free(address, order) {
+    let taken = if guard::is_off() {
+        manager.free(address, order)
+    } else {
+        guard::free(manager, address, order, call)
+    };
+    match taken {
         Ok(()) => Answer::Is(CUresult::SUCCESS),
         Err(FreeError::NotOurs) => Answer::Pass,
         Err(_) => Answer::Is(CUresult::INVALID_VALUE),

@@ -6,11 +6,12 @@ use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 
 use crate::boundary::Answer;
 use crate::state::driver;
-use crate::{managers, multipath, owners};
+use crate::{guard, managers, multipath, owners};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) fn destroy(context: CUcontext) -> Answer {
     if !context.is_null() {
+        last_look(|| managers::device_of(context));
         multipath::end_context(context);
         owners::end(context);
         managers::end_context(context);
@@ -20,6 +21,7 @@ pub(super) fn destroy(context: CUcontext) -> Answer {
 
 /// The device's blocks go before the context does: afterwards nothing of it can be called.
 pub(super) fn reset(device: CUdevice) -> Answer {
+    last_look(|| Some(device));
     multipath::end_device(device);
     end(device);
     Answer::Pass
@@ -28,6 +30,7 @@ pub(super) fn reset(device: CUdevice) -> Answer {
 /// Only the last release ends the context, and only the driver counts. So the state is asked afterwards; blocks are
 /// then forgotten without the driver's help, which has taken the rest down itself.
 pub(super) fn release(device: CUdevice) -> CUresult {
+    last_look(|| Some(device));
     multipath::end_device(device);
     let context = primary(device);
     // SAFETY: a function without pointers.
@@ -39,6 +42,13 @@ pub(super) fn release(device: CUdevice) -> CUresult {
         managers::end_device(device);
     }
     result
+}
+
+/// Guarded blocks are looked at while that is still possible.
+fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
+    if !guard::is_off() {
+        device().and_then(managers::known).into_iter().for_each(guard::before_end);
+    }
 }
 
 fn end(device: CUdevice) {

@@ -28,6 +28,11 @@ impl DefaultStream for PerThread {
     const HANDLE: CUstream = CUstream::PER_THREAD;
 }
 
+/// The stream that a handle stands for.
+pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
+    if stream.is_null() { D::HANDLE } else { stream }
+}
+
 /// Is any stream of the process being captured?
 pub(super) fn capturing() -> bool {
     streams().capturing()
@@ -38,7 +43,7 @@ pub(super) fn captured<D: DefaultStream>(stream: CUstream) -> bool {
     if !capturing() {
         return false;
     }
-    let stream = if stream.is_null() { D::HANDLE } else { stream };
+    let stream = meant::<D>(stream);
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };

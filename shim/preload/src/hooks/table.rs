@@ -90,15 +90,15 @@ hooks! {
             => stream::end::<symbol::cuStreamEndCapture_ptsz>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace";
+            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuStreamSynchronize_ptsz(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Memory, "a pool gives back what is above its threshold; written into a trace";
+            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuEventSynchronize(event: CUevent)
-            => wait::event, Memory, "a pool gives back what is above its threshold";
+            => wait::event, Memory, "a pool gives back what is above its threshold; guarded blocks are looked at";
         cuCtxSynchronize()
-            => wait::context, Memory, "a pool gives back what is above its threshold; written into a trace";
+            => wait::context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuCtxSynchronize_v2(ctx: CUcontext)
-            => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace";
+            => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         // Physical memory that the program makes itself; our blocks are not its to map.
         cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64)
             => physical::create, Memory, "counted; where the device is full, it goes on in host memory";

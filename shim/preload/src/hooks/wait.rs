@@ -1,5 +1,5 @@
 //! The host waits: what was freed before is then past, a trace says so, and pools give back what is above their
-//! threshold, as the driver's do.
+//! threshold, as the driver's do. Guarded blocks are looked at.
 //!
 //! A device on which nothing was allocated through us is of no concern here: no manager is made for a wait. What was
 //! freed is marked before the wait, because another thread may free behind it.
@@ -10,7 +10,8 @@ use wm_driver::{Device, StreamId};
 use wm_memory::{Manager, Mark};
 
 use super::pool;
-use super::stream::DefaultStream;
+use super::stream::{DefaultStream, meant};
+use crate::guard::{self, Waits, Watch};
 use crate::state::driver;
 use crate::{managers, trace};
 
@@ -20,9 +21,12 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
-    let wait = managers::present_at(stream, D::HANDLE).map(|(site, order)| match order.stream() {
-        Some(id) => Wait::for_stream(site.manager, id),
-        None => Wait::for_something(site.manager),
+    let wait = managers::present_at(stream, D::HANDLE).map(|(site, order)| {
+        let wait = match order.stream() {
+            Some(id) => Wait::for_stream(site.manager, id),
+            None => Wait::for_something(site.manager),
+        };
+        wait.with(&Waits::Stream(site.context, meant::<D>(stream)))
     });
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<S>()(stream) })
@@ -45,7 +49,7 @@ pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
 
 /// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
 pub(super) unsafe fn event(event: CUevent) -> CUresult {
-    let wait = managers::present().map(|site| Wait::for_something(site.manager));
+    let wait = managers::present().map(|site| Wait::for_something(site.manager).with(&Waits::Event));
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
@@ -57,22 +61,28 @@ struct Wait {
     mark: Option<Mark>,
     /// What a trace says of it: the stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
+    /// What guarded blocks are to be looked at then.
+    watch: Option<Watch>,
 }
 
 impl Wait {
     fn for_stream(manager: &'static Manager<Device>, id: StreamId) -> Self {
-        Self { manager, mark: Some(manager.mark(Some(id))), traced: Some(Some(id)) }
+        Self { manager, mark: Some(manager.mark(Some(id))), traced: Some(Some(id)), watch: None }
     }
 
     /// Where a device is used through several contexts, the wait for one says nothing of the others.
     fn for_context(manager: &'static Manager<Device>, context: CUcontext) -> Self {
         let mark = manager.gpu().is_used_through(context).then(|| manager.mark(None));
-        Self { manager, mark, traced: Some(None) }
+        Self { manager, mark, traced: Some(None), watch: None }.with(&Waits::Context(context))
     }
 
     /// For a per-thread stream or an event: what is past then is not known to us.
     fn for_something(manager: &'static Manager<Device>) -> Self {
-        Self { manager, mark: None, traced: None }
+        Self { manager, mark: None, traced: None, watch: None }
+    }
+
+    fn with(self, waits: &Waits) -> Self {
+        Self { watch: guard::before_wait(waits), ..self }
     }
 
     fn end(self) {
@@ -80,6 +90,7 @@ impl Wait {
         if let Some(stream) = self.traced {
             trace::waited(self.manager.gpu().ordinal(), stream);
         }
+        self.watch.into_iter().for_each(|watch| watch.end(self.manager));
         pool::settle(self.manager);
     }
 }

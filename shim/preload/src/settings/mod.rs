@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use values::{bytes, level, multipath, overflow, path, signal, size, switch, torch};
+use values::{bytes, guard, level, multipath, overflow, path, signal, size, switch, torch};
 
-pub(crate) use values::{Multipath, Overflow, Size, TorchAllocator};
+pub(crate) use values::{Guard, Multipath, Overflow, Size, TorchAllocator};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -66,6 +66,8 @@ settings! {
     multipath: Multipath = Multipath::Off, "WMSHIM_MULTIPATH", multipath;
     /// Smallest copy that several links share. Default: as measured.
     multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| bytes(text).map(Some);
+    /// What tells of writes past the end of a block.
+    guard: Guard = Guard::Off, "WMSHIM_GUARD", guard;
     /// The statistics socket's path, or `off`.
     stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
     /// The folder of statistics sockets and dumps.
@@ -79,7 +81,7 @@ settings! {
 }
 
 /// Named in the documentation of later versions, without effect in this one.
-const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP", "WMSHIM_GUARD"];
+const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
 
 /// Of our tools, not of the library.
 const FOREIGN: &[&str] = &["WMSHIM_LIB"];
@@ -170,7 +172,7 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_named() {
-        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_GUARD", "WMSHIM_LIB"];
+        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_DEDUP", "WMSHIM_LIB"];
         let lines = strangers(names.iter().map(|name| (*name).to_owned()));
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("WMSHIM_STITCH"));

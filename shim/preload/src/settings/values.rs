@@ -43,6 +43,17 @@ pub(crate) enum Multipath {
     Devices(Vec<i32>),
 }
 
+/// What tells of writes past the end of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// Nothing.
+    Off,
+    /// Unmapped space behind large blocks.
+    Page,
+    /// Patterns behind all blocks.
+    Canary,
+}
+
 /// PyTorch's allocator back end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TorchAllocator {
@@ -117,6 +128,15 @@ pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
             .collect::<Option<Vec<i32>>>()
             .map(Multipath::Devices)
             .ok_or("auto, off, or devices by number such as 0,1,2"),
+    }
+}
+
+pub(super) fn guard(text: &str) -> Parsed<Guard> {
+    match text.to_ascii_lowercase().as_str() {
+        "off" => Ok(Guard::Off),
+        "page" => Ok(Guard::Page),
+        "canary" => Ok(Guard::Canary),
+        _ => Err("off, page, canary"),
     }
 }
 

@@ -1,0 +1,279 @@
+//! The book of canaries: which blocks are watched, since when, and who is looking at one right now. Pure.
+//!
+//! Invariants:
+//! * A tail may be looked at only when its pattern is known to be there: the host has waited for the stream it was written
+//!   in since, or it was written in our own stream, in which looks are queued too.
+//! * While somebody looks at a block, its memory is not given back: a free meanwhile is put down here, and carried out by
+//!   whoever looks. So what is read is the block's tail, and what differs in it is an overrun.
+
+use std::collections::BTreeMap;
+
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::StreamId;
+use wm_memory::{FreeError, Order};
+
+use super::tag::Subject;
+
+/// Where and when a pattern was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) stream: StreamId,
+    pub(super) context: CUcontext,
+}
+
+/// What is known of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pattern {
+    /// It is in its place.
+    There,
+    /// Our own stream is to write it.
+    InOurs,
+    /// A stream of the program is to write it.
+    In(Written),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Watched,
+    Looking,
+    /// The program freed it while somebody was looking.
+    Freed(Order),
+}
+
+/// A watched block.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) subject: Subject,
+    /// `None` once the pattern is known to be there.
+    pub(super) unknown: Option<Written>,
+    /// Our own stream may still have to write the pattern.
+    pub(super) ours: bool,
+    /// An overrun has been told.
+    pub(super) told: bool,
+    serial: u64,
+    state: State,
+}
+
+/// What comes of taking a block out.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is out: its memory may be given back.
+    Out(Box<Entry>),
+    /// Somebody is looking and gives its memory back afterwards.
+    Later,
+    /// It is not watched.
+    Unknown,
+}
+
+/// What to do after a look.
+#[derive(Debug)]
+pub(super) struct After {
+    /// This overrun is new.
+    pub(super) tell: Option<Subject>,
+    /// The program has freed the block meanwhile, in this order.
+    pub(super) free: Option<Order>,
+}
+
+/// What a wait of the host was for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Scope {
+    Stream(StreamId),
+    Context(CUcontext),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    entries: BTreeMap<u64, Entry>,
+    /// Blocks whose pattern is not known to be there, by serial number.
+    fresh: BTreeMap<u64, u64>,
+    serial: u64,
+    /// Where the next round of looks begins.
+    next: u64,
+}
+
+impl Book {
+    pub(super) const fn new() -> Self {
+        Self { entries: BTreeMap::new(), fresh: BTreeMap::new(), serial: 0, next: 0 }
+    }
+
+    /// A block whose pattern is written, or on its way in a stream or in our own.
+    pub(super) fn enter(&mut self, subject: Subject, written: Pattern) {
+        self.serial += 1;
+        let (address, serial) = (subject.address, self.serial);
+        let unknown = match written {
+            Pattern::In(written) => Some(written),
+            Pattern::There | Pattern::InOurs => None,
+        };
+        if unknown.is_some() {
+            self.fresh.insert(serial, address);
+        }
+        let ours = written == Pattern::InOurs;
+        let entry = Entry { subject, unknown, ours, told: false, serial, state: State::Watched };
+        self.entries.insert(address, entry);
+    }
+
+    /// A moment: blocks that were entered up to it.
+    pub(super) fn moment(&self) -> u64 {
+        self.serial
+    }
+
+    /// The host has waited for everything that `scope` held at a moment.
+    pub(super) fn waited(&mut self, scope: Scope, moment: u64) {
+        let covers = |written: Written| match scope {
+            Scope::Stream(stream) => written.stream == stream,
+            Scope::Context(context) => written.context == context,
+        };
+        let entries = &mut self.entries;
+        self.fresh.retain(|serial, address| {
+            let Some(entry) = entries.get_mut(address) else { return false };
+            let past = *serial <= moment && entry.unknown.is_some_and(covers);
+            if past {
+                entry.unknown = None;
+            }
+            !past
+        });
+    }
+
+    /// At most `most` blocks of a device that may be looked at, in turn: call [`Book::looked`] for each.
+    pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<Subject> {
+        let turn = self.next;
+        let ready = |entry: &&mut Entry| {
+            entry.subject.device == device && entry.unknown.is_none() && entry.state == State::Watched
+        };
+        let mut chosen = Vec::new();
+        for range in [turn..u64::MAX, 0..turn] {
+            let left = most - chosen.len();
+            for entry in self.entries.range_mut(range).map(|(_, entry)| entry).filter(ready).take(left) {
+                entry.state = State::Looking;
+                self.next = entry.subject.address + 1;
+                chosen.push(entry.subject.clone());
+            }
+        }
+        chosen
+    }
+
+    /// Somebody has looked at a block.
+    pub(super) fn looked(&mut self, address: u64, damaged: bool) -> After {
+        let Some(entry) = self.entries.get_mut(&address) else { return After { tell: None, free: None } };
+        let new = damaged && !entry.told;
+        entry.told |= damaged;
+        let tell = new.then(|| entry.subject.clone());
+        let State::Freed(order) = std::mem::replace(&mut entry.state, State::Watched) else {
+            return After { tell, free: None };
+        };
+        self.remove(address);
+        After { tell, free: Some(order) }
+    }
+
+    /// The program frees a block.
+    ///
+    /// # Errors
+    /// It has freed it already.
+    pub(super) fn take(&mut self, address: u64, order: Order) -> Result<Taken, FreeError> {
+        match self.entries.get_mut(&address) {
+            None => Ok(Taken::Unknown),
+            Some(Entry { state: State::Freed(_), .. }) => Err(FreeError::AlreadyFree),
+            Some(entry) if entry.state == State::Looking => {
+                entry.state = State::Freed(order);
+                Ok(Taken::Later)
+            }
+            Some(_) => Ok(self.remove(address).map_or(Taken::Unknown, |entry| Taken::Out(Box::new(entry)))),
+        }
+    }
+
+    /// A block is gone.
+    pub(super) fn remove(&mut self, address: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&address)?;
+        self.fresh.remove(&entry.serial);
+        Some(entry)
+    }
+
+    /// All of a device's blocks are gone.
+    pub(super) fn end_device(&mut self, device: CUdevice) {
+        self.entries.retain(|_, entry| entry.subject.device != device);
+        let entries = &self.entries;
+        self.fresh.retain(|_, address| entries.contains_key(address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazards: a block that is accused before its pattern was there, or of what its successor wrote.
+    use super::*;
+    use crate::guard::tag::Tag;
+
+    const A: Written = Written { stream: StreamId(1), context: CUcontext(16) };
+    const B: Written = Written { stream: StreamId(2), context: CUcontext(16) };
+
+    fn subject(address: u64) -> Subject {
+        Subject { device: 0, address, bytes: 8, id: address, tag: Tag::of("cuMemAlloc") }
+    }
+
+    fn book(written: &[Pattern]) -> Book {
+        let mut book = Book::new();
+        for (at, written) in written.iter().enumerate() {
+            book.enter(subject(at as u64 * 4096), *written);
+        }
+        book
+    }
+
+    fn chosen(book: &mut Book, most: usize) -> Vec<u64> {
+        book.choose(0, most).iter().map(|subject| subject.address / 4096).collect()
+    }
+
+    #[test]
+    fn a_tail_is_looked_at_only_once_its_pattern_is_there() {
+        let mut book = book(&[Pattern::In(A), Pattern::In(B), Pattern::InOurs]);
+        assert_eq!(chosen(&mut book, 9), [2]);
+        let moment = book.moment();
+        book.enter(subject(0x10000), Pattern::In(A));
+        book.waited(Scope::Stream(A.stream), moment);
+        assert_eq!(chosen(&mut book, 9), [0], "not the one that came after the wait began");
+        book.waited(Scope::Context(A.context), book.moment());
+        assert_eq!(chosen(&mut book, 9), [1, 16]);
+    }
+
+    #[test]
+    fn looks_go_round() {
+        let mut book = book(&[Pattern::There; 5]);
+        let mut round = |most| {
+            let seen = chosen(&mut book, most);
+            seen.iter().for_each(|at| assert!(book.looked(at * 4096, false).tell.is_none()));
+            seen
+        };
+        assert_eq!((round(2), round(2), round(2)), (vec![0, 1], vec![2, 3], vec![4, 0]));
+        assert_eq!(round(9).len(), 5);
+    }
+
+    #[test]
+    fn a_block_that_is_freed_during_a_look_is_given_back_after_it() {
+        let mut book = book(&[Pattern::There]);
+        assert_eq!(chosen(&mut book, 1), [0]);
+        assert!(matches!(book.take(0, Order::Device), Ok(Taken::Later)));
+        assert!(matches!(book.take(0, Order::Device), Err(FreeError::AlreadyFree)));
+        let after = book.looked(0, true);
+        assert_eq!(after.free, Some(Order::Device));
+        assert!(after.tell.is_some());
+        assert!(matches!(book.take(0, Order::Device), Ok(Taken::Unknown)));
+    }
+
+    #[test]
+    fn an_overrun_is_told_once() {
+        let mut book = book(&[Pattern::There]);
+        let mut told = || {
+            assert_eq!(chosen(&mut book, 1), [0]);
+            book.looked(0, true).tell.is_some()
+        };
+        assert_eq!((told(), told()), (true, false));
+        let Ok(Taken::Out(entry)) = book.take(0, Order::Device) else { panic!("nobody looks") };
+        assert!(entry.told);
+    }
+
+    #[test]
+    fn a_device_takes_its_blocks_with_it() {
+        let mut book = book(&[Pattern::There, Pattern::In(A)]);
+        book.end_device(0);
+        book.waited(Scope::Context(A.context), book.moment());
+        assert!(chosen(&mut book, 9).is_empty());
+    }
+}

@@ -1,0 +1,220 @@
+//! Canaries: when tails are written and looked at.
+//!
+//! | moment | what happens |
+//! |---|---|
+//! | allocation in a stream | the pattern is written in that stream, ahead of all that the program does with the block |
+//! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |
+//! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is anybody else's, and compared when it has arrived |
+//! | `cuMemFree` | the device is waited for, as the driver does, and the tail is compared at once |
+//! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::Device;
+use wm_memory::{AllocateError, FreeError, Guard, Manager, Order};
+
+use super::book::{Book, Entry, Pattern, Scope, Taken, Written};
+use super::desk::Desk;
+use super::pattern::Damage;
+use super::tag::{Subject, Tag};
+use super::{Call, Lane, SEEN, Waits, identify};
+use crate::managers::Site;
+use crate::state::streams;
+
+/// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.
+const LOOKS: usize = 64;
+
+/// Tails that are fetched together.
+const AT_ONCE: usize = 256;
+
+/// Late looks that a free asks about.
+const ASKED: usize = 16;
+
+static BOOK: Mutex<Book> = Mutex::new(Book::new());
+
+fn book() -> MutexGuard<'static, Book> {
+    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
+    let address = site.manager.allocate_guarded(bytes, order, Guard::Tail)?;
+    if watch(site, address, bytes, order, call).is_none() {
+        SEEN.unwatched.fetch_add(1, Relaxed);
+    }
+    Ok(address)
+}
+
+/// `None`: a stream is being captured, or the driver refused.
+fn watch(site: &Site, address: u64, bytes: usize, order: Order, call: Call) -> Option<()> {
+    if streams().capturing() {
+        return None;
+    }
+    let desk = Desk::of(site.manager.gpu())?;
+    let pattern = write(&desk, address, bytes, order, call).ok()?;
+    let id = site.manager.block(address)?.id;
+    let device = site.manager.gpu().ordinal();
+    // Before the lock is taken: finding callers asks the loader.
+    let subject = Subject { device, address, bytes, id, tag: Tag::of(call.name) };
+    book().enter(subject, pattern);
+    SEEN.guarded.fetch_add(1, Relaxed);
+    Some(())
+}
+
+fn write(
+    desk: &Desk,
+    address: u64,
+    bytes: usize,
+    order: Order,
+    call: Call,
+) -> wm_driver::gpu::Result<Pattern> {
+    let Lane::Stream(context, stream) = call.lane else {
+        let there = desk.write_now(address, bytes)?;
+        return Ok(if there { Pattern::There } else { Pattern::InOurs });
+    };
+    let stream = identify(order, context, stream);
+    desk.write(stream, address, bytes).map(|()| Pattern::In(Written { stream, context }))
+}
+
+pub(super) fn free(
+    manager: &'static Manager<Device>,
+    address: u64,
+    order: Order,
+    call: Call,
+) -> Result<(), FreeError> {
+    // The guard is dropped here: a look calls the driver.
+    let taken = book().take(address, order)?;
+    match taken {
+        Taken::Later => return Ok(()),
+        Taken::Unknown => {}
+        Taken::Out(entry) => {
+            if !look_once_more(manager, *entry, order, call) {
+                SEEN.unwatched.fetch_add(1, Relaxed);
+            }
+        }
+    }
+    manager.free(address, order)
+}
+
+/// The block is about to be given back.
+fn look_once_more(manager: &'static Manager<Device>, entry: Entry, order: Order, call: Call) -> bool {
+    if entry.told {
+        return true;
+    }
+    if streams().capturing() {
+        return false;
+    }
+    let Some(desk) = Desk::of(manager.gpu()) else { return false };
+    hear(&desk, ASKED);
+    match call.lane {
+        Lane::Device => manager.gpu().synchronize().is_ok() && look(&desk, &[entry.subject], call.name) == 1,
+        Lane::Stream(context, stream) => {
+            let stream = identify(order, context, stream);
+            SEEN.looks.fetch_add(1, Relaxed);
+            desk.look_later(stream, entry.ours, entry.subject, call.name)
+        }
+        Lane::Unknown => false,
+    }
+}
+
+/// Looks at blocks that nobody else gives back meanwhile; returns how many could be looked at.
+fn look(desk: &Desk, blocks: &[Subject], found_by: &str) -> usize {
+    let damages = desk.look(blocks);
+    SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
+    let damaged = blocks.iter().zip(&damages).filter_map(|(block, damage)| Some((block, damage.as_ref()?)));
+    damaged.for_each(|(block, damage)| tell(block, damage, found_by));
+    damages.len()
+}
+
+/// Hears of late looks.
+fn hear(desk: &Desk, most: usize) {
+    for (late, damage) in desk.arrived(most) {
+        damage.iter().for_each(|damage| tell(&late.subject, damage, late.freed_by));
+    }
+}
+
+fn tell(block: &Subject, damage: &Damage, found_by: &str) {
+    SEEN.overrun.fetch_add(1, Relaxed);
+    log::error!("guard: a write past the end of {block}: {damage}; found by {found_by}");
+}
+
+/// What was written when a wait began.
+pub(super) struct Moment {
+    serial: u64,
+    scope: Option<Scope>,
+    found_by: &'static str,
+}
+
+pub(super) fn moment(waits: &Waits) -> Moment {
+    let (scope, found_by) = match waits {
+        Waits::Stream(context, stream) => {
+            (Some(Scope::Stream(streams().identify(*context, *stream))), "a wait for a stream")
+        }
+        Waits::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
+        Waits::Event => (None, "a wait for an event"),
+    };
+    Moment { serial: book().moment(), scope, found_by }
+}
+
+/// The host has waited.
+pub(super) fn waited(manager: &'static Manager<Device>, moment: &Moment) {
+    if let Some(scope) = moment.scope {
+        book().waited(scope, moment.serial);
+    }
+    round(manager, LOOKS, moment.found_by);
+}
+
+/// One turn of looks.
+fn round(manager: &'static Manager<Device>, most: usize, found_by: &str) {
+    if streams().capturing() {
+        return;
+    }
+    let Some(desk) = Desk::existing(manager.gpu()) else { return };
+    hear(&desk, usize::MAX);
+    let blocks = book().choose(manager.gpu().ordinal(), most);
+    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(manager, &desk, blocks, found_by));
+}
+
+/// Looks at blocks that were chosen for it; the program may free them meanwhile.
+fn look_around(manager: &'static Manager<Device>, desk: &Desk, blocks: &[Subject], found_by: &str) {
+    let damages = desk.look(blocks);
+    SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
+    for (at, block) in blocks.iter().enumerate() {
+        let damage = damages.get(at).and_then(Option::as_ref);
+        let after = book().looked(block.address, damage.is_some());
+        if let Some((subject, damage)) = after.tell.zip(damage) {
+            tell(&subject, damage, found_by);
+        }
+        if let Some(order) = after.free {
+            // It was live when the program freed it, and nobody could free it since.
+            let _ = manager.free(block.address, order);
+        }
+    }
+}
+
+/// All blocks whose pattern is known to be there.
+pub(super) fn last_look(manager: &'static Manager<Device>) {
+    round(manager, usize::MAX, "the end of a context");
+}
+
+pub(super) fn forget(address: u64) {
+    book().remove(address);
+}
+
+pub(super) fn end_context(context: CUcontext) {
+    Desk::close(|device| device.context() == context);
+}
+
+pub(super) fn end_device(ended: CUdevice) {
+    book().end_device(ended);
+    Desk::close(|device| device.ordinal() == ended);
+}
+
+pub(super) fn finish() {
+    for desk in Desk::all() {
+        for (late, damage) in desk.at_the_end() {
+            damage.iter().for_each(|damage| tell(&late.subject, damage, late.freed_by));
+        }
+    }
+}
