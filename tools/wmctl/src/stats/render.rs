@@ -20,6 +20,7 @@ pub(super) fn stats(answer: &Value) -> String {
         ("Calls of the program", calls(answer)),
         ("Calls to the driver", driver_calls(answer)),
         ("Copies", copies(answer)),
+        ("Guard", guard(answer)),
         ("Stepped aside", fail_open(answer)),
     ];
     for (title, table) in sections.into_iter().filter(|(_, table)| !table.is_empty()) {
@@ -151,6 +152,16 @@ fn copies(answer: &Value) -> Table {
     for copy in items(answer, "copies") {
         let size = number(copy, "bytes").map_or_else(|| "-".into(), human::bytes);
         table.row([word(copy, "path"), word(copy, "direction"), figure(copy, "count"), size]);
+    }
+    table
+}
+
+fn guard(answer: &Value) -> Table {
+    let mut table = Table::new(&["MODE", ">GUARDED", ">LOOKS", ">OVERRUN", ">UNWATCHED"]);
+    if let Some(guard) = answer.get("guard").filter(|guard| guard.is_object()) {
+        let figures = ["guarded", "looks", "overrun", "unwatched"].map(|name| figure(guard, name));
+        let [guarded, looks, overrun, unwatched] = figures;
+        table.row([word(guard, "mode"), guarded, looks, overrun, unwatched]);
     }
     table
 }
