@@ -75,6 +75,15 @@ fn sockets(directory: &Path) -> Vec<Endpoint> {
     named.collect()
 }
 
+/// Says that there is no program, and how to start one.
+pub(crate) fn none_found() -> String {
+    format!(
+        "no program under the shim has a socket in {}; start one with `wmctl run -- COMMAND` (its socket appears \
+         with its first CUDA call)",
+        list(&directories())
+    )
+}
+
 /// The socket of one process.
 ///
 /// # Errors

@@ -1,12 +1,14 @@
 //! `wmctl`: runs programs under wmshim, looks inside them while they run, and tells whether a machine is fit for it.
 //!
-//! One file a command. What several commands need: [`client`] talks to a program's statistics endpoint, [`shim`] finds
+//! One file a command. What several commands need: [`client`] talks to a program's statistics endpoint, [`answer`] reads
+//! what it says, [`shim`] finds
 //! and opens the library, [`table`] and [`human`] make text, [`output`] prints it. Every command has `--json`; text is
 //! for people and may change, JSON is for programs and has a schema with a version.
 //!
 //! Exit codes: 0 all well, 1 an error or a finding that blocks, 2 a command line that is not understood; `run` ends
 //! with the program's own.
 
+mod answer;
 mod bench;
 mod client;
 mod doctor;
@@ -18,6 +20,7 @@ mod run;
 mod shim;
 mod stats;
 mod table;
+mod top;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,7 @@ const EXAMPLES: &str = "Examples:
   wmctl run --set WMSHIM_DEVICE_LIMIT=48GiB -- ./a  the same, with a setting
   wmctl stats                                       what the running programs hold
   wmctl stats 4711 --watch 1                        one of them, every second
+  wmctl top                                         all of them, with what they copy now
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
   wmctl bench copy                                  what several links bring to copies";
 
@@ -47,6 +51,8 @@ enum Command {
     Run(run::Arguments),
     /// Show what programs under the shim hold and do
     Stats(stats::Arguments),
+    /// Show what programs under the shim hold and copy, again and again
+    Top(top::Arguments),
     /// Have a program write its statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
     /// Check driver, devices, limits and installation, and say what to do
@@ -74,6 +80,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),

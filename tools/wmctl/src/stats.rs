@@ -47,7 +47,8 @@ pub(crate) struct DumpArguments {
     json: bool,
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// A time between two looks, as a command line says it.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "give seconds, such as 1 or 0.5".to_owned())?;
     match Duration::try_from_secs_f64(seconds) {
         Ok(interval) if interval >= Duration::from_millis(10) => Ok(interval),
@@ -110,11 +111,7 @@ fn show(arguments: &Arguments) -> Result<usize> {
 fn show_found(arguments: &Arguments, mut found: Found) -> Result<usize> {
     report_stale(&found);
     match found.alive.len() {
-        0 => bail!(
-            "no program under the shim has a socket in {}; start one with `wmctl run -- COMMAND` (its socket appears \
-             with its first CUDA call)",
-            client::list(&client::directories())
-        ),
+        0 => bail!("{}", client::none_found()),
         1 => show_one(arguments, &found.alive.remove(0)),
         _ => show_all(arguments, &found.alive),
     }

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
+use crate::answer::{items, number, word};
 use crate::client::Endpoint;
 use crate::human;
 use crate::table::Table;
@@ -247,22 +248,10 @@ fn by_count<'a>(answer: &'a Value, field: &str) -> Vec<&'a Value> {
     calls
 }
 
-fn items<'a>(value: &'a Value, field: &str) -> &'a [Value] {
-    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-fn number(value: &Value, field: &str) -> Option<u64> {
-    value.get(field)?.as_u64()
-}
-
 fn figure(value: &Value, field: &str) -> String {
     match number(value, field) {
         Some(number) if matches!(field, "pid" | "ordinal") => number.to_string(),
         Some(number) => human::count(number),
         None => "-".to_owned(),
     }
-}
-
-fn word(value: &Value, field: &str) -> String {
-    value.get(field).and_then(Value::as_str).unwrap_or("-").to_owned()
 }

@@ -1,0 +1,167 @@
+//! Two readings of all programs, and what lies between them. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::answer::{items, number, word};
+
+/// What all programs said at one time; `None` for one that did not answer.
+#[derive(Debug)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) processes: BTreeMap<u32, Option<Value>>,
+}
+
+/// All programs now, and their copies since the reading before.
+#[derive(Debug, Serialize)]
+pub(super) struct Change {
+    schema: &'static str,
+    /// Seconds between the readings.
+    pub(super) interval_s: f64,
+    pub(super) processes: Vec<Process>,
+}
+
+/// One program. `devices` and `copies` are empty if it did not answer.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    pub(super) program: String,
+    pub(super) answers: bool,
+    pub(super) devices: Vec<Device>,
+    pub(super) copies: Vec<Copies>,
+}
+
+/// What a program holds of one device, in bytes.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Device {
+    pub(super) ordinal: u64,
+    pub(super) live_bytes: u64,
+    pub(super) reserved_bytes: u64,
+    pub(super) limit_bytes: u64,
+    pub(super) peer_bytes: u64,
+    pub(super) host_bytes: u64,
+    pub(super) out_of_memory: u64,
+}
+
+/// What went over one path, in one direction, between the readings.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Copies {
+    pub(super) path: String,
+    pub(super) direction: String,
+    pub(super) bytes: u64,
+    pub(super) bytes_per_s: f64,
+}
+
+impl Reading {
+    /// What has changed since an earlier reading.
+    pub(super) fn since(&self, before: &Self) -> Change {
+        let interval_s = self.at.duration_since(before.at).as_secs_f64();
+        let process = |(pid, answer): (&u32, &Option<Value>)| {
+            let earlier = before.processes.get(pid).and_then(Option::as_ref);
+            Process::new(*pid, answer.as_ref(), earlier, interval_s)
+        };
+        let processes = self.processes.iter().map(process).collect();
+        Change { schema: "wmctl-top/1", interval_s, processes }
+    }
+}
+
+impl Process {
+    fn new(pid: u32, answer: Option<&Value>, earlier: Option<&Value>, seconds: f64) -> Self {
+        let nothing = Value::Null;
+        let now = answer.unwrap_or(&nothing);
+        // Without an earlier answer, what it has ever copied would look like this moment's.
+        let copies = earlier.map(|earlier| copies(now, earlier, seconds)).unwrap_or_default();
+        let devices = items(now, "devices").iter().map(Device::new).collect();
+        Self { pid, program: word(now, "program"), answers: answer.is_some(), devices, copies }
+    }
+}
+
+impl Device {
+    fn new(device: &Value) -> Self {
+        let at = |pointer: &str| device.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
+        Self {
+            ordinal: at("/ordinal"),
+            live_bytes: at("/tiers/device/live_bytes"),
+            reserved_bytes: at("/tiers/device/reserved_bytes"),
+            limit_bytes: at("/limit_bytes"),
+            peer_bytes: at("/tiers/peer/reserved_bytes"),
+            host_bytes: at("/tiers/host/reserved_bytes"),
+            out_of_memory: at("/counters/out_of_memory"),
+        }
+    }
+}
+
+fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<Copies> {
+    let bytes = |copy: &Value| number(copy, "bytes").unwrap_or(0);
+    let key = |copy: &Value| (word(copy, "path"), word(copy, "direction"));
+    let known: BTreeMap<_, _> =
+        items(earlier, "copies").iter().map(|copy| (key(copy), bytes(copy))).collect();
+    let since = |copy: &Value| {
+        let (path, direction) = key(copy);
+        let before = known.get(&(path.clone(), direction.clone())).copied().unwrap_or(0);
+        let bytes = bytes(copy).saturating_sub(before);
+        Copies { path, direction, bytes, bytes_per_s: bytes as f64 / seconds.max(1e-9) }
+    };
+    items(now, "copies").iter().map(since).filter(|copies| copies.bytes > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: all that a program has ever copied is shown as its rate, or a process that came or went as another's.
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(direct: u64, relayed: u64) -> Value {
+        json!({
+            "program": "train",
+            "devices": [{ "ordinal": 1, "limit_bytes": 9, "tiers": { "device": { "live_bytes": 5, "reserved_bytes": 6 },
+                          "host": { "reserved_bytes": 7 } } }],
+            "copies": [{ "path": "direct", "direction": "htod", "bytes": direct },
+                       { "path": "relay 2", "direction": "htod", "bytes": relayed }],
+        })
+    }
+
+    fn change(before: &[(u32, Option<Value>)], now: &[(u32, Option<Value>)]) -> Change {
+        let start = Instant::now();
+        let reading = |at, processes: &[(u32, Option<Value>)]| Reading {
+            at,
+            processes: processes.iter().cloned().collect(),
+        };
+        reading(start + Duration::from_secs(2), now).since(&reading(start, before))
+    }
+
+    #[test]
+    fn rates_are_differences() {
+        let change = change(&[(7, Some(answer(100, 50)))], &[(7, Some(answer(300, 50)))]);
+        let copies = &change.processes[0].copies;
+        assert_eq!(copies.len(), 1, "what stands still is left out: {copies:?}");
+        assert_eq!((copies[0].path.as_str(), copies[0].bytes, copies[0].bytes_per_s), ("direct", 200, 100.0));
+    }
+
+    #[test]
+    fn a_new_process_has_no_rate_yet_and_one_that_ended_is_gone() {
+        let change = change(&[(7, Some(answer(100, 50)))], &[(8, Some(answer(300, 50)))]);
+        assert_eq!(change.processes.len(), 1);
+        assert_eq!((change.processes[0].pid, change.processes[0].copies.len()), (8, 0));
+    }
+
+    #[test]
+    fn a_silent_process_is_shown_as_such() {
+        let change = change(&[(7, Some(answer(1, 1)))], &[(7, None)]);
+        let silent = &change.processes[0];
+        assert_eq!((silent.answers, silent.devices.len(), silent.program.as_str()), (false, 0, "-"));
+    }
+
+    #[test]
+    fn tiers_that_are_absent_are_empty() {
+        let change = change(&[], &[(7, Some(answer(0, 0)))]);
+        let device = &change.processes[0].devices[0];
+        assert_eq!((device.ordinal, device.live_bytes, device.peer_bytes, device.host_bytes), (1, 5, 0, 7));
+    }
+}

@@ -1,0 +1,65 @@
+//! Programs and their copies as two tables.
+
+use super::reading::{Change, Copies, Device, Process};
+use crate::human;
+use crate::table::Table;
+
+/// Both tables; a sentence where there is no program.
+pub(super) fn table(change: &Change) -> String {
+    if change.processes.is_empty() {
+        return "no program under the shim runs now\n".to_owned();
+    }
+    let (memory, copies) = (memory(&change.processes), copies(&change.processes));
+    if copies.is_empty() { memory.to_string() } else { format!("{memory}\n{copies}") }
+}
+
+fn memory(processes: &[Process]) -> Table {
+    let mut table = Table::new(&[
+        ">PID",
+        "PROGRAM",
+        ">GPU",
+        ">LIVE",
+        ">RESERVED",
+        ">LIMIT",
+        ">ON PEERS",
+        ">ON HOST",
+        ">OUT OF MEMORY",
+    ]);
+    for process in processes {
+        for device in &process.devices {
+            table.row(row(process, device));
+        }
+        if process.devices.is_empty() {
+            let program =
+                if process.answers { process.program.clone() } else { "does not answer".to_owned() };
+            let nothing = std::iter::repeat_n("-".to_owned(), 7);
+            table.row([process.pid.to_string(), program].into_iter().chain(nothing));
+        }
+    }
+    table
+}
+
+fn row(process: &Process, device: &Device) -> [String; 9] {
+    [
+        process.pid.to_string(),
+        process.program.clone(),
+        device.ordinal.to_string(),
+        human::bytes(device.live_bytes),
+        human::bytes(device.reserved_bytes),
+        human::bytes(device.limit_bytes),
+        human::bytes(device.peer_bytes),
+        human::bytes(device.host_bytes),
+        human::count(device.out_of_memory),
+    ]
+}
+
+fn copies(processes: &[Process]) -> Table {
+    let mut table = Table::new(&[">PID", "COPIES OVER", "DIRECTION", ">GB/s"]);
+    for process in processes {
+        for Copies { path, direction, bytes_per_s, .. } in &process.copies {
+            let rate = format!("{:.2}", bytes_per_s / 1e9);
+            table.row([process.pid.to_string(), path.clone(), direction.clone(), rate]);
+        }
+    }
+    table
+}
