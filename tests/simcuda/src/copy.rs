@@ -286,7 +286,7 @@ impl Plan {
             let memory = driver().memory();
             for (known, address) in [(&self.to, to + at), (&self.from, from + at)] {
                 if !known.is_pageable() && known.side.said != Said::Host {
-                    let still = memory.check(address, bytes, known.want, known.device);
+                    let still = memory.check_moving(address, bytes, known.want, known.device);
                     still.map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
                 }
             }

@@ -31,7 +31,9 @@ impl Width {
     /// Reads the word, if it may still be read.
     fn load(self, address: u64, device: usize) -> Outcome<u64> {
         let memory = driver().memory();
-        memory.check(address, self.bytes(), Want::Read, device).map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
+        memory
+            .check_moving(address, self.bytes(), Want::Read, device)
+            .map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
         // SAFETY: checked under the lock, aligned, and accessed as an atomic by everybody.
         Ok(unsafe {
             match self {
@@ -43,7 +45,9 @@ impl Width {
 
     fn store(self, address: u64, value: u64, device: usize) -> Outcome {
         let memory = driver().memory();
-        memory.check(address, self.bytes(), Want::Write, device).map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
+        memory
+            .check_moving(address, self.bytes(), Want::Write, device)
+            .map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
         // SAFETY: as for `load`.
         unsafe {
             match self {

@@ -60,7 +60,7 @@ impl Fill {
 
     fn write(&self, address: u64, count: usize, device: usize) -> Outcome {
         let memory = driver().memory();
-        let still = memory.check(address, (count * self.element) as u64, Want::Write, device);
+        let still = memory.check_moving(address, (count * self.element) as u64, Want::Write, device);
         still.map_err(|_| CUresult::ILLEGAL_ADDRESS)?;
         // SAFETY: the range was checked under the lock, and is aligned.
         unsafe {

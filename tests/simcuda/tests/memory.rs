@@ -192,3 +192,17 @@ fn the_chosen_call_fails_and_changes_nothing() {
     fails!(UNKNOWN, cuMemUnmap(range, UNIT));
     ok!(cuMemUnmap(range, UNIT));
 }
+
+#[test]
+fn work_that_is_queued_outlives_a_smaller_block_in_its_place() {
+    start(&[]);
+    let (stream, gate) = (stream(CU_STREAM_NON_BLOCKING), flag());
+    let large = allocate_in(64 << 10, stream);
+    hold(gate, stream);
+    ok!(cuMemsetD32Async(large, 7, (64 << 10) / 4, stream));
+    ok!(cuMemFreeAsync(large, stream));
+    assert_eq!(allocate_in(40 << 10, stream), large, "the stream's own order makes it safe");
+    set(gate, 1);
+    ok!(cuStreamSynchronize(stream));
+    assert_eq!(download(large, 1), [7]);
+}

@@ -121,6 +121,9 @@ pub(crate) struct Segment {
     end: u64,
 }
 
+/// How far an area reaches, for the question that is asked.
+type Extent = fn(&Area) -> u64;
+
 /// Every area, by start.
 #[derive(Debug, Default)]
 pub(crate) struct AddressMap {
@@ -145,8 +148,12 @@ impl AddressMap {
 
     /// The area that contains an address.
     pub(crate) fn find(&self, address: u64) -> Option<&Area> {
+        self.find_within(address, |area| area.size)
+    }
+
+    fn find_within(&self, address: u64, extent: Extent) -> Option<&Area> {
         let (_, area) = self.areas.range(..=address).next_back()?;
-        (address - area.start < area.size).then_some(area)
+        (address - area.start < extent(area)).then_some(area)
     }
 
     /// Is this address in space that we hold, though in no area: in the rounding or the guard page behind one?
@@ -182,30 +189,27 @@ impl AddressMap {
         }
     }
 
-    /// What backs a range, stretch by stretch.
-    ///
-    /// # Errors
-    /// `INVALID_VALUE` if a byte of it is unknown or not mapped.
-    pub(crate) fn segments(&self, start: u64, bytes: u64) -> Outcome<Vec<Segment>> {
+    /// What backs a range, stretch by stretch; an error if a byte of it is unknown or not mapped.
+    fn segments_within(&self, start: u64, bytes: u64, extent: Extent) -> Outcome<Vec<Segment>> {
         let end = start.checked_add(bytes).ok_or(CUresult::INVALID_VALUE)?;
         let mut segments = Vec::new();
         let mut at = start;
         while at < end {
-            let segment = self.segment(at).ok_or(CUresult::INVALID_VALUE)?;
+            let segment = self.segment(at, extent).ok_or(CUresult::INVALID_VALUE)?;
             at = segment.end;
             segments.push(segment);
         }
         Ok(segments)
     }
 
-    fn segment(&self, address: u64) -> Option<Segment> {
-        let area = self.find(address)?;
+    fn segment(&self, address: u64, extent: Extent) -> Option<Segment> {
+        let area = self.find_within(address, extent)?;
         if let Owner::Reserved(_) = area.owner {
             let (start, mapping) = area.mapping(address)?;
             let (place, rights) = (mapping.physical.place, Some(mapping.rights.clone()));
             return Some(Segment { place, rights, end: start + mapping.physical.size });
         }
-        Some(Segment { place: area.place(), rights: None, end: area.start + area.size })
+        Some(Segment { place: area.place(), rights: None, end: area.start + extent(area) })
     }
 
     /// May a copy engine of `device` do this with the whole range?
@@ -214,7 +218,20 @@ impl AddressMap {
     /// `INVALID_VALUE` if any byte is unknown, not mapped, or without the right; also where a range crosses the
     /// border of device and host memory while the CPU has access to the host part: NVIDIA's driver crashes there.
     pub(crate) fn check(&self, start: u64, bytes: u64, want: Want, device: usize) -> Outcome {
-        let segments = self.segments(start, bytes)?;
+        self.check_within(start, bytes, want, device, |area| area.size)
+    }
+
+    /// As [`Self::check`], when the bytes move. By then a pool may have given the block out again, for later work in the
+    /// same stream and smaller: what backs it counts.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub(crate) fn check_moving(&self, start: u64, bytes: u64, want: Want, device: usize) -> Outcome {
+        self.check_within(start, bytes, want, device, Area::backed)
+    }
+
+    fn check_within(&self, start: u64, bytes: u64, want: Want, device: usize, extent: Extent) -> Outcome {
+        let segments = self.segments_within(start, bytes, extent)?;
         if !segments.iter().all(|segment| segment.allows(want, device)) || crosses_visible_border(&segments) {
             return Err(CUresult::INVALID_VALUE);
         }
@@ -223,7 +240,7 @@ impl AddressMap {
 
     /// Where the first byte of a range is; `None` if the driver does not know the address.
     pub(crate) fn place(&self, address: u64) -> Option<Place> {
-        self.segment(address).map(|segment| segment.place)
+        self.segment(address, |area| area.size).map(|segment| segment.place)
     }
 }
 
@@ -253,6 +270,14 @@ impl Area {
     /// Where its bytes are. A reservation has no single place; its mappings have.
     pub(crate) fn place(&self) -> Place {
         self.physical().map_or(Place::Host, |physical| physical.place)
+    }
+
+    /// Bytes that can be touched without a fault of the pages, as far as it is known.
+    fn backed(&self) -> u64 {
+        match &self.owner {
+            Owner::Pool { physical, .. } => physical.size.max(self.size),
+            _ => self.size,
+        }
     }
 
     /// What backs it, if one thing does.
