@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
     ("replay", &["wm-abi"]),
+    ("stress", &["wm-abi", "wm-kernels"]),
     ("wmctl", &["wm-abi", "wm-driver", "wm-memory", "wm-multipath"]),
     ("architecture", &[]),
     ("xtask", &[]),

@@ -1,0 +1,247 @@
+//! One device: its context, its streams, the kernels that mark and check, and the ledger in which checks note what they
+//! found.
+//!
+//! The ledger is pinned host memory, which the device writes and the host may read at any time: what is under test is not
+//! trusted with the verdict. A stream sits in a *slot*. Threads use a slot's stream under a shared lock, and the lock is held
+//! alone by whoever replaces it. The new stream comes behind the old one's work, so "behind the work in slot 3" keeps its
+//! meaning. Slot 0 is the legacy default stream and is never replaced. No thread ever holds two slots.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
+
+use wm_abi::*;
+use wm_kernels::Arguments;
+use wm_kernels::ownership::{CheckBlock, IMAGE, OwnBlock};
+
+use crate::block::Block;
+use crate::budget::Budget;
+use crate::driver::{Driver, Failure, Result, call};
+use crate::random::Random;
+
+/// Words of a ledger, as `wm_check_block` wants it.
+const LEDGER: usize = 6;
+
+/// Work in a stream that nobody has waited for, in calls. A GPU's queue has an end of its own, the simulator's has none.
+const AHEAD: u64 = 512;
+
+/// A device as all threads share it.
+pub(crate) struct Place {
+    pub(crate) ordinal: CUdevice,
+    pub(crate) context: CUcontext,
+    /// A pool of the program's own.
+    pub(crate) pool: CUmemoryPool,
+    /// The device's own.
+    pub(crate) default_pool: CUmemoryPool,
+    pub(crate) budget: Budget,
+    /// Blocks on their way from one thread to another.
+    pub(crate) exchange: Mutex<Vec<Block>>,
+    /// Bytes that checks were launched for.
+    looked: AtomicU64,
+    slots: Vec<Slot>,
+    own: CUfunction,
+    check: CUfunction,
+    ledger: *mut u64,
+}
+
+// SAFETY: the ledger is memory that only the device writes and that lives as long as the process; everything else is
+// handles and atomics.
+unsafe impl Sync for Place {}
+// SAFETY: as above.
+unsafe impl Send for Place {}
+
+struct Slot {
+    stream: RwLock<CUstream>,
+    /// Calls since somebody waited.
+    ahead: AtomicU64,
+}
+
+/// What the ledger says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Findings {
+    pub(crate) bytes: u64,
+    pub(crate) wrong: u64,
+    /// Address, block, owner, content of the first wrong word.
+    first: [u64; 4],
+}
+
+impl Findings {
+    /// The first wrong word, for people.
+    pub(crate) fn describe(&self) -> String {
+        let [at, block, owner, found] = self.first;
+        format!(
+            "{} words are not their owner's; the first: {at:#x}, byte {} of a block of {owner:#x}, holds {found:#x}",
+            self.wrong,
+            at.wrapping_sub(block)
+        )
+    }
+}
+
+impl Place {
+    /// Makes a device ready: context, kernels, streams.
+    pub(crate) fn new(
+        driver: &Driver,
+        ordinal: CUdevice,
+        streams: usize,
+        memory: Option<u64>,
+    ) -> Result<Self> {
+        let (mut context, mut default_pool) = (CUcontext::NULL, CUmemoryPool::NULL);
+        call!(driver, cuDevicePrimaryCtxRetain(&mut context, ordinal))?;
+        call!(driver, cuCtxSetCurrent(context))?;
+        call!(driver, cuDeviceGetDefaultMemPool(&mut default_pool, ordinal))?;
+        let ([own, check], ledger) = (kernels(driver, ordinal)?, pinned(driver, LEDGER * 8)?.cast::<u64>());
+        let mut slots = vec![Slot { stream: CUstream::NULL.into(), ahead: AtomicU64::new(0) }];
+        for number in 1..streams.max(2) {
+            let flags = if number % 4 == 1 { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+            slots.push(Slot { stream: stream(driver, flags)?.into(), ahead: AtomicU64::new(0) });
+        }
+        let (budget, pool) = (Budget::new(memory.map_or_else(|| free(driver), Ok)?), pool(driver, ordinal)?);
+        let (exchange, looked) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { ordinal, context, pool, default_pool, budget, exchange, looked, slots, own, check, ledger })
+    }
+
+    pub(crate) fn streams(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The stream in a slot, to be used while the guard lives. Waits where the queue has become long.
+    pub(crate) fn stream(&self, driver: &Driver, slot: usize) -> Result<RwLockReadGuard<'_, CUstream>> {
+        let Slot { stream, ahead } = &self.slots[slot];
+        let stream = stream.read().map_err(|_| Failure::of("a thread has panicked".into()))?;
+        if ahead.fetch_add(1, Ordering::Relaxed) >= AHEAD {
+            ahead.store(0, Ordering::Relaxed);
+            call!(driver, cuStreamSynchronize(*stream))?;
+        }
+        Ok(stream)
+    }
+
+    /// Destroys a slot's stream with its work under way, and puts a new one there that comes behind that work.
+    pub(crate) fn renew(&self, driver: &Driver, slot: usize, event: CUevent, random: &mut Random) -> Result {
+        let flags = if random.one_in(4) { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+        let poisoned = |_| Failure::of("a thread has panicked".into());
+        let mut place = self.slots[slot].stream.write().map_err(poisoned)?;
+        call!(driver, cuEventRecord(event, *place))?;
+        call!(driver, cuStreamDestroy_v2(*place))?;
+        *place = stream(driver, flags)?;
+        call!(driver, cuStreamWaitEvent(*place, event, 0))
+    }
+
+    /// Marks a block as its owner's, by a kernel.
+    pub(crate) fn mark(&self, driver: &Driver, stream: CUstream, block: &Block, owner: u64) -> Result {
+        let arguments = OwnBlock { block: block.address, bytes: block.bytes, owner };
+        launch(driver, self.own, stream, block.bytes, &arguments)
+    }
+
+    /// Looks for its owner's mark in a block; what is found goes into the ledger.
+    pub(crate) fn check(&self, driver: &Driver, stream: CUstream, block: &Block) -> Result {
+        let (owner, ledger) = (block.owner(), self.ledger as u64);
+        let arguments = CheckBlock { block: block.address, bytes: block.bytes, owner, ledger };
+        launch(driver, self.check, stream, block.bytes, &arguments)?;
+        self.looked.fetch_add(block.bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What checks have found so far.
+    pub(crate) fn findings(&self) -> Findings {
+        // SAFETY: six words that live as long as the process, written by the device: hence volatile.
+        let word = |index| unsafe { self.ledger.add(index).read_volatile() };
+        Findings { bytes: word(0), wrong: word(1), first: [2, 3, 4, 5].map(word) }
+    }
+
+    /// When all work is done: has every check that was launched been made, and is everything given back?
+    pub(crate) fn settle(&self, driver: &Driver) -> Result {
+        call!(driver, cuCtxSetCurrent(self.context))?;
+        call!(driver, cuCtxSynchronize())?;
+        let (launched, made) = (self.looked.load(Ordering::Relaxed), self.findings().bytes);
+        if launched != made {
+            return Err(Failure::of(format!("{launched} bytes were to be checked, {made} were")));
+        }
+        let mut used = 0u64;
+        let attribute = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+        call!(driver, cuMemPoolGetAttribute(self.default_pool, attribute, (&raw mut used).cast()))?;
+        if used != 0 || self.budget.held() != 0 {
+            let held = self.budget.held();
+            return Err(Failure::of(format!(
+                "all is freed, but the pool uses {used} bytes, the program {held}"
+            )));
+        }
+        self.close(driver)
+    }
+
+    fn close(&self, driver: &Driver) -> Result {
+        for slot in &self.slots[1..] {
+            let stream = slot.stream.read().map_err(|_| Failure::of("a thread has panicked".into()))?;
+            call!(driver, cuStreamDestroy_v2(*stream))?;
+        }
+        call!(driver, cuMemPoolDestroy(self.pool))
+    }
+
+    /// The device's name.
+    pub(crate) fn name(&self, driver: &Driver) -> Result<String> {
+        let mut name = [0u8; 128];
+        call!(driver, cuDeviceGetName(name.as_mut_ptr().cast(), 127, self.ordinal))?;
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+}
+
+fn kernels(driver: &Driver, ordinal: CUdevice) -> Result<[CUfunction; 2]> {
+    let (mut major, mut module) = (0, CUmodule::NULL);
+    let attribute = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+    call!(driver, cuDeviceGetAttribute(&mut major, attribute, ordinal))?;
+    call!(driver, cuModuleLoadData(&mut module, IMAGE.code_for(major).as_ptr().cast()))?;
+    let function = |name: &std::ffi::CStr| {
+        let mut function = CUfunction::NULL;
+        call!(driver, cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
+        Ok(function)
+    };
+    Ok([function(c"wm_own_block")?, function(c"wm_check_block")?])
+}
+
+/// A grid for `bytes` of memory: 64 words a thread, and not more threads than a large GPU runs at once.
+fn launch<A: Arguments>(
+    driver: &Driver,
+    function: CUfunction,
+    stream: CUstream,
+    bytes: u64,
+    arguments: &A,
+) -> Result {
+    const BYTES_A_THREAD: u64 = 512;
+    let threads = bytes.div_ceil(BYTES_A_THREAD).next_multiple_of(32).min(256) as c_uint;
+    let blocks = bytes.div_ceil(BYTES_A_THREAD * u64::from(threads)).clamp(1, 2048) as c_uint;
+    let pointers = arguments.pointers();
+    let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
+    call!(driver, cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut()))
+}
+
+fn stream(driver: &Driver, flags: c_uint) -> Result<CUstream> {
+    let mut stream = CUstream::NULL;
+    call!(driver, cuStreamCreateWithPriority(&mut stream, flags, 0))?;
+    Ok(stream)
+}
+
+fn pool(driver: &Driver, ordinal: CUdevice) -> Result<CUmemoryPool> {
+    // SAFETY: all zero is a valid value of every field.
+    let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: ordinal };
+    let mut pool = CUmemoryPool::NULL;
+    call!(driver, cuMemPoolCreate(&mut pool, &properties))?;
+    Ok(pool)
+}
+
+/// Pinned host memory, all zero, that every device may use.
+pub(crate) fn pinned(driver: &Driver, bytes: usize) -> Result<*mut u8> {
+    let mut address = null_mut();
+    call!(driver, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
+    // SAFETY: as many bytes as were asked for, and nobody else's.
+    unsafe { address.cast::<u8>().write_bytes(0, bytes) };
+    Ok(address.cast())
+}
+
+fn free(driver: &Driver) -> Result<u64> {
+    let (mut free, mut total) = (0, 0);
+    call!(driver, cuMemGetInfo_v2(&mut free, &mut total))?;
+    Ok(free as u64)
+}
