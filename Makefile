@@ -1,6 +1,6 @@
 # Thin on purpose: what a target does is in tools/xtask, where it is typed and explained.
 
-.PHONY: help demo test check dist kernels bench
+.PHONY: help demo test stress check dist kernels bench
 
 help:    ## List the targets
 	@sed -n 's/^\([a-z]*\): *## */  make \1\t/p' Makefile | expand -t 18
@@ -8,6 +8,8 @@ demo:    ## Run a program that outgrows its GPU: bare, then under the shim
 	cargo xtask demo
 test:    ## Build everything and run every test
 	cargo xtask test
+stress:  ## Look for two owners of one block, for about an hour
+	cargo xtask stress
 check:   ## Format, lints, generated files, dependencies, exports
 	cargo xtask check
 dist:    ## Fill dist/ with what is shipped (glibc 2.31 or newer)

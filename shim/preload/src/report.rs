@@ -39,22 +39,11 @@ pub(crate) fn open_endpoint() {
 
 impl Source for Process {
     fn stats(&self) -> Value {
-        json!({
-            "schema": "wmshim-stats/1",
-            "version": env!("CARGO_PKG_VERSION"),
-            "pid": std::process::id(),
-            "program": program(),
-            "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
-            "driver": driver(),
-            "torch_allocator": torch::back_end(),
-            "devices": managers::all().map(device).collect::<Vec<_>>(),
-            "calls": calls(),
-            "driver_calls": driver_calls(),
-            "copies": copies(),
-            "relays": relays(),
-            "guard": guard::figures(),
-            "fail_open": fail_open(),
-        })
+        stats(device)
+    }
+
+    fn audited(&self) -> Value {
+        stats(audited)
     }
 
     fn blocks(&self) -> Value {
@@ -71,6 +60,25 @@ impl Source for Process {
             "settings": settings::get().map(settings::Settings::describe),
         })
     }
+}
+
+fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
+    json!({
+        "schema": "wmshim-stats/1",
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "program": program(),
+        "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
+        "driver": driver(),
+        "torch_allocator": torch::back_end(),
+        "devices": managers::all().map(of_device).collect::<Vec<_>>(),
+        "calls": calls(),
+        "driver_calls": driver_calls(),
+        "copies": copies(),
+        "relays": relays(),
+        "guard": guard::figures(),
+        "fail_open": fail_open(),
+    })
 }
 
 fn program() -> String {
@@ -106,6 +114,13 @@ fn device(manager: &'static Manager<Device>) -> Value {
         "quarantined": usage.quarantined,
         "counters": usage.counters,
     })
+}
+
+/// A device with the verdict on its books: "ok", or what does not agree.
+fn audited(manager: &'static Manager<Device>) -> Value {
+    let mut value = device(manager);
+    value["audit"] = manager.audit().map_or_else(Value::from, |()| "ok".into());
+    value
 }
 
 fn tiers(usage: &Usage) -> Value {

@@ -17,13 +17,14 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// What cargo makes and where it goes.
-const BUILT: [(&str, &str); 6] = [
+const BUILT: [(&str, &str); 7] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libsimcuda.so", "sim/libcuda.so.1"),
     ("wmctl", "bin/wmctl"),
     ("conformance", "bin/conformance"),
     ("demo", "bin/demo"),
+    ("stress", "bin/stress"),
 ];
 
 /// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader knows it by that
@@ -44,7 +45,7 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo"];
+    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo", "stress"];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;

@@ -7,6 +7,7 @@
 mod check;
 mod demo;
 mod dist;
+mod driver;
 mod elf;
 mod exports;
 mod generate;
@@ -14,6 +15,7 @@ mod headers;
 mod hooks;
 mod kernels;
 mod step;
+mod stress;
 mod table;
 mod test;
 mod toolbox;
@@ -74,6 +76,8 @@ enum Command {
         /// Default: the library that `cargo build` made
         library: Option<PathBuf>,
     },
+    /// Look for two owners of one block, in many long runs with different seeds
+    Stress(stress::Arguments),
     /// Run a program that outgrows its GPU, bare and under the shim
     Demo {
         /// Free device memory that the program is left with on a real GPU, in GiB
@@ -102,6 +106,7 @@ fn run(command: Command) -> Result<()> {
         Command::Check => check::run(),
         Command::Dist => dist::run(),
         Command::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
+        Command::Stress(arguments) => stress::run(&arguments),
         Command::Demo { memory } => demo::run(memory),
     }
 }

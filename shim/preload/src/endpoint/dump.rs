@@ -33,7 +33,7 @@ impl Dumps {
         let content = json!({
             "schema": "wmshim-dump/1",
             "written_unix_s": seconds,
-            "stats": source.stats(),
+            "stats": source.audited(),
             "blocks": source.blocks(),
             "config": source.config(),
         });

@@ -45,6 +45,10 @@ const STACK: usize = 256 << 10;
 pub(crate) trait Source: Send + Sync + 'static {
     /// Counters and sizes, in the schema of `docs/statistics.md`.
     fn stats(&self) -> serde_json::Value;
+    /// The same, after a look through the books that takes as long as there are blocks: for dumps and the last answer.
+    fn audited(&self) -> serde_json::Value {
+        self.stats()
+    }
     /// The blocks that are live now.
     fn blocks(&self) -> serde_json::Value;
     /// The settings in force.

@@ -77,7 +77,7 @@ pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Ans
 
 /// The statistics for clients that asked for `final`.
 pub(super) fn last_words(source: &dyn Source) -> Vec<u8> {
-    encode(&contained(|| Ok(source.stats())).unwrap_or_else(|problem| json!({ "error": problem })))
+    encode(&contained(|| Ok(source.audited())).unwrap_or_else(|problem| json!({ "error": problem })))
 }
 
 /// For a client that cannot be kept waiting for the end.

@@ -71,7 +71,15 @@ fn device(device: &Value) -> String {
     text.push_str(&tiers(device).to_string());
     text.push_str(&counters(device));
     text.push_str(&pieces(device));
+    text.push_str(&audit(device));
     text
+}
+
+/// What is wrong with the books, if they were looked at and something is.
+fn audit(device: &Value) -> String {
+    let finding = device.get("audit").and_then(Value::as_str).filter(|finding| *finding != "ok");
+    finding
+        .map_or_else(String::new, |finding| format!("the books do not agree, please report it: {finding}\n"))
 }
 
 /// Physical memory that the program made itself, if there is or was any.
