@@ -22,17 +22,6 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Host memory for `count` cells of `bytes`, filled with `fill` repeated in each. Not pinned yet.
-    fn new(count: usize, bytes: usize, fill: impl Fn(usize) -> u8) -> Self {
-        let length = (count * bytes).next_multiple_of(PAGE);
-        let memory: Vec<AtomicU8> = (0..length + PAGE).map(|_| AtomicU8::new(0)).collect();
-        let memory: &'static [AtomicU8] = memory.leak();
-        let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
-        let cells = Self { memory: &memory[start..start + length], bytes };
-        (0..count).for_each(|cell| cells.write(cell, &fill));
-        cells
-    }
-
     /// The bytes of a cell.
     ///
     /// # Panics
@@ -57,13 +46,20 @@ impl Device {
     /// # Errors
     /// The driver's, where it cannot pin the memory.
     pub fn cells(&self, count: usize, bytes: usize, fill: impl Fn(usize) -> u8) -> Result<Cells> {
-        let cells = Cells::new(count, bytes, fill);
+        let length = (count * bytes).next_multiple_of(PAGE);
+        let memory: Box<[AtomicU8]> = (0..length + PAGE).map(|_| AtomicU8::new(0)).collect();
+        let start = memory.as_ptr().addr().next_multiple_of(PAGE) - memory.as_ptr().addr();
+        self.pin(&memory[start..start + length])?;
+        let cells = Cells { memory: &Box::leak(memory)[start..start + length], bytes };
+        (0..count).for_each(|cell| cells.write(cell, &fill));
+        Ok(cells)
+    }
+
+    fn pin(&self, memory: &[AtomicU8]) -> Result<()> {
         let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), self.context())?;
-        let memory = cells.memory;
-        let (start, length) = (memory.as_ptr().cast_mut().cast(), memory.len());
-        call!(self, cuMemHostRegister_v2(start, length, CU_MEMHOSTREGISTER_PORTABLE))?;
-        Ok(cells)
+        let start = memory.as_ptr().cast_mut().cast();
+        call!(self, cuMemHostRegister_v2(start, memory.len(), CU_MEMHOSTREGISTER_PORTABLE))
     }
 
     /// A stream of our own that waits for no other. It ends with the device's context.

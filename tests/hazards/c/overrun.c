@@ -4,13 +4,14 @@
  *   overrun IMAGE memset LANE BYTES PAST END   the same by a memset
  *   overrun IMAGE late LANE BYTES              a kernel writes to a block that was freed, after a wait
  *   overrun IMAGE about LANE BYTES             what the driver says of the block
- *   overrun IMAGE legal SEED THREADS STEPS     random blocks, each filled to its last word, read back and freed
+ *   overrun IMAGE legal SEED THREADS STEPS     random blocks, each filled to its last word, read back and freed; prints the shim's figures
  *   overrun IMAGE many BLOCKS WAITS            blocks that live while the host waits again and again; prints microseconds a wait
  *
  * LANE is plain (cuMemAlloc), stream (cuMemAllocAsync), or thread (the calling thread's default stream). END is what comes after the
  * write: free, wait (for the stream), context, event, or exit (a free, and no wait that the shim could see).
  * Each call whose answer counts is printed with its code. */
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -229,6 +230,8 @@ static int legal_threads(unsigned seed, int threads, int steps)
     for (int i = 0; i < threads; i++)
         pthread_join(thread[i], NULL);
     MUST(cuCtxSynchronize());
+    char *(*figures)(void) = (char *(*)(void))dlsym(RTLD_DEFAULT, "wmshim_stats_json");
+    printf("%s\n", figures ? figures() : "{}");
     return 0;
 }
 

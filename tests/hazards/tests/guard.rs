@@ -5,18 +5,22 @@ use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 const MIB: usize = 1 << 20;
 
-/// Runs `overrun` under a guard on the simulated driver, whose every piece of work is delayed at random.
-fn run(guard: &str, words: &[&str]) -> Outcome {
+const PAGE: [(&str, &str); 1] = [("WMSHIM_GUARD", "page")];
+
+/// Runs `overrun` on the simulated driver, whose every piece of work is delayed at random.
+fn run(settings: &[(&str, &str)], words: &[&str]) -> Outcome {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
     let program = c::cuda_program(&scratch, "overrun");
     let image = places::workspace("kernels/compiled/diagnostics.ptx");
-    let host = Host::shimmed(program, &scratch, &driver).env("WMSHIM_GUARD", guard).env("SIMCUDA_SEED", "7");
-    host.env("WMSHIM_STATS_SOCKET", "off").args([image]).args(words).run()
+    let host = Host::shimmed(program, &scratch, &driver).env("SIMCUDA_SEED", "7");
+    let host = host.env("WMSHIM_STATS_SOCKET", "off").args([image]).args(words);
+    let set = settings.iter().filter(|(_, value)| !value.is_empty());
+    set.fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
 fn overrun(guard: &str, by: &str, lane: &str, bytes: usize, past: usize, end: &str) -> Outcome {
-    run(guard, &[by, lane, &bytes.to_string(), &past.to_string(), end])
+    run(&[("WMSHIM_GUARD", guard)], &[by, lane, &bytes.to_string(), &past.to_string(), end])
 }
 
 /// The report of one overrun: names the block, its size, the call that allocated it and where that came from.
@@ -58,7 +62,7 @@ fn page_lets_a_memset_past_the_end_fail_at_the_call() {
 #[test]
 fn page_keeps_a_block_the_programs_to_its_last_byte_and_answers_for_it() {
     for bytes in [MIB, 3 * MIB, 3 * MIB + 100] {
-        let outcome = run("page", &["about", "stream", &bytes.to_string()]);
+        let outcome = run(&PAGE, &["about", "stream", &bytes.to_string()]);
         let text = outcome.expect_success();
         assert!(text.contains(&format!("base 1 size {bytes} start 1 length {bytes}")), "{text}");
         let rest = bytes.next_multiple_of(256) - bytes;
@@ -73,7 +77,7 @@ fn page_keeps_a_block_the_programs_to_its_last_byte_and_answers_for_it() {
 #[test]
 fn page_stops_a_kernel_that_writes_to_a_block_that_is_gone() {
     for lane in ["plain", "stream"] {
-        let outcome = run("page", &["late", lane, "4000000"]);
+        let outcome = run(&PAGE, &["late", lane, "4000000"]);
         assert!(outcome.expect_success().contains("cuCtxSynchronize() 700"), "{lane}: {}", outcome.stdout);
     }
 }
@@ -123,15 +127,49 @@ fn canary_tells_at_the_end_what_had_arrived_by_then() {
     expect_named(&outcome, 5000, "cuMemAllocAsync");
 }
 
+/// Runs a program without a fault, whose figures say what was looked at.
+fn legal(guard: &str, seed: &str, fail: &str) -> (Outcome, serde_json::Value) {
+    let outcome = run(&[("WMSHIM_GUARD", guard), ("SIMCUDA_FAIL", fail)], &["legal", seed, "3", "100"]);
+    let figures: serde_json::Value = serde_json::from_str(outcome.expect_success()).expect("figures");
+    let guard = figures["guard"].clone();
+    (outcome, guard)
+}
+
 #[test]
 fn a_program_without_a_fault_is_not_accused() {
     for guard in ["page", "canary"] {
         for seed in ["1", "2"] {
-            let outcome = run(guard, &["legal", seed, "3", "100"]);
-            outcome.expect_success();
+            let (outcome, figures) = legal(guard, seed, "");
             assert_eq!(outcome.log(), Vec::<&str>::new(), "{guard}, seed {seed}");
+            let count = |name: &str| figures[name].as_u64().expect("a count");
+            assert_eq!((figures["mode"].as_str(), count("overrun"), count("unwatched")), (Some(guard), 0, 0));
+            assert!(count("guarded") > 20, "{figures}");
+            assert!(guard == "page" || count("looks") > count("guarded"), "{figures}");
         }
     }
+}
+
+#[test]
+fn a_driver_that_refuses_what_a_canary_needs_is_said_once_and_the_program_runs() {
+    for fail in ["cuMemHostRegister:1+", "cuMemcpyHtoDAsync:3+"] {
+        let (outcome, figures) = legal("canary", "3", fail);
+        assert_eq!(outcome.log().len(), 1, "{fail}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("not watched"), "{fail}: {}", outcome.stderr);
+        assert!(figures["unwatched"].as_u64() > Some(0), "{fail}: {figures}");
+        assert_eq!(figures["overrun"], 0, "{fail}");
+    }
+}
+
+#[test]
+fn a_guard_without_blocks_to_guard_is_said() {
+    let words = ["legal", "1", "1", "4"];
+    let outcome = run(&[("WMSHIM_GUARD", "page"), ("WMSHIM_STITCH", "off")], &words);
+    outcome.expect_success();
+    assert!(
+        outcome.stderr.contains("WMSHIM_GUARD has no effect with WMSHIM_STITCH=off"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]

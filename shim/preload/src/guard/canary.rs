@@ -19,7 +19,7 @@ use super::book::{Book, Entry, Pattern, Scope, Taken, Written};
 use super::desk::Desk;
 use super::pattern::Damage;
 use super::tag::{Subject, Tag};
-use super::{Call, Lane, SEEN, Waits, identify};
+use super::{Call, Lane, SEEN, Unwatched, Waits, identify, unwatched};
 use crate::managers::Site;
 use crate::state::streams;
 
@@ -40,26 +40,23 @@ fn book() -> MutexGuard<'static, Book> {
 
 pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
     let address = site.manager.allocate_guarded(bytes, order, Guard::Tail)?;
-    if watch(site, address, bytes, order, call).is_none() {
-        SEEN.unwatched.fetch_add(1, Relaxed);
-    }
+    watch(site, address, bytes, order, call).unwrap_or_else(unwatched);
     Ok(address)
 }
 
-/// `None`: a stream is being captured, or the driver refused.
-fn watch(site: &Site, address: u64, bytes: usize, order: Order, call: Call) -> Option<()> {
+fn watch(site: &Site, address: u64, bytes: usize, order: Order, call: Call) -> Result<(), Unwatched> {
     if streams().capturing() {
-        return None;
+        return Err(Unwatched::Captured);
     }
-    let desk = Desk::of(site.manager.gpu())?;
-    let pattern = write(&desk, address, bytes, order, call).ok()?;
-    let id = site.manager.block(address)?.id;
+    let desk = Desk::of(site.manager.gpu()).ok_or(Unwatched::Refused)?;
+    let pattern = write(&desk, address, bytes, order, call).map_err(|_| Unwatched::Refused)?;
+    let id = site.manager.block(address).ok_or(Unwatched::Refused)?.id;
     let device = site.manager.gpu().ordinal();
     // Before the lock is taken: finding callers asks the loader.
     let subject = Subject { device, address, bytes, id, tag: Tag::of(call.name) };
     book().enter(subject, pattern);
     SEEN.guarded.fetch_add(1, Relaxed);
-    Some(())
+    Ok(())
 }
 
 fn write(
@@ -88,34 +85,46 @@ pub(super) fn free(
     match taken {
         Taken::Later => return Ok(()),
         Taken::Unknown => {}
-        Taken::Out(entry) => {
-            if !look_once_more(manager, *entry, order, call) {
-                SEEN.unwatched.fetch_add(1, Relaxed);
-            }
-        }
+        Taken::Out(entry) => look_once_more(manager, *entry, order, call).unwrap_or_else(unwatched),
     }
     manager.free(address, order)
 }
 
 /// The block is about to be given back.
-fn look_once_more(manager: &'static Manager<Device>, entry: Entry, order: Order, call: Call) -> bool {
+fn look_once_more(
+    manager: &'static Manager<Device>,
+    entry: Entry,
+    order: Order,
+    call: Call,
+) -> Result<(), Unwatched> {
     if entry.told {
-        return true;
+        return Ok(());
     }
     if streams().capturing() {
-        return false;
+        return Err(Unwatched::Captured);
     }
-    let Some(desk) = Desk::of(manager.gpu()) else { return false };
+    let desk = Desk::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
     hear(&desk, ASKED);
     match call.lane {
-        Lane::Device => manager.gpu().synchronize().is_ok() && look(&desk, &[entry.subject], call.name) == 1,
+        Lane::Device => look_now(manager, &desk, entry.subject, call.name),
         Lane::Stream(context, stream) => {
-            let stream = identify(order, context, stream);
             SEEN.looks.fetch_add(1, Relaxed);
-            desk.look_later(stream, entry.ours, entry.subject, call.name)
+            desk.look_later(identify(order, context, stream), entry.ours, entry.subject, call.name)
         }
-        Lane::Unknown => false,
+        Lane::Unknown => Err(Unwatched::Refused),
     }
+}
+
+/// `cuMemFree`: after all work of the device.
+fn look_now(
+    manager: &'static Manager<Device>,
+    desk: &Desk,
+    block: Subject,
+    found_by: &str,
+) -> Result<(), Unwatched> {
+    manager.gpu().synchronize().map_err(|_| Unwatched::Refused)?;
+    let seen = look(desk, &[block], found_by);
+    if seen == 1 { Ok(()) } else { Err(Unwatched::Busy) }
 }
 
 /// Looks at blocks that nobody else gives back meanwhile; returns how many could be looked at.

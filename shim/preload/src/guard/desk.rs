@@ -15,6 +15,7 @@ use wm_driver::gpu::Result;
 use wm_driver::{Cells, Device, Event, Gpu, StreamId};
 use wm_memory::guard::{LONGEST_TAIL, tail};
 
+use super::Unwatched;
 use super::pattern::{self, Damage};
 use super::tag::Subject;
 
@@ -31,7 +32,19 @@ const PATTERN: usize = 0;
 /// work that only ends when this thread goes on.
 const MOMENT: Duration = Duration::from_millis(100);
 
-static DESKS: Mutex<Vec<Arc<Desk>>> = Mutex::new(Vec::new());
+static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+
+/// A device, and its desk unless the driver refused what it needs.
+struct Place {
+    device: &'static Device,
+    desk: Option<Arc<Desk>>,
+}
+
+impl Place {
+    fn is_of(&self, device: &Device) -> bool {
+        self.device.ordinal() == device.ordinal()
+    }
+}
 
 pub(super) struct Desk {
     device: &'static Device,
@@ -52,27 +65,25 @@ pub(super) struct Late {
 }
 
 impl Desk {
-    /// The device's desk, made at its first guarded block. `None` where the driver has no room for it.
+    /// The device's desk, made at its first guarded block. `None` where the driver refuses; it is asked once.
     pub(super) fn of(device: &'static Device) -> Option<Arc<Self>> {
-        Self::existing(device).or_else(|| {
-            let new = Arc::new(Self::new(device).ok()?);
-            let mut desks = desks();
-            let others = desks.iter().find(|desk| desk.serves(device));
-            let desk = others.map_or_else(|| Arc::clone(&new), Arc::clone);
-            if Arc::ptr_eq(&desk, &new) {
-                desks.push(new);
-            }
-            Some(desk)
+        let known =
+            |places: &[Place]| places.iter().find(|place| place.is_of(device)).map(|p| p.desk.clone());
+        let found = known(&places());
+        found.unwrap_or_else(|| {
+            let desk = Self::new(device).ok().map(Arc::new);
+            let mut places = places();
+            // Another thread may have been faster; its desk may be in use already.
+            known(&places).unwrap_or_else(|| {
+                places.push(Place { device, desk: desk.clone() });
+                desk
+            })
         })
     }
 
     /// The device's desk, if it has one.
     pub(super) fn existing(device: &Device) -> Option<Arc<Self>> {
-        desks().iter().find(|desk| desk.serves(device)).map(Arc::clone)
-    }
-
-    fn serves(&self, device: &Device) -> bool {
-        self.device.ordinal() == device.ordinal()
+        places().iter().find(|place| place.is_of(device))?.desk.clone()
     }
 
     fn new(device: &'static Device) -> Result<Self> {
@@ -83,12 +94,12 @@ impl Desk {
 
     /// Every desk there is.
     pub(super) fn all() -> Vec<Arc<Self>> {
-        desks().clone()
+        places().iter().filter_map(|place| place.desk.clone()).collect()
     }
 
     /// The contexts of these devices are gone, and with them what the desks had in the driver.
     pub(super) fn close(gone: impl Fn(&Device) -> bool) {
-        desks().retain(|desk| !gone(desk.device));
+        places().retain(|place| !gone(place.device));
     }
 
     /// Writes the pattern behind a block, behind the work in a stream.
@@ -135,25 +146,25 @@ impl Desk {
     }
 
     /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: the pattern may still be under
-    /// way in our own stream. `false`: nobody will look.
+    /// way in our own stream.
     pub(super) fn look_later(
         &self,
         stream: StreamId,
         by_us: bool,
         subject: Subject,
         freed_by: &'static str,
-    ) -> bool {
-        if by_us && self.order_behind_own(stream).is_err() {
-            return false;
+    ) -> std::result::Result<(), Unwatched> {
+        if by_us {
+            self.order_behind_own(stream).map_err(|_| Unwatched::Refused)?;
         }
-        let Some(cell) = self.take_cells(1).pop() else { return false };
+        let cell = self.take_cells(1).pop().ok_or(Unwatched::Busy)?;
         if self.fetch(stream, cell, &subject).is_err() {
             self.give_cells(vec![cell]);
-            return false;
+            return Err(Unwatched::Refused);
         }
         let event = self.device.record(stream).ok();
         lock(&self.late).push_back(Late { cell, event, subject, freed_by });
-        true
+        Ok(())
     }
 
     fn order_behind_own(&self, stream: StreamId) -> Result<()> {
@@ -220,8 +231,8 @@ impl Desk {
     }
 }
 
-fn desks() -> MutexGuard<'static, Vec<Arc<Desk>>> {
-    lock(&DESKS)
+fn places() -> MutexGuard<'static, Vec<Place>> {
+    lock(&PLACES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

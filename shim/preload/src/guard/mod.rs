@@ -20,7 +20,7 @@ mod page;
 mod pattern;
 mod tag;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
@@ -57,8 +57,35 @@ static SEEN: Counters = Counters {
     unwatched: AtomicU64::new(0),
 };
 
+/// Why a block has no guard, or nobody looked at it when it was freed.
+#[derive(Clone, Copy)]
+enum Unwatched {
+    Captured = 0,
+    Refused = 1,
+    Busy = 2,
+}
+
+/// Counts a block that is not watched; each reason is said once.
+fn unwatched(why: Unwatched) {
+    static SAID: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+    SEEN.unwatched.fetch_add(1, Relaxed);
+    if !SAID[why as usize].swap(true, Relaxed) {
+        let why = match why {
+            Unwatched::Captured => "while a stream is being captured, blocks are not watched",
+            Unwatched::Refused => {
+                "the driver refused a copy that a canary needs: some blocks are not watched"
+            }
+            Unwatched::Busy => "more blocks were freed than can be looked at at once: some are not watched",
+        };
+        log::warn!("guard: {why}; `wmctl stats` counts them");
+    }
+}
+
 /// The settings are known, and no hook has run yet.
 pub(crate) fn choose(settings: &Settings) {
+    if settings.guard != Guard::Off && !settings.stitch {
+        log::warn!("WMSHIM_GUARD has no effect with WMSHIM_STITCH=off: blocks are then the driver's");
+    }
     let mode = match settings.guard {
         Guard::Off => OFF,
         Guard::Page => PAGE,
