@@ -120,4 +120,40 @@ __device__ __forceinline__ void pause() {
 #endif
 }
 
+#ifndef __CUDACC__
+// What the simulated driver's texture objects point to: rows of texels of one 32-bit word, `pitch` bytes apart.
+struct Texture {
+    const unsigned char* base;
+    u64 pitch, width, height;
+    u32 at(i64 x, i64 y) const { return reinterpret_cast<const u32*>(base + u64(y) * pitch)[x]; }
+};
+#endif
+
+// Texel `x` of a linear texture of 32-bit words; beyond its end 0.
+__device__ __forceinline__ u32 texel(u64 texture, i32 x) {
+#ifdef __CUDACC__
+    u32 word, y, z, w;
+    asm volatile("tex.1d.v4.u32.s32 {%0, %1, %2, %3}, [%4, {%5}];"
+                 : "=r"(word), "=r"(y), "=r"(z), "=r"(w) : "l"(texture), "r"(x));
+    return word;
+#else
+    const Texture& t = *reinterpret_cast<const Texture*>(texture);
+    return x >= 0 && u64(x) < t.width ? t.at(x, 0) : 0;
+#endif
+}
+
+// Texel (`x`, `y`) of a texture of rows of 32-bit words: unfiltered, addressed by element, clamped at the rims.
+__device__ __forceinline__ u32 texel(u64 texture, i32 x, i32 y) {
+#ifdef __CUDACC__
+    u32 word, z, w, v;
+    asm volatile("tex.2d.v4.u32.f32 {%0, %1, %2, %3}, [%4, {%5, %6}];"
+                 : "=r"(word), "=r"(z), "=r"(w), "=r"(v) : "l"(texture), "f"(x + 0.5f), "f"(y + 0.5f));
+    return word;
+#else
+    const Texture& t = *reinterpret_cast<const Texture*>(texture);
+    const auto clamp = [](i64 at, u64 size) { return at < 0 ? 0 : u64(at) < size ? at : i64(size) - 1; };
+    return t.at(clamp(x, t.width), clamp(y, t.height));
+#endif
+}
+
 }  // namespace wm

@@ -300,6 +300,28 @@ pub const CU_AD_FORMAT_SIGNED_INT32: c_uint = 10;
 pub const CU_AD_FORMAT_HALF: c_uint = 16;
 pub const CU_AD_FORMAT_FLOAT: c_uint = 32;
 
+// What kind of three-dimensional array (CUDA_ARRAY3D_*).
+pub const CUDA_ARRAY3D_LAYERED: c_uint = 1;
+pub const CUDA_ARRAY3D_SURFACE_LDST: c_uint = 2;
+
+// What a texture or surface is made over (CUresourcetype).
+pub const CU_RESOURCE_TYPE_ARRAY: c_uint = 0;
+pub const CU_RESOURCE_TYPE_MIPMAPPED_ARRAY: c_uint = 1;
+pub const CU_RESOURCE_TYPE_LINEAR: c_uint = 2;
+pub const CU_RESOURCE_TYPE_PITCH2D: c_uint = 3;
+
+// How a texture is addressed and filtered, and what it is read as.
+pub const CU_TR_ADDRESS_MODE_WRAP: c_uint = 0;
+pub const CU_TR_ADDRESS_MODE_CLAMP: c_uint = 1;
+pub const CU_TR_FILTER_MODE_POINT: c_uint = 0;
+pub const CU_TRSF_READ_AS_INTEGER: c_uint = 1;
+
+// Memory of a device's graphs (CUgraphMem_attribute).
+pub const CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT: c_uint = 0;
+pub const CU_GRAPH_MEM_ATTR_USED_MEM_HIGH: c_uint = 1;
+pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT: c_uint = 2;
+pub const CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH: c_uint = 3;
+
 // Type of physical memory (CUmemAllocationType).
 pub const CU_MEM_ALLOCATION_TYPE_PINNED: c_uint = 1;
 

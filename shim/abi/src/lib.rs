@@ -15,11 +15,13 @@
 
 mod constants;
 mod handles;
+mod resources;
 mod result;
 mod structures;
 pub mod symbol;
 
 pub use constants::*;
 pub use handles::*;
+pub use resources::*;
 pub use result::CUresult;
 pub use structures::*;

@@ -18,8 +18,11 @@ fn sizes_are_the_drivers() {
         CUDA_MEMCPY2D = 128,
         CUDA_MEMCPY3D = 200,
         CUDA_MEMCPY3D_PEER = 200,
+        CUDA_MEM_ALLOC_NODE_PARAMS = 120,
         CUDA_MEMSET_NODE_PARAMS = 40,
         CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = 16,
+        CUDA_RESOURCE_DESC = 144,
+        CUDA_TEXTURE_DESC = 104,
         CUipcEventHandle = 64,
         CUipcMemHandle = 64,
         CUlaunchConfig = 56,
@@ -43,6 +46,10 @@ fn offsets_are_the_drivers() {
     assert_eq!(offset_of!(CUDA_MEMCPY2D, dstHost), 80);
     assert_eq!(offset_of!(CUDA_MEMCPY3D, dstHost), 128);
     assert_eq!(offset_of!(CUDA_KERNEL_NODE_PARAMS, kern), 56);
+    assert_eq!(offset_of!(CUDA_RESOURCE_DESC, flags), 136);
+    assert_eq!(offset_of!(CUresourcePitch2D, pitchInBytes), 32);
+    assert_eq!(offset_of!(CUDA_TEXTURE_DESC, borderColor), 40);
+    assert_eq!(offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS, dptr), 112);
 }
 
 #[test]

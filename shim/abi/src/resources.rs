@@ -1,0 +1,90 @@
+//! Structures of textures, surfaces and graph memory, which driver functions take by untyped pointer.
+//!
+//! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes and offsets.
+#![allow(missing_docs, reason = "NVIDIA's fields, documented there")]
+
+use std::ffi::{c_int, c_uint};
+
+use crate::{CUarray, CUdeviceptr, CUmemAccessDesc, CUmemPoolProps, CUmipmappedArray};
+
+/// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUDA_RESOURCE_DESC {
+    pub resType: c_uint,
+    pub res: CUresource,
+    pub flags: c_uint,
+}
+
+/// The parts of a [`CUDA_RESOURCE_DESC`], by `CU_RESOURCE_TYPE_*`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union CUresource {
+    pub array: CUarray,
+    pub mipmap: CUmipmappedArray,
+    pub linear: CUresourceLinear,
+    pub pitch2D: CUresourcePitch2D,
+    pub reserved: [c_int; 32],
+}
+
+/// A row of texels at an address. The size is bytes.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUresourceLinear {
+    pub devPtr: CUdeviceptr,
+    pub format: c_uint,
+    pub numChannels: c_uint,
+    pub sizeInBytes: usize,
+}
+
+/// Rows of texels at an address. Width and height are texels.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CUresourcePitch2D {
+    pub devPtr: CUdeviceptr,
+    pub format: c_uint,
+    pub numChannels: c_uint,
+    pub width: usize,
+    pub height: usize,
+    pub pitchInBytes: usize,
+}
+
+impl CUDA_RESOURCE_DESC {
+    /// A description of a kind, with nothing in it yet.
+    pub const fn empty(kind: c_uint) -> Self {
+        Self { resType: kind, res: CUresource { reserved: [0; 32] }, flags: 0 }
+    }
+}
+
+impl std::fmt::Debug for CUDA_RESOURCE_DESC {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CUDA_RESOURCE_DESC").field("resType", &self.resType).finish_non_exhaustive()
+    }
+}
+
+/// How a texture is read.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+pub struct CUDA_TEXTURE_DESC {
+    pub addressMode: [c_uint; 3],
+    pub filterMode: c_uint,
+    pub flags: c_uint,
+    pub maxAnisotropy: c_uint,
+    pub mipmapFilterMode: c_uint,
+    pub mipmapLevelBias: f32,
+    pub minMipmapLevelClamp: f32,
+    pub maxMipmapLevelClamp: f32,
+    pub borderColor: [f32; 4],
+    pub reserved: [c_int; 12],
+}
+
+/// An allocation node of a graph. The driver writes the address.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
+    pub poolProps: CUmemPoolProps,
+    pub accessDescs: *const CUmemAccessDesc,
+    pub accessDescCount: usize,
+    pub bytesize: usize,
+    pub dptr: CUdeviceptr,
+}
