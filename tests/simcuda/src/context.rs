@@ -140,6 +140,7 @@ impl Context {
         driver().events.retain(|event| event.context_id != self.id);
         driver().modules.retain(|module| module.context_id != self.id);
         driver().functions.retain(|function| function.context_id != self.id);
+        driver().arrays.retain(|array| array.context_id != self.id);
         for lane in self.lanes().iter() {
             lane.close();
         }

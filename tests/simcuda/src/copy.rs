@@ -4,13 +4,15 @@
 //! once more, under the address map's lock, when the bytes move. What was unmapped in between faults the context, as
 //! on a device, and not the process.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use wm_abi::{
     CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D,
-    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUresult,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUresult,
 };
 
+use crate::array::Array;
 use crate::context::Context;
 use crate::entry::{Outcome, require};
 use crate::graph::Kind;
@@ -74,26 +76,13 @@ impl Shape {
     }
 
     /// # Errors
-    /// `INVALID_VALUE` for a pitch below the width, `NOT_SUPPORTED` for arrays.
+    /// `INVALID_VALUE` for a pitch below the width and a place outside of an array.
     pub(crate) fn of_2d(c: &CUDA_MEMCPY2D) -> Outcome<Self> {
-        let to = side(
-            c.dstMemoryType,
-            c.dstHost as u64,
-            c.dstDevice,
-            [c.dstXInBytes, c.dstY, 0],
-            [c.dstPitch, 0],
-            c.WidthInBytes,
-            c.Height,
-        )?;
-        let from = side(
-            c.srcMemoryType,
-            c.srcHost as u64,
-            c.srcDevice,
-            [c.srcXInBytes, c.srcY, 0],
-            [c.srcPitch, 0],
-            c.WidthInBytes,
-            c.Height,
-        )?;
+        let (size, dst, src) =
+            ([c.WidthInBytes, c.Height], [c.dstXInBytes, c.dstY, 0], [c.srcXInBytes, c.srcY, 0]);
+        let to = Base::of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstArray)?;
+        let from = Base::of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcArray)?;
+        let (to, from) = (side(to, dst, [c.dstPitch, 0], size)?, side(from, src, [c.srcPitch, 0], size)?);
         Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: 1 })
     }
 
@@ -101,24 +90,11 @@ impl Shape {
     /// As [`Self::of_2d`].
     pub(crate) fn of_3d(c: &CUDA_MEMCPY3D) -> Outcome<Self> {
         let (dst, src) = ([c.dstXInBytes, c.dstY, c.dstZ], [c.srcXInBytes, c.srcY, c.srcZ]);
-        let to = side(
-            c.dstMemoryType,
-            c.dstHost as u64,
-            c.dstDevice,
-            dst,
-            [c.dstPitch, c.dstHeight],
-            c.WidthInBytes,
-            c.Height,
-        )?;
-        let from = side(
-            c.srcMemoryType,
-            c.srcHost as u64,
-            c.srcDevice,
-            src,
-            [c.srcPitch, c.srcHeight],
-            c.WidthInBytes,
-            c.Height,
-        )?;
+        let to = Base::of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstArray)?;
+        let from = Base::of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcArray)?;
+        let size = [c.WidthInBytes, c.Height];
+        let to = side(to, dst, [c.dstPitch, c.dstHeight], size)?;
+        let from = side(from, src, [c.srcPitch, c.srcHeight], size)?;
         Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: c.Depth })
     }
 
@@ -126,24 +102,11 @@ impl Shape {
     /// As [`Self::of_2d`], and `INVALID_CONTEXT` for an unknown context.
     pub(crate) fn of_peer(c: &CUDA_MEMCPY3D_PEER) -> Outcome<Self> {
         let (dst, src) = ([c.dstXInBytes, c.dstY, c.dstZ], [c.srcXInBytes, c.srcY, c.srcZ]);
-        let mut to = side(
-            c.dstMemoryType,
-            c.dstHost as u64,
-            c.dstDevice,
-            dst,
-            [c.dstPitch, c.dstHeight],
-            c.WidthInBytes,
-            c.Height,
-        )?;
-        let mut from = side(
-            c.srcMemoryType,
-            c.srcHost as u64,
-            c.srcDevice,
-            src,
-            [c.srcPitch, c.srcHeight],
-            c.WidthInBytes,
-            c.Height,
-        )?;
+        let to = Base::of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstArray)?;
+        let from = Base::of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcArray)?;
+        let size = [c.WidthInBytes, c.Height];
+        let mut to = side(to, dst, [c.dstPitch, c.dstHeight], size)?;
+        let mut from = side(from, src, [c.srcPitch, c.srcHeight], size)?;
         to.device = Some(Context::of(c.dstContext)?.device);
         from.device = Some(Context::of(c.srcContext)?.device);
         Ok(Self { to, from, width: c.WidthInBytes, height: c.Height, depth: c.Depth })
@@ -159,30 +122,49 @@ impl Shape {
     }
 }
 
-/// One side of a shaped copy. `at` is x in bytes, y, z; `size` is the pitch and the rows of a layer.
-fn side(
-    kind: u32,
-    host: u64,
-    device: u64,
-    at: [usize; 3],
-    size: [usize; 2],
-    width: usize,
-    height: usize,
-) -> Outcome<Side> {
-    let (base, said) = match kind {
-        CU_MEMORYTYPE_HOST => (host, Said::Host),
-        CU_MEMORYTYPE_DEVICE => (device, Said::Device),
-        CU_MEMORYTYPE_UNIFIED => (device, Said::Anything),
-        CU_MEMORYTYPE_ARRAY => return Err(CUresult::NOT_SUPPORTED),
-        _ => return Err(CUresult::INVALID_VALUE),
+/// What one side of a shaped copy is counted from.
+enum Base {
+    Address(u64, Said),
+    Array(Arc<Array>),
+}
+
+impl Base {
+    fn of(kind: u32, host: *const c_void, device: u64, array: CUarray) -> Outcome<Self> {
+        match kind {
+            CU_MEMORYTYPE_HOST => Ok(Self::Address(host as u64, Said::Host)),
+            CU_MEMORYTYPE_DEVICE => Ok(Self::Address(device, Said::Device)),
+            CU_MEMORYTYPE_UNIFIED => Ok(Self::Address(device, Said::Anything)),
+            CU_MEMORYTYPE_ARRAY => Array::of(array).map(Self::Array),
+            _ => Err(CUresult::INVALID_VALUE),
+        }
+    }
+}
+
+/// One side of a shaped copy. `at` is x in bytes, y, z; `layout` the pitch and the rows of a layer; `size` the bytes
+/// and rows that are copied.
+fn side(base: Base, at: [usize; 3], layout: [usize; 2], size: [usize; 2]) -> Outcome<Side> {
+    let (base, said) = match base {
+        Base::Address(address, said) => (address, said),
+        Base::Array(array) => return in_array(&array, at, size),
     };
-    let [x, y, z] = at;
-    let pitch = if size[0] == 0 { x + width } else { size[0] };
-    let rows = if size[1] == 0 { y + height } else { size[1] };
+    let ([x, y, z], [width, height]) = (at, size);
+    let pitch = if layout[0] == 0 { x + width } else { layout[0] };
+    let rows = if layout[1] == 0 { y + height } else { layout[1] };
     require(x + width <= pitch && y + height <= rows || height <= 1, CUresult::INVALID_VALUE)?;
     let layer = pitch.checked_mul(rows).ok_or(CUresult::INVALID_VALUE)?;
     let address = base + (z * layer + y * pitch + x) as u64;
     Ok(Side { address, said, pitch, layer, device: None })
+}
+
+/// A side that is part of an array. Its layers are checked with the extent of the whole copy.
+fn in_array(array: &Array, [x, y, z]: [usize; 3], [width, height]: [usize; 2]) -> Outcome<Side> {
+    let (pitch, rows) = (array.pitch, array.rows());
+    let within = x.checked_add(width).is_some_and(|end| end <= pitch)
+        && y.checked_add(height).is_some_and(|end| end <= rows);
+    require(within, CUresult::INVALID_VALUE)?;
+    let layer = pitch * rows;
+    let address = array.address + (z * layer + y * pitch + x) as u64;
+    Ok(Side { address, said: Said::Device, pitch, layer, device: None })
 }
 
 /// A side of which we know what it is and who reads or writes it.

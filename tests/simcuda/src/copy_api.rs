@@ -12,20 +12,20 @@ use crate::copy::{Said, Shape, Side, start};
 use crate::entry::{Call, Outcome, exports, get};
 
 /// A copy in the default stream that waits where the driver would.
-fn now(call: &Call, shape: Shape) -> Outcome {
+pub(crate) fn now(call: &Call, shape: Shape) -> Outcome {
     start(&*call.context()?, &*call.stream(CUstream::NULL)?, shape, true)
 }
 
 /// A copy in a stream.
-fn later(call: &Call, shape: Shape, stream: CUstream) -> Outcome {
+pub(crate) fn later(call: &Call, shape: Shape, stream: CUstream) -> Outcome {
     start(&*call.context()?, &*call.stream(stream)?, shape, false)
 }
 
-fn device(address: CUdeviceptr) -> Side {
+pub(crate) fn device(address: CUdeviceptr) -> Side {
     Side::flat(address, Said::Device)
 }
 
-fn host(address: *const c_void) -> Side {
+pub(crate) fn host(address: *const c_void) -> Side {
     Side::flat(address as u64, Said::Host)
 }
 

@@ -7,7 +7,7 @@
 //! until the graph and all its executable forms are gone.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wm_abi::{CUgraphNode, CUresult};
 
@@ -39,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) graph: usize,
     pub(crate) kind: Kind,
     pub(crate) work: Work,
+    /// Address and size of the memory that it allocates, or address of what it frees.
+    pub(crate) block: OnceLock<(u64, usize)>,
     after: Mutex<Vec<usize>>,
 }
 
@@ -91,7 +93,10 @@ impl Graph {
 
     /// Adds a node behind others. Its handle.
     pub(crate) fn add(&self, kind: Kind, work: Work, after: Vec<usize>) -> usize {
-        let make = |handle| Node { handle, graph: self.handle, kind, work, after: Mutex::new(after) };
+        let make = |handle| {
+            let block = OnceLock::new();
+            Node { handle, graph: self.handle, kind, work, block, after: Mutex::new(after) }
+        };
         let (handle, node) = driver().nodes.insert(make);
         self.nodes().push(node);
         handle
@@ -149,6 +154,11 @@ impl Graph {
         for node in self.nodes().iter() {
             let after = node.after().iter().filter_map(|old| renamed.get(old).copied()).collect();
             renamed.insert(node.handle, copy.add(node.kind, Arc::clone(&node.work), after));
+        }
+        for (own, node) in copy.nodes().iter().zip(self.nodes().iter()) {
+            if let Some(block) = node.block.get() {
+                let _ = own.block.set(*block);
+            }
         }
         copy
     }

@@ -21,7 +21,7 @@ use crate::stream::Stream;
 ///
 /// # Safety
 /// `after` is valid for reads of `count` handles, `out` null or valid for a write.
-unsafe fn add(
+pub(crate) unsafe fn add(
     out: *mut CUgraphNode,
     into: CUgraph,
     after: *const CUgraphNode,

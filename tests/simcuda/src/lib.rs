@@ -7,8 +7,9 @@
 //! |---|---|
 //! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
 //! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `registry` |
-//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` |
+//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_memory` |
 //! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
+//! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
 //!
 //! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without that ending.
@@ -25,10 +26,13 @@ pub mod exports {
     pub use crate::pool_api::*;
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
+    pub use crate::{array::*, array_copy::*, graph_memory::*, texture::*};
     pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
 
+mod array;
+mod array_copy;
 mod attributes;
 mod batch;
 mod callback;
@@ -44,6 +48,7 @@ mod event;
 mod fail;
 mod graph;
 mod graph_api;
+mod graph_memory;
 mod host;
 mod ipc;
 mod lane;
@@ -65,5 +70,6 @@ mod settings;
 mod state;
 mod stream;
 mod stream_api;
+mod texture;
 mod unsimulated;
 mod vmm;

@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWri
 
 use wm_abi::CUresult;
 
+use crate::array::{Array, Mipmapped};
 use crate::context::Context;
 use crate::device::Device;
 use crate::entry::Outcome;
@@ -20,6 +21,7 @@ use crate::pool::Pool;
 use crate::registry::Registry;
 use crate::settings::settings;
 use crate::stream::Stream;
+use crate::texture::{Surface, Texture};
 
 /// Everything that lives from `cuInit` to the end of the process.
 #[derive(Debug)]
@@ -40,6 +42,11 @@ pub(crate) struct Driver {
     pub(crate) graphs: Registry<Graph>,
     pub(crate) nodes: Registry<Node>,
     pub(crate) execs: Registry<Exec>,
+    pub(crate) arrays: Registry<Array>,
+    pub(crate) mipmapped: Registry<Mipmapped>,
+    pub(crate) surfaces: Registry<Surface>,
+    /// Texture objects, by address: kernels read through them.
+    pub(crate) textures: Mutex<std::collections::HashMap<u64, Texture>>,
     /// What `cuMemCreate` made, with the number of references of each handle.
     pub(crate) handles: Mutex<std::collections::HashMap<u64, (std::sync::Arc<Physical>, usize)>>,
     memory: RwLock<AddressMap>,
@@ -134,6 +141,10 @@ impl Driver {
             graphs: Registry::new(0x5109),
             nodes: Registry::new(0x510a),
             execs: Registry::new(0x510b),
+            arrays: Registry::new(0x510c),
+            mipmapped: Registry::new(0x510d),
+            surfaces: Registry::new(0x510e),
+            textures: Mutex::default(),
             handles: Mutex::default(),
             memory: RwLock::default(),
         })

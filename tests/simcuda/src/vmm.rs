@@ -184,15 +184,19 @@ fn mapped(address: CUdeviceptr) -> Outcome<(Arc<Physical>, Rights)> {
     Ok((Arc::clone(&mapping.physical), mapping.rights.clone()))
 }
 
-fn properties(physical: &Physical) -> CUmemAllocationProp {
-    let location = match physical.place {
+/// The location that a place is.
+pub(crate) fn location_of(place: Place) -> CUmemLocation {
+    match place {
         Place::Device(i) => CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: i as i32 },
         Place::Host => CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: 0 },
-    };
+    }
+}
+
+fn properties(physical: &Physical) -> CUmemAllocationProp {
     CUmemAllocationProp {
         type_: CU_MEM_ALLOCATION_TYPE_PINNED,
         requestedHandleTypes: physical.handle_types,
-        location,
+        location: location_of(physical.place),
         win32HandleMetaData: std::ptr::null_mut(),
         allocFlags: CUmemAllocationFlags::default(),
     }

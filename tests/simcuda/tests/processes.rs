@@ -34,7 +34,7 @@ fn a_child_of_an_initialised_process_has_no_driver() {
         fails!(NOT_INITIALIZED, cuDeviceGetCount(&raw mut count));
         fails!(NOT_INITIALIZED, cuMemAlloc_v2(&raw mut address, 16));
         fails!(NOT_INITIALIZED, cuInit(0));
-        fails!(NOT_INITIALIZED, cuArrayCreate_v2());
+        fails!(NOT_INITIALIZED, cuTexRefCreate());
         ok!(cuDriverGetVersion(&raw mut count));
         0
     });

@@ -43,6 +43,8 @@ pub(crate) enum Owner {
     Pool { physical: Arc<Physical>, pool: usize, live: bool },
     /// Memory of a graph's allocation node.
     Graph { physical: Arc<Physical> },
+    /// An array's bytes, which no address of the program's leads to.
+    Array { physical: Arc<Physical>, context: usize },
     /// `cuMemHostAlloc`.
     Host { physical: Arc<Physical>, context: usize, flags: u32 },
     /// `cuMemHostRegister`.
@@ -287,6 +289,7 @@ impl Area {
             | Owner::Managed { physical, .. }
             | Owner::Pool { physical, .. }
             | Owner::Graph { physical }
+            | Owner::Array { physical, .. }
             | Owner::Host { physical, .. }
             | Owner::Imported { physical, .. } => Some(physical),
             Owner::Registered { .. } | Owner::Reserved(_) => None,
@@ -298,6 +301,7 @@ impl Area {
         match self.owner {
             Owner::Linear { context, .. }
             | Owner::Managed { context, .. }
+            | Owner::Array { context, .. }
             | Owner::Host { context, .. }
             | Owner::Registered { context, .. }
             | Owner::Imported { context, .. } => Some(context),

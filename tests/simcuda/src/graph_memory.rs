@@ -1,0 +1,73 @@
+//! Memory nodes that a program adds to a graph itself.
+//!
+//! The memory exists from the node's making until the graph and all its executable forms are gone, where a device's
+//! exists only while the graph runs: a program that reads it in between is wrong and is not told.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use wm_abi::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphNode, CUresult};
+
+use crate::entry::{Outcome, exports, get, put, require};
+use crate::graph::{Kind, graph, node};
+use crate::graph_api::add;
+use crate::memory::{self, Owner};
+use crate::pool::with_reclaim;
+use crate::state::driver;
+use crate::vmm::{location_of, place_of};
+
+/// A block of a graph, for as long as that can run.
+fn allocate(into: CUgraph, params: &CUDA_MEM_ALLOC_NODE_PARAMS) -> Outcome<CUdeviceptr> {
+    let (graph, place) = (graph(into)?, place_of(&params.poolProps.location)?);
+    let block = with_reclaim(place, || memory::allocate(place, params.bytesize as u64))?;
+    let start = block.enter(params.bytesize as u64, |physical| Owner::Graph { physical });
+    graph.keep(start);
+    Ok(start)
+}
+
+/// The block that a node of this kind names.
+fn block_of(handle: CUgraphNode, kind: Kind) -> Outcome<(u64, usize)> {
+    let node = node(handle)?;
+    require(node.kind == kind, CUresult::INVALID_VALUE)?;
+    node.block.get().copied().ok_or(CUresult::INVALID_VALUE)
+}
+
+/// Notes what a node that was just added is about.
+fn note(handle: CUgraphNode, block: (u64, usize)) -> Outcome {
+    node(handle)?.block.set(block).map_err(|_| CUresult::ILLEGAL_STATE)
+}
+
+exports! {
+    fn cuGraphAddMemAllocNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void) |call| {
+        let params = get(nodeParams.cast::<CUDA_MEM_ALLOC_NODE_PARAMS>())?;
+        let address = allocate(hGraph, &params)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::ALLOCATE, Arc::new(|| Ok(())))?;
+        note(*phGraphNode, (address, params.bytesize))?;
+        put(nodeParams.cast(), CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params })
+    }
+
+    fn cuGraphAddMemFreeNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr) |call| {
+        let memory = driver().memory();
+        let is_graphs = memory.find(dptr).is_some_and(|area| matches!(area.owner, Owner::Graph { .. }));
+        drop(memory);
+        require(is_graphs, CUresult::INVALID_VALUE)?;
+        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::FREE, Arc::new(|| Ok(())))?;
+        note(*phGraphNode, (dptr, 0))
+    }
+
+    fn cuGraphMemAllocNodeGetParams(hNode: CUgraphNode, params_out: *mut c_void) |call| {
+        let (address, bytes) = block_of(hNode, Kind::ALLOCATE)?;
+        require(!params_out.is_null(), CUresult::INVALID_VALUE)?;
+        let place = driver().memory().place(address).ok_or(CUresult::INVALID_VALUE)?;
+        // SAFETY: numbers and null pointers are all zeroes.
+        let mut params: CUDA_MEM_ALLOC_NODE_PARAMS = std::mem::zeroed();
+        params.poolProps.allocType = wm_abi::CU_MEM_ALLOCATION_TYPE_PINNED;
+        params.poolProps.location = location_of(place);
+        (params.bytesize, params.dptr) = (bytes, address);
+        put(params_out.cast(), params)
+    }
+
+    fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) |call| {
+        put(dptr_out, block_of(hNode, Kind::FREE)?.0)
+    }
+}
