@@ -4,9 +4,8 @@
 //! also when their context ends: another thread may be inside one, and blocks' addresses outlive contexts.
 
 use std::cell::Cell;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::symbol;
 use wm_abi::{CUcontext, CUdevice, CUstream};
@@ -15,6 +14,7 @@ use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::{Manager, Order};
 
 use crate::guard;
+use crate::hooks;
 use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
 use crate::torch;
@@ -232,12 +232,7 @@ fn tiers(overflow: Overflow, device: CUdevice) -> Vec<Tier> {
 
 /// Devices whose memory this one can reach.
 fn peers(device: CUdevice) -> Vec<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    if unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().is_err() {
-        return Vec::new();
-    }
-    (0..count).filter(|other| *other != device && reaches(device, *other)).collect()
+    (0..device_count().unwrap_or(0)).filter(|other| *other != device && reaches(device, *other)).collect()
 }
 
 fn reaches(device: CUdevice, other: CUdevice) -> bool {
@@ -269,9 +264,33 @@ pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     }
 }
 
+/// Has this process more than one device? With one, no copy goes to a peer, and what is intercepted for that is withdrawn.
+pub(crate) fn are_several() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    if let Some(known) = KNOWN.get() {
+        return *known;
+    }
+    // A driver that cannot say, because nobody has initialised it, is asked again.
+    let Some(count) = device_count() else { return false };
+    if count < 2 {
+        hooks::withdraw_copies();
+    }
+    *KNOWN.get_or_init(|| count > 1)
+}
+
+fn device_count() -> Option<CUdevice> {
+    let mut count = 0;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
+    Some(count)
+}
+
 /// Lets the calling thread's device reach blocks of another one, for a copy between them: the driver's own memory needs
 /// no peer access for that, mapped memory does. Costs next to nothing where there is one device, or where it is so already.
 pub(crate) fn make_reachable(address: u64) {
+    if !are_several() {
+        return;
+    }
     let Some(manager) = owner(address) else { return };
     let Some(here) = current_device().filter(|device| *device != manager.gpu().ordinal()) else { return };
     let ordinal = manager.gpu().ordinal();

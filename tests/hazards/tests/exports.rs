@@ -45,6 +45,8 @@ const FORWARDED: &[(&str, &str)] = &[
     ("cuMemcpy2D", "32-bit addresses"),
     ("cuMemcpy2DAsync", "32-bit addresses"),
     ("cuMemcpy2DUnaligned", "32-bit addresses"),
+    ("cuMemcpy3D", "32-bit addresses"),
+    ("cuMemcpy3DAsync", "32-bit addresses"),
     ("cuArrayCreate", "32-bit sizes"),
     ("cuArray3DCreate", "32-bit sizes"),
 ];

@@ -5,6 +5,7 @@ use std::slice;
 use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream, symbol};
 
 use super::copies::SERVED;
+use super::reach;
 use crate::boundary::Answer;
 use crate::multipath::{self, Linear};
 use crate::state::driver;
@@ -46,6 +47,8 @@ pub(super) unsafe fn second(
 /// Ours if every copy of it is large and may be ordered by the stream. The copies of a batch have
 /// no order among them, so those that do not take several links follow one by one.
 unsafe fn serve(batch: &Batch, stream: CUstream) -> Answer {
+    // SAFETY: the program's arrays, as long as it says.
+    unsafe { reach::batch(batch.to, batch.from, batch.count) };
     // The driver refuses the null stream here.
     if stream.is_null() {
         return Answer::Pass;

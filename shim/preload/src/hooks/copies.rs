@@ -4,10 +4,10 @@ use std::ffi::c_void;
 
 use wm_abi::{CUDA_MEMCPY2D, CUdeviceptr, CUresult, CUstream};
 
+use super::reach;
 use super::stream::DefaultStream;
 use crate::boundary::Answer;
 use crate::counters::{Direction, copied};
-use crate::managers;
 use crate::multipath::{self, Linear, shapes};
 
 /// An end of a copy, in whatever type the driver's function has it.
@@ -58,7 +58,7 @@ fn serve<D: End, S: End>(
     waits: bool,
 ) -> Answer {
     let linear = Linear { to: to.address(), from: from.address(), bytes, stream, waits };
-    [linear.to, linear.from].into_iter().for_each(managers::make_reachable);
+    reach::ends(linear.to, linear.from);
     let expected = match direction {
         Direction::HostToDevice => wm_multipath::Direction::In,
         Direction::DeviceToHost => wm_multipath::Direction::Out,
@@ -87,18 +87,23 @@ pub(super) fn any_ordered<F: DefaultStream>(
 }
 
 fn linear(linear: &Linear) -> Answer {
+    reach::ends(linear.to, linear.from);
     if multipath::copy(linear, None) { SERVED } else { Answer::Pass }
 }
 
 /// `cuMemcpy2D` and its unaligned form.
 pub(super) unsafe fn rows<F: DefaultStream>(copy: *const CUDA_MEMCPY2D) -> Answer {
     // SAFETY: the program's description of a copy, null where it made a mistake.
+    unsafe { reach::plane(copy) };
+    // SAFETY: as above.
     let shape = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, F::HANDLE, true));
     shape.map_or(Answer::Pass, |shape| linear(&shape))
 }
 
 /// `cuMemcpy2DAsync`.
 pub(super) unsafe fn rows_ordered<F: DefaultStream>(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Answer {
+    // SAFETY: as in `rows`.
+    unsafe { reach::plane(copy) };
     // SAFETY: as in `rows`.
     let shape = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, named::<F>(stream), false));
     shape.map_or(Answer::Pass, |shape| linear(&shape))

@@ -14,6 +14,7 @@ mod lookup;
 mod physical;
 mod pointer;
 mod pool;
+mod reach;
 mod relief;
 mod reserved;
 mod sharing;
@@ -42,10 +43,10 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
-    /// Also `WMSHIM_MULTIPATH=off`.
-    Links,
-    /// Also both of them: what both need to know.
+    /// Also `WMSHIM_STITCH=off` and `WMSHIM_MULTIPATH=off` together: what both need to know.
     Lifetimes,
+    /// As before, and withdrawn where there is one device: copies that may take several links, or go to a peer's blocks.
+    Copies,
 }
 
 impl Switch {
@@ -53,8 +54,7 @@ impl Switch {
         match self {
             Self::Always => true,
             Self::Memory => settings.stitch,
-            Self::Links => settings.multipath != Multipath::Off,
-            Self::Lifetimes => Self::Memory.is_on(settings) || Self::Links.is_on(settings),
+            Self::Lifetimes | Self::Copies => settings.stitch || settings.multipath != Multipath::Off,
         }
     }
 
@@ -62,8 +62,7 @@ impl Switch {
         match self {
             Self::Always => "WMSHIM_DISABLE",
             Self::Memory => "WMSHIM_STITCH",
-            Self::Links => "WMSHIM_MULTIPATH",
-            Self::Lifetimes => "WMSHIM_STITCH and WMSHIM_MULTIPATH",
+            Self::Lifetimes | Self::Copies => "WMSHIM_STITCH and WMSHIM_MULTIPATH",
         }
     }
 }
@@ -170,9 +169,9 @@ pub(crate) fn is_captured(stream: CUstream) -> bool {
     stream::captured::<Legacy>(stream)
 }
 
-/// Copies will never take several links in this process: what is intercepted for that alone goes to the driver as it comes.
-pub(crate) fn withdraw_links() {
-    for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Links) {
+/// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
+pub(crate) fn withdraw_copies() {
+    for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies) {
         if let Some(real) = driver().address(index) {
             SLOTS[index].store(real.cast_mut().cast(), Ordering::Release);
         }

@@ -58,13 +58,10 @@ fn meaning(address: u64) -> Meaning {
     match managers::owner(address) {
         Some(manager) => match manager.block(address) {
             Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
-            None => Meaning::Dead,
+            // What another process shares with us is mapped in our address space too.
+            None => ipc::view(address).map_or(Meaning::Dead, |view| Meaning::Live(foreign(&view, address))),
         },
-        None => match (elsewhere(address), ipc::view(address)) {
-            (Some(view), _) => Meaning::Elsewhere(view),
-            (None, Some(view)) => Meaning::Live(foreign(&view, address)),
-            (None, None) => Meaning::Foreign,
-        },
+        None => elsewhere(address).map_or(Meaning::Foreign, Meaning::Elsewhere),
     }
 }
 

@@ -81,11 +81,33 @@ fn served(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
     managers::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
 }
 
-pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> Answer {
+pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: handles that the driver checks.
+    let result = unsafe { driver().get::<symbol::cuDeviceSetMemPool>()(device, pool) };
+    if result == CUresult::SUCCESS {
+        chosen(device, pool);
+    }
+    result
+}
+
+fn chosen(device: CUdevice, pool: CUmemoryPool) {
     if let Some(choice) = choice(device) {
         choice.replaced.store(!is_default(pool, device), Relaxed);
     }
-    Answer::Pass
+}
+
+/// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
+pub(super) unsafe fn select_at(location: *mut CUmemLocation, kind: u32, pool: CUmemoryPool) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuMemSetMemPool>()(location, kind, pool) };
+    if result == CUresult::SUCCESS && kind == CU_MEM_ALLOCATION_TYPE_PINNED {
+        // SAFETY: the driver has just read a location there.
+        let location = unsafe { *location };
+        if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
+            chosen(location.id, pool);
+        }
+    }
+    result
 }
 
 pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> Answer {

@@ -3,7 +3,7 @@
 //! To the driver our blocks are mappings like any other; a program that unmaps or remaps one by mistake would take the
 //! memory from under its neighbours.
 
-use wm_abi::{CUdeviceptr, CUresult};
+use wm_abi::{CUdeviceptr, CUmemLocation, CUresult};
 
 use crate::boundary::Answer;
 use crate::managers;
@@ -15,4 +15,8 @@ pub(super) fn is_ours(address: CUdeviceptr) -> bool {
 
 pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {
     if is_ours(address) { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
+}
+
+pub(super) fn rights(_flags: *mut u64, _location: *const CUmemLocation, address: CUdeviceptr) -> Answer {
+    range(address, 0)
 }

@@ -34,6 +34,8 @@ hooks! {
         // Pools: the default pool is ours, its figures too.
         cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool)
             => pool::select, Memory, "a device whose pool the program chose keeps that pool";
+        cuMemSetMemPool(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool)
+            => pool::select_at, Memory, "the same by CUDA 13's name for it";
         cuMemPoolGetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
             => pool::get, Memory, "adds our bytes to the default pool's figures";
         cuMemPoolSetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
@@ -114,6 +116,8 @@ hooks! {
             => physical::unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
             => physical::access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
+        cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr)
+            => reserved::rights, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
             => reserved::range, Memory, "refused on our blocks";
         // Contexts: their ends.
@@ -154,35 +158,47 @@ hooks! {
             => copies::ordered(DeviceToDevice, Legacy), Always, "counted";
         cuMemcpyDtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
             => copies::ordered(DeviceToDevice, PerThread), Always, "counted";
-        // Copies whose call has another form: only where they may take several links.
+        // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(Legacy), Links, "a large one may take several links";
+            => copies::any(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
         cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(PerThread), Links, "a large one may take several links";
+            => copies::any(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
         cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(Legacy), Links, "a large one may take several links";
+            => copies::any_ordered(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
         cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(PerThread), Links, "a large one may take several links";
+            => copies::any_ordered(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
         cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Links, "one whose rows touch is a linear one";
+            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Links, "one whose rows touch is a linear one";
+            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Links, "one whose rows touch is a linear one";
+            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Links, "one whose rows touch is a linear one";
+            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<Legacy>, Links, "one whose rows touch is a linear one";
+            => copies::rows_ordered::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<PerThread>, Links, "one whose rows touch is a linear one";
+            => copies::rows_ordered::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
         cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Links, "large copies of it may take several links";
+            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
         cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Links, "large copies of it may take several links";
+            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
         cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Links, "large copies of it may take several links";
+            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Links, "large copies of it may take several links";
+            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+        cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D)
+            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+        cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D)
+            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+        cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream)
+            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+        cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D, stream: CUstream)
+            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+        cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
+            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
+        cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
+            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
     }
     relieve {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";

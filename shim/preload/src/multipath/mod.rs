@@ -24,9 +24,9 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Settings};
 
+use crate::lifecycle;
 use crate::settings::{self, Multipath};
 use crate::state::{driver, streams};
-use crate::{hooks, lifecycle};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
@@ -117,9 +117,6 @@ fn engine() -> Option<&'static Engine<Driver>> {
     let count = device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
     LEAST.store(engine.map_or(usize::MAX, Engine::least), Ordering::Relaxed);
-    if engine.is_none() {
-        hooks::withdraw_links();
-    }
     engine
 }
 
