@@ -10,6 +10,7 @@ use serde_json::Value;
 use wm_abi::CUresult;
 
 use crate::driver::Driver;
+use crate::fixture::process;
 
 /// Why a case ended early.
 #[derive(Debug)]
@@ -57,6 +58,9 @@ pub struct Record {
     pub reasons: Vec<String>,
     /// The answers, in the order of asking.
     pub observed: Vec<Observation>,
+    /// The driver's functions that it called, its partners' included, by exported name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<String>,
 }
 
 /// A running case.
@@ -141,20 +145,22 @@ impl Case {
 
     /// The record of this case, given how its function returned.
     pub fn finish(self, verdict: Verdict) -> Record {
-        let Self { observed, failures: mut reasons, .. } = self;
+        let Self { driver, observed, failures: mut reasons, .. } = self;
+        let mut calls: Vec<String> = driver.called().into_iter().map(str::to_owned).collect();
+        calls.extend(process::called_by_partners());
         let mut outcome = Outcome::Ok;
         match verdict {
             Ok(()) => {}
             Err(Halt::Failed(reason)) => reasons.push(reason),
             Err(Halt::Skipped(reason)) if reasons.is_empty() => {
-                return Record { outcome: Outcome::Skipped, reasons: vec![reason], observed };
+                return Record { outcome: Outcome::Skipped, reasons: vec![reason], observed, calls };
             }
             Err(Halt::Skipped(_)) => {}
         }
         if !reasons.is_empty() {
             outcome = Outcome::Failed;
         }
-        Record { outcome, reasons, observed }
+        Record { outcome, reasons, observed, calls }
     }
 }
 

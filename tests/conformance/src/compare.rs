@@ -133,7 +133,7 @@ mod tests {
             machine: *machine,
         };
         let observed = answers.iter().map(observation).collect();
-        let record = Record { outcome: Outcome::Ok, reasons: vec![], observed };
+        let record = Record { outcome: Outcome::Ok, reasons: vec![], observed, calls: vec![] };
         let case = Finished { case: "a.case".into(), record, milliseconds: 1, stderr: String::new() };
         Document { version: 1, driver: "d".into(), cases: vec![case] }
     }

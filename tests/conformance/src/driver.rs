@@ -76,6 +76,13 @@ impl Driver {
         self.find::<S>().unwrap_or_else(|| panic!("the driver does not have {}", S::NAME.to_string_lossy()))
     }
 
+    /// The functions that this process has found here so far, by exported name: those that it calls.
+    pub fn called(&self) -> Vec<&'static str> {
+        let found = |slot: &AtomicPtr<c_void>| !slot.load(Ordering::Relaxed).is_null();
+        let names = symbol::NAMES.iter().zip(&self.found).filter(|(_, slot)| found(slot));
+        names.filter_map(|(name, _)| name.to_str().ok()).collect()
+    }
+
     fn resolve(&self, name: &CStr) -> *mut c_void {
         match (self.lookup, known_rows().get(name)) {
             (Lookup::ProcAddress, Some(row)) => self.ask(row.base, row.version, row.flags).1,

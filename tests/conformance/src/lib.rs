@@ -19,11 +19,13 @@
 //! | [`runner`] | one process a case, with a time limit |
 //! | [`report`] | tables and documents |
 //! | [`compare`] | the answers that differ between two documents |
+//! | [`entrypoints`] | which cases ask about which driver function |
 
 pub mod case;
 pub mod cases;
 pub mod compare;
 pub mod driver;
+pub mod entrypoints;
 pub mod fixture;
 pub mod report;
 pub mod runner;

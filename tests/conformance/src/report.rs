@@ -34,6 +34,7 @@ impl Document {
     pub fn make_portable(&mut self) {
         for case in &mut self.cases {
             (case.milliseconds, case.stderr) = (0, String::new());
+            case.record.calls.clear();
             case.record.observed.retain(|observation| !observation.machine);
         }
     }

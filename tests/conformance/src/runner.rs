@@ -198,7 +198,7 @@ impl Told {
 }
 
 fn failed(observed: Vec<Observation>) -> Record {
-    Record { outcome: Outcome::Failed, reasons: Vec::new(), observed }
+    Record { outcome: Outcome::Failed, reasons: Vec::new(), observed, calls: Vec::new() }
 }
 
 fn tail(text: &str) -> String {

@@ -1,11 +1,12 @@
 //! Hazard: a simulated driver that answers otherwise than the real one, so that every test on it proves nothing.
 //!
 //! Runs the whole suite over the simulated driver and compares its answers with those that H200s gave (`data/`). Both
-//! must hold: no failed case, and no answer of its own.
+//! must hold: no failed case, and no answer of its own. And each case makes the calls that the table of entry points says.
 
 mod common;
 
 use conformance::compare::{self, Comparison};
+use conformance::entrypoints::Table;
 
 #[test]
 fn every_case_passes_and_answers_like_the_real_driver() {
@@ -18,6 +19,8 @@ fn every_case_passes_and_answers_like_the_real_driver() {
     let table = compare::table(&differences);
     assert!(output.status.success(), "{}\nreal | simulated\n{table}", common::said(&output));
     assert!(differences.is_empty(), "real | simulated\n{table}");
+    let idle = Table::load().not_called(&simulated);
+    assert!(idle.is_empty(), "data/entrypoints.tsv names cases that do not make the call: {idle:?}");
 }
 
 #[test]

@@ -254,3 +254,61 @@ pub(super) fn limits(case: &mut Case) -> Verdict {
     case.expect_one_of("limit 999", code, &[CUresult::UNSUPPORTED_LIMIT, CUresult::INVALID_VALUE]);
     Ok(())
 }
+
+/// The older and newer names of calls that begin and end contexts: memory follows each of them.
+pub(super) fn other_names(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    init(d)?;
+    let mut context = CUcontext::NULL;
+    case.expect_ok("cuCtxCreate_v3", cu!(d, cuCtxCreate_v3(&mut context, null_mut(), 0, 0, 0)));
+    let kept = Memory::holding(d, &pattern(5000, 1))?;
+    case.expect_that("memory under it", kept.read()? == pattern(5000, 1));
+    let lost = kept.address;
+    std::mem::forget(kept);
+    case.expect_ok("cuCtxDestroy", cu!(d, cuCtxDestroy(context)));
+    case.expect_ok("cuCtxCreate", cu!(d, cuCtxCreate(&mut context, 0, 0)));
+    let mut stream = CUstream::NULL;
+    must!(d, cuStreamCreate(&mut stream, 0));
+    case.expect_ok("cuStreamDestroy", cu!(d, cuStreamDestroy(stream)));
+    must!(d, cuCtxDestroy_v2(context));
+    let primary = Primary::new(d)?;
+    case.expect_code("free of lost memory", cu!(d, cuMemFree_v2(lost)), CUresult::INVALID_VALUE);
+    let mut lost = 0;
+    must!(d, cuMemAlloc_v2(&mut lost, 3 << 20));
+    std::mem::forget(primary);
+    case.expect_ok("cuDevicePrimaryCtxRelease", cu!(d, cuDevicePrimaryCtxRelease(0)));
+    let _again = Primary::new(d)?;
+    case.expect_code("free after the release", cu!(d, cuMemFree_v2(lost)), CUresult::INVALID_VALUE);
+    case.expect_ok("cuDevicePrimaryCtxReset", cu!(d, cuDevicePrimaryCtxReset(0)));
+    Ok(())
+}
+
+/// The way of CUDA 12.5 and later to create a context.
+pub(super) fn newest_create(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    init(d)?;
+    let mut context = CUcontext::NULL;
+    case.expect_ok("cuCtxCreate_v4", cu!(d, cuCtxCreate_v4(&mut context, null_mut(), 0, 0)));
+    let memory = Memory::holding(d, &pattern(5000, 1))?;
+    case.expect_that("memory under it", memory.read()? == pattern(5000, 1));
+    let mut owner = CUcontext::NULL;
+    let out = (&raw mut owner).cast();
+    must!(d, cuPointerGetAttribute(out, CU_POINTER_ATTRIBUTE_CONTEXT, memory.address));
+    case.expect_that("its context is the new one", owner == context);
+    drop(memory);
+    must!(d, cuCtxDestroy_v2(context));
+    Ok(())
+}
+
+/// A wait for a context by name, which need not be the current one.
+pub(super) fn wait_for_named(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let memory = Memory::holding(d, &[0; 4096])?;
+    must!(d, cuMemsetD8Async(memory.address, 6, 4096, CUstream::NULL));
+    must!(d, cuCtxSetCurrent(CUcontext::NULL));
+    case.expect_ok("wait", cu!(d, cuCtxSynchronize_v2(primary.context)));
+    primary.enter()?;
+    case.expect_that("the work is done", memory.read()? == [6; 4096]);
+    Ok(())
+}

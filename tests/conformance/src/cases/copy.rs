@@ -132,6 +132,19 @@ pub(super) fn freed_memory(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// A small allocation shares its pages with others: that it was freed, a driver notices only with the pages.
+pub(super) fn freed_small_memory(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (_neighbour, mut address) = (Memory::new(d, 4096)?, 0);
+    must!(d, cuMemAlloc_v2(&mut address, 4096));
+    must!(d, cuMemFree_v2(address));
+    let bytes = [1_u8; 64];
+    let code = cu!(d, cuMemcpyHtoD_v2(address, bytes.as_ptr().cast(), 64));
+    case.observe_machine("copy into freed memory", crate::case::short(code));
+    Ok(())
+}
+
 pub(super) fn in_stream_order(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

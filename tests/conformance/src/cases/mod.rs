@@ -3,24 +3,36 @@
 //! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it needs. A case whose
 //! need is not met is skipped and says why.
 
+mod array;
+mod bad_input;
 mod context;
 mod copy;
+mod copy_newer;
 mod copy_shapes;
 mod faults;
 mod graph;
+mod graph_memory;
+mod graph_names;
+mod graph_nodes;
 mod host;
+mod host_device;
 mod init;
 mod lookup;
+mod managed;
 mod memory;
 mod memset;
 mod module;
 mod peer;
+mod peer_forms;
 mod pointer;
 mod pool;
 mod pool_order;
+mod pool_share;
 mod process;
 mod share;
+mod share_ends;
 mod stream;
+mod texture;
 mod vmm;
 
 use std::ffi::CStr;
@@ -119,6 +131,9 @@ pub const CASES: &[Row] = cases! {
     context::memory_crosses_contexts "memory bound to the context that happens to be current",
     context::identity "contexts and streams that do not know each other",
     context::limits "limits that are lost",
+    context::other_names "memory that outlives a context ended by another name of the call",
+    context::newest_create [Export(c"cuCtxCreate_v4")] "contexts that were created in a newer way",
+    context::wait_for_named [Export(c"cuCtxSynchronize_v2")] "a wait for a context that is not current",
 
     memory::size_zero "size 0 must be refused, not rounded up",
     memory::size_absurd "sizes whose rounding overflows",
@@ -139,6 +154,16 @@ pub const CASES: &[Row] = cases! {
     memory::free_and_running_work "memory unmapped under running work",
     memory::managed "managed memory taken over by mistake",
     memory::managed_calls "calls for managed memory that answer otherwise for memory from mappings",
+    managed::calls_on_other_memory "every call for managed memory, asked about memory that is served from mappings",
+    managed::calls_on_managed_memory "managed memory that no longer takes its own calls",
+    managed::batches [Export(c"cuMemPrefetchBatchAsync")] "prefetches and discards in batches",
+
+    bad_input::double_frees "a double free that errs otherwise, or frees a neighbour",
+    bad_input::interior_frees "an interior free that errs otherwise, or frees what is around it",
+    bad_input::foreign_frees "a foreign free that errs otherwise, or crashes a look-up",
+    bad_input::absurd_sizes "a size that overflows, or errs otherwise in one of the families",
+    bad_input::after_the_context "memory that is known or freed after its context was destroyed",
+    bad_input::after_a_reset "memory that is known or freed after a reset, and a device that is of no use afterwards",
 
     pool::arguments "wrong arguments of stream-ordered memory",
     pool::contents "contents lost in a pool",
@@ -154,6 +179,11 @@ pub const CASES: &[Row] = cases! {
     pool::access "access of the owning device",
     pool::mixed_frees "memory of one allocator freed by the other's call",
     pool::context_end_keeps_pool "pool memory that dies with a context",
+
+    pool_share::every_attribute "an attribute of a pool that is answered otherwise",
+    pool_share::chosen_by_location [Export(c"cuMemSetMemPool")] "a pool chosen by CUDA 13's names, and not used",
+    pool_share::exported "exported pools that another process sees differently",
+    pool_share::not_exportable "memory given to another process that cannot reach it",
 
     pool_order::reuse_on_one_stream "reuse out of order on one stream",
     pool_order::reused_at_once_on_one_stream "reuse that needlessly waits",
@@ -191,6 +221,7 @@ pub const CASES: &[Row] = cases! {
     pointer::small_device "attributes of memory cut from a larger piece",
     pointer::pitched "attributes of pitched memory",
     pointer::from_pool "attributes of pool memory",
+    pointer::from_own_pool "attributes of memory of a pool that the program made",
     pointer::mapped_device "attributes of mapped device memory",
     pointer::mapped_host "attributes of mapped host memory",
     pointer::managed "attributes of managed memory",
@@ -200,6 +231,7 @@ pub const CASES: &[Row] = cases! {
     pointer::several "several attributes at once, also of foreign addresses",
     pointer::buffer_ids "registration caches keyed by a buffer id that comes back",
     pointer::sync_memops "SYNC_MEMOPS, which RDMA stacks set",
+    pointer::rare_attributes "attributes that nobody may set, and tokens of old RDMA stacks",
 
     copy::round_trips "bytes changed by a copy",
     copy::asynchronous "bytes changed by an asynchronous copy",
@@ -209,10 +241,16 @@ pub const CASES: &[Row] = cases! {
     copy::arguments "copies of nothing, and to nowhere",
     copy::past_the_end "copies past the end",
     copy::freed_memory "copies into freed memory",
+    copy::freed_small_memory "copies into freed memory that shares its pages",
     copy::in_stream_order "copies that overtake",
     copy::per_thread_variants "per-thread variants that land on the wrong stream",
     copy::batch [Export(c"cuMemcpyBatchAsync")] "batches of copies",
     copy::host_to_host "copies between host memories",
+    copy_newer::with_attributes [Export(c"cuMemcpyWithAttributesAsync")] "copies with attributes",
+    copy_newer::second_batch [Export(c"cuMemcpyBatchAsync_v2")] "batches of copies by the newer call",
+    copy_newer::volumes_in_a_batch [Export(c"cuMemcpy3DBatchAsync")] "batches of slices",
+    copy_newer::volumes_in_a_second_batch [Export(c"cuMemcpy3DBatchAsync_v2")] "batches of slices by the newer call",
+    copy_newer::volume_with_attributes [Export(c"cuMemcpy3DWithAttributesAsync")] "slices with attributes",
     copy_shapes::planes "rows copied to the wrong place",
     copy_shapes::planes_to_host "rows copied to the wrong place on the host",
     copy_shapes::plane_arguments "wrong planes",
@@ -220,6 +258,18 @@ pub const CASES: &[Row] = cases! {
     copy_shapes::volume_to_host "slices copied to the wrong place on the host",
     copy_shapes::volume_between_contexts "copies that name their contexts",
     copy_shapes::arrays "copies to and from arrays",
+    array::rows "bytes changed between arrays and served memory",
+    array::planes_of_every_family "rows changed between arrays and served memory",
+    array::volumes "slices changed between arrays and served memory",
+    array::levels "levels of mipmapped arrays",
+    array::arguments "wrong arrays and copies past their ends",
+    texture::linear_memory "textures over memory that moved, is misaligned or not there",
+    texture::pitched_memory "a pitch that suits no texture",
+    texture::array_memory "textures over arrays",
+    texture::descriptions "texture objects that name other memory",
+    texture::surfaces "surfaces over arrays",
+    texture::references "texture references that name other memory",
+    texture::tensor_maps [Export(c"cuTensorMapEncodeTiled")] "maps for copy engines over memory of the wrong alignment",
     memset::widths "memsets of the wrong width or extent",
     memset::planes "memsets past the row",
     memset::arguments "memsets of nothing, to nowhere, misaligned",
@@ -230,6 +280,9 @@ pub const CASES: &[Row] = cases! {
     host::kernels_reach_it "kernels that cannot reach pinned memory",
     host::register "registration counted wrong",
     host::register_arguments "wrong registrations",
+    host_device::host_calls_on_device_memory "device memory taken for the host's",
+    host_device::mapping_calls_on_other_memory "served memory that shows it is made of mappings",
+    host_device::odd_registrations "registrations that begin and end anywhere",
 
     stream::query "a query that does not tell the truth",
     stream::synchronize_waits "a wait that returns early",
@@ -244,6 +297,7 @@ pub const CASES: &[Row] = cases! {
     stream::callbacks "callbacks early, late or twice",
     stream::driver_calls_in_callback "driver calls in a callback that wait for themselves",
     stream::memory_operations "words in memory that streams wait for and write",
+    stream::wide_memory_operations "wide words, and several operations at once",
     stream::kernels_in_order "launches out of order",
     stream::events "events that are true too early",
     stream::elapsed_time "times that are not times",
@@ -255,6 +309,8 @@ pub const CASES: &[Row] = cases! {
     module::launches_that_cannot_be "impossible launches accepted, or fatal",
     module::results "kernels that compute something else",
     module::libraries "libraries and kernel handles, which the CUDA runtime uses",
+    module::variables "variables of modules, which are memory that nobody allocated",
+    module::other_sources "code from files and containers",
 
     graph::capture_and_replay "captured work done at once, or replayed wrong",
     graph::forked_capture "branches of a capture out of order",
@@ -265,6 +321,19 @@ pub const CASES: &[Row] = cases! {
     graph::foreign_free_in_capture "frees in a capture of memory from before",
     graph::capture_mode_of_thread "a thread's capture mode changed behind its back",
 
+    graph_memory::nodes "memory nodes served from outside the graph",
+    graph_memory::node_arguments "nodes that free what is not theirs",
+    graph_memory::replay_after_other_allocations "a replay that finds other memory at its addresses",
+    graph_memory::outlives_its_launch "graph memory that is freed outside of the graph",
+    graph_memory::accounts "graph memory counted with other memory",
+    graph_memory::changed_nodes "nodes that are pointed at other memory",
+    graph_nodes::kernel_and_copy "nodes with addresses of served memory",
+    graph_nodes::parameters "parameters of nodes that name other memory",
+    graph_nodes::allocation_of_any_kind [Export(c"cuGraphAddNode")] "memory nodes by the call for all kinds",
+    graph_names::instantiations "graphs made by another name of the call",
+    graph_names::update "a renewed graph that still names the old memory",
+    graph_names::captures [Export(c"cuStreamBeginCaptureToGraph")] "captures begun by another name of the call",
+
     share::descriptor "exported memory that another process sees differently",
     share::descriptor_outlives_handle "exported memory that dies with its handle",
     share::descriptor_arguments "exports of what cannot be exported",
@@ -274,6 +343,10 @@ pub const CASES: &[Row] = cases! {
     share::ipc_small "a cuIpc handle of memory cut from a larger piece",
     share::ipc_event "events that another process waits for",
     share::dma_buf "dma-bufs, which RDMA stacks export",
+    share_ends::dead_exporter "a hang, or somebody else's memory, where the exporter has ended",
+    share_ends::freed_by_exporter "somebody else's memory, where the exporter has freed",
+    share_ends::families "handles of memory that has none",
+    share_ends::opened "opened memory that is not like memory",
 
     peer::enable [Devices(2)] "peer access counted wrong",
     peer::copies [Devices(2)] "copies between devices",
@@ -282,6 +355,22 @@ pub const CASES: &[Row] = cases! {
     peer::mapped_memory [Devices(2)] "mapped memory of a peer",
     peer::pool_access [Devices(2)] "pool memory of a peer",
     peer::accounts_are_separate [Devices(2)] "memory counted on the wrong device",
+    peer::abilities [Devices(2)] "abilities of peers that are hidden",
+
+    peer_forms::by_address [Devices(2)] "copies to a peer that need no access",
+    peer_forms::by_address_in_a_stream [Devices(2)] "the same, in a stream",
+    peer_forms::in_a_stream [Devices(2)] "device-to-device copies to a peer in a stream",
+    peer_forms::planes [Devices(2)] "rows copied to a peer",
+    peer_forms::planes_in_a_stream [Devices(2)] "the same, in a stream",
+    peer_forms::volumes [Devices(2)] "slices copied to a peer",
+    peer_forms::volumes_in_a_stream [Devices(2)] "the same, in a stream",
+    peer_forms::volumes_between_contexts [Devices(2)] "slices copied between named contexts, in a stream",
+    peer_forms::batches [Devices(2), Export(c"cuMemcpyBatchAsync")] "batches of copies to a peer",
+    peer_forms::pool_memory [Devices(2)] "pool memory copied to a peer",
+    peer_forms::memsets [Devices(2)] "memsets of a peer's memory",
+    peer_forms::attributes [Devices(2)] "a peer's memory taken for one's own",
+    peer_forms::disabled [Devices(2)] "access that outlives its end",
+    peer_forms::freed_from_the_other_side [Devices(2)] "memory freed from another device's context",
 
     lookup::runtime_12 "a look-up of the CUDA 12 runtime answered with another function",
     lookup::runtime_13 "a look-up of the CUDA 13 runtime answered with another function",
@@ -304,4 +393,7 @@ pub const ROLES: &[Role] = &[
     Role { name: "ipc", play: share::ipc_open },
     Role { name: "ipc-small", play: share::ipc_open_small },
     Role { name: "ipc-event", play: share::ipc_open_event },
+    Role { name: "ipc-export", play: share_ends::export },
+    Role { name: "ipc-attributes", play: share_ends::ask },
+    Role { name: "pool", play: pool_share::import },
 ];

@@ -1,12 +1,12 @@
 //! Modules and launches: images, names, the three ways to pass parameters, and launches that cannot be.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
 
 use wm_abi::*;
 
-use crate::case::{Case, Verdict};
-use crate::fixture::{Kernels, Memory, Primary, image, pointers};
+use crate::case::{Case, Halt, Verdict};
+use crate::fixture::{Kernels, Memory, Primary, image, pattern, pointers};
 use crate::{cu, must};
 
 const WORDS: usize = 10_000;
@@ -200,5 +200,67 @@ pub(super) fn libraries(case: &mut Case) -> Verdict {
         CUresult::NOT_FOUND,
     );
     case.expect_ok("unload", cu!(d, cuLibraryUnload(library)));
+    Ok(())
+}
+
+/// PTX with one variable and no kernel.
+const VARIABLE: &CStr =
+    c".version 8.2\n.target sm_80\n.address_size 64\n.visible .global .align 8 .b8 wm_bytes[4096];\n";
+
+/// Variables of modules and libraries: memory that is the driver's, is copied to, and is not freed.
+pub(super) fn variables(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (mut module, mut address, mut bytes) = (CUmodule::NULL, 0, 0);
+    must!(d, cuModuleLoadData(&mut module, VARIABLE.as_ptr().cast()));
+    if cu!(d, cuModuleGetGlobal_v2(&mut address, &mut bytes, module, c"wm_bytes".as_ptr()))
+        == CUresult::NOT_FOUND
+    {
+        return Err(Halt::Skipped("needs variables in modules".into()));
+    }
+    case.expect_eq("size", bytes as u64, 4096);
+    let contents = pattern(4096, 1);
+    crate::fixture::write(d, address, &contents)?;
+    case.expect_that("bytes", crate::fixture::read(d, address, 4096)? == contents);
+    case.expect_code("free", cu!(d, cuMemFree_v2(address)), CUresult::INVALID_VALUE);
+    let (mut base, mut size) = (0, 0);
+    let code = cu!(d, cuMemGetAddressRange_v2(&mut base, &mut size, address));
+    case.observe_machine("range", crate::case::short(code));
+    let (mut library, none, nothing) = (CUlibrary::NULL, null_mut(), null_mut());
+    let image = VARIABLE.as_ptr().cast();
+    must!(d, cuLibraryLoadData(&mut library, image, none, nothing, 0, null_mut(), null_mut(), 0));
+    let code = cu!(d, cuLibraryGetGlobal(&mut address, &mut bytes, library, c"wm_bytes".as_ptr()));
+    case.expect_ok("of a library", code);
+    must!(d, cuMemsetD8_v2(address, 2, bytes));
+    must!(d, cuCtxSynchronize());
+    case.expect_that("bytes of a library", crate::fixture::read(d, address, bytes)? == vec![2; bytes]);
+    must!(d, cuLibraryUnload(library));
+    must!(d, cuModuleUnload(module));
+    Ok(())
+}
+
+/// Code from a file, and code in the form that compilers of programs leave.
+pub(super) fn other_sources(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let path = std::env::temp_dir().join(format!("conformance-{}.ptx", std::process::id()));
+    std::fs::write(&path, image()).map_err(|error| Halt::Failed(format!("{}: {error}", path.display())))?;
+    let file = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("no zero byte in a path");
+    let (mut library, mut kernel, mut module) = (CUlibrary::NULL, CUkernel::NULL, CUmodule::NULL);
+    let (none, nothing) = (null_mut(), null_mut());
+    let code = cu!(
+        d,
+        cuLibraryLoadFromFile(&mut library, file.as_ptr(), none, nothing, 0, null_mut(), null_mut(), 0)
+    );
+    let _ = std::fs::remove_file(&path);
+    case.expect_ok("a library from a file", code);
+    must!(d, cuLibraryGetKernel(&mut kernel, library, c"wm_fill_u32".as_ptr()));
+    must!(d, cuLibraryUnload(library));
+    // A compiler's container wraps its images; whether a bare one is taken is the driver's affair.
+    let code = cu!(d, cuModuleLoadFatBinary(&mut module, image().as_ptr().cast()));
+    case.observe_machine("an image for a container", crate::case::short(code));
+    if code == CUresult::SUCCESS {
+        must!(d, cuModuleUnload(module));
+    }
     Ok(())
 }

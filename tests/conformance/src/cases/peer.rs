@@ -10,7 +10,7 @@ use crate::{cu, must};
 const BYTES: usize = 4 << 20;
 
 /// Both primary contexts; the first is current.
-fn both(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
+pub(super) fn both(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     let (first, second) = (Primary::on(driver, 0)?, Primary::on(driver, 1)?);
     let mut possible = 0;
     must!(driver, cuDeviceCanAccessPeer(&mut possible, 0, 1));
@@ -21,9 +21,19 @@ fn both(driver: &'static Driver) -> Verdict<(Primary, Primary)> {
     Ok((first, second))
 }
 
-fn memory_of(driver: &'static Driver, owner: &Primary, seed: u64) -> Verdict<std::mem::ManuallyDrop<Memory>> {
+/// Memory of a device with known contents; left to the end of the process, for its context may not be current then.
+pub(super) fn sized_memory_of(
+    driver: &'static Driver,
+    owner: &Primary,
+    bytes: usize,
+    seed: u64,
+) -> Verdict<std::mem::ManuallyDrop<Memory>> {
     owner.enter()?;
-    Memory::holding(driver, &pattern(BYTES, seed)).map(std::mem::ManuallyDrop::new)
+    Memory::holding(driver, &pattern(bytes, seed)).map(std::mem::ManuallyDrop::new)
+}
+
+fn memory_of(driver: &'static Driver, owner: &Primary, seed: u64) -> Verdict<std::mem::ManuallyDrop<Memory>> {
+    sized_memory_of(driver, owner, BYTES, seed)
 }
 
 pub(super) fn enable(case: &mut Case) -> Verdict {
@@ -43,6 +53,22 @@ pub(super) fn enable(case: &mut Case) -> Verdict {
     let mut possible = -1;
     must!(d, cuDeviceCanAccessPeer(&mut possible, 0, 0));
     case.expect_eq("a device is no peer of itself", possible, 0);
+    Ok(())
+}
+
+/// What peers can do for each other: the machine's affair, and the same under the shim.
+pub(super) fn abilities(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    crate::fixture::init(d)?;
+    // Performance rank, access, native atomics, access to arrays; and one that does not exist.
+    for attribute in [1, 2, 3, 4, 999] {
+        let mut value = -1;
+        let code = cu!(d, cuDeviceGetP2PAttribute(&mut value, attribute, 0, 1));
+        case.observe_machine(
+            format!("attribute {attribute}"),
+            format!("{} {value}", crate::case::short(code)),
+        );
+    }
     Ok(())
 }
 

@@ -317,3 +317,41 @@ pub(super) fn sync_memops(case: &mut Case) -> Verdict {
     case.expect_code("address 8", set(1, 8), CUresult::INVALID_VALUE);
     Ok(())
 }
+
+/// Memory of a pool that the program made: the driver's, and so are all answers.
+pub(super) fn from_own_pool(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, pool) = (Stream::non_blocking(d)?, super::pool::create(d, 0)?);
+    let mut address = 0;
+    must!(d, cuMemAllocFromPoolAsync(&mut address, PIECE, pool, stream.raw));
+    synchronize(d, stream.raw)?;
+    describe(case, address, 0)?;
+    expect_like_device_memory(case, address)?;
+    let owner = number(d, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address)?;
+    case.expect_that("its pool is the program's", owner == pool.0 as u64);
+    must!(d, cuMemFreeAsync(address, stream.raw));
+    synchronize(d, stream.raw)?;
+    must!(d, cuMemPoolDestroy(pool));
+    Ok(())
+}
+
+/// Attributes that a program may try to set, and tokens that only old RDMA stacks ask for.
+pub(super) fn rare_attributes(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let memory = Memory::new(d, PIECE)?;
+    let mut tokens = CUDA_POINTER_ATTRIBUTE_P2P_TOKENS::default();
+    let place = (&raw mut tokens).cast();
+    let code = cu!(d, cuPointerGetAttribute(place, CU_POINTER_ATTRIBUTE_P2P_TOKENS, memory.address));
+    case.observe_machine("tokens", crate::case::short(code));
+    let one = 1_u64;
+    for (attribute, name) in NUMBERS.iter().chain(PLACES).chain(NUMBERS_OF_MACHINE) {
+        if *attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS {
+            let code = cu!(d, cuPointerSetAttribute((&raw const one).cast(), *attribute, memory.address));
+            case.expect(code != CUresult::SUCCESS, format!("{name} was set"));
+            case.observe_machine(format!("set {name}"), crate::case::short(code));
+        }
+    }
+    Ok(())
+}

@@ -34,7 +34,8 @@ pub(super) fn create(driver: &'static Driver, bytes: usize) -> Verdict<CUmemoryP
     Ok(pool)
 }
 
-fn properties(bytes: usize) -> CUmemPoolProps {
+/// What such a pool is asked for.
+pub(super) fn properties(bytes: usize) -> CUmemPoolProps {
     CUmemPoolProps {
         allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
         handleTypes: CU_MEM_HANDLE_TYPE_NONE,

@@ -97,7 +97,7 @@ pub(super) fn descriptor_arguments(case: &mut Case) -> Verdict {
     Ok(())
 }
 
-fn ipc_handle(driver: &'static Driver, address: CUdeviceptr) -> (CUresult, CUipcMemHandle) {
+pub(super) fn ipc_handle(driver: &'static Driver, address: CUdeviceptr) -> (CUresult, CUipcMemHandle) {
     let mut handle = CUipcMemHandle { reserved: [0; 64] };
     (cu!(driver, cuIpcGetMemHandle(&mut handle, address)), handle)
 }

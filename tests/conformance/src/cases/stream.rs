@@ -9,7 +9,7 @@ use wm_abi::*;
 
 use crate::case::{Case, Verdict};
 use crate::fixture::{Event, Gate, Kernels, Memory, Pinned, Primary, Stream, synchronize};
-use crate::{cu, must};
+use crate::{cu, must, supported};
 
 pub(super) fn query(case: &mut Case) -> Verdict {
     let d = case.driver;
@@ -333,5 +333,25 @@ pub(super) fn memory_operations(case: &mut Case) -> Verdict {
     case.expect_that("the word was written", word.read()? == [7, 0, 0, 0, 0, 0, 0, 0]);
     let code = cu!(d, cuStreamWriteValue32_v2(second.raw, 8, 7, 0));
     case.expect_code("write to address 8", code, CUresult::INVALID_VALUE);
+    Ok(())
+}
+
+/// Words of 64 bits, and several operations in one call.
+pub(super) fn wide_memory_operations(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let words = Memory::holding(d, &[0; 16])?;
+    case.expect_ok("wait", cu!(d, cuStreamWaitValue64_v2(first.raw, words.address, 1 << 40, 0)));
+    case.expect_code("the waiting stream", cu!(d, cuStreamQuery(first.raw)), CUresult::NOT_READY);
+    case.expect_ok("write", cu!(d, cuStreamWriteValue64_v2(second.raw, words.address, 1 << 41, 0)));
+    case.expect_ok("then it ends", cu!(d, cuStreamSynchronize(first.raw)));
+    // CU_STREAM_MEM_OP_WRITE_VALUE_32: operation, address, value, flags, alias, and one word more.
+    let write = |address: u64, value: u64| [2_u64, address, value, 0, 0, 0];
+    let mut both = [write(words.address, 3), write(words.address + 8, 4)];
+    supported!(d, cuStreamBatchMemOp_v2(second.raw, 2, both.as_mut_ptr().cast(), 0));
+    synchronize(d, second.raw)?;
+    let wanted = [3, 0, 0, 0, 0, 2, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    case.expect_that("both words were written", words.read()? == wanted);
     Ok(())
 }
