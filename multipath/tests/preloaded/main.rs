@@ -3,6 +3,7 @@
 
 mod fallback;
 mod memory;
+mod order;
 mod support;
 
 use std::collections::BTreeMap;
