@@ -133,8 +133,11 @@ impl Links for Driver {
     fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent> {
         let mut event = CUevent::NULL;
         self.within(context, || {
-            let sleeps = wake == Wake::Sleeping || self.sleeps();
-            let flags = CU_EVENT_DISABLE_TIMING | if sleeps { CU_EVENT_BLOCKING_SYNC } else { 0 };
+            let flags = match wake {
+                Wake::Timed => 0,
+                Wake::Prompt if !self.sleeps() => CU_EVENT_DISABLE_TIMING,
+                _ => CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC,
+            };
             call!(self, cuEventCreate(&mut event, flags))
         })?;
         Ok(event)
@@ -208,6 +211,13 @@ impl Links for Driver {
             Err(CUresult::NOT_READY) => Ok(false),
             Err(code) => Err(code),
         }
+    }
+
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
+        let mut milliseconds = 0.0_f32;
+        self.within(context, || call!(self, cuEventElapsedTime(&mut milliseconds, from, to)))?;
+        // Not a time, where a driver answers one.
+        Duration::try_from_secs_f32(milliseconds / 1e3).map_err(|_| CUresult::INVALID_VALUE)
     }
 
     fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {

@@ -16,6 +16,7 @@
 
 use wm_abi::CUdevice;
 
+use crate::gauge::{Gauge, Moment};
 use crate::lane::{Cargo, Lane, User};
 use crate::links::{Links, Result};
 use crate::plan::{Direction, Share, Split, pieces};
@@ -90,20 +91,31 @@ pub struct Carried {
     pub failed: bool,
 }
 
-/// Enqueues a copy that is cut up. `lanes` are those of the split's shares, in their order.
+/// Enqueues a copy that is cut up. `lanes` are those of the split's shares, in their order; a gauge sees
+/// how it goes.
 ///
 /// # Errors
 /// The direct path's error. What relays still do has ended by then: the caller can make the plain call.
-pub fn enqueue<L: Links>(links: &L, copy: &Copy, split: &Split, lanes: &mut [Lane]) -> Result<Vec<Carried>> {
+pub fn enqueue<L: Links>(
+    links: &L,
+    copy: &Copy,
+    split: &Split,
+    lanes: &mut [Lane],
+    mut gauge: Option<&mut Gauge>,
+) -> Result<Vec<Carried>> {
+    let mut note = |moment| gauge.iter_mut().for_each(|gauge| gauge.mark(links, copy.user, moment));
     let leg = |(share, lane): (&Share, _)| Leg { share: *share, lane, left: None, failed: false };
     let mut legs: Vec<_> = split.shares.iter().zip(lanes).map(leg).collect();
     for leg in &mut legs {
         leg.attempt(links, |links, lane| lane.mark(links, copy.user));
     }
     // Behind the marks, so that lanes do not wait for it, and before anything else, so that its link starts first.
+    note(Moment::Start);
     direct(links, copy, split.direct)?;
+    note(Moment::Direct);
     carry_in_turns(links, copy, &mut legs);
     legs.iter_mut().for_each(|leg| join(links, copy, leg));
+    note(Moment::End);
     let outcome = repair(links, copy, &legs);
     if outcome.is_err() {
         legs.iter().for_each(|leg| leg.lane.drain(links));

@@ -11,6 +11,7 @@
 //! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
 //! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
 //! * [`pull`]: a copy whose caller waits anyway: [`courier`]s pull pieces as fast as their paths are.
+//! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
 //! * [`share`]: which links other processes use now.
 //! * [`engine`]: the whole, for one process.
 //!
@@ -25,6 +26,7 @@ pub mod courier;
 pub mod driver;
 pub mod engine;
 pub mod enqueue;
+pub mod gauge;
 pub mod lane;
 pub mod links;
 pub mod plan;
@@ -33,6 +35,7 @@ pub mod pull;
 pub mod share;
 pub mod topology;
 pub mod traffic;
+pub mod trim;
 pub mod wire;
 pub mod work;
 

@@ -50,6 +50,8 @@ pub struct Transfer {
 pub enum Wake {
     /// Asleep: for one of many threads.
     Sleeping,
+    /// Nobody waits: its time is read with [`Links::elapsed`].
+    Timed,
     /// As the context was made for, like the driver's own copies: it spins unless the program asked for sleep.
     Prompt,
 }
@@ -143,6 +145,12 @@ pub trait Links: Send + Sync {
     /// # Errors
     /// A sticky error of the context.
     fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool>;
+
+    /// Time between the last records of two [`Wake::Timed`] events of one context, both of which have been passed.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration>;
 
     /// Blocks the thread until the last record of an event has been passed.
     ///

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUdevice};
 
+use crate::gauge::Gauge;
 use crate::lane::{Lane, User};
 use crate::links::{Links, Result, Wake};
 use crate::plan::{BOUNCE, LANES, SLOTS};
@@ -38,6 +39,7 @@ impl Bounce {
 struct Shelf {
     lanes: Vec<Lane>,
     wires: Vec<Wire>,
+    gauges: Vec<Gauge>,
     bounces: Vec<Bounce>,
     /// Contexts that were opened for relays.
     opened: BTreeMap<CUdevice, CUcontext>,
@@ -190,6 +192,30 @@ impl Pool {
         self.shelf().wires.push(wire);
     }
 
+    /// A gauge in a context, made if none is idle. `None` where it cannot be made.
+    pub fn gauge<L: Links>(&self, links: &L, user: User) -> Option<Gauge> {
+        let context = user.context;
+        let mut shelf = self.shelf();
+        shelf.targets.insert(context, user.device);
+        if let Some(position) = shelf.gauges.iter().position(|gauge| gauge.context() == context) {
+            return Some(shelf.gauges.swap_remove(position));
+        }
+        drop(shelf);
+        Gauge::new(links, context).ok()
+    }
+
+    /// Takes a gauge back; one that is broken, or that there is another one of, ends here.
+    pub fn give_gauge<L: Links>(&self, links: &L, gauge: Gauge) {
+        let mut shelf = self.shelf();
+        let known = shelf.gauges.iter().any(|other| other.context() == gauge.context());
+        if known || gauge.is_broken() {
+            drop(shelf);
+            gauge.close(links);
+        } else {
+            shelf.gauges.push(gauge);
+        }
+    }
+
     /// A pinned buffer, made if none is idle.
     ///
     /// # Errors
@@ -217,12 +243,14 @@ impl Pool {
         let mut lanes = std::mem::take(&mut shelf.lanes);
         let wires = take_where(&mut shelf.wires, |wire| wire.context() == context);
         let bounces = take_where(&mut shelf.bounces, |bounce| bounce.context == context);
+        let gauges = take_where(&mut shelf.gauges, |gauge| gauge.context() == context);
         if shelf.lent > 0 {
             shelf.ended.insert(context);
         }
         drop(shelf);
         lanes.iter_mut().for_each(|lane| lane.leave(links, context));
         wires.into_iter().for_each(|wire| wire.close(links));
+        gauges.into_iter().for_each(|gauge| gauge.close(links));
         bounces.into_iter().for_each(|bounce| links.unpin(context, bounce.address));
         self.shelf().lanes.extend(lanes);
     }

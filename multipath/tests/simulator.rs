@@ -157,8 +157,11 @@ impl Program {
             _ => [HostMemory::Pinned, HostMemory::Pinned],
         };
         let seed = self.random(251);
-        let expected: Vec<u8> =
-            (0..bytes).map(|index| ((index * 31 + index / 4099 + seed) % 253) as u8).collect();
+        // A prime period, so that no misplaced piece hides in it.
+        let tile: Vec<u8> =
+            (0..65_537).map(|index| ((index * 31 + index / 4099 + seed) % 253) as u8).collect();
+        let mut expected = tile.repeat(bytes.div_ceil(tile.len()));
+        expected.truncate(bytes);
         self.store(into, at, &expected);
         self.copy(Direction::In, into, waits, at, bytes);
         if into == out && into == HostMemory::Pinned {
@@ -197,6 +200,7 @@ fn eager() -> Settings {
         pull: 6 * MIB,
         cores: 4,
         portion: MIB,
+        learn: 2 * MIB,
         ..Settings::default()
     }
 }

@@ -5,6 +5,7 @@ use wm_abi::CUdevice;
 use super::{Answer, Engine, Request};
 use crate::courier::{Carrier, Courier};
 use crate::enqueue::{Carried, Copy, enqueue};
+use crate::gauge::Gauge;
 use crate::lane::Lane;
 use crate::links::{Links, Wake};
 use crate::plan::{self, BOUNCE, HostMemory, Plan, SLOT, Split};
@@ -67,13 +68,29 @@ impl<L: Links> Engine<L> {
         let has_share = |lane: &Lane| split.shares.iter().any(|share| share.relay == lane.relay());
         let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
         self.give_back(idle);
-        let outcome = enqueue(&self.links, copy, split, &mut lanes);
+        let mut gauge = self.gauge(copy);
+        let free = gauge.as_mut().filter(|gauge| gauge.is_free());
+        let outcome = enqueue(&self.links, copy, split, &mut lanes, free.map(|gauge| gauge.followed(copy)));
+        gauge.into_iter().for_each(|gauge| self.pool.give_gauge(&self.links, gauge));
         if let Ok(carried) = &outcome {
             self.count(copy, carried);
             carried.iter().filter(|share| share.failed).for_each(|share| self.drop_relay(share.relay));
         }
         self.give_back(lanes);
         outcome.map_or(Answer::Plain, |_| Answer::Done)
+    }
+
+    /// What looks at a large copy, after it has told of the one before.
+    fn gauge(&self, copy: &Copy) -> Option<Gauge> {
+        if copy.bytes < self.settings.learn {
+            return None;
+        }
+        let mut gauge = self.pool.gauge(&self.links, copy.user)?;
+        let doubtful = gauge.read(&self.links).is_some_and(|seen| self.trims.learn(&seen));
+        if doubtful {
+            self.doubt();
+        }
+        Some(gauge)
     }
 
     /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.

@@ -25,6 +25,7 @@ use crate::share::Share;
 use crate::topology::calibrate::{self, Calibration};
 use crate::topology::{Topology, cache};
 use crate::traffic::{Flow, Traffic};
+use crate::trim::Trims;
 
 /// What a user can set, and where things are kept.
 #[derive(Debug, Clone)]
@@ -41,6 +42,8 @@ pub struct Settings {
     pub cores: usize,
     /// What each thread of a pageable copy should have to do, bytes.
     pub portion: usize,
+    /// From how many bytes on it is looked how a copy went.
+    pub learn: usize,
     /// Where measurements are kept.
     pub cache: Option<PathBuf>,
     /// The page where processes share what they use.
@@ -57,6 +60,9 @@ pub const PULL: usize = 2 << 30;
 /// With less to do, starting a thread costs more than it brings. Bytes.
 pub const PORTION: usize = 4 << 20;
 
+/// A shorter copy tells more of what events take than of links. Bytes.
+pub const LEARN: usize = 128 << 20;
+
 impl Default for Settings {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -67,6 +73,7 @@ impl Default for Settings {
             pull: PULL,
             cores,
             portion: PORTION,
+            learn: LEARN,
             cache: None,
             page: None,
         }
@@ -112,6 +119,7 @@ pub struct Engine<L> {
     measuring: AtomicBool,
     moved: AtomicU64,
     traffic: Traffic,
+    trims: Trims,
 }
 
 impl<L: Links> Engine<L> {
@@ -126,6 +134,7 @@ impl<L: Links> Engine<L> {
             measuring: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             traffic: Traffic::default(),
+            trims: Trims::default(),
         }
     }
 
@@ -225,6 +234,16 @@ impl<L: Links> Engine<L> {
             && let Err(error) = cache::store(folder, topology)
         {
             log::info!("{}: {error}; the links are measured again next time", folder.display());
+        }
+    }
+
+    /// Relays carry much less than was measured, copy after copy: later processes shall measure again.
+    fn doubt(&self) {
+        let kept = self.settings.cache.as_deref().zip(self.topology());
+        if let Some((folder, topology)) = kept
+            && cache::forget(folder, &topology.key).is_ok()
+        {
+            log::info!("the links carry less than was measured; the next program measures them again");
         }
     }
 

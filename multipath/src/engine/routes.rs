@@ -33,7 +33,9 @@ impl<L: Links> Engine<L> {
         };
         let all = 0..topology.key.devices.len() as CUdevice;
         let usable = all.filter(|device| self.may_relay(*device) && !self.pool.is_lost(*device));
-        topology.paths(user.device, direction, &usable.filter(is_idle).collect::<Vec<_>>())
+        let mut paths = topology.paths(user.device, direction, &usable.filter(is_idle).collect::<Vec<_>>());
+        self.trims.apply(user.device, direction, &mut paths);
+        paths
     }
 
     /// Claims the links of a copy for about as long as it takes.

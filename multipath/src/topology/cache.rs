@@ -53,6 +53,14 @@ pub fn store(folder: &Path, topology: &Topology) -> std::io::Result<()> {
     fs::rename(&draft, &path)
 }
 
+/// Forgets a measurement that has turned out wrong.
+///
+/// # Errors
+/// Those of the file system.
+pub fn forget(folder: &Path, key: &Key) -> std::io::Result<()> {
+    fs::remove_file(path(folder, key))
+}
+
 /// Every list as long as the list of devices, every figure one of a machine: the file may come from anywhere.
 fn is_sound(topology: &Topology) -> bool {
     let count = topology.key.devices.len();
@@ -98,6 +106,8 @@ mod tests {
         // The same file under another key's name is refused by its content.
         fs::copy(path(&folder, &kept.key), path(&folder, &newer)).expect("copies");
         assert_eq!(load(&folder, &newer), None);
+        forget(&folder, &kept.key).expect("it was there");
+        assert_eq!(load(&folder, &kept.key), None);
         fs::remove_dir_all(folder).expect("removes");
     }
 

@@ -54,6 +54,8 @@ struct Event {
     context: CUcontext,
     recorded: u64,
     passed: u64,
+    /// When the last record was passed.
+    at: u64,
 }
 
 #[derive(Debug, Default)]
@@ -293,7 +295,9 @@ impl State {
         match step.expect("it was not empty") {
             Step::Copy(transfer) => self.transfer(transfer),
             Step::Record(event, number) => {
+                let now = self.traffic + self.calls;
                 if let Some(event) = self.events.get_mut(&event) {
+                    event.at = now;
                     event.passed = event.passed.max(number);
                 }
             }
@@ -437,6 +441,15 @@ impl Links for Model {
         }
         let event = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?;
         Ok(event.passed >= event.recorded)
+    }
+
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
+        let mut state = self.state();
+        state.call(context)?;
+        let at = |event| state.events.get(&event).filter(|event| event.passed >= event.recorded);
+        let (from, to) = (at(from), at(to));
+        let [from, to] = [from, to].map(|event| event.ok_or(CUresult::NOT_READY));
+        Ok(Duration::from_nanos(to?.at.saturating_sub(from?.at)))
     }
 
     fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {

@@ -34,7 +34,15 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
 }
 
 pub(crate) fn settings() -> Settings {
-    Settings { minimum: Some(MIB), patience: 0, pull: 4 * MIB, cores: 4, portion: MIB, ..Settings::default() }
+    Settings {
+        minimum: Some(MIB),
+        patience: 0,
+        pull: 4 * MIB,
+        cores: 4,
+        portion: MIB,
+        learn: 2 * MIB,
+        ..Settings::default()
+    }
 }
 
 pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {

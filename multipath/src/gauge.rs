@@ -1,0 +1,108 @@
+//! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than the direct one?
+//!
+//! Three events with times in the program's stream, at the start, behind the direct share, and behind everything. They are
+//! read when the next copy comes by and finds them passed. A gauge is a convenience: whatever fails in it ends it, and
+//! never the copy.
+
+use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
+
+use crate::enqueue::Copy;
+use crate::lane::User;
+use crate::links::{Links, Result, Wake};
+use crate::plan::Direction;
+
+/// Which of a copy's moments an event marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Before anything of it.
+    Start,
+    /// Behind the direct share.
+    Direct,
+    /// Behind all of it.
+    End,
+}
+
+/// How a copy went. Seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Observation {
+    /// Where it went to or came from.
+    pub target: CUdevice,
+    /// Which way.
+    pub direction: Direction,
+    /// Time of the direct share.
+    pub direct: f64,
+    /// How much later the relays' shares ended.
+    pub late: f64,
+}
+
+/// Three events in a context.
+#[derive(Debug)]
+pub struct Gauge {
+    context: CUcontext,
+    events: [CUevent; 3],
+    /// A copy that has been marked, and not been read.
+    pending: Option<(CUdevice, Direction)>,
+    broken: bool,
+}
+
+impl Gauge {
+    /// A new gauge in a context.
+    ///
+    /// # Errors
+    /// Those of the driver; what had been made is given back.
+    pub fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
+        let mut events = [CUevent::NULL; 3];
+        for index in 0..events.len() {
+            events[index] = links
+                .event(context, Wake::Timed)
+                .inspect_err(|_| links.retire(context, CUstream::NULL, &events[..index]))?;
+        }
+        Ok(Self { context, events, pending: None, broken: false })
+    }
+
+    /// The context that it belongs to, and ends with.
+    pub fn context(&self) -> CUcontext {
+        self.context
+    }
+
+    /// Is it of no more use?
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Can a copy be marked? Not while an earlier one is under way.
+    pub fn is_free(&self) -> bool {
+        self.pending.is_none() && !self.broken
+    }
+
+    /// Takes a copy on.
+    pub fn followed(&mut self, copy: &Copy) -> &mut Self {
+        self.pending = Some((copy.user.device, copy.direction));
+        self
+    }
+
+    /// Marks a moment of it.
+    pub fn mark<L: Links>(&mut self, links: &L, user: User, moment: Moment) {
+        let event = self.events[moment as usize];
+        self.broken |= links.record(self.context, event, user.stream).is_err();
+    }
+
+    /// How the last copy went, if that can be said now, and has not been.
+    pub fn read<L: Links>(&mut self, links: &L) -> Option<Observation> {
+        let (target, direction) = self.pending.filter(|_| !self.broken)?;
+        let [start, direct, end] = self.events;
+        let times = links.passed(self.context, end).and_then(|passed| {
+            let between = |from, to| links.elapsed(self.context, from, to);
+            passed.then(|| Ok((between(start, direct)?, between(direct, end)?))).transpose()
+        });
+        self.broken |= times.is_err();
+        let (direct, late) = times.ok().flatten()?;
+        self.pending = None;
+        Some(Observation { target, direction, direct: direct.as_secs_f64(), late: late.as_secs_f64() })
+    }
+
+    /// Gives its events back.
+    pub fn close<L: Links>(self, links: &L) {
+        links.retire(self.context, CUstream::NULL, &self.events);
+    }
+}
