@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError, RwLock};
 use wm_abi::symbol;
 use wm_abi::*;
 
-use crate::gpu::{Event, Gpu, Handle, Result, StreamId, Tier};
+use crate::gpu::{Aside, Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
 use crate::probe::Probes;
 use crate::scope::{Current, Relaxed};
@@ -54,6 +54,7 @@ pub struct Device {
     /// Other devices that may read and write this device's blocks.
     peers: RwLock<Vec<CUdevice>>,
     events: Mutex<Events>,
+    aside: fn(CUdevice) -> Aside,
     windows: Windows,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
@@ -97,11 +98,18 @@ impl Device {
             granularity: 0,
             peers: RwLock::default(),
             events: Mutex::default(),
+            aside: |_| Aside::default(),
             windows: Windows::default(),
             probes: Box::new(Probes::new()),
         };
         device.granularity = device.ask_granularity().map_err(|code| format!("granularity: {code}"))?;
         Ok(device)
+    }
+
+    /// The same device, with somebody who knows what the program made on it by itself.
+    #[must_use]
+    pub fn beside(self, aside: fn(CUdevice) -> Aside) -> Self {
+        Self { aside, ..self }
     }
 
     /// The opened driver.
@@ -446,6 +454,10 @@ impl Gpu for Device {
 
     fn host_available(&self) -> u64 {
         host::available()
+    }
+
+    fn aside(&self) -> Aside {
+        (self.aside)(self.ordinal)
     }
 }
 

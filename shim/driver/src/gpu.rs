@@ -35,6 +35,15 @@ pub enum Tier {
     Host,
 }
 
+/// Bytes that count against the user's limits and are not the manager's: what the program made by itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Aside {
+    /// On the device.
+    pub device: u64,
+    /// In pinned host memory.
+    pub host: u64,
+}
+
 /// Outcome of a driver call.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
@@ -129,4 +138,9 @@ pub trait Gpu: Send + Sync {
 
     /// Bytes of host memory that could be pinned now without starving the machine.
     fn host_available(&self) -> u64;
+
+    /// What others hold on the account of the same limits.
+    fn aside(&self) -> Aside {
+        Aside::default()
+    }
 }

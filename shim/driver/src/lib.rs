@@ -28,6 +28,6 @@ mod windows;
 
 pub use cells::Cells;
 pub use device::Device;
-pub use gpu::{Event, Gpu, Handle, StreamId, Tier};
+pub use gpu::{Aside, Event, Gpu, Handle, StreamId, Tier};
 pub use loader::Loader;
 pub use table::Table;

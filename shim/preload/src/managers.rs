@@ -15,6 +15,7 @@ use wm_memory::{Manager, Order};
 
 use crate::guard;
 use crate::hooks;
+use crate::physical;
 use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
 use crate::torch;
@@ -180,7 +181,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
 }
 
 fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String> {
-    let gpu = Device::new(driver(), streams(), device, context)?;
+    let gpu = Device::new(driver(), streams(), device, context)?.beside(physical::aside);
     for access in PEERS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|a| a.owner == device) {
         gpu.admit_peer(access.from);
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::pluggable;
 use crate::settings::{self, TorchAllocator};
 
 /// PyTorch reads this one; when both are set the other is ignored.
@@ -77,7 +78,7 @@ pub(crate) fn announce() {
     SAID.call_once(|| {
         let command = command_line();
         let inherited = !CHOSEN.load(Ordering::Relaxed) && (set(VARIABLE) || set(OTHER));
-        if is_python(&command) && has_torch() && !inherited {
+        if is_python(&command) && has_torch() && !inherited && !pluggable::in_use() {
             let (value, reason) = (std::env::var(VARIABLE).unwrap_or_default(), decide(&command).reason);
             log::warn!(
                 "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
@@ -88,6 +89,9 @@ pub(crate) fn announce() {
 
 /// For statistics: the back end this process was given.
 pub(crate) fn back_end() -> &'static str {
+    if pluggable::in_use() {
+        return "pluggable";
+    }
     match std::env::var(VARIABLE).unwrap_or_default().as_str() {
         "backend:cudaMallocAsync" => "async",
         "backend:native" => "native",

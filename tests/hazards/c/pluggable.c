@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -195,10 +197,31 @@ static void shortage(void)
     wmshim_torch_free(held, MIB, 0, NULL);
 }
 
+/* A child of a process that has used CUDA: it drops what it inherited, and gets nothing new. */
+static void child(void)
+{
+    int status = -1;
+    begin();
+    void *held = wmshim_torch_malloc(MIB, 0, NULL), *marked = wmshim_torch_malloc(MIB, 0, NULL);
+    wmshim_torch_record_stream(marked, (void *)2);
+    pid_t process = fork();
+    if (process == 0) {
+        alarm(20);
+        wmshim_torch_record_stream(held, (void *)2);
+        wmshim_torch_free(held, MIB, 0, NULL);
+        wmshim_torch_free(marked, MIB, 0, NULL);
+        wmshim_torch_empty_cache();
+        _exit(wmshim_torch_malloc(MIB, 0, NULL) != NULL);
+    }
+    check(waitpid(process, &status, 0) == process && status == 0, "a forked child did not end well");
+    check_use(held, MIB, 0), check_use(marked, MIB, 0);
+}
+
 int main(int count, char **argument)
 {
     static const struct { const char *name; void (*body)(void); } ALL[] = {
         { "plain", plain }, { "threads", threads }, { "streams", streams }, { "capture", capture }, { "shortage", shortage },
+        { "child", child },
     };
     for (size_t i = 0; count > 1 && i < sizeof ALL / sizeof *ALL; i++)
         if (!strcmp(argument[1], ALL[i].name)) {

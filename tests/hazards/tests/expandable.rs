@@ -3,24 +3,33 @@
 
 use hazards::{Host, Outcome, Scratch, c, driver};
 
-const PIECE: u64 = 10 << 20;
+const PIECE: u64 = 4 << 20;
 const OUT_OF_MEMORY: i32 = 2;
 
-/// Runs the program for twelve pieces, 120 MiB, on a device of 64 MiB.
+/// Runs the program for twelve pieces, 48 MiB, on a device of 26 MiB.
 fn run(kind: &str, variables: &[(&str, &str)]) -> Outcome {
+    start(&["12", kind], variables)
+}
+
+fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let program = c::cuda_program(&scratch, "expandable");
-    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(["12", kind]);
-    let host = host.env("SIMCUDA_MEMORY", "64MiB");
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments);
+    let host = host.env("SIMCUDA_MEMORY", "26MiB");
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
-/// The line that starts with `when`: bytes on the device, bytes on the host, pieces that overflowed.
-fn pieces(outcome: &Outcome, when: &str) -> [u64; 3] {
+/// The library's own figures of the device, on the line that starts with `when`.
+fn device(outcome: &Outcome, when: &str) -> serde_json::Value {
     let line = outcome.stdout.lines().find_map(|line| line.strip_prefix(when)).expect(when);
-    let object = line.trim().strip_prefix("\"pieces\":").expect("the library's own figures");
-    let value: serde_json::Value = serde_json::from_str(object).expect("JSON");
-    ["device_bytes", "host_bytes", "overflows"].map(|field| value[field].as_u64().expect(field))
+    let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    stats["devices"][0].clone()
+}
+
+/// Bytes of pieces on the device, on the host, and how many overflowed.
+fn pieces(outcome: &Outcome, when: &str) -> [u64; 3] {
+    let pieces = &device(outcome, when)["pieces"];
+    ["device_bytes", "host_bytes", "overflows"].map(|field| pieces[field].as_u64().expect(field))
 }
 
 /// The program made `before` pieces, and for the next one got what a driver without us answers.
@@ -45,21 +54,33 @@ fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
 
 #[test]
 fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
-    let outcome = run("descriptor", &[("SIMCUDA_MEMORY", "2GiB"), ("WMSHIM_DEVICE_LIMIT", "30MiB")]);
+    let outcome = run("descriptor", &[("SIMCUDA_MEMORY", "2GiB"), ("WMSHIM_DEVICE_LIMIT", "12MiB")]);
     outcome.expect_success();
     assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 9 * PIECE, 9]);
+}
+
+/// Three pieces, and then six blocks of ours: together they keep the limit, and the rest of the blocks overflows.
+#[test]
+fn a_limit_holds_for_pieces_and_blocks_together() {
+    let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB")];
+    let outcome = start(&["3", "plain", "6"], &limits);
+    outcome.expect_success();
+    let figures = device(&outcome, "mixed");
+    let reserved = |tier: &str| figures["tiers"][tier]["reserved_bytes"].as_u64().expect(tier);
+    assert_eq!(pieces(&outcome, "mixed"), [3 * PIECE, 0, 0]);
+    assert_eq!((reserved("device"), reserved("host")), (6 << 20, 18 << 20));
 }
 
 #[test]
 fn where_overflow_is_off_the_driver_answers() {
     assert_refused(&run("plain", &[("WMSHIM_OVERFLOW", "off")]), 6);
-    let limited = [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_DEVICE_LIMIT", "25MiB")];
+    let limited = [("WMSHIM_OVERFLOW", "off"), ("WMSHIM_DEVICE_LIMIT", "10MiB")];
     assert_refused(&run("plain", &limited), 2);
 }
 
 #[test]
 fn a_limit_on_the_host_holds() {
-    let outcome = run("plain", &[("WMSHIM_HOST_LIMIT", "25MiB")]);
+    let outcome = run("plain", &[("WMSHIM_HOST_LIMIT", "10MiB")]);
     assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}", outcome.stderr);
     let [device, host, overflows] = pieces(&outcome, "then");
     assert_eq!((device, host, overflows), (6 * PIECE, 2 * PIECE, 2));

@@ -65,6 +65,11 @@ fn without_the_memory_manager_the_driver_serves() {
 }
 
 #[test]
+fn a_forked_child_drops_what_it_inherited() {
+    used("child", &[]);
+}
+
+#[test]
 fn without_pytorch_a_failure_is_null() {
     used("shortage", &[]);
 }

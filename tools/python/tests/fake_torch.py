@@ -72,12 +72,12 @@ def drop(address, size, device=0):
 
 
 def _flat(device=0):
-    answer = {}
-    for name, value in torch._C._cuda_memoryStats(device).items():
-        for pool, stat in value.items() if isinstance(value, dict) else ():
-            for kind, number in stat.items() if isinstance(stat, dict) else ():
-                answer[f"{name}.{pool}.{kind}"] = number
-        if not isinstance(value, dict):
+    answer, rest = {}, list(torch._C._cuda_memoryStats(device).items())
+    while rest:
+        name, value = rest.pop()
+        if isinstance(value, dict):
+            rest += [(f"{name}.{key}", inner) for key, inner in value.items()]
+        else:
             answer[name] = value
     return answer
 

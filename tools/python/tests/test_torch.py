@@ -94,6 +94,7 @@ assert first and second and torch._C.current.told.keys() == fake_torch.CALLBACKS
 assert torch.cuda.memory_allocated() == wmshim.torch.memory_allocated(0) == 13 * MIB
 fake_torch.drop(first, 10 * MIB)
 assert torch.cuda.memory_allocated() == 3 * MIB
+assert torch.cuda.memory_stats() == wmshim.torch.memory_stats()
 assert torch.cuda.max_memory_allocated() == wmshim.torch.max_memory_allocated() == 13 * MIB
 assert torch.cuda.memory_reserved() == wmshim.torch.memory_reserved() >= 13 * MIB
 torch.cuda.reset_peak_memory_stats()

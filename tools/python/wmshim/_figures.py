@@ -34,6 +34,19 @@ def nested(device):
     return answer
 
 
+def flat(device):
+    """The same by dotted names, as ``torch.cuda.memory_stats`` has them."""
+    return dict(sorted(_leaves("", nested(device))))
+
+
+def _leaves(name, value):
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, inner in value.items():
+        yield from _leaves(f"{name}.{key}" if name else key, inner)
+
+
 def _stat(current=0, peak=0):
     return {"current": current, "peak": peak, "allocated": 0, "freed": 0}
 

@@ -13,7 +13,7 @@ docs/pytorch.md says what works under which back end.
 
 import ctypes
 
-from . import _figures
+from . import _driver, _figures
 from ._library import library_path, loaded, path_of
 
 # What the allocator object is told besides malloc and free: method, and our function.
@@ -135,28 +135,28 @@ def _index(device):
 
 
 def memory_stats(device=None):
-    """Figures of a device, nested as ``torch.cuda.memory_stats_as_nested_dict`` has them. Sizes are bytes."""
-    return _figures.nested(_index(device))
+    """Figures of a device, by the names that ``torch.cuda.memory_stats`` gives them. Sizes are bytes."""
+    return _figures.flat(_index(device))
 
 
 def memory_allocated(device=None):
     """Bytes that tensors hold, wherever they are."""
-    return memory_stats(device)["allocated_bytes"]["all"]["current"]
+    return _driver.figure(_index(device), _driver.USED)
 
 
 def max_memory_allocated(device=None):
     """Highest ``memory_allocated`` since the start or the last reset."""
-    return memory_stats(device)["allocated_bytes"]["all"]["peak"]
+    return _driver.figure(_index(device), _driver.USED_PEAK)
 
 
 def memory_reserved(device=None):
     """Bytes of physical memory held, used or not, on the device and elsewhere."""
-    return memory_stats(device)["reserved_bytes"]["all"]["current"]
+    return _driver.figure(_index(device), _driver.RESERVED)
 
 
 def max_memory_reserved(device=None):
     """Highest ``memory_reserved`` since the start or the last reset."""
-    return memory_stats(device)["reserved_bytes"]["all"]["peak"]
+    return _driver.figure(_index(device), _driver.RESERVED_PEAK)
 
 
 def reset_peak_memory_stats(device=None):

@@ -107,17 +107,21 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// How far reserved bytes may grow. What plans under way will make is not in the driver's figure yet.
+    /// How far reserved bytes may grow. What plans under way will make is not in the driver's figure yet; what the
+    /// program made by itself is in none of ours, and counts against the limits.
     fn room(&self) -> Result<Room, CUresult> {
         let (free, _) = self.gpu.memory_info()?;
-        let host = self.gpu.host_available();
+        let (host, aside, limits) = (self.gpu.host_available(), self.gpu.aside(), &self.rules.settings);
         let state = self.lock();
         let (reserved, planned) = (state.reserved.now, state.planned);
         let held = |reserved: u64, planned: u64| reserved.saturating_sub(planned);
         let device = held(reserved.device, planned.device).saturating_add(free);
+        let host = held(reserved.host, planned.host).saturating_add(host);
         Ok(Room {
-            device: device.saturating_sub(self.rules.settings.headroom),
-            host: held(reserved.host, planned.host).saturating_add(host),
+            device: device
+                .saturating_sub(limits.headroom)
+                .min(limits.device_limit.saturating_sub(aside.device)),
+            host: host.min(limits.host_limit.saturating_sub(aside.host)),
         })
     }
 }

@@ -25,8 +25,16 @@ struct Piece {
     asked: Asked,
     tier: Tier,
     bytes: u64,
+    /// Through all handles.
     references: usize,
     mappings: usize,
+}
+
+/// A handle that the program holds: the driver may have given it several for one piece.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    piece: u64,
+    references: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -60,8 +68,7 @@ type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 pub(crate) struct Book {
     accounts: BTreeMap<CUdevice, Account>,
     pieces: Map<Piece>,
-    /// Our number of the piece behind a handle that the program holds.
-    handles: Map<u64>,
+    handles: Map<Held>,
     /// By first address.
     mappings: BTreeMap<u64, Mapping>,
     last: u64,
@@ -96,43 +103,49 @@ impl Book {
     pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, bytes: u64) {
         self.last += 1;
         self.accounts.entry(asked.device).or_default().overflows += u64::from(tier != Tier::Device);
-        self.pieces.insert(self.last, Piece { asked, tier, bytes, references: 1, mappings: 0 });
-        self.handles.insert(handle, self.last);
+        self.pieces.insert(self.last, Piece { asked, tier, bytes, references: 0, mappings: 0 });
+        self.hold(handle, self.last);
     }
 
     /// The program got a handle that it may have already: one more reference, if it has.
     pub(crate) fn held_again(&mut self, handle: u64) {
-        if let Some(piece) = self.handles.get(&handle).and_then(|number| self.pieces.get_mut(number)) {
-            piece.references += 1;
+        if let Some(held) = self.handles.get(&handle).copied() {
+            self.hold(handle, held.piece);
         }
     }
 
     /// The program asked for the handle of what is mapped at an address.
     pub(crate) fn retained(&mut self, address: u64, handle: u64) {
-        let Some((_, mapping)) = self.mapping(address) else { return };
-        if let Some(piece) = self.pieces.get_mut(&mapping.piece) {
-            piece.references += 1;
-            self.handles.insert(handle, mapping.piece);
+        if let Some((_, mapping)) = self.mapping(address) {
+            self.hold(handle, mapping.piece);
         }
+    }
+
+    /// One more reference to a piece, through this handle.
+    fn hold(&mut self, handle: u64, number: u64) {
+        let Some(piece) = self.pieces.get_mut(&number) else { return };
+        piece.references += 1;
+        let held = self.handles.entry(handle).or_insert(Held { piece: number, references: 0 });
+        // A handle of another piece is one that the driver has given out again.
+        held.references = if held.piece == number { held.references + 1 } else { 1 };
+        held.piece = number;
     }
 
     /// A reference is about to be released. Our number of its piece, for [`Book::settle`] or [`Book::keep`] after it.
     pub(crate) fn let_go(&mut self, handle: u64) -> Option<u64> {
-        let number = *self.handles.get(&handle)?;
-        let piece = self.pieces.get_mut(&number)?;
-        piece.references = piece.references.saturating_sub(1);
-        if piece.references == 0 {
+        let held = self.handles.get_mut(&handle)?;
+        let number = held.piece;
+        held.references -= 1;
+        if held.references == 0 {
             self.handles.remove(&handle);
         }
+        self.pieces.get_mut(&number)?.references -= 1;
         Some(number)
     }
 
     /// The release failed.
     pub(crate) fn keep(&mut self, handle: u64, number: u64) {
-        if let Some(piece) = self.pieces.get_mut(&number) {
-            piece.references += 1;
-            self.handles.insert(handle, number);
-        }
+        self.hold(handle, number);
     }
 
     /// Forgets a piece that is neither held nor mapped.
@@ -147,10 +160,10 @@ impl Book {
 
     /// A handle was mapped.
     pub(crate) fn mapped(&mut self, address: u64, bytes: u64, handle: u64) {
-        let Some(number) = self.handles.get(&handle).copied() else { return };
-        if let Some(piece) = self.pieces.get_mut(&number) {
+        let Some(held) = self.handles.get(&handle).copied() else { return };
+        if let Some(piece) = self.pieces.get_mut(&held.piece) {
             piece.mappings += 1;
-            self.mappings.insert(address, Mapping { bytes, piece: number });
+            self.mappings.insert(address, Mapping { bytes, piece: held.piece });
         }
     }
 
@@ -181,7 +194,7 @@ impl Book {
 
     /// What was asked for, of a handle that is not on its device.
     pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
-        let piece = self.pieces.get(self.handles.get(&handle)?)?;
+        let piece = self.pieces.get(&self.handles.get(&handle)?.piece)?;
         (piece.tier != Tier::Device).then_some(piece.asked)
     }
 
@@ -290,7 +303,10 @@ mod tests {
         release(&mut book, 7);
         assert!(book.let_go(7).is_none());
         book.retained(65 * MIB, 9);
+        book.retained(64 * MIB, 10);
         book.unmapped(64 * MIB, 2 * MIB);
+        release(&mut book, 10);
+        assert!(book.let_go(10).is_none(), "a handle is released as often as it was given");
         assert_eq!((book.account(0).held.host, book.asked(9).is_some()), (2 * MIB, true));
         release(&mut book, 9);
         assert_eq!(book.account(0).held.host, 0);

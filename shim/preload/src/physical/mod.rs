@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use book::{Account, Asked, Book, View};
 use wm_abi::CUdevice;
+use wm_driver::Aside;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
@@ -31,6 +32,12 @@ pub(crate) fn note_overflow(device: CUdevice) {
 /// What a device's pieces come to.
 pub(crate) fn account(device: CUdevice) -> Account {
     book().account(device)
+}
+
+/// The same, as the manager of our blocks counts it against the limits.
+pub(crate) fn aside(device: CUdevice) -> Aside {
+    let held = account(device).held;
+    Aside { device: held.device, host: held.host }
 }
 
 /// The mapping of a piece that is not on its device, if the address is in one.

@@ -27,7 +27,7 @@ use wm_abi::{
 
 use crate::boundary::keep_errno;
 use crate::trampolines::door;
-use crate::{hooks, managers};
+use crate::{hooks, lifecycle, managers};
 use place::Place;
 use raise::Departure;
 
@@ -81,6 +81,9 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
     if bytes == 0 {
         return Ok(0);
     }
+    if lifecycle::forked() {
+        return Err(CUresult::NOT_INITIALIZED);
+    }
     let _place = Place::on(device)?;
     keep_freed_memory(device);
     fraction::admit(device, bytes)?;
@@ -93,7 +96,7 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
 /// `void(void *ptr, ssize_t size, int device, cudaStream_t stream)`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_int, stream: CUstream) {
-    if address != 0 {
+    if address != 0 && !is_over() {
         let freed = safely(|| free(address, device, stream)).unwrap_or(Err(CUresult::UNKNOWN));
         if let Err(code) = freed {
             log::debug!("a tensor's memory was not freed: {code}");
@@ -113,6 +116,17 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
     unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
 }
 
+/// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be freed then, and in a child
+/// a lock may belong to a thread that is no more.
+fn is_over() -> bool {
+    lifecycle::forked() || lifecycle::exiting()
+}
+
+/// Has anything been allocated this way?
+pub(crate) fn in_use() -> bool {
+    KEEPING.load(Relaxed) != 0
+}
+
 /// Addresses that streams other than their own have used since they were allocated.
 fn shared() -> &'static DashSet<CUdeviceptr> {
     static SHARED: OnceLock<DashSet<CUdeviceptr>> = OnceLock::new();
@@ -123,7 +137,7 @@ fn shared() -> &'static DashSet<CUdeviceptr> {
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream) {
     safely(|| {
-        if address != 0 && !is_of(address, stream) {
+        if address != 0 && !is_over() && !is_of(address, stream) {
             shared().insert(address);
         }
     });
