@@ -4,15 +4,16 @@
 //! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it. Idle handles
 //! are kept by tier and size: they are what stitching draws on.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use wm_driver::{Handle, Tier};
 
+use super::keys::Keys;
 use crate::tiers::{TierBytes, only};
 
 /// Names a handle in the table; reused after the handle is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(u32);
+pub(crate) struct Key(pub(super) u32);
 
 /// One handle.
 #[derive(Debug)]
@@ -34,7 +35,8 @@ pub(crate) struct Memory {
 pub(crate) struct Memories {
     table: Vec<Option<Memory>>,
     vacant: Vec<u32>,
-    idle: BTreeSet<(Tier, u64, Key)>,
+    /// By tier and size. Of sizes there are few.
+    idle: BTreeMap<(Tier, u64), Keys>,
     idle_bytes: TierBytes,
 }
 
@@ -79,22 +81,22 @@ impl Memories {
 
     fn index(&mut self, key: Key) {
         let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
-        if self.idle.insert((tier, bytes, key)) {
+        if self.idle.entry((tier, bytes)).or_default().insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
         }
     }
 
     fn unindex(&mut self, key: Key) {
         let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
-        if self.idle.remove(&(tier, bytes, key)) {
+        if self.idle.get_mut(&(tier, bytes)).is_some_and(|keys| keys.remove(key)) {
             self.idle_bytes.subtract(&only(tier, bytes));
         }
     }
 
     /// Idle handles of a tier with their sizes, small ones first.
     pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (Key, u64)> {
-        let range = (tier, 0, Key(0))..=(tier, u64::MAX, Key(u32::MAX));
-        self.idle.range(range).map(|(_, bytes, key)| (*key, *bytes))
+        let sizes = self.idle.range((tier, 0)..=(tier, u64::MAX));
+        sizes.flat_map(|((_, bytes), keys)| keys.iter().map(|key| (key, *bytes)))
     }
 
     pub(crate) fn is_idle(&self, key: Key) -> bool {

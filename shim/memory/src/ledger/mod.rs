@@ -8,6 +8,7 @@
 
 mod audit;
 mod extents;
+mod keys;
 mod memory;
 mod runs;
 
@@ -60,14 +61,25 @@ impl Ledger {
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
-        let touched = self.extents.touched(address, bytes);
-        for (part, key) in touched.iter().cloned() {
-            let length = part.end - part.start;
-            self.memories.change(key, |memory| memory.used = memory.used.saturating_sub(length));
-            self.give(part, key, pending);
+        let parts = self.extents.touched(address, bytes);
+        let freed: Vec<_> = parts.into_iter().filter_map(|(part, key)| self.unuse(part, key)).collect();
+        for same in freed.chunk_by(|(_, _, one), (_, _, other)| one == other) {
+            if let ([(first, key, _), ..], [.., (last, _, _)]) = (same, same) {
+                self.give(first.start..last.end, *key, pending);
+            }
         }
         self.extents.use_changed(address, -(bytes as i64));
-        touched.into_iter().for_each(|(_, key)| self.go_home(key));
+        freed.into_iter().for_each(|(_, key, _)| self.go_home(key));
+    }
+
+    /// A part of a handle is under no block any more.
+    fn unuse(&mut self, part: Range<u64>, key: Key) -> Option<(Range<u64>, Key, Tier)> {
+        let length = part.end - part.start;
+        let tier = self.memories.change(key, |memory| {
+            memory.used = memory.used.saturating_sub(length);
+            memory.tier
+        })?;
+        Some((part, key, tier))
     }
 
     /// Makes an idle handle active in its oldest mapping, its home.
