@@ -59,14 +59,19 @@ struct Ends {
     stream: CUstream,
 }
 
-/// One form a process: the first copy between two devices may open the way for those that follow.
+/// One form a process: the first copy between two devices may open the way for those that follow. Whether a form needs
+/// peer access is the driver's affair, and the same for all memory.
 fn form(case: &mut Case, copy: impl FnOnce(&Ends) -> CUresult) -> Verdict {
     let d = case.driver;
     let (here, there) = both(d)?;
     let (source, target) = (memory_of(d, &there, 1)?, memory_of(d, &here, 2)?);
     let stream = Stream::non_blocking(d)?;
     let ends = Ends { from: source.address, to: target.address, there, here, stream: stream.raw };
-    case.expect_ok("copy without peer access", copy(&ends));
+    let code = copy(&ends);
+    case.code("copy without peer access", code);
+    if code != CUresult::SUCCESS {
+        return Ok(());
+    }
     synchronize(d, stream.raw)?;
     must!(d, cuCtxSynchronize());
     let (copied, wanted) = (target.read()?, pattern(BYTES, 1));
