@@ -10,8 +10,10 @@ use wm_abi::{CUdeviceptr, CUresult, CUstream};
 
 use crate::entry::{Call, Outcome, exports, require};
 use crate::graph::Kind;
+use crate::lane::Work;
 use crate::memory::Want;
 use crate::state::driver;
+use crate::stream::Stream;
 
 /// How wide the word is.
 #[derive(Debug, Clone, Copy)]
@@ -74,19 +76,28 @@ impl Width {
 /// `CU_STREAM_WAIT_VALUE_FLUSH`: nothing to flush here.
 const FLUSH: c_uint = 1 << 30;
 
-fn wait(
-    call: &Call,
-    stream: CUstream,
+/// A word in memory that an operation of a stream is about to touch.
+#[derive(Clone, Copy)]
+struct Word {
     address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
     width: Width,
-) -> Outcome {
+}
+
+impl Word {
+    /// Hands an operation over to the stream, if the word is aligned and the stream's device may touch it so.
+    fn submit(&self, stream: &Stream, want: Want, work: Work) -> Outcome {
+        let (bytes, device) = (self.width.bytes(), stream.context()?.device);
+        require(self.address.is_multiple_of(bytes), CUresult::INVALID_VALUE)?;
+        driver().memory().check(self.address, bytes, want, device)?;
+        stream.submit(Kind::MEMORY_OPERATION, work).map(drop)
+    }
+}
+
+fn wait(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) -> Outcome {
     let (stream, condition) = (call.stream(stream)?, flags & !FLUSH);
+    require(condition <= 3, CUresult::INVALID_VALUE)?;
     let context = stream.context()?;
-    require(condition <= 3 && address.is_multiple_of(width.bytes()), CUresult::INVALID_VALUE)?;
-    driver().memory().check(address, width.bytes(), Want::Read, context.device)?;
-    let (device, fault) = (context.device, Arc::clone(&context.fault));
+    let (device, fault, Word { address, width }) = (context.device, Arc::clone(&context.fault), word);
     let work = move || {
         while !width.satisfies(width.load(address, device)?, value, condition) {
             fault.check()?;
@@ -94,39 +105,30 @@ fn wait(
         }
         Ok(())
     };
-    stream.submit(Kind::MEMORY_OPERATION, Arc::new(work)).map(drop)
+    word.submit(&stream, Want::Read, Arc::new(work))
 }
 
-fn write(
-    call: &Call,
-    stream: CUstream,
-    address: CUdeviceptr,
-    value: u64,
-    flags: c_uint,
-    width: Width,
-) -> Outcome {
+fn write(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) -> Outcome {
     let stream = call.stream(stream)?;
-    let device = stream.context()?.device;
-    require(flags <= 1 && address.is_multiple_of(width.bytes()), CUresult::INVALID_VALUE)?;
-    driver().memory().check(address, width.bytes(), Want::Write, device)?;
-    let work = move || width.store(address, value, device);
-    stream.submit(Kind::MEMORY_OPERATION, Arc::new(work)).map(drop)
+    require(flags <= 1, CUresult::INVALID_VALUE)?;
+    let (device, Word { address, width }) = (stream.context()?.device, word);
+    word.submit(&stream, Want::Write, Arc::new(move || width.store(address, value, device)))
 }
 
 exports! {
     fn cuStreamWaitValue32_v2 + cuStreamWaitValue32_v2_ptsz(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) |call| {
-        wait(call, stream, addr, value.into(), flags, Width::Four)
+        wait(call, stream, Word { address: addr, width: Width::Four }, value.into(), flags)
     }
 
     fn cuStreamWaitValue64_v2 + cuStreamWaitValue64_v2_ptsz(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) |call| {
-        wait(call, stream, addr, value, flags, Width::Eight)
+        wait(call, stream, Word { address: addr, width: Width::Eight }, value, flags)
     }
 
     fn cuStreamWriteValue32_v2 + cuStreamWriteValue32_v2_ptsz(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) |call| {
-        write(call, stream, addr, value.into(), flags, Width::Four)
+        write(call, stream, Word { address: addr, width: Width::Four }, value.into(), flags)
     }
 
     fn cuStreamWriteValue64_v2 + cuStreamWriteValue64_v2_ptsz(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) |call| {
-        write(call, stream, addr, value, flags, Width::Eight)
+        write(call, stream, Word { address: addr, width: Width::Eight }, value, flags)
     }
 }

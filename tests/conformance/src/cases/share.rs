@@ -29,9 +29,7 @@ pub(super) fn descriptor(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
     let physical = Physical::new(d, PIECE, &device_properties(primary.device, DESCRIPTOR))?;
-    let mut range = Range::reserve(d, PIECE)?;
-    range.map(0, &physical)?;
-    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    let range = Range::holding(d, &physical, primary.device)?;
     write(d, range.address, &pattern(PIECE, 1))?;
     let mut partner = Partner::start("import")?;
     partner.channel.send_descriptor(export(d, physical.raw)?.as_raw_fd())?;
@@ -49,9 +47,7 @@ pub(super) fn import(driver: &'static Driver, channel: &mut Channel) -> Verdict 
     let code = cu!(driver, cuMemImportFromShareableHandle(&mut raw, os_handle, DESCRIPTOR));
     channel.send_code(code)?;
     let physical = Physical::adopt(driver, raw, PIECE);
-    let mut range = Range::reserve(driver, PIECE)?;
-    range.map(0, &physical)?;
-    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    let range = Range::holding(driver, &physical, primary.device)?;
     let same = read(driver, range.address, PIECE)? == pattern(PIECE, 1);
     write(driver, range.address, &pattern(PIECE, 2))?;
     channel.send_number(same.into())
@@ -61,9 +57,7 @@ pub(super) fn descriptor_outlives_handle(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;
     let physical = Physical::new(d, PIECE, &device_properties(primary.device, DESCRIPTOR))?;
-    let mut range = Range::reserve(d, PIECE)?;
-    range.map(0, &physical)?;
-    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+    let mut range = Range::holding(d, &physical, primary.device)?;
     write(d, range.address, &pattern(PIECE, 3))?;
     let descriptor = export(d, physical.raw)?;
     range.unmap()?;
