@@ -97,8 +97,8 @@ impl Row {
 
 /// Declares rows. The signature is the driver's, or the row does not compile.
 ///
-/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call, and once more after
-/// device memory was given back if it failed for want of it.
+/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call. A real call that
+/// failed for want of memory is made again after some of ours was given back.
 macro_rules! hooks {
     (
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
@@ -122,8 +122,8 @@ macro_rules! hooks {
                     // SAFETY: the program's arguments, under the driver's own rules for them.
                     #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                     || unsafe { $handler($($argument),*) }.into(),
-                    // SAFETY: as above.
-                    || unsafe { driver().get::<symbol::$name>()($($argument),*) },
+                    // SAFETY: as above. A call that failed for want of memory did nothing.
+                    || relief::patiently(|| unsafe { driver().get::<symbol::$name>()($($argument),*) }),
                 )
             }
             const _: <symbol::$name as Symbol>::Function = $name;)*
