@@ -120,6 +120,12 @@ impl Links for Driver {
         Ok(context)
     }
 
+    fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        self.within(context, || call!(self, cuMemGetInfo_v2(&mut free, &mut total)))?;
+        Ok((free as u64, total as u64))
+    }
+
     fn close(&self, device: CUdevice) {
         let _ = call!(self, cuDevicePrimaryCtxRelease_v2(device));
     }

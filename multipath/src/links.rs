@@ -79,6 +79,12 @@ pub trait Links: Send + Sync {
     /// Those of the driver: a lost device, or one without memory for a context.
     fn open(&self, device: CUdevice) -> Result<CUcontext>;
 
+    /// Memory of a context's device: what is free, and all of it. Bytes.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn room(&self, context: CUcontext) -> Result<(u64, u64)>;
+
     /// Gives up what [`Links::open`] took.
     fn close(&self, device: CUdevice);
 

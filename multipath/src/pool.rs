@@ -9,13 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wm_abi::{CUcontext, CUdevice};
+use wm_abi::{CUcontext, CUdevice, CUresult};
 
 use crate::gauge::Gauge;
 use crate::lane::{Lane, User};
 use crate::links::{Links, Result, Wake};
 use crate::plan::{BOUNCE, LANES, SLOTS};
 use crate::wire::Wire;
+
+/// A relay must have one part in so many of its memory free, once its context is there.
+const SPARE: u64 = 32;
 
 /// Pinned memory that a pageable copy passes through, one piece a slot.
 #[derive(Debug)]
@@ -136,6 +139,7 @@ impl Pool {
             return Ok(*context);
         }
         let context = links.open(relay)?;
+        has_room(links, context).inspect_err(|_| links.close(relay))?;
         let first = self.shelf().opened.insert(relay, context).is_none();
         if !first {
             // Another thread was faster: one claim on the context is enough.
@@ -273,6 +277,12 @@ impl Pool {
             links.close(device);
         }
     }
+}
+
+/// A sibling that is nearly full is left to whoever filled it.
+fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<()> {
+    let (free, total) = links.room(context)?;
+    if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 fn take_where<T>(list: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> Vec<T> {

@@ -8,22 +8,25 @@ sum of each batch is checked on the GPU.
 """
 import time
 
+import torch
 import ways
 
 
+class Batches(torch.utils.data.Dataset):
+    """Batch `index` holds the number `index` in every element."""
+
+    def __init__(self, options):
+        self.count, self.elements = options.batches, options.mib << 18
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((self.elements,), float(index % 100))
+
+
 def workload(options):
-    import torch
-
-    class Batches(torch.utils.data.Dataset):
-        """Batch `index` holds the number `index` in every element."""
-
-        def __len__(self):
-            return options.batches
-
-        def __getitem__(self, index):
-            return torch.full((options.mib << 18,), float(index % 100))
-
-    loader = torch.utils.data.DataLoader(Batches(), batch_size=None, num_workers=options.workers, pin_memory=True, prefetch_factor=2)
+    loader = torch.utils.data.DataLoader(Batches(options), batch_size=None, num_workers=options.workers, pin_memory=True, prefetch_factor=2)
     weights = torch.randn(4096, 4096, device="cuda:0", dtype=torch.bfloat16)
     copying, bytes_, start = [], 0, None
     for index, batch in enumerate(loader):

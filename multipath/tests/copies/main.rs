@@ -174,6 +174,19 @@ fn a_dead_sibling_is_dropped_and_the_copy_ends() {
 }
 
 #[test]
+fn a_sibling_that_is_nearly_full_is_left_alone() {
+    let engine = engine(3, 3);
+    engine.links().fill(1);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    for _ in 0..2 {
+        assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    }
+    program.verify(0);
+    assert_eq!(engine.staging(), [(2, 16 * MIB)]);
+    assert_eq!(engine.links().live().0, 1, "its context was given up again");
+}
+
+#[test]
 fn a_context_that_ends_leaves_nothing_and_another_one_goes_on() {
     let engine = engine(3, 8);
     let second = Model::second_context(0);

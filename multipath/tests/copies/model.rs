@@ -65,6 +65,7 @@ struct State {
     events: BTreeMap<CUevent, Event>,
     open: BTreeMap<CUdevice, usize>,
     dead: BTreeSet<CUdevice>,
+    full: BTreeSet<CUdevice>,
     next: u64,
     random: u64,
     calls: u64,
@@ -142,6 +143,11 @@ impl Model {
     /// From now on, every call to this device fails.
     pub(crate) fn kill(&self, device: CUdevice) {
         self.state().dead.insert(device);
+    }
+
+    /// Somebody has filled this device's memory.
+    pub(crate) fn fill(&self, device: CUdevice) {
+        self.state().full.insert(device);
     }
 
     /// A stream of the program.
@@ -348,6 +354,13 @@ impl Links for Model {
         state.call(Self::context(device))?;
         *state.open.entry(device).or_default() += 1;
         Ok(Self::context(device))
+    }
+
+    fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
+        let mut state = self.state();
+        state.call(context)?;
+        let full = state.full.contains(&Self::device(context));
+        Ok((if full { 3 << 20 } else { 90 << 20 }, 100 << 20))
     }
 
     fn close(&self, device: CUdevice) {
