@@ -18,12 +18,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wm_abi::{CUcontext, CUdevice};
 
 use crate::enqueue::Copy;
-use crate::links::Links;
+use crate::links::{Links, Survey};
 use crate::plan::{HostMemory, LEAST, SMALLEST_PIECE};
 use crate::pool::Pool;
 use crate::share::Share;
+use crate::topology::Topology;
+use crate::topology::cache::{self, Turn};
 use crate::topology::calibrate::{self, Calibration};
-use crate::topology::{Topology, cache};
 use crate::traffic::{Flow, Traffic};
 use crate::trim::Trims;
 
@@ -106,6 +107,14 @@ pub enum Answer {
     Done,
     /// Make the plain call.
     Plain,
+}
+
+/// What is known of the machine.
+enum Found {
+    /// All there is to know: `None` where copies stay plain.
+    Known(Option<Topology>),
+    /// Another process measures now.
+    Later,
 }
 
 /// The copies of one process.
@@ -193,7 +202,7 @@ impl<L: Links> Engine<L> {
         before >= self.settings.patience
     }
 
-    /// The topology, measured now if need be. `None` while another thread measures, and on machines with one device.
+    /// The topology, measured now if need be. `None` while another thread or process measures, and on machines with one device.
     pub fn measured(&self) -> Option<&Topology> {
         if let Some(known) = self.topology.get() {
             return known.as_ref();
@@ -201,27 +210,40 @@ impl<L: Links> Engine<L> {
         if self.measuring.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let found = self.measure();
-        self.topology.get_or_init(|| found).as_ref()
+        match self.measure() {
+            Found::Known(found) => self.topology.get_or_init(|| found).as_ref(),
+            Found::Later => {
+                self.measuring.store(false, Ordering::Release);
+                None
+            }
+        }
     }
 
-    fn measure(&self) -> Option<Topology> {
-        let survey =
-            self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}")).ok()?;
-        if survey.key.devices.len() < 2 {
-            return None;
-        }
+    fn measure(&self) -> Found {
+        let survey = self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
+        let Some(survey) = survey.ok().filter(|survey| survey.key.devices.len() > 1) else {
+            return Found::Known(None);
+        };
         let folder = self.settings.cache.as_deref();
         if let Some(kept) = folder.and_then(|folder| cache::load(folder, &survey.key)) {
             // Who reaches whom can change without a new device.
-            return Some(Topology { reach: survey.reach, ..kept });
+            return Found::Known(Some(Topology { reach: survey.reach, ..kept }));
         }
+        let turn = folder.map_or(Turn::Mine(None), cache::turn);
+        if matches!(turn, Turn::Theirs) {
+            return Found::Later;
+        }
+        Found::Known(self.calibrated(survey))
+    }
+
+    fn calibrated(&self, survey: Survey) -> Option<Topology> {
         let usable = |device: &CUdevice| self.may_relay(*device);
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
         let quiet = self.share().is_quiet();
         let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
+        let folder = self.settings.cache.as_deref();
         self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
         Some(topology)
     }

@@ -53,6 +53,28 @@ pub fn store(folder: &Path, topology: &Topology) -> std::io::Result<()> {
     fs::rename(&draft, &path)
 }
 
+/// Whose turn it is to measure. Ranks of one job start together, and would measure each other.
+#[derive(Debug)]
+pub enum Turn {
+    /// This process's, until the value is dropped. Without a lock where the folder does not allow one.
+    Mine(Option<fs::File>),
+    /// Another process measures now.
+    Theirs,
+}
+
+/// Asks for the turn, without waiting. It ends with the process at the latest.
+pub fn turn(folder: &Path) -> Turn {
+    let open = || {
+        fs::create_dir_all(folder)?;
+        fs::File::options().create(true).append(true).open(folder.join("measuring.lock"))
+    };
+    match open().map(|file| (file.try_lock(), file)) {
+        Ok((Ok(()), file)) => Turn::Mine(Some(file)),
+        Ok((Err(fs::TryLockError::WouldBlock), _)) => Turn::Theirs,
+        Ok((Err(fs::TryLockError::Error(_)), _)) | Err(_) => Turn::Mine(None),
+    }
+}
+
 /// Forgets a measurement that has turned out wrong.
 ///
 /// # Errors

@@ -11,7 +11,8 @@ use model::Model;
 use proptest::prelude::*;
 use wm_multipath::lane::User;
 use wm_multipath::pool::Pool;
-use wm_multipath::{Answer, Direction, Engine};
+use wm_multipath::topology::cache;
+use wm_multipath::{Answer, Direction, Engine, Links as _};
 use world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
 
 fn action(direction: Direction, stream: usize) -> Action {
@@ -296,20 +297,25 @@ fn scratch(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("wmshim-copies-{name}-{}", std::process::id()))
 }
 
+/// Measurements in a folder.
+fn kept_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+}
+
 #[test]
 fn a_steady_measurement_is_kept_and_a_disturbed_one_is_not() {
     let folder = scratch("kept");
     let kept = || wm_multipath::Settings { cache: Some(folder.clone()), ..settings() };
     let noisy = Engine::new(Model::noisy(2), kept());
     assert!(noisy.measured().is_some(), "it serves the process that made it");
-    assert!(!folder.exists(), "nobody else is misled by it");
+    assert_eq!(kept_files(&folder).len(), 0, "nobody else is misled by it");
     let quiet = Engine::new(Model::weightless(2), kept());
     quiet.measured().expect("two devices");
     let again = Engine::new(Model::weightless(2), kept());
     assert!(again.measured().is_some());
     assert_eq!(again.links().calls(), 0, "it was read");
-    let file = std::fs::read_dir(&folder).expect("kept").next().expect("one file").expect("readable").path();
-    std::fs::write(file, "{}").expect("writes");
+    std::fs::write(&kept_files(&folder)[0], "{}").expect("writes");
     let damaged = Engine::new(Model::weightless(2), kept());
     assert!(damaged.measured().is_some());
     assert!(damaged.links().calls() > 0, "a damaged file is measured again");
@@ -332,8 +338,30 @@ fn a_measurement_while_others_copy_is_not_kept() {
     let shared =
         wm_multipath::Settings { cache: Some(folder.clone()), page: Some(page.clone()), ..settings() };
     assert!(Engine::new(Model::weightless(2), shared).measured().is_some());
-    assert!(!folder.exists());
+    assert_eq!(kept_files(&folder).len(), 0);
+    std::fs::remove_dir_all(folder).expect("removes");
     std::fs::remove_file(page).expect("removes");
+}
+
+/// Ranks of a job start together.
+#[test]
+fn one_process_measures_and_others_wait_for_what_it_finds() {
+    let folder = scratch("turn");
+    let shared = || wm_multipath::Settings { cache: Some(folder.clone()), ..settings() };
+    let turn = cache::turn(&folder);
+    let engine = Engine::new(Model::weightless(2), shared());
+    assert!(engine.measured().is_none(), "copies are plain meanwhile");
+    assert_eq!(engine.links().calls(), 0);
+    let found = topology(2);
+    cache::store(&folder, &wm_multipath::topology::Topology { key: model_key(2), ..found }).expect("writes");
+    drop(turn);
+    assert!(engine.measured().is_some());
+    assert_eq!(engine.links().calls(), 0, "it was read");
+    std::fs::remove_dir_all(folder).expect("removes");
+}
+
+fn model_key(devices: i32) -> wm_multipath::topology::Key {
+    Model::weightless(devices).survey().expect("a model").key
 }
 
 #[test]
