@@ -7,7 +7,7 @@ import os
 
 import torch
 import wmshim
-from checks import check, finish, raises
+from checks import check, filled, finish, raises
 
 MIB, GIB = 1 << 20, 1 << 30
 LIMIT = 4 * GIB
@@ -38,10 +38,10 @@ def past_the_device():
     check("the rest is on the host", host >= 6 * GIB - LIMIT, host)
     check("PyTorch has it all", torch.cuda.memory_allocated() == 6 * GIB, torch.cuda.memory_allocated())
     consistent("with 6 GiB allocated")
-    check("contents are as written", all(bool((x == i).all()) for i, x in enumerate(tensors)))
+    check("contents are as written", all(filled(x, i) for i, x in enumerate(tensors)))
     check("copies out are right", all(int(x[::4096].cpu().sum()) == i * 32768 for i, x in enumerate(tensors)))
     tensors[0].copy_(tensors[11])
-    check("a copy on the device is right", bool((tensors[0] == 11).all()))
+    check("a copy on the device is right", filled(tensors[0], 11))
     tensors[11].copy_(torch.arange(128 * MIB, dtype=torch.int32))
     check("a copy in is right", bool((tensors[11] == torch.arange(128 * MIB, dtype=torch.int32, device="cuda")).all()))
 
@@ -72,7 +72,7 @@ if os.environ.get("WMSHIM_OVERFLOW") == "off":
     kept = []
     raises("where overflow is off it is out of memory", torch.cuda.OutOfMemoryError, lambda: fill(kept))
     check("up to the limit there was memory", 6 <= len(kept) <= 8, len(kept))
-    check("contents are as written", all(bool((x == i).all()) for i, x in enumerate(kept)))
+    check("contents are as written", all(filled(x, i) for i, x in enumerate(kept)))
 else:
     past_the_device()
     across_the_border()

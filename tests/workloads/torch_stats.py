@@ -3,7 +3,7 @@
 With WMSHIM_DEVICE_LIMIT=4GiB the second half of the tensors overflows into host memory, and the figures must still add up.
 """
 import torch
-from checks import check, finish, raises
+from checks import check, filled, finish, raises
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -70,7 +70,7 @@ def past_a_limit():
         tensors.append(tensor(512 * MIB).fill_(i))
         consistent(f"with {512 * (i + 1)} MiB allocated")
     check("all of it is allocated", torch.cuda.memory_allocated() == 6 * GIB, torch.cuda.memory_allocated())
-    check("contents are as written", all(bool((x == i).all()) for i, x in enumerate(tensors)))
+    check("contents are as written", all(filled(x, i) for i, x in enumerate(tensors)))
     convolve()
     del tensors
     consistent("at the end")
@@ -78,11 +78,11 @@ def past_a_limit():
 
 def convolve():
     """cuDNN's search asks for all that is free: PyTorch asserts that it adds up."""
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
     weights, images = torch.randn(16, 8, 3, 3), torch.randn(4, 8, 64, 64)
     here = torch.nn.functional.conv2d(images.cuda(), weights.cuda()).cpu()
     there = torch.nn.functional.conv2d(images, weights)
-    check("a searched convolution is right", torch.allclose(here, there, atol=1e-2), (here - there).abs().max())
+    check("a searched convolution is right", torch.allclose(here, there, atol=1e-3), (here - there).abs().max())
 
 
 figures()
