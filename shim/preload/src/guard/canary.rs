@@ -20,6 +20,7 @@ use super::desk::Desk;
 use super::pattern::Damage;
 use super::tag::{Subject, Tag};
 use super::{Call, Lane, SEEN, Unwatched, Waits, identify, unwatched};
+use crate::lifecycle;
 use crate::managers::Site;
 use crate::state::streams;
 
@@ -97,7 +98,7 @@ fn look_once_more(
     order: Order,
     call: Call,
 ) -> Result<(), Unwatched> {
-    if entry.told {
+    if entry.told || lifecycle::exiting() {
         return Ok(());
     }
     if streams().capturing() {

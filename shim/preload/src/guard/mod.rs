@@ -10,7 +10,8 @@
 //! | [`canary`] | when tails are written and looked at |
 //!
 //! Invariants: off, a call of the program passes one relaxed load of a value that never changes; a guard changes no answer of
-//! the driver; no lock is held across a driver call; while a stream is being captured, nothing is written or read.
+//! the driver; no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
+//! written or fetched.
 
 mod book;
 mod canary;
@@ -199,13 +200,16 @@ impl Watch {
     /// The wait was successful, and the manager knows what is past by it.
     #[cold]
     pub(crate) fn end(self, manager: &'static Manager<Device>) {
+        if lifecycle::exiting() {
+            return;
+        }
         if is(PAGE) { manager.end_views(0) } else { canary::waited(manager, &self.0) }
     }
 }
 
 /// A context of the device may end with the call that follows: the last chance to look.
 pub(crate) fn before_end(manager: &'static Manager<Device>) {
-    if is(CANARY) {
+    if is(CANARY) && !lifecycle::exiting() {
         canary::last_look(manager);
     }
 }

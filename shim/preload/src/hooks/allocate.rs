@@ -24,11 +24,17 @@ pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
         return Answer::Pass;
     }
     managers::here().map_or(Answer::Pass, |site| {
-        give(site, bytes, Order::Device, Call::plain("cuMemAlloc"), |address| {
-            owners::note(&site, address);
-            // SAFETY: the program's out-pointer, not null.
-            unsafe { *pointer = address };
-        })
+        give(
+            site,
+            bytes,
+            Order::Device,
+            || Call::plain("cuMemAlloc"),
+            |address| {
+                owners::note(&site, address);
+                // SAFETY: the program's out-pointer, not null.
+                unsafe { *pointer = address };
+            },
+        )
     })
 }
 
@@ -48,11 +54,17 @@ pub(super) unsafe fn pitched(
     let Some((row, bytes)) = row.and_then(|row| Some((row, row.checked_mul(height)?))) else {
         return Answer::Pass;
     };
-    give(site, bytes, Order::Device, Call::plain("cuMemAllocPitch"), |address| {
-        owners::note(&site, address);
-        // SAFETY: the program's out-pointers, neither null.
-        unsafe { (*pointer, *pitch) = (address, row) };
-    })
+    give(
+        site,
+        bytes,
+        Order::Device,
+        || Call::plain("cuMemAllocPitch"),
+        |address| {
+            owners::note(&site, address);
+            // SAFETY: the program's out-pointers, neither null.
+            unsafe { (*pointer, *pitch) = (address, row) };
+        },
+    )
 }
 
 pub(super) unsafe fn ordered<D: DefaultStream>(
@@ -67,7 +79,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if !pool::serves(site.manager.gpu().ordinal()) {
         return Answer::Pass;
     }
-    let call = Call::ordered("cuMemAllocAsync", Some(&site), stream::meant::<D>(stream));
+    let call = || Call::ordered("cuMemAllocAsync", Some(&site), stream::meant::<D>(stream));
     // SAFETY: the program's out-pointer, not null.
     give(site, bytes, order, call, |address| unsafe { *pointer = address })
 }
@@ -83,7 +95,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     }
     match managers::at(stream, D::HANDLE) {
         Some((site, order)) if pool::serves_from(pool, site.manager.gpu().ordinal()) => {
-            let call = Call::ordered("cuMemAllocFromPoolAsync", Some(&site), stream::meant::<D>(stream));
+            let call = || Call::ordered("cuMemAllocFromPoolAsync", Some(&site), stream::meant::<D>(stream));
             // SAFETY: the program's out-pointer, not null.
             give(site, bytes, order, call, |address| unsafe { *pointer = address })
         }
@@ -91,7 +103,13 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     }
 }
 
-fn give(site: Site, bytes: usize, order: Order, call: Call, store: impl FnOnce(u64)) -> Answer {
+fn give(
+    site: Site,
+    bytes: usize,
+    order: Order,
+    call: impl FnOnce() -> Call,
+    store: impl FnOnce(u64),
+) -> Answer {
     if bytes == 0 || lifecycle::exiting() {
         return Answer::Pass;
     }
@@ -101,7 +119,7 @@ fn give(site: Site, bytes: usize, order: Order, call: Call, store: impl FnOnce(u
     let given = if guard::is_off() {
         site.manager.allocate(bytes, order)
     } else {
-        guard::allocate(&site, bytes, order, call)
+        guard::allocate(&site, bytes, order, call())
     };
     match given {
         Ok(address) => {
@@ -123,7 +141,7 @@ fn give(site: Site, bytes: usize, order: Order, call: Call, store: impl FnOnce(u
 
 pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
     managers::owner(address)
-        .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, Call::plain("cuMemFree")))
+        .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, || Call::plain("cuMemFree")))
 }
 
 pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
@@ -134,11 +152,18 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     // A stream that we cannot name orders nothing we know of: then the block waits for the whole device.
     let place = managers::at(stream, D::HANDLE);
     let order = place.map_or(Order::Device, |(_, order)| order);
-    let site = place.as_ref().map(|(site, _)| site);
-    take(manager, address, order, Call::ordered("cuMemFreeAsync", site, stream::meant::<D>(stream)))
+    take(manager, address, order, || {
+        let site = place.as_ref().map(|(site, _)| site);
+        Call::ordered("cuMemFreeAsync", site, stream::meant::<D>(stream))
+    })
 }
 
-fn take(manager: &'static Manager<Device>, address: u64, order: Order, call: Call) -> Answer {
+fn take(
+    manager: &'static Manager<Device>,
+    address: u64,
+    order: Order,
+    call: impl FnOnce() -> Call,
+) -> Answer {
     if let Some(error) = health::failure() {
         return Answer::Is(error);
     }
@@ -146,7 +171,7 @@ fn take(manager: &'static Manager<Device>, address: u64, order: Order, call: Cal
     let taken = if guard::is_off() {
         manager.free(address, order)
     } else {
-        guard::free(manager, address, order, call)
+        guard::free(manager, address, order, call())
     };
     match taken {
         Ok(()) => Answer::Is(CUresult::SUCCESS),
