@@ -213,3 +213,19 @@ pub(super) fn after_a_reset(case: &mut Case) -> Verdict {
     case.expect_that("kernels write new memory", fresh.read()?[..256] == [4; 256]);
     Ok(())
 }
+
+/// Live memory, freed by a thread that has no context: recorded, and gone afterwards either way.
+pub(super) fn without_a_context(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let mut address = 0;
+    must!(d, cuMemAlloc_v2(&mut address, BYTES));
+    must!(d, cuCtxSetCurrent(CUcontext::NULL));
+    let code = cu!(d, cuMemFree_v2(address));
+    case.observe_machine("cuMemFree", short(code));
+    must!(d, cuCtxSetCurrent(primary.context));
+    let wanted = if code == CUresult::SUCCESS { WRONG } else { CUresult::SUCCESS };
+    let again = cu!(d, cuMemFree_v2(address));
+    case.expect(again == wanted, format!("after {code}, the free in the context is {again}"));
+    Ok(())
+}

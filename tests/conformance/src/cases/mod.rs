@@ -164,6 +164,7 @@ pub const CASES: &[Row] = cases! {
     bad_input::absurd_sizes "a size that overflows, or errs otherwise in one of the families",
     bad_input::after_the_context "memory that is known or freed after its context was destroyed",
     bad_input::after_a_reset "memory that is known or freed after a reset, and a device that is of no use afterwards",
+    bad_input::without_a_context "memory that a thread without context frees, or frees half",
 
     pool::arguments "wrong arguments of stream-ordered memory",
     pool::contents "contents lost in a pool",
@@ -343,10 +344,12 @@ pub const CASES: &[Row] = cases! {
     share::ipc_small "a cuIpc handle of memory cut from a larger piece",
     share::ipc_event "events that another process waits for",
     share::dma_buf "dma-bufs, which RDMA stacks export",
+    share::dma_buf_of_families "dma-bufs of memory of many pieces, and of every family",
     share_ends::dead_exporter "a hang, or somebody else's memory, where the exporter has ended",
     share_ends::freed_by_exporter "somebody else's memory, where the exporter has freed",
     share_ends::families "handles of memory that has none",
     share_ends::opened "opened memory that is not like memory",
+    share_ends::many_pieces "memory of many pieces that another process sees cut",
 
     peer::enable [Devices(2)] "peer access counted wrong",
     peer::copies [Devices(2)] "copies between devices",
@@ -395,5 +398,6 @@ pub const ROLES: &[Role] = &[
     Role { name: "ipc-event", play: share::ipc_open_event },
     Role { name: "ipc-export", play: share_ends::export },
     Role { name: "ipc-attributes", play: share_ends::ask },
+    Role { name: "ipc-pieces", play: share_ends::open_pieces },
     Role { name: "pool", play: pool_share::import },
 ];

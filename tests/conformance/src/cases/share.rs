@@ -220,24 +220,47 @@ pub(super) fn ipc_open_event(driver: &'static Driver, channel: &mut Channel) -> 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.
 const DMA_BUF: u32 = 1;
 
+/// Asks for a dma-buf, and closes it.
+fn ask_dma_buf(case: &mut Case, label: &str, address: CUdeviceptr, bytes: usize) {
+    let mut descriptor = -1_i32;
+    let out = (&raw mut descriptor).cast();
+    let code = cu!(case.driver, cuMemGetHandleForAddressRange(out, address, bytes, DMA_BUF, 0));
+    case.observe_machine(label, crate::case::short(code));
+    if code == CUresult::SUCCESS {
+        // SAFETY: the driver made this descriptor for us.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    }
+}
+
 /// Whether a machine can export dma-bufs is its own affair; under the shim the answers must stay.
 pub(super) fn dma_buf(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
     let memory = Memory::new(d, PIECE)?;
-    let mut ask = |label: &str, address, bytes| {
-        let mut descriptor = -1_i32;
-        let out = (&raw mut descriptor).cast();
-        let code = cu!(d, cuMemGetHandleForAddressRange(out, address, bytes, DMA_BUF, 0));
-        case.observe_machine(label, crate::case::short(code));
-        if code == CUresult::SUCCESS {
-            // SAFETY: the driver made this descriptor for us.
-            drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        }
-    };
+    let mut ask = |label: &str, address, bytes| ask_dma_buf(case, label, address, bytes);
     ask("whole", memory.address, PIECE);
     ask("a page of it", memory.address + 65_536, 65_536);
     ask("not whole pages", memory.address + 1, 100);
     ask("address 8", 8, 4096);
+    Ok(())
+}
+
+/// The same for memory of every family, and for memory that may be of many pieces.
+pub(super) fn dma_buf_of_families(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let mut able = 0;
+    must!(d, cuDeviceGetAttribute(&mut able, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, primary.device));
+    case.observe_machine("dma-bufs are supported", able);
+    let (stream, joined) = (Stream::non_blocking(d)?, super::share_ends::of_pieces(d)?);
+    let mapped = Range::of_device(d, PIECE, primary.device)?;
+    let ordered = crate::fixture::alloc_async(d, PIECE, stream.raw)?;
+    crate::fixture::synchronize(d, stream.raw)?;
+    ask_dma_buf(case, "of many pieces", joined.address, joined.bytes);
+    ask_dma_buf(case, "its last two megabytes", joined.address + (joined.bytes - PIECE) as u64, PIECE);
+    ask_dma_buf(case, "mapped memory", mapped.address, PIECE);
+    ask_dma_buf(case, "pool memory", ordered, PIECE);
+    must!(d, cuMemFreeAsync(ordered, stream.raw));
+    case.expect_that("the memory lives on", joined.read()? == pattern(joined.bytes, 6));
     Ok(())
 }

@@ -7,7 +7,9 @@ use super::share::ipc_handle;
 use crate::case::{Case, Verdict, short};
 use crate::driver::Driver;
 use crate::fixture::process::{Channel, Partner};
-use crate::fixture::{Kernels, Memory, Pinned, Primary, Stream, alloc_async, pattern, synchronize};
+use crate::fixture::{
+    Kernels, Memory, Pinned, Primary, Stream, alloc_async, pattern, read, synchronize, write,
+};
 use crate::{cu, must};
 
 const BYTES: usize = 1 << 20;
@@ -138,4 +140,41 @@ pub(super) fn ask(driver: &'static Driver, channel: &mut Channel) -> Verdict {
     channel.send_code(cu!(driver, cuMemFreeAsync(address, CUstream::NULL)))?;
     channel.send_code(ipc_handle(driver, address).0)?;
     channel.send_code(cu!(driver, cuIpcCloseMemHandle(address)))
+}
+
+/// Memory of this size, allocated where only pieces of it are free: an allocator that joins pieces joins them here.
+pub(super) fn of_pieces(driver: &'static Driver) -> Verdict<Memory> {
+    const PIECE: usize = 4 << 20;
+    let mut pieces = (0..6).map(|_| Memory::new(driver, PIECE)).collect::<Verdict<Vec<_>>>()?;
+    let kept: Vec<Memory> = (0..3).map(|i| pieces.remove(i)).collect();
+    drop(pieces);
+    let joined = Memory::holding(driver, &pattern(3 * PIECE, 6))?;
+    drop(kept);
+    Ok(joined)
+}
+
+/// Memory that may be of many pieces is one memory to who opens it.
+pub(super) fn many_pieces(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let memory = of_pieces(d)?;
+    let (code, handle) = ipc_handle(d, memory.address);
+    case.expect_ok("get a handle", code);
+    let mut partner = Partner::start("ipc-pieces")?;
+    partner.channel.send(&handle.reserved)?;
+    case.expect_ok("open", partner.channel.receive_code()?);
+    case.expect_eq("the partner reads our bytes", partner.channel.receive_number()?, 1);
+    partner.finish()?;
+    case.expect_that("we read the partner's", memory.read()? == pattern(memory.bytes, 7));
+    Ok(())
+}
+
+pub(super) fn open_pieces(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let _primary = Primary::new(driver)?;
+    let handle = CUipcMemHandle { reserved: channel.receive()? };
+    let (mut address, mut base, mut bytes) = (0, 0, 0);
+    channel.send_code(cu!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, 1)))?;
+    must!(driver, cuMemGetAddressRange_v2(&mut base, &mut bytes, address));
+    channel.send_number((read(driver, address, bytes)? == pattern(bytes, 6)).into())?;
+    write(driver, address, &pattern(bytes, 7))
 }
