@@ -109,8 +109,12 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// What was freed in a stream, or (`None`) anywhere, up to now. Taken before the host waits for it.
+    ///
+    /// The front cache is emptied here, while the GPU works: what it holds, and where, is accident, and a program that
+    /// repeats itself would meet other free runs in every period and have other extents stitched.
     pub fn mark(&self, stream: Option<StreamId>) -> Mark {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.flush(stream.map(Order::Stream));
         Mark(
             stream.map_or_else(
                 || state.timeline.all_marks(),
