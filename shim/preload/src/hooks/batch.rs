@@ -35,13 +35,13 @@ pub(super) unsafe fn second(
     bytes: *mut usize,
     count: usize,
     attributes: *mut CUmemcpyAttributes,
-    _indices: *mut usize,
+    indices: *mut usize,
     attribute_count: usize,
     stream: CUstream,
 ) -> Answer {
     let failed = std::ptr::null_mut();
     // SAFETY: the program's arguments.
-    unsafe { serve(&Batch { to, from, bytes, count, attributes, attribute_count, failed }, stream) }
+    unsafe { first(to, from, bytes, count, attributes, indices, attribute_count, failed, stream) }
 }
 
 /// Ours if every copy of it is large and may be ordered by the stream. The copies of a batch have
