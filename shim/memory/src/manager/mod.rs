@@ -110,11 +110,14 @@ impl<G: Gpu> Manager<G> {
 
     /// What was freed in a stream, or (`None`) anywhere, up to now. Taken before the host waits for it.
     ///
-    /// The front cache is emptied here, while the GPU works: what it holds, and where, is accident, and a program that
-    /// repeats itself would meet other free runs in every period and have other extents stitched.
+    /// Where it waits for everything, the front cache is emptied, while the GPU still works: what the cache holds, and where,
+    /// is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
+    /// stitched. Not so for one stream: that may be a wait for every word that a model says.
     pub fn mark(&self, stream: Option<StreamId>) -> Mark {
         let mut state = self.lock();
-        state.flush(stream.map(Order::Stream));
+        if stream.is_none() {
+            state.flush(None);
+        }
         Mark(
             stream.map_or_else(
                 || state.timeline.all_marks(),
