@@ -3,6 +3,8 @@
 //! To the driver our blocks are mappings like any other; a program that unmaps or remaps one by mistake would take the
 //! memory from under its neighbours.
 
+use std::ffi::{c_uint, c_void};
+
 use wm_abi::{CUdeviceptr, CUmemLocation, CUresult};
 
 use crate::boundary::Answer;
@@ -19,4 +21,13 @@ pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {
 
 pub(super) fn rights(_flags: *mut u64, _location: *const CUmemLocation, address: CUdeviceptr) -> Answer {
     range(address, 0)
+}
+
+/// The driver takes every mapping for memory that the host may have allocated.
+pub(super) fn host_pointer(_device: *mut CUdeviceptr, host: *mut c_void, _flags: c_uint) -> Answer {
+    range(host as u64, 0)
+}
+
+pub(super) fn host_flags(_flags: *mut c_uint, host: *mut c_void) -> Answer {
+    range(host as u64, 0)
 }

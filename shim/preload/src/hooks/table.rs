@@ -120,6 +120,10 @@ hooks! {
             => reserved::rights, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
             => reserved::range, Memory, "refused on our blocks";
+        cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: c_uint)
+            => reserved::host_pointer, Memory, "refused on our blocks, as on the driver's own memory";
+        cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void)
+            => reserved::host_flags, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
             => context::destroy, Lifetimes, "the context's streams and events are forgotten";

@@ -6,7 +6,7 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{Memory, Primary, Stream, pattern, synchronize};
-use crate::{cu, must};
+use crate::{cu, must, supported};
 
 const BYTES: usize = 96 << 10;
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`.
@@ -27,8 +27,7 @@ pub(super) fn with_attributes(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let (from, to, stream) = pair(d)?;
     let mut how = attributes();
-    let code = cu!(d, cuMemcpyWithAttributesAsync(to.address, from.address, BYTES, &mut how, stream.raw));
-    case.expect_ok("copy", code);
+    supported!(d, cuMemcpyWithAttributesAsync(to.address, from.address, BYTES, &mut how, stream.raw));
     synchronize(d, stream.raw)?;
     case.expect_that("bytes", to.read()? == pattern(BYTES, 1));
     Ok(())
@@ -97,8 +96,7 @@ pub(super) fn volume_with_attributes(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     let (from, to, stream) = pair(d)?;
     let mut one = operation(from.address, to.address);
-    let code = cu!(d, cuMemcpy3DWithAttributesAsync(one.as_mut_ptr().cast(), 0, stream.raw));
-    case.expect_ok("copy", code);
+    supported!(d, cuMemcpy3DWithAttributesAsync(one.as_mut_ptr().cast(), 0, stream.raw));
     synchronize(d, stream.raw)?;
     case.expect_that("bytes", is_brick(&to.read()?));
     must!(d, cuCtxSynchronize());

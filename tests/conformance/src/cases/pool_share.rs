@@ -89,10 +89,11 @@ pub(super) fn exported(case: &mut Case) -> Verdict {
     must!(d, cuMemAllocFromPoolAsync(&mut address, BYTES, pool, stream.raw));
     synchronize(d, stream.raw)?;
     write(d, address, &pattern(BYTES, 1))?;
+    let exported = export(d, pool)?;
     let mut share = CUmemPoolPtrExportData { reserved: [0; 64] };
     case.expect_ok("export a pointer", cu!(d, cuMemPoolExportPointer(&mut share, address)));
     let mut partner = Partner::start("pool")?;
-    partner.channel.send_descriptor(export(d, pool)?.as_raw_fd())?;
+    partner.channel.send_descriptor(exported.as_raw_fd())?;
     partner.channel.send(&share.reserved)?;
     case.expect_ok("import the pool", partner.channel.receive_code()?);
     case.expect_ok("import the pointer", partner.channel.receive_code()?);
