@@ -4,6 +4,9 @@
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the benches use a part of it")]
 mod model;
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
 use divan::Bencher;
 use model::{MIB, Model};
 use wm_driver::StreamId;
@@ -57,6 +60,42 @@ fn stitch(bencher: Bencher) {
     bencher
         .with_inputs(fragmented)
         .bench_local_refs(|manager| manager.allocate(256 * MB, S).expect("stitched"));
+}
+
+/// The block around an address, among as many as a training program holds.
+#[divan::bench(threads = [1, 2])]
+fn look_up(bencher: Bencher) {
+    let manager = populated();
+    let inside = addresses(&manager);
+    bencher.with_inputs(|| next(&inside)).bench_values(|address| manager.block(address));
+}
+
+/// The same while another thread allocates and frees without a pause.
+#[divan::bench(threads = [1, 2])]
+fn look_up_while_another_thread_allocates(bencher: Bencher) {
+    let manager = populated();
+    let (inside, done) = (addresses(&manager), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let address = manager.allocate(4 * MB, S).expect("room");
+                manager.free(address, S).expect("live");
+            }
+        });
+        bencher.with_inputs(|| next(&inside)).bench_values(|address| manager.block(address));
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// An address in the middle of each block.
+fn addresses(manager: &Manager<Model>) -> Vec<u64> {
+    manager.blocks().iter().map(|block| block.address + block.bytes as u64 / 2).collect()
+}
+
+/// Any of them, not the one after the last.
+fn next(addresses: &[u64]) -> u64 {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+    addresses[TURN.fetch_add(7919, Ordering::Relaxed) % addresses.len()]
 }
 
 fn fragmented() -> Manager<Model> {

@@ -1,11 +1,12 @@
 //! What the program got: every block that is live, cached, or about to become live.
 //!
-//! Found by first address with one hash look-up (free and hit need no more), and by any address inside through an
-//! ordered index that only the back end changes.
+//! Found by first address with one hash look-up (free and hit need no more), and by any address inside through the
+//! directory, which shows the live ones to readers without the lock.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::directory::{Directory, Editor};
 use crate::fast_map::FastMap;
 use crate::order::Order;
 use crate::tiers::TierBytes;
@@ -38,7 +39,7 @@ impl Block {
 /// Ids are process-unique although every GPU has a manager of its own.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-pub(crate) fn new_id() -> u64 {
+fn new_id() -> u64 {
     NEXT_ID.fetch_add(1, Ordering::Relaxed)
 }
 
@@ -59,42 +60,81 @@ pub(crate) struct Piece {
     pub(crate) state: State,
     /// Alone in its extent, which goes when the block does.
     pub(crate) guarded: bool,
+    /// Where the directory has it.
+    slot: u32,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     by_address: FastMap<u64, Piece>,
-    ordered: BTreeSet<u64>,
+    editor: Editor,
 }
 
 impl Blocks {
-    pub(crate) fn insert(&mut self, piece: Piece) {
-        self.ordered.insert(piece.block.address);
-        self.by_address.insert(piece.block.address, piece);
+    /// For readers without the lock.
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        self.editor.directory()
+    }
+
+    /// Notes a piece that is being granted.
+    pub(crate) fn insert(&mut self, block: Block, bytes: u64, guarded: bool) {
+        let slot = self.editor.enter(block.address, bytes);
+        self.by_address.insert(block.address, Piece { block, bytes, state: State::Granted, guarded, slot });
     }
 
     pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
-        self.ordered.remove(&address);
-        self.by_address.remove(&address)
+        let piece = self.by_address.remove(&address)?;
+        self.editor.strike(piece.slot, address);
+        Some(piece)
     }
 
-    pub(crate) fn starting_at(&mut self, address: u64) -> Option<&mut Piece> {
-        self.by_address.get_mut(&address)
+    /// Makes a granted or cached piece a live block of `bytes`.
+    pub(crate) fn give_out(&mut self, address: u64, bytes: usize, order: Order) -> Option<Block> {
+        let piece = self.by_address.get_mut(&address)?;
+        piece.block = Block { bytes, order, id: new_id(), ..piece.block };
+        piece.state = State::Live;
+        self.editor.show(piece.slot, &piece.block);
+        Some(piece.block)
     }
 
-    /// The piece that `address` is in, by its rounded size.
-    pub(crate) fn around(&self, address: u64) -> Option<&Piece> {
-        let start = self.ordered.range(..=address).next_back()?;
-        self.by_address.get(start).filter(|piece| address - start < piece.bytes)
+    /// Makes a live block a cached piece; `None` if none starts there.
+    pub(crate) fn take_back(&mut self, address: u64) -> Option<Piece> {
+        let piece = self.by_address.get_mut(&address).filter(|piece| piece.state == State::Live)?;
+        piece.state = State::Cached;
+        self.editor.hide(piece.slot);
+        Some(*piece)
     }
 
-    /// All pieces, lowest address first.
+    /// The live block that `address` is in.
+    pub(crate) fn around(&self, address: u64) -> Option<Block> {
+        self.directory().look_up(address)
+    }
+
+    /// All pieces, in no order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Piece> {
-        self.ordered.iter().filter_map(|address| self.by_address.get(address))
+        self.by_address.values()
+    }
+
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Block> {
+        self.all().filter(|piece| piece.state == State::Live).map(|piece| &piece.block)
     }
 
     pub(crate) fn clear(&mut self) {
-        self.by_address.clear();
-        self.ordered.clear();
+        for (address, piece) in self.by_address.drain() {
+            self.editor.strike(piece.slot, address);
+        }
+    }
+
+    /// Checks what readers see: a live block at its first byte and its last, and nothing where a piece is not live.
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        let seen = |piece: &Piece| {
+            let expected = (piece.state == State::Live).then_some(piece.block);
+            let (first, last) = (piece.block.address, piece.block.address + piece.bytes - 1);
+            [first, last].map(|address| self.around(address)) == [expected; 2]
+        };
+        match self.all().find(|piece| !seen(piece)) {
+            Some(piece) => Err(format!("readers see something else than {piece:x?}")),
+            None => Ok(()),
+        }
     }
 }

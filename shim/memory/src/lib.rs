@@ -14,6 +14,7 @@
 //! | `order`, `timeline` | when memory may be used again, as data |
 //! | `ledger` | handles, mappings, extents, free runs, as data |
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
+//! | `directory` | the live blocks, for readers without the lock |
 //! | `state`, `decide`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
 //! | [`guard`] | room behind a block that shows when a program writes past its end |
 //! | `idle` | what can be given back |
@@ -26,6 +27,7 @@
 
 mod blocks;
 mod decide;
+mod directory;
 mod draft;
 mod error;
 mod fast_map;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::blocks::{Block, Blocks, Piece, State as Life, new_id};
+use crate::blocks::{Block, Blocks};
 use crate::error::FreeError;
 use crate::front::{Cached, Front};
 use crate::guard;
@@ -103,24 +103,20 @@ impl State {
 
     /// Makes a granted or cached block the program's.
     fn give_out(&mut self, address: u64, request: &Request) {
-        let Some(piece) = self.blocks.starting_at(address) else { return };
-        let block = &mut piece.block;
-        (block.bytes, block.order, block.id) = (request.asked, request.order, new_id());
-        piece.state = Life::Live;
-        self.live.add(&piece.block.tiers);
-        self.pooled.add(piece.block.pooled());
+        let Some(block) = self.blocks.give_out(address, request.asked, request.order) else { return };
+        self.live.add(&block.tiers);
+        self.pooled.add(block.pooled());
         self.counters.allocations += 1;
-        self.counters.overflows += u64::from(piece.block.tiers.elsewhere() > 0);
+        self.counters.overflows += u64::from(block.tiers.elsewhere() > 0);
     }
 
     /// Takes a block back, whole, into the front cache. A very large one goes to the ledger at once, and so does one that
     /// is not all on the device: a hit must not hand slow memory out where the device may have room again. A guarded one
     /// does too: its addresses are not to come back soon.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
-        let Some(piece) = self.blocks.starting_at(address).filter(|piece| piece.state == Life::Live) else {
+        let Some(piece) = self.blocks.take_back(address) else {
             return Err(self.why_not_freed(address));
         };
-        piece.state = Life::Cached;
         let (bytes, tiers, pooled) = (piece.bytes, piece.block.tiers, piece.block.pooled());
         let whole = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
         self.live.subtract(&tiers);
@@ -143,7 +139,7 @@ impl State {
 
     fn why_not_freed(&self, address: u64) -> FreeError {
         match self.blocks.around(address) {
-            Some(piece) if piece.state == Life::Live => FreeError::Interior,
+            Some(_) => FreeError::Interior,
             _ if self.owns(address) => FreeError::AlreadyFree,
             _ => FreeError::NotOurs,
         }
@@ -169,8 +165,7 @@ impl State {
     pub(crate) fn grant(&mut self, address: u64, request: &Request) -> Grant {
         let (tiers, pending) = self.ledger.occupy(address, request.bytes);
         let block = Block { address, bytes: request.asked, id: 0, order: request.order, tiers };
-        let guarded = request.class == Class::Guarded;
-        self.blocks.insert(Piece { block, bytes: request.bytes, state: Life::Granted, guarded });
+        self.blocks.insert(block, request.bytes, request.class == Class::Guarded);
         let needs = self.timeline.needs(request.order, &pending);
         self.in_flight += 1;
         Grant { address, pending, needs, epoch: self.epoch }
@@ -249,8 +244,7 @@ impl State {
     /// Checks the sums against what they sum.
     pub(crate) fn audit_sums(&self) -> Result<(), String> {
         let mut live = TierBytes::default();
-        let live_pieces = self.blocks.all().filter(|piece| piece.state == Life::Live);
-        live_pieces.for_each(|piece| live.add(&piece.block.tiers));
+        self.blocks.live().for_each(|block| live.add(&block.tiers));
         let mut held = self.planned;
         self.ledger.memories.all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
         for step in &self.quarantine {

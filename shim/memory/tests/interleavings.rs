@@ -1,5 +1,5 @@
-//! Hazard: two threads in the manager at once. The crate's own sources, compiled against shuttle's locks, under random
-//! and adversarial schedules; the model GPU yields at every driver call.
+//! Hazard: two threads in the manager at once. The crate's own sources, compiled against shuttle's locks and atomics,
+//! under random and adversarial schedules; the model GPU yields at every driver call.
 //!
 //! The sources are taken in by path, so that this runs in every test run and no build flag can forget it.
 #![allow(
@@ -11,13 +11,15 @@
 )]
 
 mod sync {
-    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
 }
 
 #[path = "../src/blocks.rs"]
 mod blocks;
 #[path = "../src/decide.rs"]
 mod decide;
+#[path = "../src/directory/mod.rs"]
+mod directory;
 #[path = "../src/draft.rs"]
 mod draft;
 #[path = "../src/error.rs"]
@@ -61,11 +63,14 @@ mod model;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use blocks::Block;
+use directory::{Directory, Editor};
 use manager::Manager;
 use model::{MIB, Model};
 use order::Order;
 use settings::Settings;
 use shuttle::thread;
+use tiers::TierBytes;
 use wm_driver::{StreamId, Tier};
 
 const MB: usize = MIB as usize;
@@ -236,6 +241,72 @@ fn a_context_that_goes_while_plans_are_under_way_leaves_nothing_behind() {
         };
         join([spawn(&shared, allocate), spawn(&shared, allocate), spawn(&shared, discard)]);
         assert_eq!(shared.manager.gpu().left_over(), 0, "memory of the old context");
+        shared.end();
+    });
+}
+
+/// A block whose every field tells its id.
+fn telling(id: u64, address: u64, device: u64) -> Block {
+    let tiers = TierBytes { device, peer: 0, host: id * 512 };
+    Block { address, bytes: id as usize, id, order: stream(id), tiers }
+}
+
+fn check_whole(directory: &Directory, address: u64) {
+    if let Some(block) = directory.look_up(address) {
+        let told = telling(block.id, block.address, block.tiers.device);
+        assert_eq!(block, told, "fields of two blocks");
+        assert!((block.address..block.address + block.tiers.total()).contains(&address));
+    }
+}
+
+/// One piece is given out again and again; then it goes, and its slot and its addresses go to others.
+fn change(editor: &mut Editor) {
+    let (base, whole) = (1 << 40, 6 * MIB);
+    let piece = editor.enter(base, whole);
+    for id in [1, 2] {
+        editor.show(piece, &telling(id, base, whole - id * 512));
+        editor.hide(piece);
+    }
+    editor.strike(piece, base);
+    for (id, address) in [(3, base + 4 * MIB), (4, base + MIB)] {
+        let piece = editor.enter(address, MIB);
+        editor.show(piece, &telling(id, address, MIB - id * 512));
+    }
+}
+
+#[test]
+fn a_reader_never_sees_a_block_that_mixes_two() {
+    under_all_schedulers(|| {
+        let mut editor = Editor::default();
+        let directory = Arc::clone(editor.directory());
+        let read = move || {
+            for offset in [5 * MIB - 1, MIB, 4 * MIB] {
+                check_whole(&directory, (1 << 40) + offset);
+            }
+        };
+        join([thread::spawn(move || change(&mut editor)), thread::spawn(read.clone()), thread::spawn(read)]);
+    });
+}
+
+/// A thread's own block is there from its allocation to its free, and not a moment longer, while neighbours come and go.
+#[test]
+fn a_block_is_found_exactly_while_it_lives() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![]));
+        let work = |order| {
+            move |shared: &Shared| {
+                for bytes in [700, 5 * MB, 700] {
+                    let (address, places) = shared.take(bytes, order).expect("there is room");
+                    let block = shared.manager.block(address + bytes as u64 - 1).expect("it is live");
+                    assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
+                    shared.give(address, &places, order);
+                    let now = shared.manager.block(address);
+                    assert!(now.is_none_or(|other| other.id != block.id), "it is not live");
+                }
+            }
+        };
+        let trim = |shared: &Shared| assert!(shared.manager.trim(0) <= 64 * MIB);
+        join([spawn(&shared, work(stream(1))), spawn(&shared, work(stream(2))), spawn(&shared, trim)]);
         shared.end();
     });
 }

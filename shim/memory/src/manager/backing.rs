@@ -3,7 +3,6 @@
 use wm_driver::{Gpu, Handle};
 
 use super::Manager;
-use crate::blocks::State as Life;
 
 /// Handles that a block lies in, in the order of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,13 +17,13 @@ impl<G: Gpu> Manager<G> {
     /// What backs the live block that contains `address`. It stays so for as long as the block lives.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         let state = self.lock();
-        let piece = state.blocks.around(address).filter(|piece| piece.state == Life::Live)?;
+        let block = state.blocks.around(address)?;
         let extents = &state.ledger.extents;
-        let first = extents.mapping_around(piece.block.address)?;
-        let mappings = extents.mappings(first..piece.block.address + piece.bytes);
+        let first = extents.mapping_around(block.address)?;
+        let mappings = extents.mappings(first..block.address + block.tiers.total());
         let handle =
             |key| Some((state.ledger.memories.get(key)?.raw, state.ledger.memories.get(key)?.bytes as usize));
         let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();
-        Some(Backing { offset: piece.block.address - first, handles: handles? })
+        Some(Backing { offset: block.address - first, handles: handles? })
     }
 }

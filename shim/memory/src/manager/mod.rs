@@ -13,13 +13,14 @@ mod turn;
 
 pub use backing::Backing;
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId};
 
-use crate::blocks::{Block, State as Life};
+use crate::blocks::Block;
 use crate::decide::Rules;
+use crate::directory::Directory;
 use crate::error::{AllocateError, FreeError};
 use crate::order::{Order, Point};
 use crate::settings::Settings;
@@ -33,6 +34,8 @@ pub struct Manager<G: Gpu> {
     gpu: G,
     rules: Rules,
     state: Mutex<State>,
+    /// The live blocks in `state`, for readers without the lock.
+    directory: Arc<Directory>,
     /// Held while mappings change: see [`turn`].
     turn: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
@@ -48,7 +51,10 @@ impl<G: Gpu> Manager<G> {
     pub fn new(gpu: G, settings: Settings) -> Self {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
-        Self { gpu, rules, state: Mutex::default(), turn: Mutex::default(), ended: Condvar::new() }
+        let state = State::default();
+        let directory = Arc::clone(state.blocks.directory());
+        let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Condvar::new());
+        Self { gpu, rules, state, directory, turn, ended }
     }
 
     /// The GPU.
@@ -85,11 +91,9 @@ impl<G: Gpu> Manager<G> {
         self.lock().free(address, order)
     }
 
-    /// The live block that an address is in.
+    /// The live block that an address is in, by its rounded size. Wait-free: no lock, no loop.
     pub fn block(&self, address: u64) -> Option<Block> {
-        let state = self.lock();
-        let piece = state.blocks.around(address).filter(|piece| piece.state == Life::Live)?;
-        Some(piece.block)
+        self.directory.look_up(address)
     }
 
     /// Is the address inside a reservation of the manager's, in a live block or not?
@@ -168,9 +172,9 @@ impl<G: Gpu> Manager<G> {
 
     /// Every live block, lowest address first.
     pub fn blocks(&self) -> Vec<BlockReport> {
-        let state = self.lock();
-        let live = state.blocks.all().filter(|piece| piece.state == Life::Live);
-        live.map(|piece| report(&piece.block)).collect()
+        let mut reports: Vec<_> = self.lock().blocks.live().map(report).collect();
+        reports.sort_unstable_by_key(|report| report.address);
+        reports
     }
 
     /// Checks the bookkeeping against its own invariants. Slow.
@@ -182,6 +186,7 @@ impl<G: Gpu> Manager<G> {
         let pieces: Vec<(u64, u64)> =
             state.blocks.all().map(|piece| (piece.block.address, piece.bytes)).collect();
         state.ledger.audit(&pieces)?;
+        state.blocks.audit()?;
         state.audit_sums()
     }
 

@@ -1,0 +1,126 @@
+//! From an address to the slot of the piece that may be around it: tables as a processor's own, made where they are needed.
+//!
+//! Four levels of 512 entries cover 57 bits of address in granules of 2 MiB. A granule knows where in it pieces begin, and
+//! which piece reaches into it from before. So the last piece that begins at or before an address is found in the
+//! address's own granule: the last begin at or below it, or else the piece that reaches in.
+//!
+//! What reaches in is written where a piece is entered, and not taken back: it is read only where no begin is nearer, and a
+//! piece that lies there later has written itself.
+
+use super::row::Row;
+use crate::sizes::UNIT;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+const GRANULE: u64 = 2 << 20;
+
+/// Entries of a table.
+const FAN: usize = 512;
+
+/// Units of a word, and words of a granule.
+const BITS: usize = 64;
+
+/// Tables of tables of tables of granules.
+#[derive(Debug, Default)]
+pub(super) struct Pages(Row<Row<Row<Row<Granule>>>>);
+
+/// 2 MiB of addresses.
+#[derive(Debug, Default)]
+struct Granule {
+    /// Slot of the piece that began before, and has the granule's first byte.
+    reaching_in: AtomicU32,
+    /// A bit for each word with a begin in it.
+    begun: AtomicU64,
+    words: Row<Word>,
+}
+
+/// Where in 64 units pieces begin, and their slots.
+#[derive(Debug, Default)]
+struct Word {
+    begins: AtomicU64,
+    slots: Row<AtomicU32>,
+}
+
+impl Pages {
+    /// The only slot whose piece can be around an address.
+    pub(super) fn find(&self, address: u64) -> Option<u32> {
+        let [one, two, three, four] = path(address / GRANULE);
+        let granule = self.0.get(one)?.get(two)?.get(three)?.get(four)?;
+        Some(granule.last(unit(address)).unwrap_or_else(|| granule.reaching_in.load(Relaxed)))
+    }
+
+    /// Notes where a piece begins, and where it reaches into.
+    pub(super) fn enter(&self, address: u64, bytes: u64, slot: u32) {
+        let numbers = address / GRANULE..(address + bytes).div_ceil(GRANULE);
+        if let Some(granule) = self.granule(numbers.start) {
+            granule.begin(unit(address), slot);
+        }
+        let others = numbers.skip(1).map_while(|number| self.granule(number));
+        others.for_each(|granule| granule.reaching_in.store(slot, Relaxed));
+    }
+
+    /// The piece that begins at `address` is no more.
+    pub(super) fn strike(&self, address: u64) {
+        if let Some(granule) = self.granule(address / GRANULE) {
+            granule.end(unit(address));
+        }
+    }
+
+    /// `None` beyond 57 bits.
+    fn granule(&self, number: u64) -> Option<&Granule> {
+        let [one, two, three, four] = path(number);
+        self.0.make(FAN, one)?.make(FAN, two)?.make(FAN, three)?.make(FAN, four)
+    }
+}
+
+/// The index in each table, the first beyond its end where the number is too large.
+fn path(number: u64) -> [usize; 4] {
+    let index = |level: u32| (number as usize) >> (level * FAN.ilog2());
+    [index(3), index(2) % FAN, index(1) % FAN, index(0) % FAN]
+}
+
+fn unit(address: u64) -> usize {
+    (address % GRANULE / UNIT) as usize
+}
+
+impl Granule {
+    fn begin(&self, unit: usize, slot: u32) {
+        let (index, bit) = (unit / BITS, unit % BITS);
+        let Some(word) = self.words.make(BITS, index) else { return };
+        if let Some(place) = word.slots.make(BITS, bit) {
+            place.store(slot, Relaxed);
+        }
+        word.begins.fetch_or(1 << bit, Relaxed);
+        self.begun.fetch_or(1 << index, Relaxed);
+    }
+
+    fn end(&self, unit: usize) {
+        let (index, bit) = (unit / BITS, 1 << (unit % BITS));
+        let Some(word) = self.words.get(index) else { return };
+        if word.begins.fetch_and(!bit, Relaxed) == bit {
+            self.begun.fetch_and(!(1 << index), Relaxed);
+        }
+    }
+
+    /// Slot of the last piece that begins at or below a unit.
+    fn last(&self, unit: usize) -> Option<u32> {
+        let (index, bit) = (unit / BITS, unit % BITS);
+        let word = self.words.get(index)?;
+        let near = highest(word.begins.load(Relaxed) & (u64::MAX >> (BITS - 1 - bit)));
+        let (word, bit) = match near {
+            Some(bit) => (word, bit),
+            None => self.last_before(index)?,
+        };
+        Some(word.slots.get(bit)?.load(Relaxed))
+    }
+
+    /// The last begin in the words before one.
+    fn last_before(&self, index: usize) -> Option<(&Word, usize)> {
+        let index = highest(self.begun.load(Relaxed) & ((1 << index) - 1))?;
+        let word = self.words.get(index)?;
+        Some((word, highest(word.begins.load(Relaxed))?))
+    }
+}
+
+fn highest(bits: u64) -> Option<usize> {
+    bits.checked_ilog2().map(|bit| bit as usize)
+}
