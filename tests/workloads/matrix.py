@@ -39,6 +39,9 @@ ROWS = [
     dict(name="all-reduce", script="all_reduce.py", gpus=2),
 ]
 
+# What a way sets; `full` sets what the row says.
+SETTINGS = {"pass": {"WMSHIM_STITCH": "off"}, "page": {"WMSHIM_GUARD": "page"}, "canary": {"WMSHIM_GUARD": "canary"}}
+
 
 def environment(row, way, library):
     env = dict(os.environ, PYTHONUNBUFFERED="1", **row.get("env", {}))
@@ -46,7 +49,7 @@ def environment(row, way, library):
         env["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
     elif way != "bare":
         env["LD_PRELOAD"] = str(library)
-        env.update({"WMSHIM_STITCH": "off"} if way == "pass" else row.get("shim", {}))
+        env.update(SETTINGS.get(way, row.get("shim", {})))
     return env
 
 

@@ -5,7 +5,7 @@
 
 On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways alternate, in a
 rotating order, so that a drift meets all alike, and each step is compared with the bare one of the same turn. Ways as in
-`matrix.py`; the workload must time its steps with `common.Steps`, and all ways together must fit into the GPU.
+`matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all ways together must fit into the GPU.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-from matrix import HERE, environment, table
+from matrix import HERE, SETTINGS, environment, table
 
 TURN, RESULT = "TURN", "RESULT "
 
@@ -87,8 +87,8 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
     options = parser.parse_args()
     ways = options.ways.split(",")
-    if ways[0] != "bare" or not set(ways) <= {"bare", "pass", "full", "async"}:
-        parser.error("--ways begins with bare; the others are pass, full, async")
+    if ways[0] != "bare" or not set(ways) <= {"bare", "full", "async", *SETTINGS}:
+        parser.error(f"--ways begins with bare; the others are full, async, {', '.join(SETTINGS)}")
     results = play([Player(way, options.script, options.library.resolve()) for way in ways])
     rows = [row(way, results[way], results["bare"]) for way in ways]
     table(rows, list(rows[0]))
