@@ -36,6 +36,7 @@ const FORWARDED: &[(&str, &str)] = &[
     ("cuMemFree", "32-bit addresses"),
     ("cuMemGetInfo", "32-bit sizes"),
     ("cuMemGetAddressRange", "32-bit addresses"),
+    ("cuMemHostGetDevicePointer", "32-bit addresses"),
     ("cuMemcpyHtoD", "32-bit addresses"),
     ("cuMemcpyHtoDAsync", "32-bit addresses"),
     ("cuMemcpyDtoH", "32-bit addresses"),
