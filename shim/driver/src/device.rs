@@ -41,8 +41,7 @@ pub struct Device {
     driver: &'static Table,
     streams: &'static Streams,
     ordinal: CUdevice,
-    context: CUcontext,
-    /// Every context of this device that was seen to allocate, the first one included.
+    /// Every living context of this device that was seen to allocate, the eldest first.
     contexts: RwLock<Vec<CUcontext>>,
     /// NUMA node of host memory near this GPU.
     node: i32,
@@ -90,7 +89,6 @@ impl Device {
             driver,
             streams,
             ordinal,
-            context,
             contexts: RwLock::new(vec![context]),
             node: attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0),
             rdma: supports(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
@@ -126,9 +124,11 @@ impl Device {
         self.ordinal
     }
 
-    /// The context through which the device is used.
+    /// The context through which the device is used: the eldest that lives; null where none does. The driver does not check
+    /// a handle whose context is gone: it may crash.
     pub fn context(&self) -> CUcontext {
-        self.context
+        let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
+        contexts.first().copied().unwrap_or(CUcontext::NULL)
     }
 
     /// May this other device access blocks already?
@@ -446,7 +446,7 @@ impl Gpu for Device {
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {
-        let _current = Current::make(self.driver, self.context)?;
+        let _current = Current::make(self.driver, self.context())?;
         let (mut free, mut total) = (0, 0);
         call!(self, cuMemGetInfo_v2(&mut free, &mut total))?;
         Ok((free as u64, total as u64))

@@ -3,7 +3,7 @@
 //! Both are states of the calling thread, which is the host program's. Each guard puts back what it found when it is dropped, so
 //! a call of ours leaves no trace on any way out.
 
-use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, symbol};
+use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, CUresult, symbol};
 
 use crate::device::current_context;
 use crate::gpu::Result;
@@ -15,6 +15,9 @@ pub(crate) struct Current(Option<&'static Table>);
 
 impl Current {
     pub(crate) fn make(driver: &'static Table, context: CUcontext) -> Result<Self> {
+        if context.is_null() {
+            return Err(CUresult::INVALID_CONTEXT);
+        }
         if current_context(driver) == context {
             return Ok(Self(None));
         }

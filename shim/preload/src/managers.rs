@@ -309,6 +309,13 @@ pub(crate) fn end_context(context: CUcontext) {
     EPOCH.fetch_add(1, Ordering::AcqRel);
 }
 
+/// A context is gone already: its work is over, and no event can be recorded in it any more.
+pub(crate) fn drained(context: CUcontext) {
+    for id in streams().within(context) {
+        all().for_each(|manager| manager.passed(id));
+    }
+}
+
 /// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
 pub(crate) fn end_device(device: CUdevice) {
     let Some(slot) = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index)) else { return };

@@ -98,12 +98,13 @@ exports! {
     }
 
     fn cuMemFree_v2(dptr: CUdeviceptr) |call| {
-        // Freeing nothing needs nothing, not even a context.
-        if dptr == 0 {
-            return Ok(());
+        // Memory knows its own context; without one, only a bad address is another error.
+        match call.context() {
+            _ if dptr == 0 => Ok(()),
+            Err(CUresult::INVALID_CONTEXT) => free(dptr).map_err(|_| CUresult::INVALID_CONTEXT),
+            Err(code) => Err(code),
+            Ok(_) => free(dptr),
         }
-        call.context()?;
-        free(dptr)
     }
 
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |call| {

@@ -184,6 +184,16 @@ fn mapped(address: CUdeviceptr) -> Outcome<(Arc<Physical>, Rights)> {
     Ok((Arc::clone(&mapping.physical), mapping.rights.clone()))
 }
 
+/// What a place may do with memory that the driver itself has mapped.
+fn rights_of_own(address: CUdeviceptr, place: Place) -> Outcome<c_uint> {
+    match driver().memory().find(address).map(|area| &area.owner) {
+        Some(Owner::Linear { physical, .. } | Owner::Pool { physical, live: true, .. }) => {
+            Ok(if physical.place == place { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { 0 })
+        }
+        _ => Err(CUresult::INVALID_VALUE),
+    }
+}
+
 /// The location that a place is.
 pub(crate) fn location_of(place: Place) -> CUmemLocation {
     match place {
@@ -285,7 +295,8 @@ exports! {
 
     fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr) |call| {
         let place = place_of(&get(location)?)?;
-        put(flags, u64::from(mapped(ptr)?.1.of(place)))
+        let rights = mapped(ptr).map(|(_, rights)| rights.of(place)).or_else(|_| rights_of_own(ptr, place))?;
+        put(flags, u64::from(rights))
     }
 
     fn cuMemRetainAllocationHandle(handle: *mut u64, addr: *mut c_void) |call| {

@@ -176,7 +176,7 @@ fn take(
     match taken {
         Ok(()) => Answer::Is(CUresult::SUCCESS),
         Err(FreeError::NotOurs) => Answer::Pass,
-        // Without a context that is another error, and the driver has it.
-        Err(_) => managers::here().map_or(Answer::Pass, |_| Answer::Is(CUresult::INVALID_VALUE)),
+        // Never the driver's: it does not check what it has never known, and may crash.
+        Err(_) => Answer::Is(CUresult::INVALID_VALUE),
     }
 }

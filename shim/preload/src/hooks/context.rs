@@ -23,7 +23,7 @@ pub(super) fn destroy(context: CUcontext) -> Answer {
 pub(super) fn reset(device: CUdevice) -> Answer {
     last_look(|| Some(device));
     multipath::end_device(device);
-    end(device);
+    end(device, primary(device));
     Answer::Pass
 }
 
@@ -36,10 +36,8 @@ pub(super) fn release(device: CUdevice) -> CUresult {
     // SAFETY: a function without pointers.
     let result = unsafe { driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };
     if result == CUresult::SUCCESS && !is_active(device) {
-        if let Some(context) = context {
-            managers::end_context(context);
-        }
-        managers::end_device(device);
+        context.into_iter().for_each(managers::drained);
+        end(device, context);
     }
     result
 }
@@ -51,16 +49,30 @@ fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     }
 }
 
-fn end(device: CUdevice) {
-    if let Some(context) = primary(device) {
+/// The primary context is gone. Where the program made other contexts on the device, their blocks stay.
+fn end(device: CUdevice, primary: Option<CUcontext>) {
+    let Some(manager) = managers::known(device) else { return };
+    if let Some(context) = primary {
+        owners::end(context);
         managers::end_context(context);
     }
-    managers::end_device(device);
+    if manager.gpu().context().is_null() {
+        managers::end_device(device);
+    }
 }
 
-/// The context that the device's blocks are used through.
+/// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    managers::known(device).map(|manager| manager.gpu().context())
+    if managers::known(device).is_none() || !is_active(device) {
+        return None;
+    }
+    let mut context = CUcontext::NULL;
+    // SAFETY: the out-pointer is to a live local; retaining what is active and releasing it at once changes nothing.
+    let retained = unsafe {
+        let retained = driver().get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device);
+        retained.ok().and_then(|()| driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device).ok())
+    };
+    retained.ok().map(|()| context)
 }
 
 fn is_active(device: CUdevice) -> bool {

@@ -5,7 +5,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use wm_abi::{CUdeviceptr, CUmemLocation, CUresult};
+use wm_abi::{CUdeviceptr, CUresult};
 
 use crate::boundary::Answer;
 use crate::managers;
@@ -17,10 +17,6 @@ pub(super) fn is_ours(address: CUdeviceptr) -> bool {
 
 pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {
     if is_ours(address) { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
-}
-
-pub(super) fn rights(_flags: *mut u64, _location: *const CUmemLocation, address: CUdeviceptr) -> Answer {
-    range(address, 0)
 }
 
 /// The driver takes every mapping for memory that the host may have allocated.

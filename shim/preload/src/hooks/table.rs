@@ -116,8 +116,6 @@ hooks! {
             => physical::unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
             => physical::access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
-        cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, ptr: CUdeviceptr)
-            => reserved::rights, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
             => reserved::range, Memory, "refused on our blocks";
         cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: c_uint)

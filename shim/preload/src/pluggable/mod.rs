@@ -106,12 +106,18 @@ extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_in
 
 fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
     let is_shared = shared().remove(&address).is_some();
-    if is_shared || (managers::owner(address).is_some() && hooks::is_captured(stream)) {
+    let is_ours = managers::owner(address).is_some();
+    if is_ours && (is_shared || hooks::is_captured(stream)) {
         // Waits for all streams before it is reused, and is no part of a capture that it does not belong to.
         // SAFETY: a function without pointers.
         return unsafe { door::<symbol::cuMemFree_v2>()(address) }.ok();
     }
     let _place = Place::on(device)?;
+    if is_shared && !hooks::is_captured(stream) {
+        // The driver's own memory: what other streams do with it must be over, and its `cuMemFree` does not see to that.
+        // SAFETY: takes no arguments.
+        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+    }
     // SAFETY: as above; the driver checks the stream.
     unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
 }
