@@ -98,12 +98,11 @@ exports! {
     }
 
     fn cuMemFree_v2(dptr: CUdeviceptr) |call| {
-        // Memory knows its own context; without one, only a bad address is another error.
+        // Memory knows its own context: none needs to be current.
         match call.context() {
             _ if dptr == 0 => Ok(()),
-            Err(CUresult::INVALID_CONTEXT) => free(dptr).map_err(|_| CUresult::INVALID_CONTEXT),
-            Err(code) => Err(code),
-            Ok(_) => free(dptr),
+            Err(code) if code != CUresult::INVALID_CONTEXT => Err(code),
+            _ => free(dptr),
         }
     }
 

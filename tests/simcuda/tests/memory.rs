@@ -38,7 +38,7 @@ fn wrong_calls_get_the_drivers_errors() {
     ok!(cuInit(0));
     let mut address = 0;
     fails!(INVALID_CONTEXT, cuMemAlloc_v2(&raw mut address, 16));
-    fails!(INVALID_CONTEXT, cuMemFree_v2(16));
+    fails!(INVALID_VALUE, cuMemFree_v2(16));
     context(0);
     fails!(INVALID_VALUE, cuMemAlloc_v2(null, 16));
     fails!(INVALID_VALUE, cuMemAlloc_v2(&raw mut address, 0));
