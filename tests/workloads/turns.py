@@ -3,12 +3,15 @@
 
     python3 tests/workloads/turns.py hf_generate.py [--ways bare,pass,full,async] [--library dist/lib/libwmshim.so] [--json FILE]
 
-On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways alternate, in a
-rotating order, so that a drift meets all alike, and each step is compared with the bare one of the same turn. Ways as in
-`matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all ways together must fit into the GPU.
+On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways
+alternate, in a rotating order, so that a drift meets all alike; their main threads share one core, as cores of such a
+machine differ; and each step is compared with the bare one of the same turn. Ways as in `matrix.py`, and `page` and
+`canary`, which are `full` with that WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all ways
+together must fit into the GPU.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -58,6 +61,9 @@ class Player:
 def play(players):
     """Results by way, after every step of every way."""
     waiting, order = all([player.until_turn() for player in players]), list(players)
+    core = max(os.sched_getaffinity(0))
+    for player in players:
+        os.sched_setaffinity(player.process.pid, {core})
     turns = 0
     while waiting:
         waiting = all([player.step() for player in order])
