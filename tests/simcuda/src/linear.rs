@@ -68,11 +68,12 @@ fn range(address: CUdeviceptr) -> Outcome<(CUdeviceptr, usize)> {
     }
 }
 
+/// As the driver does: the product wraps, and what it wraps to is what is asked for.
 fn pitched(width: usize, height: usize, element: u32) -> Outcome<(usize, u64)> {
     let valid = matches!(element, 4 | 8 | 16) && width > 0 && height > 0;
     require(valid, CUresult::INVALID_VALUE)?;
     let pitch = width.checked_next_multiple_of(PITCH).ok_or(CUresult::INVALID_VALUE)?;
-    Ok((pitch, pitch.checked_mul(height).ok_or(CUresult::INVALID_VALUE)? as u64))
+    Ok((pitch, pitch.wrapping_mul(height) as u64))
 }
 
 exports! {
