@@ -82,3 +82,14 @@ fn a_forked_child_may_log() {
     let host = Host::shimmed(program, &scratch, &driver).args(["fork_in_use"]).env("WMSHIM_LOG", "trace");
     assert!(host.run().expect_success().contains("cuMemAlloc 3\n"));
 }
+
+/// A program that tries sizes until one fits must not have its terminal filled.
+#[test]
+fn of_many_refusals_few_are_said() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let outcome = Host::shimmed(c::cuda_program(&scratch, "refused"), &scratch, &driver).run();
+    assert_eq!(outcome.expect_success(), "100");
+    let said = outcome.log().into_iter().filter(|line| line.contains("out of memory")).count();
+    assert_eq!(said, 7, "the 1st, 2nd, 4th, ... 64th: {}", outcome.stderr);
+}

@@ -5,10 +5,11 @@
 //! made, and addresses that are none of our blocks.
 
 use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use wm_abi::{CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
 use wm_driver::Device;
-use wm_memory::{AllocateError, FreeError, Manager, Order};
+use wm_memory::{AllocateError, FreeError, Manager, Order, Shortage};
 
 use super::pool;
 use super::stream::{self, DefaultStream};
@@ -128,7 +129,7 @@ fn give(
             Answer::Is(CUresult::SUCCESS)
         }
         Err(AllocateError::OutOfMemory(report)) => {
-            log::warn!("device {}: {report}", site.manager.gpu().ordinal());
+            refused(site.manager.gpu().ordinal(), &report);
             Answer::Is(CUresult::OUT_OF_MEMORY)
         }
         Err(AllocateError::Driver(code)) => {
@@ -136,6 +137,16 @@ fn give(
             fail_open("an internal driver call failed while memory was being mapped");
             Answer::Pass
         }
+    }
+}
+
+/// A program that looks for its batch size meets refusals by the hundred: the 1st, 2nd, 4th, 8th, ... are said.
+fn refused(device: CUdevice, report: &Shortage) {
+    static REFUSALS: AtomicU64 = AtomicU64::new(0);
+    match REFUSALS.fetch_add(1, Relaxed) + 1 {
+        1 => log::warn!("device {device}: {report}"),
+        count if count.is_power_of_two() => log::warn!("device {device}: refusal {count}: {report}"),
+        _ => {}
     }
 }
 
