@@ -31,7 +31,8 @@ impl TierBytes {
         *copy.part(tier)
     }
 
-    pub(crate) fn part(&mut self, tier: Tier) -> &mut u64 {
+    /// The bytes on the kind that `tier` is of, to change them.
+    pub fn part(&mut self, tier: Tier) -> &mut u64 {
         match tier {
             Tier::Device => &mut self.device,
             Tier::Peer(_) => &mut self.peer,

@@ -87,7 +87,7 @@ impl Book {
 
     /// Takes `bytes` of a device's tier into account if no more than `most` are then; says whether it did.
     pub(crate) fn charge(&mut self, device: CUdevice, tier: Tier, bytes: u64, most: u64) -> bool {
-        let held = part(&mut self.accounts.entry(device).or_default().held, tier);
+        let held = self.accounts.entry(device).or_default().held.part(tier);
         let fits = held.checked_add(bytes).is_some_and(|sum| sum <= most);
         *held += if fits { bytes } else { 0 };
         fits
@@ -95,7 +95,7 @@ impl Book {
 
     /// Takes a charge back: the piece is gone, or was never made.
     pub(crate) fn discharge(&mut self, device: CUdevice, tier: Tier, bytes: u64) {
-        let held = part(&mut self.accounts.entry(device).or_default().held, tier);
+        let held = self.accounts.entry(device).or_default().held.part(tier);
         *held = held.saturating_sub(bytes);
     }
 
@@ -206,14 +206,6 @@ impl Book {
     fn mapping(&self, address: u64) -> Option<(u64, Mapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))
-    }
-}
-
-fn part(bytes: &mut TierBytes, tier: Tier) -> &mut u64 {
-    match tier {
-        Tier::Device => &mut bytes.device,
-        Tier::Peer(_) => &mut bytes.peer,
-        Tier::Host => &mut bytes.host,
     }
 }
 
