@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Compares ways of running one workload step by step: all ways are alive at once, and one of them works at a time.
 
-    python3 tests/workloads/turns.py hf_generate.py [--ways bare,pass,full,async] [--library dist/lib/libwmshim.so] [--json FILE]
+    python3 tests/workloads/turns.py hf_generate.py [--ways bare,pass,full,async] [--copies 2] [--rounds 3] [--json FILE]
 
 On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways
 alternate, in a rotating order, so that a drift meets all alike; their main threads share one core, as cores of such a
-machine differ; and each step is compared with the bare one of the same turn. Ways as in `matrix.py`, and `page` and
-`canary`, which are `full` with that WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all ways
-together must fit into the GPU.
+machine differ; and each step is compared with the bare ones of the same turn. Two processes of one program differ too, by
+where their memory happens to lie: `--copies` are alive at once, `--rounds` start all anew, and a ratio is that of the means
+over processes, with its standard error. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that
+WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all processes together must fit into the GPU.
 """
 import argparse
 import json
@@ -59,7 +60,7 @@ class Player:
 
 
 def play(players):
-    """Results by way, after every step of every way."""
+    """Pairs of way and result, after every step of every process."""
     waiting, order = all([player.until_turn() for player in players]), list(players)
     core = max(os.sched_getaffinity(0))
     for player in players:
@@ -71,17 +72,29 @@ def play(players):
         turns += 1
         print(f"\r{turns} turns", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return {player.way: player.end() for player in players}
+    return [(player.way, player.end()) for player in players]
 
 
-def row(way, result, bare):
-    ratios = sorted(mine / other for mine, other in zip(result["steps_s"], bare["steps_s"]))
-    quarter = len(ratios) // 4
+def mean_and_error(values):
+    """The mean and its standard error, relative to it; no error is known of one value."""
+    mean = statistics.mean(values)
+    return mean, statistics.stdev(values) / len(values) ** 0.5 / mean if len(values) > 1 else None
+
+
+def per_step(results):
+    """Each step's mean over the processes of a way."""
+    return [statistics.mean(step) for step in zip(*(result["steps_s"] for result in results))]
+
+
+def row(way, results, bare):
+    (mine, error), (other, error_bare) = (mean_and_error([r["sum_s"] for r in runs]) for runs in (results, bare))
+    pairs = sorted(a / b for a, b in zip(per_step(results), per_step(bare)))
+    quarter = len(pairs) // 4
     return {
-        "way": way, "steps": len(ratios), "median_ms": round(result["median_s"] * 1e3, 3),
-        "ratio": round(statistics.median(ratios), 4), "ratio of sums": round(result["sum_s"] / bare["sum_s"], 4),
-        "quartiles": f"{ratios[quarter]:.3f}..{ratios[-1 - quarter]:.3f}",
-        "same": abs(result["value"] - bare["value"]) <= 1e-3 * max(1.0, abs(bare["value"])),
+        "way": way, "processes": len(results), "steps": len(pairs), "sum_s": round(mine, 3), "ratio": round(mine / other, 4),
+        "error": "-" if error is None or way == "bare" else round((error**2 + error_bare**2) ** 0.5, 4),
+        "median of steps": round(statistics.median(pairs), 4), "quartiles": f"{pairs[quarter]:.3f}..{pairs[-1 - quarter]:.3f}",
+        "same": all(abs(r["value"] - bare[0]["value"]) <= 1e-3 * max(1.0, abs(bare[0]["value"])) for r in results),
     }
 
 
@@ -89,17 +102,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("script")
     parser.add_argument("--ways", default="bare,pass,full,async")
+    parser.add_argument("--copies", type=int, default=1, help="processes of each way at once")
+    parser.add_argument("--rounds", type=int, default=1, help="how often all processes are started anew")
     parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
-    parser.add_argument("--json", type=pathlib.Path, help="file for the figures")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the figures, written after each round")
     options = parser.parse_args()
     ways = options.ways.split(",")
     if ways[0] != "bare" or not set(ways) <= {"bare", "full", "async", *SETTINGS}:
         parser.error(f"--ways begins with bare; the others are full, async, {', '.join(SETTINGS)}")
-    results = play([Player(way, options.script, options.library.resolve()) for way in ways])
-    rows = [row(way, results[way], results["bare"]) for way in ways]
-    table(rows, list(rows[0]))
-    if options.json:
-        options.json.write_text(json.dumps({"script": options.script, "rows": rows, "runs": results}, indent=1))
+    results = {way: [] for way in ways}
+    for _ in range(options.rounds):
+        for way, result in play([Player(way, options.script, options.library.resolve()) for way in ways * options.copies]):
+            results[way].append(result)
+        rows = [row(way, results[way], results["bare"]) for way in ways]
+        table(rows, list(rows[0]))
+        if options.json:
+            options.json.write_text(json.dumps({"script": options.script, "rows": rows, "runs": results}, indent=1))
     sys.exit(not all(row["same"] for row in rows))
 
 
