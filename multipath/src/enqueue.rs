@@ -91,8 +91,8 @@ pub struct Carried {
     pub failed: bool,
 }
 
-/// Enqueues a copy that is cut up. `lanes` are those of the split's shares, in their order; a gauge sees
-/// how it goes.
+/// Enqueues a copy that is cut up, relays' shares in pieces of at most `largest` bytes. `lanes` are those of the split's
+/// shares, in their order; a gauge sees how it goes.
 ///
 /// # Errors
 /// The direct path's error. What relays still do has ended by then: the caller can make the plain call.
@@ -100,6 +100,7 @@ pub fn enqueue<L: Links>(
     links: &L,
     copy: &Copy,
     split: &Split,
+    largest: usize,
     lanes: &mut [Lane],
     mut gauge: Option<&mut Gauge>,
 ) -> Result<Vec<Carried>> {
@@ -113,7 +114,7 @@ pub fn enqueue<L: Links>(
     note(Moment::Start);
     direct(links, copy, split.direct)?;
     note(Moment::Direct);
-    carry_in_turns(links, copy, &mut legs);
+    carry_in_turns(links, copy, largest, &mut legs);
     legs.iter_mut().for_each(|leg| join(links, copy, leg));
     note(Moment::End);
     let outcome = repair(links, copy, &legs);
@@ -131,8 +132,8 @@ fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
 }
 
 /// One piece of each share after another: no link waits until another one's share is enqueued.
-fn carry_in_turns<L: Links>(links: &L, copy: &Copy, legs: &mut [Leg<'_>]) {
-    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, copy.direction)).collect();
+fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [Leg<'_>]) {
+    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, copy.direction, largest)).collect();
     for leg in legs.iter_mut() {
         leg.attempt(links, |links, lane| lane.follow(links, copy.direction));
     }

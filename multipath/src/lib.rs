@@ -12,7 +12,7 @@
 //! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
 //! * [`pull`]: a copy whose caller waits anyway: [`courier`]s pull pieces as fast as their paths are.
 //! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
-//! * [`share`]: which links other processes use now.
+//! * [`share`]: which links other processes use now; [`crossing`]: which targets copy in both directions at once.
 //! * [`engine`]: the whole, for one process.
 //!
 //! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is ordered behind work of
@@ -22,6 +22,7 @@
 #![deny(unsafe_code)]
 
 pub mod courier;
+pub mod crossing;
 #[allow(unsafe_code, reason = "the one file that calls the driver")]
 pub mod driver;
 pub mod engine;

@@ -66,6 +66,22 @@ pub struct Split {
     pub shares: Vec<Share>,
 }
 
+impl Split {
+    /// The same for pipelines through these relays: several through one divide its part.
+    pub fn over(&self, lanes: &[CUdevice]) -> Self {
+        let divided = |share: &Share| {
+            let count = lanes.iter().filter(|relay| **relay == share.relay).count().max(1);
+            let each = (share.part.bytes / count).next_multiple_of(GRAIN);
+            let (relay, end) = (share.relay, share.part.end());
+            let part = move |offset| Piece { offset, bytes: each.min(end - offset) };
+            (share.part.offset..end)
+                .step_by(each.max(1))
+                .map(move |offset| Share { relay, part: part(offset) })
+        };
+        Self { direct: self.direct, shares: self.shares.iter().flat_map(divided).collect() }
+    }
+}
+
 /// What cutting up costs, in seconds, as calibration measured it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
@@ -131,12 +147,13 @@ fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<Share> {
     shares
 }
 
-/// The pieces of a relay's part, in order: as few as slots allow, for each takes six driver calls, and a short one where
-/// nothing overlaps its second hop.
-pub fn pieces(part: Piece, direction: Direction) -> impl Iterator<Item = Piece> {
+/// The pieces of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
+/// one where nothing overlaps its second hop.
+pub fn pieces(part: Piece, direction: Direction, largest: usize) -> impl Iterator<Item = Piece> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
-    let each = bulk.div_ceil(bulk.div_ceil(SLOT).max(1)).next_multiple_of(GRAIN).max(GRAIN);
+    let largest = largest.clamp(GRAIN, SLOT);
+    let each = bulk.div_ceil(bulk.div_ceil(largest).max(1)).next_multiple_of(GRAIN).max(GRAIN);
     let start = part.offset + if direction == Direction::Out { edge } else { 0 };
     let (head, end) = (Piece { offset: part.offset, bytes: start - part.offset }, start + bulk);
     let tail = Piece { offset: end, bytes: part.end() - end };

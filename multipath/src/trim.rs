@@ -66,12 +66,16 @@ impl Trims {
         trim.low == COPIES
     }
 
+    /// What relays carry now of what they were measured to.
+    pub fn factor(&self, target: CUdevice, direction: Direction) -> f64 {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(target, direction as usize)).map_or(1.0, |trim| trim.factor)
+    }
+
     /// Sets relays' rates to what they carry now. The first path is the direct one.
     pub fn apply(&self, target: CUdevice, direction: Direction, paths: &mut [Path]) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(trim) = known.get(&(target, direction as usize)) {
-            paths.iter_mut().skip(1).for_each(|path| path.rate *= trim.factor);
-        }
+        let factor = self.factor(target, direction);
+        paths.iter_mut().skip(1).for_each(|path| path.rate *= factor);
     }
 }
 

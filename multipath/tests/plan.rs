@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use wm_multipath::plan::{
-    self, Costs, Direction, GRAIN, LANES, Plan, SLOT, SMALLEST_PIECE, fillers, pieces, split,
+    self, Costs, Direction, EDGE, GRAIN, LANES, Plan, SLOT, SMALLEST_PIECE, fillers, pieces, split,
 };
 use wm_multipath::topology::Path;
 use wm_multipath::work::{End, Piece, Work};
@@ -48,14 +48,28 @@ proptest! {
     }
 
     #[test]
-    fn pieces_partition_a_part_and_fit_the_slots(offset in 0..1_usize << 40, bytes in 1..1_usize << 30, into: bool) {
+    fn several_lanes_of_a_relay_divide_its_share(bytes in 1_usize << 20..1_usize << 40, paths in paths(), lanes in 1..=LANES) {
+        let Plan::Split(split) = split(bytes, 0, &paths, &Costs::default()) else { return Ok(()) };
+        let relays = split.shares.iter().flat_map(|share| std::iter::repeat_n(share.relay, lanes));
+        let relays: Vec<_> = relays.collect();
+        let over = split.over(&relays);
+        prop_assert_eq!(over.shares.iter().map(|share| share.relay).collect::<Vec<_>>(), relays);
+        let parts = over.shares.iter().map(|share| share.part).chain([over.direct]);
+        prop_assert!(partitions(parts.collect(), bytes));
+    }
+
+    #[test]
+    fn pieces_partition_a_part_and_fit_the_slots(offset in 0..1_usize << 40, bytes in 1..1_usize << 30, into: bool, largest in 1..SLOT) {
         let (part, direction) = (Piece { offset, bytes }, if into { Direction::In } else { Direction::Out });
-        let cut: Vec<_> = pieces(part, direction).collect();
+        let cut: Vec<_> = pieces(part, direction, SLOT).collect();
         prop_assert!(cut.iter().all(|piece| piece.bytes <= SLOT && piece.bytes > 0));
         prop_assert!(cut.len() <= bytes.div_ceil(SLOT) + 1, "as few as may be");
         prop_assert!(cut.is_sorted_by_key(|piece| piece.offset));
-        let moved = cut.iter().map(|piece| Piece { offset: piece.offset - offset, ..*piece }).collect();
-        prop_assert!(partitions(moved, bytes));
+        let small: Vec<_> = pieces(part, direction, largest).collect();
+        prop_assert!(small.iter().all(|piece| piece.bytes <= largest.next_multiple_of(GRAIN).max(EDGE)));
+        let moved = |cut: &[Piece]| cut.iter().map(|piece| Piece { offset: piece.offset - offset, ..*piece }).collect();
+        prop_assert!(partitions(moved(&cut), bytes));
+        prop_assert!(partitions(moved(&small), bytes));
     }
 
     #[test]

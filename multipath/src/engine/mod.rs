@@ -17,9 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
 
+use crate::crossing::{Crossings, Opposed};
 use crate::enqueue::Copy;
 use crate::links::{Links, Survey};
-use crate::plan::{HostMemory, LEAST, SMALLEST_PIECE};
+use crate::plan::{Direction, HostMemory, LEAST, SLOT, SMALLEST_PIECE};
 use crate::pool::Pool;
 use crate::share::Share;
 use crate::topology::Topology;
@@ -45,6 +46,12 @@ pub struct Settings {
     pub portion: usize,
     /// From how many bytes on it is looked how a copy went.
     pub learn: usize,
+    /// What a copy does that meets one of the opposite direction.
+    pub opposed: Opposed,
+    /// Largest piece through a relay, bytes; a slot holds no more than [`SLOT`].
+    pub piece: usize,
+    /// Pipelines through each relay that a pinned copy takes, [`crate::plan::LANES`] at most.
+    pub lanes: usize,
     /// Where measurements are kept.
     pub cache: Option<PathBuf>,
     /// The page where processes share what they use.
@@ -75,6 +82,9 @@ impl Default for Settings {
             cores,
             portion: PORTION,
             learn: LEARN,
+            opposed: Opposed::default(),
+            piece: SLOT,
+            lanes: 1,
             cache: None,
             page: None,
         }
@@ -112,7 +122,7 @@ pub enum Answer {
 /// What is known of the machine.
 enum Found {
     /// All there is to know: `None` where copies stay plain.
-    Known(Option<Topology>),
+    Known(Option<Box<Topology>>),
     /// Another process measures now.
     Later,
 }
@@ -129,6 +139,7 @@ pub struct Engine<L> {
     moved: AtomicU64,
     traffic: Traffic,
     trims: Trims,
+    crossings: Crossings,
 }
 
 impl<L: Links> Engine<L> {
@@ -144,6 +155,7 @@ impl<L: Links> Engine<L> {
             moved: AtomicU64::new(0),
             traffic: Traffic::default(),
             trims: Trims::default(),
+            crossings: Crossings::default(),
         }
     }
 
@@ -179,21 +191,21 @@ impl<L: Links> Engine<L> {
         self.pool.staging()
     }
 
+    /// What relays carry now of what they were measured to, for copies of one target and direction.
+    pub fn relays_factor(&self, target: CUdevice, direction: Direction) -> f64 {
+        self.trims.factor(target, direction)
+    }
+
     /// Copies, over several paths if that pays.
     pub fn copy(&self, request: &Request) -> Answer {
         if request.copy.bytes < self.least() || !self.is_patient_enough(request.copy.bytes) {
             return Answer::Plain;
         }
         let Some(topology) = self.measured() else { return Answer::Plain };
-        let paths = self.paths(topology, request);
-        let claimed = self.claim(topology, request, &paths);
-        let answer = self.carry(topology, request, &paths);
-        match answer {
-            _ if request.blocks() => self.share().release(request.copy.user.device, &claimed),
-            // The plain copy uses the direct link only.
-            Answer::Plain => self.share().release(request.copy.user.device, claimed.get(1..).unwrap_or(&[])),
-            Answer::Done => {}
-        }
+        let routes = self.routes(topology, &request.copy);
+        let claimed = self.claim(topology, &request.copy, &routes.paths);
+        let answer = self.carry(topology, request, &routes);
+        self.release(request, &claimed, answer == Answer::Plain);
         answer
     }
 
@@ -211,7 +223,7 @@ impl<L: Links> Engine<L> {
             return None;
         }
         match self.measure() {
-            Found::Known(found) => self.topology.get_or_init(|| found).as_ref(),
+            Found::Known(found) => self.topology.get_or_init(|| found.map(|found| *found)).as_ref(),
             Found::Later => {
                 self.measuring.store(false, Ordering::Release);
                 None
@@ -227,13 +239,13 @@ impl<L: Links> Engine<L> {
         let folder = self.settings.cache.as_deref();
         if let Some(kept) = folder.and_then(|folder| cache::load(folder, &survey.key)) {
             // Who reaches whom can change without a new device.
-            return Found::Known(Some(Topology { reach: survey.reach, ..kept }));
+            return Found::Known(Some(Box::new(Topology { reach: survey.reach, ..kept })));
         }
         let turn = folder.map_or(Turn::Mine(None), cache::turn);
         if matches!(turn, Turn::Theirs) {
             return Found::Later;
         }
-        Found::Known(self.calibrated(survey))
+        Found::Known(self.calibrated(survey).map(Box::new))
     }
 
     fn calibrated(&self, survey: Survey) -> Option<Topology> {

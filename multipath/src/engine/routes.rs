@@ -6,13 +6,23 @@ use std::time::Duration;
 use wm_abi::CUdevice;
 
 use super::{Engine, Request};
+use crate::crossing::Opposed;
 use crate::enqueue::Copy;
 use crate::links::Links;
+use crate::plan::Direction;
 use crate::share::{Link, Share};
-use crate::topology::{Path, Topology};
+use crate::topology::{Path, Topology, Use};
 
 /// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
 const LONGEST: f64 = 10.0;
+
+/// Where a copy may go.
+pub(super) struct Routes {
+    /// The direct path first; none for a device that was not measured.
+    pub(super) paths: Vec<Path>,
+    /// What their rates were measured for.
+    pub(super) used: Use,
+}
 
 impl<L: Links> Engine<L> {
     pub(super) fn may_relay(&self, device: CUdevice) -> bool {
@@ -24,27 +34,56 @@ impl<L: Links> Engine<L> {
     }
 
     /// The direct path, and relays over links that nobody else uses.
-    pub(super) fn paths(&self, topology: &Topology, request: &Request) -> Vec<Path> {
-        let Copy { user, direction, .. } = request.copy;
-        let busy = self.share().busy(user.device);
+    pub(super) fn routes(&self, topology: &Topology, copy: &Copy) -> Routes {
+        let policy = self.settings.opposed;
+        let meets = self.crossings.meets(copy, self.links.clock(), policy);
+        let (usable, used) = match policy {
+            Opposed::Yield | Opposed::Plain if meets => (Vec::new(), Use::OneWay(copy.direction)),
+            Opposed::Measured if meets => (self.idle(topology, copy), Use::BothWays),
+            _ => (self.idle(topology, copy), Use::OneWay(copy.direction)),
+        };
+        let mut paths = topology.paths(copy.user.device, used, &usable);
+        if !meets {
+            self.trims.apply(copy.user.device, copy.direction, &mut paths);
+        }
+        Routes { paths, used }
+    }
+
+    /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of
+    /// it.
+    fn idle(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
+        let busy = self.share().busy(copy.user.device);
+        let both = [Direction::In, Direction::Out];
+        let ways = if self.settings.opposed == Opposed::Free { &[copy.direction][..] } else { &both };
         let is_idle = |device: &CUdevice| {
             let identity = topology.key.devices.get(*device as usize);
-            identity.is_some_and(|identity| !busy.contains(&Link::of(identity, direction)))
+            identity.is_some_and(|identity| ways.iter().all(|way| !busy.contains(&Link::of(identity, *way))))
         };
         let all = 0..topology.key.devices.len() as CUdevice;
         let usable = all.filter(|device| self.may_relay(*device) && !self.pool.is_lost(*device));
-        let mut paths = topology.paths(user.device, direction, &usable.filter(is_idle).collect::<Vec<_>>());
-        self.trims.apply(user.device, direction, &mut paths);
-        paths
+        usable.filter(is_idle).collect()
     }
 
     /// Claims the links of a copy for about as long as it takes.
-    pub(super) fn claim(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Vec<Link> {
+    pub(super) fn claim(&self, topology: &Topology, copy: &Copy, paths: &[Path]) -> Vec<Link> {
         let identities = paths.iter().filter_map(|path| topology.key.devices.get(path.device as usize));
-        let links: Vec<_> = identities.map(|device| Link::of(device, request.copy.direction)).collect();
+        let links: Vec<_> = identities.map(|device| Link::of(device, copy.direction)).collect();
         let rate: f64 = paths.iter().map(|path| path.rate).sum();
-        let seconds = if rate > 0.0 { request.copy.bytes as f64 / rate } else { 0.0 };
-        self.share().claim(request.copy.user.device, &links, Duration::from_secs_f64(seconds.min(LONGEST)));
+        let seconds = if rate > 0.0 { copy.bytes as f64 / rate } else { 0.0 };
+        let takes = Duration::from_secs_f64(seconds.min(LONGEST));
+        self.share().claim(copy.user.device, &links, takes);
+        self.crossings.begin(copy, self.links.clock(), takes);
         links
+    }
+
+    /// A copy whose caller waited is over, and its claim with it. Of another one that is plain, the relays are let go.
+    pub(super) fn release(&self, request: &Request, claimed: &[Link], plain: bool) {
+        let copy = &request.copy;
+        if request.blocks() {
+            self.share().release(copy.user.device, claimed);
+            self.crossings.end(copy, self.links.clock());
+        } else if plain {
+            self.share().release(copy.user.device, claimed.get(1..).unwrap_or(&[]));
+        }
     }
 }

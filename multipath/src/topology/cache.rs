@@ -13,7 +13,7 @@ use super::{Key, Topology};
 use crate::plan::Costs;
 
 /// Raised when what is measured, or how, changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
 pub fn folder() -> Option<PathBuf> {
@@ -90,7 +90,7 @@ fn is_sound(topology: &Topology) -> bool {
     let Costs { fixed, lag, step } = topology.costs;
     is_count(topology.reach.len())
         && topology.reach.iter().map(Vec::len).all(is_count)
-        && [&topology.into, &topology.out]
+        && [&topology.into, &topology.out, &topology.both]
             .iter()
             .all(|rates| is_count(rates.alone.len()) && rates.are_plausible())
         && [fixed, lag, step].iter().all(|seconds| (0.0..1.0).contains(seconds))
@@ -109,7 +109,8 @@ mod tests {
             key: Key { driver: 13_000, devices: vec![identity] },
             reach: vec![vec![true]],
             into: rates.clone(),
-            out: rates,
+            out: rates.clone(),
+            both: rates,
             costs: Costs { fixed: 1e-4, lag: 3e-5, step: 1e-5 },
         }
     }

@@ -1,4 +1,4 @@
-//! Measures what the links carry: each alone, each pair at once, all at once, in both directions.
+//! Measures what the links carry: each alone, each pair at once, all at once; in, out, and both ways at once.
 //!
 //! Needs a context, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
 //! back. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
@@ -42,7 +42,8 @@ pub struct Calibration {
 struct Probe {
     device: CUdevice,
     context: CUcontext,
-    stream: CUstream,
+    /// One a direction; and so are the halves of memory.
+    streams: [CUstream; 2],
     memory: u64,
     host: u64,
 }
@@ -63,8 +64,10 @@ fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Cali
         return Err(CUresult::NOT_SUPPORTED);
     }
     let count = survey.key.devices.len();
-    let one_way = |direction| rates(links, probes, count, direction);
-    let pass = || one_way(Direction::In).and_then(|into| Ok([into, one_way(Direction::Out)?]));
+    let ways = |ways: &[Direction]| rates(links, probes, count, ways);
+    let pass = || -> Result<[Rates; 3]> {
+        Ok([ways(&[Direction::In])?, ways(&[Direction::Out])?, ways(&[Direction::In, Direction::Out])?])
+    };
     let (mut best, mut steady) = (pass()?, false);
     for _ in 1..PASSES {
         let again = pass()?;
@@ -75,41 +78,41 @@ fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Cali
         }
     }
     let costs = costs(links, &survey, probes)?;
-    let [into, out] = best;
-    let topology = Topology { key: survey.key, reach: survey.reach, into, out, costs };
+    let [into, out, both] = best;
+    let topology = Topology { key: survey.key, reach: survey.reach, into, out, both, costs };
     Ok(Calibration { topology, steady })
 }
 
-/// One pass over all links, in one direction.
-fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, direction: Direction) -> Result<Rates> {
+/// One pass over all links in these directions at once; rates are those of one direction.
+fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, ways: &[Direction]) -> Result<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
     // The first copy of a stream pays for what the driver sets up.
-    run(links, &probes.iter().collect::<Vec<_>>(), direction)?;
+    run(links, &probes.iter().collect::<Vec<_>>(), ways)?;
     for (index, one) in probes.iter().enumerate() {
-        rates.alone[one.device as usize] = rate(links, &[one], direction)?;
+        rates.alone[one.device as usize] = rate(links, &[one], ways)?;
         for other in &probes[..index] {
-            let sum = rate(links, &[one, other], direction)?;
+            let sum = rate(links, &[one, other], ways)?;
             rates.together[one.device as usize][other.device as usize] = sum;
             rates.together[other.device as usize][one.device as usize] = sum;
         }
     }
-    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), direction)?;
+    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), ways)?;
     Ok(rates)
 }
 
-/// What a set of links carries at once, bytes a second.
-fn rate<L: Links>(links: &L, set: &[&Probe], direction: Direction) -> Result<f64> {
-    (0..TRIES).try_fold(0.0, |best, _| Ok(run(links, set, direction)?.max(best)))
+/// What a set of links carries at once in each of these directions, bytes a second.
+fn rate<L: Links>(links: &L, set: &[&Probe], ways: &[Direction]) -> Result<f64> {
+    (0..TRIES).try_fold(0.0, |best, _| Ok(run(links, set, ways)?.max(best)))
 }
 
-fn run<L: Links>(links: &L, set: &[&Probe], direction: Direction) -> Result<f64> {
+fn run<L: Links>(links: &L, set: &[&Probe], ways: &[Direction]) -> Result<f64> {
     let start = links.clock();
     for _ in 0..ROUNDS {
         for probe in set {
-            links.copy(probe.context, probe.stream, whole(direction, probe.block(BLOCK)))?;
+            ways.iter().try_for_each(|way| probe.send(links, *way, BLOCK))?;
         }
     }
-    set.iter().try_for_each(|probe| links.drain(probe.context, probe.stream))?;
+    set.iter().try_for_each(|probe| probe.drain(links))?;
     Ok((ROUNDS * BLOCK * set.len()) as f64 / seconds(links.clock() - start))
 }
 
@@ -143,10 +146,10 @@ fn median(mut samples: Vec<f64>) -> f64 {
 
 /// Through a relay: the whole time, and what of it the calls took.
 fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<(f64, f64)> {
-    let user = User { context: target.context, device: target.device, stream: target.stream };
+    let user = User { context: target.context, device: target.device, stream: target.streams[0] };
     let start = links.clock();
     lane.begin(links, user, Direction::In)?;
-    lane.carry(links, Direction::In, target.block(SMALLEST_PIECE))?;
+    lane.carry(links, Direction::In, target.block(Direction::In, SMALLEST_PIECE))?;
     let called = links.clock() - start;
     if let Some(mark) = lane.end() {
         links.order(user.context, user.stream, mark.event)?;
@@ -158,8 +161,8 @@ fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<(f64, f6
 /// The same bytes the direct way.
 fn straight<L: Links>(links: &L, target: &Probe) -> Result<f64> {
     let start = links.clock();
-    links.copy(target.context, target.stream, whole(Direction::In, target.block(SMALLEST_PIECE)))?;
-    links.drain(target.context, target.stream)?;
+    target.send(links, Direction::In, SMALLEST_PIECE)?;
+    links.drain(target.context, target.streams[0])?;
     Ok(seconds(links.clock() - start))
 }
 
@@ -171,27 +174,50 @@ impl Probe {
     }
 
     fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext) -> Result<Self> {
-        let memory = links.staging(device, context, BLOCK)?;
-        let rest = links.pin(context, BLOCK).and_then(|host| match links.stream(context) {
-            Ok(stream) => Ok((host, stream)),
+        let memory = links.staging(device, context, 2 * BLOCK)?;
+        let mut probe = Self { device, context, streams: [CUstream::NULL; 2], memory, host: 0 };
+        match probe.furnish(links) {
+            Ok(()) => Ok(probe),
             Err(code) => {
-                links.unpin(context, host);
+                probe.give_up(links);
                 Err(code)
             }
-        });
-        let (host, stream) = rest.inspect_err(|_| links.discard(memory, BLOCK))?;
-        Ok(Self { device, context, stream, memory, host })
+        }
     }
 
-    fn block(&self, bytes: usize) -> Cargo {
-        Cargo { host: self.host, device: self.memory, bytes }
+    fn furnish<L: Links>(&mut self, links: &L) -> Result<()> {
+        self.host = links.pin(self.context, 2 * BLOCK)?;
+        self.streams.iter_mut().try_for_each(|stream| {
+            *stream = links.stream(self.context)?;
+            Ok(())
+        })
+    }
+
+    fn block(&self, way: Direction, bytes: usize) -> Cargo {
+        let offset = (way as usize * BLOCK) as u64;
+        Cargo { host: self.host + offset, device: self.memory + offset, bytes }
+    }
+
+    fn send<L: Links>(&self, links: &L, way: Direction, bytes: usize) -> Result<()> {
+        links.copy(self.context, self.streams[way as usize], whole(way, self.block(way, bytes)))
+    }
+
+    fn drain<L: Links>(&self, links: &L) -> Result<()> {
+        self.streams.iter().try_for_each(|stream| links.drain(self.context, *stream))
+    }
+
+    /// Gives back what there is: a probe may be half made.
+    fn give_up<L: Links>(&self, links: &L) {
+        self.streams.iter().for_each(|stream| links.retire(self.context, *stream, &[]));
+        if self.host != 0 {
+            links.unpin(self.context, self.host);
+        }
+        links.discard(self.memory, 2 * BLOCK);
     }
 
     fn close<L: Links>(self, links: &L) {
-        let _ = links.drain(self.context, self.stream);
-        links.retire(self.context, self.stream, &[]);
-        links.unpin(self.context, self.host);
-        links.discard(self.memory, BLOCK);
+        let _ = self.drain(links);
+        self.give_up(links);
         links.close(self.device);
     }
 }

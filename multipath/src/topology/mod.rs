@@ -50,8 +50,19 @@ pub struct Topology {
     pub into: Rates,
     /// Device to host.
     pub out: Rates,
+    /// Either direction while the other one is as busy: half of what both carry.
+    pub both: Rates,
     /// What cutting a copy up costs.
     pub costs: Costs,
+}
+
+/// How links are used while a copy is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// In its direction only.
+    OneWay(Direction),
+    /// In both.
+    BothWays,
 }
 
 /// A link that takes part in a copy.
@@ -64,18 +75,19 @@ pub struct Path {
 }
 
 impl Topology {
-    /// Rates of one direction.
-    pub fn rates(&self, direction: Direction) -> &Rates {
-        match direction {
-            Direction::In => &self.into,
-            Direction::Out => &self.out,
+    /// Rates of a direction.
+    pub fn rates(&self, used: Use) -> &Rates {
+        match used {
+            Use::OneWay(Direction::In) => &self.into,
+            Use::OneWay(Direction::Out) => &self.out,
+            Use::BothWays => &self.both,
         }
     }
 
     /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable` that still adds
     /// something, the best first.
-    pub fn paths(&self, target: CUdevice, direction: Direction, usable: &[CUdevice]) -> Vec<Path> {
-        let rates = self.rates(direction);
+    pub fn paths(&self, target: CUdevice, used: Use, usable: &[CUdevice]) -> Vec<Path> {
+        let rates = self.rates(used);
         let Some(direct) = rates.index(target) else { return Vec::new() };
         let mut chosen = vec![direct];
         let mut candidates: Vec<usize> = usable
@@ -97,9 +109,9 @@ impl Topology {
     }
 
     /// From how many bytes on a copy over these paths beats the plain one.
-    pub fn threshold(&self, paths: &[Path], direction: Direction) -> usize {
+    pub fn threshold(&self, paths: &[Path], used: Use) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
-        let alone = self.rates(direction).alone[direct.device as usize];
+        let alone = self.rates(used).alone[direct.device as usize];
         plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.costs.fixed)
     }
 }
@@ -108,6 +120,8 @@ impl Topology {
 mod tests {
     //! Hazard: relays that share the target's uplink slow the copy down, and look like a gain.
     use super::*;
+
+    const IN: Use = Use::OneWay(Direction::In);
 
     /// Eight links of 55 GB/s in pairs behind uplinks of 52, and a ceiling.
     fn pairs(ceiling: f64) -> Rates {
@@ -120,7 +134,7 @@ mod tests {
         let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
         let key = Key { driver: 13_000, devices: (0..8).map(identity).collect() };
         let (reach, costs) = (vec![vec![true; 8]; 8], Costs { fixed: 1e-4, ..Costs::default() });
-        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), costs }
+        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), both: pairs(60.0), costs }
     }
 
     fn devices(paths: &[Path]) -> Vec<CUdevice> {
@@ -129,7 +143,7 @@ mod tests {
 
     #[test]
     fn one_relay_an_uplink_and_never_the_targets_own() {
-        let paths = machine().paths(3, Direction::In, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let paths = machine().paths(3, IN, &[0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(devices(&paths), [3, 0, 4, 6]);
         let sum: f64 = paths.iter().map(|path| path.rate).sum();
         assert!((sum - 208.0).abs() < 1.0, "{sum}");
@@ -137,15 +151,25 @@ mod tests {
 
     #[test]
     fn the_hosts_ceiling_limits_how_many_relays_pay() {
-        let paths = machine().paths(0, Direction::Out, &[1, 2, 3, 4, 5, 6, 7]);
+        let paths = machine().paths(0, Use::OneWay(Direction::Out), &[1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(devices(&paths), [0, 2, 4]);
+    }
+
+    #[test]
+    fn relays_that_add_nothing_in_both_directions_at_once_are_left_alone() {
+        let usable = [1, 2, 3, 4, 5, 6, 7];
+        let busy = Topology { both: pairs(52.0), ..machine() };
+        assert_eq!(devices(&busy.paths(0, Use::BothWays, &usable)), [0]);
+        assert_eq!(devices(&busy.paths(0, IN, &usable)).len(), 4);
+        let wide = Topology { both: pairs(104.0), ..machine() };
+        assert_eq!(devices(&wide.paths(0, Use::BothWays, &usable)), [0, 2]);
     }
 
     #[test]
     fn a_device_out_of_reach_is_no_relay() {
         let mut machine = machine();
         machine.reach[0] = vec![false; 8];
-        assert_eq!(devices(&machine.paths(0, Direction::In, &[1, 2, 3])), [0]);
+        assert_eq!(devices(&machine.paths(0, IN, &[1, 2, 3])), [0]);
     }
 
     #[test]
@@ -155,18 +179,18 @@ mod tests {
 
     #[test]
     fn an_unknown_device_has_no_path() {
-        assert!(machine().paths(8, Direction::In, &[0]).is_empty());
-        assert!(machine().paths(-1, Direction::In, &[0]).is_empty());
+        assert!(machine().paths(8, IN, &[0]).is_empty());
+        assert!(machine().paths(-1, IN, &[0]).is_empty());
     }
 
     #[test]
     fn a_slower_machine_has_a_higher_threshold() {
         let mut machine = machine();
         machine.into = Rates { alone: vec![55e9; 8], together: vec![vec![110e9; 8]; 8], all: 208e9 };
-        let paths = machine.paths(0, Direction::In, &[2]);
-        let quick = machine.threshold(&paths, Direction::In);
+        let paths = machine.paths(0, IN, &[2]);
+        let quick = machine.threshold(&paths, IN);
         machine.costs.fixed *= 10.0;
-        assert!(machine.threshold(&paths, Direction::In) > 5 * quick);
-        assert_eq!(machine.threshold(&paths[..1], Direction::In), usize::MAX);
+        assert!(machine.threshold(&paths, IN) > 5 * quick);
+        assert_eq!(machine.threshold(&paths[..1], IN), usize::MAX);
     }
 }

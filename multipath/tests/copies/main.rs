@@ -3,6 +3,7 @@
 
 mod calls;
 mod model;
+mod opposed;
 mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

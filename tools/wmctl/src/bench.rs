@@ -1,7 +1,10 @@
 //! `wmctl bench`: measures this machine with the shim's own parts, in one run, so that its figures can be compared.
 
 mod copy;
+mod links;
 mod machine;
+mod rows;
+mod shapes;
 
 use std::process::ExitCode;
 

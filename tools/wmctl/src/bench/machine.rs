@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use serde_json::json;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Loader, Table, search};
 use wm_multipath::engine::{Request, Settings};
@@ -17,7 +18,8 @@ use wm_multipath::topology::{Topology, cache};
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
 
-use super::copy::Kind;
+use super::links::{All, Sums};
+use super::rows::Kind;
 
 /// The driver, opened once.
 fn driver() -> Result<&'static Table> {
@@ -50,11 +52,19 @@ pub(super) fn keep(measured: &Calibration) -> Result<bool> {
     }
 }
 
+/// How long something takes, seconds.
+pub(super) fn seconds(links: &Driver, body: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = links.clock();
+    body()?;
+    Ok((links.clock() - start).max(Duration::from_nanos(1)).as_secs_f64())
+}
+
 /// One target and the memory of the largest copy.
 pub(super) struct Machine {
     pub(super) engine: Engine<Driver>,
-    /// The same machine without relays.
-    alone: Engine<Driver>,
+    pub(super) settings: Settings,
+    topology: Topology,
+    all: All,
     pub(super) target: CUdevice,
     context: CUcontext,
     streams: [CUstream; 2],
@@ -81,14 +91,41 @@ impl Machine {
         let context = told(links.open(target), "the target's context")?;
         let stream = || told(links.stream(context), "a stream");
         let pin = || told(links.pin(context, bytes), "pinned memory; use --largest to ask for less");
+        // A driver gives memory in multiples of 2 MiB.
+        let bytes = bytes.next_multiple_of(2 << 20);
         let memory =
             || told(links.staging(target, context, bytes), "device memory; use --largest to ask for less");
         let (streams, pinned, device) = ([stream()?, stream()?], [pin()?, pin()?], [memory()?, memory()?]);
-        let alone = Settings { relays: Some(Vec::new()), ..settings.clone() };
-        let alone = Engine::with_topology(Driver::new(driver()?), alone, topology.clone());
-        let engine = Engine::with_topology(links, settings, topology);
+        let all = All::new(&links, &topology, bytes)?;
+        let engine = Engine::with_topology(links, settings.clone(), topology.clone());
         let pageable = vec![1; bytes];
-        Ok(Self { engine, alone, target, context, streams, device, pinned, pageable })
+        Ok(Self { engine, settings, topology, all, target, context, streams, device, pinned, pageable })
+    }
+
+    /// Another engine for the same machine.
+    pub(super) fn engine_with(&self, settings: Settings) -> Result<Engine<Driver>> {
+        Ok(Engine::with_topology(Driver::new(driver()?), settings, self.topology.clone()))
+    }
+
+    /// What links carry for some time, alone and together.
+    pub(super) fn sums(&self) -> Result<Sums> {
+        self.all.sums(self.links(), self.target)
+    }
+
+    /// Seconds in which all links carry the same bytes as a copy.
+    pub(super) fn same_size(&self, ways: &[Direction], bytes: usize) -> Result<f64> {
+        self.all.same_size(self.links(), ways, self.pinned, bytes)
+    }
+
+    /// What went over which path so far.
+    pub(super) fn paths(&self) -> Vec<serde_json::Value> {
+        let flows = self.engine.traffic().into_iter();
+        flows
+            .map(|flow| {
+                let direction = format!("{:?}", flow.direction).to_lowercase();
+                json!({ "relay": flow.relay, "direction": direction, "count": flow.count, "bytes": flow.bytes })
+            })
+            .collect()
     }
 
     fn links(&self) -> &Driver {
@@ -111,7 +148,7 @@ impl Machine {
 
     /// Seconds of the plain copies of these directions, at once.
     pub(super) fn plain(&self, memory: HostMemory, directions: &[Direction], bytes: usize) -> Result<f64> {
-        self.timed(|| {
+        seconds(self.links(), || {
             directions.iter().try_for_each(|way| self.plainly(&self.request(memory, *way, false, bytes)))?;
             self.drain(directions)
         })
@@ -124,10 +161,15 @@ impl Machine {
     }
 
     /// Seconds of the same copies as the shim makes them, and whether it made any.
-    pub(super) fn shared(&self, kind: &Kind, directions: &[Direction], bytes: usize) -> Result<(f64, bool)> {
+    pub(super) fn shared(
+        &self,
+        engine: &Engine<Driver>,
+        kind: &Kind,
+        directions: &[Direction],
+        bytes: usize,
+    ) -> Result<(f64, bool)> {
         let mut served = false;
-        let engine = if kind.one_path { &self.alone } else { &self.engine };
-        let seconds = self.timed(|| {
+        let seconds = seconds(self.links(), || {
             for direction in directions {
                 let request = self.request(kind.memory, *direction, kind.waits, bytes);
                 match engine.copy(&request) {
@@ -144,12 +186,6 @@ impl Machine {
         let drain =
             |way: &Direction| told(self.links().drain(self.context, self.streams[*way as usize]), "a copy");
         directions.iter().try_for_each(drain)
-    }
-
-    fn timed(&self, body: impl FnOnce() -> Result<()>) -> Result<f64> {
-        let start = self.links().clock();
-        body()?;
-        Ok((self.links().clock() - start).max(Duration::from_nanos(1)).as_secs_f64())
     }
 
     /// Sends a pattern in over several paths and back plainly, and in plainly and back over several paths.
@@ -171,36 +207,5 @@ impl Machine {
             anyhow::ensure!(back == pattern, "bytes were lost on the way {shared_way:?}: please report this");
         }
         Ok(())
-    }
-
-    /// What all links carry at once, bytes a second: each device copies its own buffer.
-    pub(super) fn all_links(&self, devices: &[CUdevice], direction: Direction) -> Result<f64> {
-        const BLOCK: usize = 64 << 20;
-        const ROUNDS: usize = 12;
-        let links = self.links();
-        let mut ends = Vec::new();
-        for device in devices {
-            let context = told(links.open(*device), "a context")?;
-            let host = told(links.pin(context, BLOCK), "pinned memory")?;
-            let memory = told(links.staging(*device, context, BLOCK), "device memory")?;
-            ends.push((*device, context, told(links.stream(context), "a stream")?, host, memory));
-        }
-        let seconds = self.timed(|| {
-            for _ in 0..ROUNDS {
-                for (_, context, stream, host, device) in &ends {
-                    let cargo = Cargo { host: *host, device: *device, bytes: BLOCK };
-                    told(links.copy(*context, *stream, whole(direction, cargo)), "a copy")?;
-                }
-            }
-            ends.iter()
-                .try_for_each(|(_, context, stream, ..)| told(links.drain(*context, *stream), "a copy"))
-        })?;
-        for (device, context, stream, host, memory) in &ends {
-            links.retire(*context, *stream, &[]);
-            links.unpin(*context, *host);
-            links.discard(*memory, BLOCK);
-            links.close(*device);
-        }
-        Ok((ROUNDS * BLOCK * devices.len()) as f64 / seconds)
     }
 }

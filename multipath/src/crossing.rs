@@ -1,0 +1,177 @@
+//! Which targets copy in both directions at once. Pure but for its lock.
+//!
+//! Links that idle in one direction carry less of it while the other one is busy, and a host's memory has one ceiling for
+//! both. Copies of opposite directions that each take all links then take from each other, and pay for relays on top. So a
+//! copy asks here whether it meets another one, and [`Opposed`] says what follows.
+//!
+//! Nothing tells when an asynchronous copy ends. It is taken to be under way for the surer part of the time it should take:
+//! a program whose copies follow each other closely is not to be mistaken for one whose copies meet. Copies of one stream
+//! never meet. Where copies have met, those that come soon after expect to meet too: what was cut up cannot be undone when
+//! the other direction begins.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wm_abi::{CUdevice, CUstream};
+
+use crate::enqueue::Copy;
+use crate::plan::Direction;
+
+/// What a copy does that meets one in the opposite direction of its target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Opposed {
+    /// As if the other direction were idle.
+    Free,
+    /// The later one takes its own link only.
+    Yield,
+    /// So do both, from the second one on.
+    Plain,
+    /// Both take what links were measured to add while all are busy in both directions.
+    #[default]
+    Measured,
+}
+
+/// This part of the time that a copy should take, it is certainly under way.
+const SURE: f64 = 0.75;
+/// Copies that met are expected to meet again for so many times as long as the later one takes...
+const REMEMBERED: u32 = 4;
+/// ... and for this long at least: between short copies a program does something else.
+const SHORTEST: Duration = Duration::from_millis(5);
+
+/// A direction of a target in use.
+#[derive(Debug, Clone, Copy)]
+struct Flow {
+    direction: Direction,
+    stream: CUstream,
+    until: Duration,
+}
+
+/// What is known of a target.
+#[derive(Debug, Default)]
+struct Target {
+    flows: Vec<Flow>,
+    /// Until when copies are expected to meet others.
+    crossed: Duration,
+}
+
+impl Target {
+    fn is_opposed(&self, copy: &Copy, now: Duration) -> bool {
+        let opposes = |flow: &Flow| {
+            flow.direction != copy.direction && flow.stream != copy.user.stream && flow.until > now
+        };
+        self.flows.iter().any(opposes)
+    }
+
+    fn forget(&mut self, copy: &Copy, now: Duration) {
+        let is_it = |flow: &Flow| (flow.direction, flow.stream) == (copy.direction, copy.user.stream);
+        self.flows.retain(|flow| flow.until > now && !is_it(flow));
+    }
+}
+
+/// What is known of all.
+#[derive(Debug, Default)]
+pub struct Crossings {
+    known: Mutex<BTreeMap<CUdevice, Target>>,
+}
+
+impl Crossings {
+    /// Does a copy meet others of the opposite direction now, or is it to be expected that it will?
+    pub fn meets(&self, copy: &Copy, now: Duration, policy: Opposed) -> bool {
+        let known = self.known();
+        let Some(target) = known.get(&copy.user.device) else { return false };
+        match policy {
+            Opposed::Free => false,
+            Opposed::Yield => target.is_opposed(copy, now),
+            Opposed::Plain | Opposed::Measured => target.crossed > now || target.is_opposed(copy, now),
+        }
+    }
+
+    /// A copy begins that should take so long.
+    pub fn begin(&self, copy: &Copy, now: Duration, takes: Duration) {
+        let mut known = self.known();
+        let target = known.entry(copy.user.device).or_default();
+        if target.is_opposed(copy, now) {
+            target.crossed = target.crossed.max(now + SHORTEST.max(takes * REMEMBERED));
+        }
+        target.forget(copy, now);
+        let until = now + takes.mul_f64(SURE);
+        target.flows.push(Flow { direction: copy.direction, stream: copy.user.stream, until });
+    }
+
+    /// A copy is over, as its caller has seen.
+    pub fn end(&self, copy: &Copy, now: Duration) {
+        if let Some(target) = self.known().get_mut(&copy.user.device) {
+            target.forget(copy, now);
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<CUdevice, Target>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: copies of opposite directions take from each other, or a program whose copies never meet loses its relays.
+    use super::*;
+    use crate::lane::User;
+    use wm_abi::CUcontext;
+
+    const TAKES: Duration = Duration::from_millis(10);
+
+    fn copy(direction: Direction, stream: usize, device: CUdevice) -> Copy {
+        let user = User { context: CUcontext(1), device, stream: CUstream(stream) };
+        Copy { user, direction, host: 0, device: 0, bytes: 1 }
+    }
+
+    fn at(milliseconds: u64) -> Duration {
+        Duration::from_secs(1) + Duration::from_millis(milliseconds)
+    }
+
+    /// Does a copy meet another one that began at 0?
+    fn meets(first: &Copy, second: &Copy, now: u64) -> bool {
+        let crossings = Crossings::default();
+        crossings.begin(first, at(0), TAKES);
+        crossings.meets(second, at(now), Opposed::Measured)
+    }
+
+    #[test]
+    fn only_opposite_directions_of_one_target_meet_and_not_in_one_stream() {
+        let into = copy(Direction::In, 1, 0);
+        assert!(meets(&into, &copy(Direction::Out, 2, 0), 1));
+        for other in [copy(Direction::In, 2, 0), copy(Direction::Out, 1, 0), copy(Direction::Out, 2, 1)] {
+            assert!(!meets(&into, &other, 1), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn copies_that_follow_each_other_closely_do_not_meet() {
+        assert!(!meets(&copy(Direction::In, 1, 0), &copy(Direction::Out, 2, 0), 8));
+        let (crossings, into) = (Crossings::default(), copy(Direction::In, 1, 0));
+        crossings.begin(&into, at(0), TAKES);
+        crossings.end(&into, at(1));
+        assert!(!crossings.meets(&copy(Direction::Out, 2, 0), at(1), Opposed::Measured), "its caller waited");
+    }
+
+    #[test]
+    fn where_copies_met_they_are_expected_to_meet_again_for_a_while() {
+        let crossings = Crossings::default();
+        let (into, out) = (copy(Direction::In, 1, 0), copy(Direction::Out, 2, 0));
+        crossings.begin(&into, at(0), TAKES);
+        crossings.begin(&out, at(0), TAKES);
+        assert!(crossings.meets(&into, at(30), Opposed::Plain));
+        assert!(!crossings.meets(&into, at(30), Opposed::Yield), "nothing is under way");
+        assert!(!crossings.meets(&into, at(41), Opposed::Plain));
+        assert!(!crossings.meets(&into, at(1), Opposed::Free));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_copies_that_have_ended() {
+        let crossings = Crossings::default();
+        for stream in 0..100 {
+            crossings.begin(&copy(Direction::In, stream, 0), at(stream as u64 * 20), TAKES);
+        }
+        assert_eq!(crossings.known()[&0].flows.len(), 1);
+    }
+}

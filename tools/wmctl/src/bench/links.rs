@@ -1,0 +1,156 @@
+//! What links carry when each device copies its own buffer: what copies over several links are compared with.
+
+use anyhow::Result;
+use wm_abi::{CUcontext, CUdevice, CUstream};
+use wm_multipath::lane::Cargo;
+use wm_multipath::topology::{Topology, Use};
+use wm_multipath::wire::whole;
+use wm_multipath::{Direction, Driver, Links};
+
+use super::machine::{seconds, told};
+
+/// Bytes of one copy of a sustained measurement, and how many there are of each.
+const BLOCK: usize = 64 << 20;
+const ROUNDS: usize = 12;
+/// What memory is asked for in multiples of.
+const GRANULARITY: usize = 2 << 20;
+
+/// One device with buffers of its own, for either direction.
+struct Own {
+    device: CUdevice,
+    context: CUcontext,
+    streams: [CUstream; 2],
+    memory: [u64; 2],
+    host: [u64; 2],
+    /// Its part of what all carry.
+    part: f64,
+}
+
+/// All devices.
+pub(super) struct All {
+    own: Vec<Own>,
+}
+
+/// Sums of what links carry, bytes a second.
+#[derive(Debug, Clone, Copy, serde::Serialize)]
+pub(super) struct Sums {
+    /// The target's own link: in, out, and both ways at once.
+    own: [f64; 3],
+    /// All links.
+    all: [f64; 3],
+    /// The target's own in, its siblings' out, and the other way round.
+    crosswise: [f64; 2],
+}
+
+impl Sums {
+    /// Of all links, in these directions at once.
+    pub(super) fn all(&self, ways: &[Direction]) -> f64 {
+        match ways {
+            [way] => self.all[*way as usize],
+            _ => self.all[2],
+        }
+    }
+
+    pub(super) fn render(&self) -> String {
+        let line = |[into, out, both]: [f64; 3]| {
+            format!("{:.1} in, {:.1} out, {:.1} both", into / 1e9, out / 1e9, both / 1e9)
+        };
+        let [one, other] = self.crosswise.map(|rate| rate / 1e9);
+        format!(
+            "sustained, GB/s: own link {}; all links {}; own in and siblings out {one:.1}, own out and siblings in {other:.1}\n",
+            line(self.own),
+            line(self.all)
+        )
+    }
+}
+
+const IN: &[Direction] = &[Direction::In];
+const OUT: &[Direction] = &[Direction::Out];
+const BOTH: &[Direction] = &[Direction::In, Direction::Out];
+
+impl All {
+    /// Buffers for copies of up to `largest` bytes in all, on every device of a measurement.
+    pub(super) fn new(links: &Driver, topology: &Topology, largest: usize) -> Result<Self> {
+        let rates = topology.rates(Use::BothWays);
+        let devices: Vec<_> = (0..rates.alone.len()).filter(|device| rates.alone[*device] > 0.0).collect();
+        let carried = rates.carried(&devices);
+        let sum: f64 = carried.iter().sum();
+        let own = |(device, rate): (&usize, &f64)| Own::new(links, *device as CUdevice, rate / sum, largest);
+        Ok(Self { own: devices.iter().zip(&carried).map(own).collect::<Result<_>>()? })
+    }
+
+    /// What links carry for some time, alone and together.
+    pub(super) fn sums(&self, links: &Driver, target: CUdevice) -> Result<Sums> {
+        let own = |ways| self.sustained(links, |device| if device == target { ways } else { &[] });
+        let all = |ways| self.sustained(links, |_| ways);
+        let cross =
+            |one, other| self.sustained(links, move |device| if device == target { one } else { other });
+        Ok(Sums {
+            own: [own(IN)?, own(OUT)?, own(BOTH)?],
+            all: [all(IN)?, all(OUT)?, all(BOTH)?],
+            crosswise: [cross(IN, OUT)?, cross(OUT, IN)?],
+        })
+    }
+
+    fn sustained(&self, links: &Driver, ways: impl Fn(CUdevice) -> &'static [Direction]) -> Result<f64> {
+        let copies = || self.own.iter().flat_map(|own| ways(own.device).iter().map(move |way| (own, *way)));
+        let run = |rounds: usize| {
+            for _ in 0..rounds {
+                copies().try_for_each(|(own, way)| own.copy(links, way, own.host[way as usize], BLOCK))?;
+            }
+            self.drain(links)
+        };
+        run(1)?;
+        Ok((ROUNDS * BLOCK * copies().count()) as f64 / seconds(links, || run(ROUNDS))?)
+    }
+
+    /// Seconds in which all links together carry `bytes` of these host buffers in each direction, every device its part.
+    pub(super) fn same_size(
+        &self,
+        links: &Driver,
+        ways: &[Direction],
+        host: [u64; 2],
+        bytes: usize,
+    ) -> Result<f64> {
+        seconds(links, || {
+            for way in ways {
+                let mut at = 0;
+                for (index, own) in self.own.iter().enumerate() {
+                    let last = index + 1 == self.own.len();
+                    let part = if last { bytes - at } else { own.part_of(bytes) };
+                    own.copy(links, *way, host[*way as usize] + at as u64, part)?;
+                    at += part;
+                }
+            }
+            self.drain(links)
+        })
+    }
+
+    fn drain(&self, links: &Driver) -> Result<()> {
+        let streams = self.own.iter().flat_map(|own| own.streams.map(|stream| (own.context, stream)));
+        streams.into_iter().try_for_each(|(context, stream)| told(links.drain(context, stream), "a copy"))
+    }
+}
+
+impl Own {
+    fn new(links: &Driver, device: CUdevice, part: f64, largest: usize) -> Result<Self> {
+        let context = told(links.open(device), "a context")?;
+        let stream = || told(links.stream(context), "a stream");
+        let pin = || told(links.pin(context, BLOCK), "pinned memory");
+        // The last device takes what rounding leaves.
+        let bytes = ((largest as f64 * part) as usize + GRANULARITY).next_multiple_of(GRANULARITY).max(BLOCK);
+        let memory =
+            || told(links.staging(device, context, bytes), "device memory; use --largest to ask for less");
+        let (streams, memory, host) = ([stream()?, stream()?], [memory()?, memory()?], [pin()?, pin()?]);
+        Ok(Self { device, context, streams, memory, host, part })
+    }
+
+    fn part_of(&self, bytes: usize) -> usize {
+        (bytes as f64 * self.part) as usize / 4096 * 4096
+    }
+
+    fn copy(&self, links: &Driver, way: Direction, host: u64, bytes: usize) -> Result<()> {
+        let cargo = Cargo { host, device: self.memory[way as usize], bytes };
+        told(links.copy(self.context, self.streams[way as usize], whole(way, cargo)), "a copy")
+    }
+}

@@ -1,0 +1,158 @@
+//! All kinds of copies, plain and as the shim makes them.
+
+use anyhow::Result;
+use serde::Serialize;
+use wm_multipath::crossing::Opposed;
+use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
+
+use super::links::Sums;
+use super::machine::Machine;
+use crate::human;
+use crate::table::Table;
+
+/// One kind of copy.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) memory: HostMemory,
+    pub(super) waits: bool,
+}
+
+/// One line of the result. Rates are bytes a second.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    bytes: usize,
+    memory: &'static str,
+    direction: &'static str,
+    plain: f64,
+    multipath: f64,
+    ratio: f64,
+    /// Part of what all links carry for some time.
+    of_all_links: f64,
+    /// Part of what they carry of the same bytes; of pageable memory there is no such figure.
+    of_same_size: Option<f64>,
+    /// By the shim; else plainly there too.
+    served: bool,
+}
+
+const WAYS: [(&str, &[Direction]); 2] = [("in", &[Direction::In]), ("out", &[Direction::Out])];
+const BOTH: &[Direction] = &[Direction::In, Direction::Out];
+
+const ASYNCHRONOUS: Kind = Kind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
+const WAITED: Kind = Kind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
+const PAGEABLE: Kind = Kind { name: "pageable", memory: HostMemory::Pageable, waits: true };
+/// Without relays: what several threads bring by themselves.
+const OWN_LINK: Kind = Kind { name: "pageable, own link", memory: HostMemory::Pageable, waits: true };
+
+/// Measures copies of these sizes, and those of both directions at once under each policy.
+pub(super) fn measure(
+    machine: &Machine,
+    sizes: &[usize],
+    policies: &[(&'static str, Opposed)],
+    sums: &Sums,
+) -> Result<Vec<Row>> {
+    let alone = machine.engine_with(Settings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
+    let mut rows = Vec::new();
+    let mut series = |kind: &Kind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
+        for bytes in sizes {
+            rows.push(Row { direction, ..row(machine, engine, kind, ways, *bytes, sums)? });
+        }
+        Ok(())
+    };
+    for (name, ways) in WAYS {
+        series(&ASYNCHRONOUS, &machine.engine, name, ways)?;
+    }
+    // A caller that waits makes one copy after the other.
+    for (name, opposed) in policies {
+        let engine = machine.engine_with(Settings { opposed: *opposed, ..machine.settings.clone() })?;
+        series(&ASYNCHRONOUS, &engine, name, BOTH)?;
+    }
+    for (kind, engine) in [(&WAITED, &machine.engine), (&PAGEABLE, &machine.engine), (&OWN_LINK, &alone)] {
+        for (name, ways) in WAYS {
+            series(kind, engine, name, ways)?;
+        }
+    }
+    Ok(rows)
+}
+
+fn row(
+    machine: &Machine,
+    engine: &Engine<Driver>,
+    kind: &Kind,
+    ways: &[Direction],
+    bytes: usize,
+    sums: &Sums,
+) -> Result<Row> {
+    let (mut plain, mut shared, mut same, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
+    // The first round pays for what is made at first use.
+    for round in 0..=rounds(kind.memory, bytes) {
+        let without = machine.plain(kind.memory, ways, bytes)?;
+        let (with, by_us) = machine.shared(engine, kind, ways, bytes)?;
+        let all =
+            if kind.memory == HostMemory::Pinned { Some(machine.same_size(ways, bytes)?) } else { None };
+        if round > 0 {
+            plain.push(without);
+            shared.push(with);
+            same.extend(all);
+            served |= by_us;
+        }
+    }
+    let rate = |seconds: Vec<f64>| (bytes * ways.len()) as f64 / median(seconds);
+    let (plain, multipath) = (rate(plain), rate(shared));
+    let of_same_size = (!same.is_empty()).then(|| multipath / rate(same));
+    let of_all_links = multipath / sums.all(ways);
+    Ok(Row {
+        bytes,
+        memory: kind.name,
+        direction: "",
+        plain,
+        multipath,
+        ratio: multipath / plain,
+        of_all_links,
+        of_same_size,
+        served,
+    })
+}
+
+/// Enough for a median, few enough for a minute.
+fn rounds(memory: HostMemory, bytes: usize) -> usize {
+    let most = if memory == HostMemory::Pageable { 2 << 30 } else { 16 << 30 };
+    (most / bytes).clamp(3, 21)
+}
+
+pub(super) fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+pub(super) fn percent(part: f64) -> String {
+    format!("{:.0} %", part * 100.0)
+}
+
+pub(super) fn render(rows: &[Row]) -> String {
+    let headings = [
+        "MEMORY",
+        "WAY",
+        ">SIZE",
+        ">PLAIN GB/s",
+        ">SHIM GB/s",
+        ">RATIO",
+        ">OF ALL LINKS",
+        ">OF SAME SIZE",
+        "BY",
+    ];
+    let mut table = Table::new(&headings);
+    for row in rows {
+        table.row([
+            row.memory.to_owned(),
+            row.direction.to_owned(),
+            human::bytes(row.bytes as u64),
+            format!("{:.1}", row.plain / 1e9),
+            format!("{:.1}", row.multipath / 1e9),
+            format!("{:.2}", row.ratio),
+            percent(row.of_all_links),
+            row.of_same_size.map_or_else(String::new, percent),
+            if row.served { "shim" } else { "plain" }.to_owned(),
+        ]);
+    }
+    table.to_string()
+}

@@ -1,0 +1,130 @@
+//! Other ways to cut a large copy up, side by side: what a plan's figures should be on a machine.
+//!
+//! All shapes take turns, and so do the plain copy and all links with the same bytes.
+
+use anyhow::Result;
+use serde::Serialize;
+use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
+
+use super::machine::Machine;
+use super::rows::{Kind, median, percent};
+use crate::human;
+use crate::table::Table;
+
+/// A way to cut a copy up.
+struct Shape {
+    name: &'static str,
+    /// Largest piece, MiB.
+    piece: usize,
+    /// Pipelines through each relay.
+    lanes: usize,
+    /// Do rates follow what copies were late for?
+    learns: bool,
+    /// Do paths pull pieces while the caller waits?
+    pulls: bool,
+}
+
+const SHAPES: [Shape; 8] = [
+    Shape { name: "8 MiB", piece: 8, lanes: 1, learns: true, pulls: false },
+    Shape { name: "8 MiB, not learned", piece: 8, lanes: 1, learns: false, pulls: false },
+    Shape { name: "4 MiB", piece: 4, lanes: 1, learns: true, pulls: false },
+    Shape { name: "2 MiB", piece: 2, lanes: 1, learns: true, pulls: false },
+    Shape { name: "8 MiB, 2 lanes", piece: 8, lanes: 2, learns: true, pulls: false },
+    Shape { name: "4 MiB, 2 lanes", piece: 4, lanes: 2, learns: true, pulls: false },
+    Shape { name: "8 MiB, 4 lanes", piece: 8, lanes: 4, learns: true, pulls: false },
+    Shape { name: "8 MiB, pulled", piece: 8, lanes: 1, learns: true, pulls: true },
+];
+
+impl Shape {
+    fn settings(&self, base: &Settings) -> Settings {
+        Settings {
+            piece: self.piece << 20,
+            lanes: self.lanes,
+            learn: if self.learns { base.learn } else { usize::MAX },
+            pull: if self.pulls { 0 } else { usize::MAX },
+            ..base.clone()
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind { name: self.name, memory: HostMemory::Pinned, waits: self.pulls }
+    }
+}
+
+/// One line of the result. Rates are bytes a second.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    bytes: usize,
+    direction: &'static str,
+    shape: &'static str,
+    rate: f64,
+    of_plain: f64,
+    of_same_size: f64,
+    /// What relays were found to carry of what they were measured to.
+    factor: f64,
+}
+
+/// Copies below this say little of their shape, bytes.
+const LEAST: usize = 64 << 20;
+/// Bytes that each shape copies at each size; rounds are more than copies need to learn.
+const VOLUME: usize = 24 << 30;
+
+/// Measures every shape at the larger of these sizes, both ways.
+pub(super) fn measure(machine: &Machine, sizes: &[usize]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for way in [Direction::In, Direction::Out] {
+        for bytes in sizes.iter().filter(|bytes| **bytes >= LEAST) {
+            rows.extend(at(machine, way, *bytes)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn at(machine: &Machine, way: Direction, bytes: usize) -> Result<Vec<Row>> {
+    let engine = |shape: &Shape| machine.engine_with(shape.settings(&machine.settings));
+    let engines: Vec<Engine<Driver>> = SHAPES.iter().map(engine).collect::<Result<_>>()?;
+    let (mut plain, mut same) = (Vec::new(), Vec::new());
+    let mut times = vec![Vec::new(); SHAPES.len()];
+    let rounds = (VOLUME / bytes).clamp(6, 40);
+    for round in 0..rounds {
+        // The first third is for learning.
+        let counts = round >= rounds / 3;
+        plain.extend(Some(machine.plain(HostMemory::Pinned, &[way], bytes)?).filter(|_| counts));
+        same.extend(Some(machine.same_size(&[way], bytes)?).filter(|_| counts));
+        for ((shape, engine), times) in SHAPES.iter().zip(&engines).zip(&mut times) {
+            let (seconds, _) = machine.shared(engine, &shape.kind(), &[way], bytes)?;
+            times.extend(Some(seconds).filter(|_| counts));
+        }
+    }
+    let (plain, same) = (median(plain), median(same));
+    let row = |((shape, engine), times): ((&Shape, &Engine<Driver>), Vec<f64>)| {
+        let seconds = median(times);
+        Row {
+            bytes,
+            direction: if way == Direction::In { "in" } else { "out" },
+            shape: shape.name,
+            rate: bytes as f64 / seconds,
+            of_plain: plain / seconds,
+            of_same_size: same / seconds,
+            factor: engine.relays_factor(machine.target, way),
+        }
+    };
+    Ok(SHAPES.iter().zip(&engines).zip(times).map(row).collect())
+}
+
+pub(super) fn render(rows: &[Row]) -> String {
+    let mut table =
+        Table::new(&["WAY", ">SIZE", "PIECES", ">GB/s", ">RATIO", ">OF SAME SIZE", ">RELAYS' FACTOR"]);
+    for row in rows {
+        table.row([
+            row.direction.to_owned(),
+            human::bytes(row.bytes as u64),
+            row.shape.to_owned(),
+            format!("{:.1}", row.rate / 1e9),
+            format!("{:.2}", row.of_plain),
+            percent(row.of_same_size),
+            format!("{:.2}", row.factor),
+        ]);
+    }
+    table.to_string()
+}
