@@ -244,6 +244,22 @@ fn blocks_are_found_by_any_address_and_never_share_an_id() {
     assert!(manager.block(first).expect("live").id > block.id);
 }
 
+/// Each mapping costs the same, however large: where there is plenty of memory few large handles are made, and where there is
+/// not, small ones, so that a full device has little waste.
+#[test]
+fn handles_are_large_while_there_is_plenty() {
+    let manager = manager(16 << 10, vec![]);
+    let creates = |count: u64| {
+        let before = manager.usage().counters.creates;
+        (0..count).for_each(|_| assert_ne!(take(&manager, 128 * MB, S), 0));
+        manager.usage().counters.creates - before
+    };
+    assert!((7 * 16..=9 * 16).contains(&creates(8)), "a 16th each");
+    creates(50);
+    assert!(creates(8) > 40 * 8, "a 64th each");
+    manager.audit().expect("the books balance");
+}
+
 /// The driver needs memory for itself: device memory is given back, and no more than it takes.
 #[test]
 fn relief_gives_back_free_device_memory() {
