@@ -1,17 +1,14 @@
-#!/usr/bin/env python3
 """Loads a checkpoint (safetensors format, random weights) from memory files into GPU 0, and checks every byte there.
 
-    python3 tests/workloads/checkpoint.py [--gb 30]
-
 Through the safetensors package if it is installed, else by mapping the file, which is what the package does; and once more
-through pinned buffers, as loaders with staging of their own do. The file lies in /dev/shm and is removed at the end.
+through pinned buffers, as loaders with staging of their own do. Each process writes a file of its own in
+/dev/shm before it loads, and removes it afterwards.
 """
 import json
 import os
+import random
 import struct
 import time
-
-import ways
 
 HIDDEN, FEED, BLOCK = 8192, 28672, 256 << 20
 
@@ -32,15 +29,17 @@ def tensors(total):
 
 def tile():
     """Random bytes that fill the file again and again; their number is no multiple of any piece of a copy."""
-    import torch
-    return torch.randint(0, 256, (64 * 1024 * 1024 - 13,), dtype=torch.uint8, generator=torch.Generator().manual_seed(7))
+    return bytearray(random.Random(7).randbytes(64 * 1024 * 1024 - 13))
 
 
 def write(path, total):
     found, bytes_ = tensors(total)
+    place = os.statvfs(os.path.dirname(path))
+    free = place.f_bavail * place.f_frsize
+    assert free > bytes_, f"{os.path.dirname(path)} has {free >> 30} GiB free: choose --path or a smaller --gb"
     header = json.dumps(found).encode()
     header += b" " * (-len(header) % 8)
-    content = tile().numpy().data
+    content = memoryview(tile())
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         for start in range(0, bytes_, len(content)):
@@ -86,7 +85,7 @@ def load_pinned(path, buffers):
 def check(path, loaded):
     """Every byte, against the tile on the GPU."""
     import torch
-    content = tile().to("cuda:0")
+    content = torch.frombuffer(tile(), dtype=torch.uint8).to("cuda:0")
     with open(path, "rb") as file:
         header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
     for name, entry in header.items():
@@ -99,33 +98,37 @@ def check(path, loaded):
             position += count
 
 
-def workload(options):
+def arguments(parser):
+    parser.add_argument("--gb", type=float, default=8, help="size of the checkpoint, 10^9 bytes")
+    parser.add_argument("--path", default="/dev/shm/wmshim-checkpoint.safetensors")
+
+
+def prepare(options):
     import torch
     torch.zeros(1, device="cuda:0")
-    size = os.path.getsize(options.path) / 1e9
-    buffers = [torch.empty(BLOCK, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
-    figures = {}
+    return [torch.empty(BLOCK, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+
+
+def workload(options, buffers):
+    path = f"{options.path}.{os.getpid()}"
+    try:
+        write(path, int(options.gb * 1e9))
+        return measure(path, buffers)
+    finally:
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def measure(path, buffers):
+    import torch
+    size, figures = os.path.getsize(path) / 1e9, {}
     for name, loader in (("load, first (GB/s)", load), ("load, again (GB/s)", load), ("load, pinned buffers (GB/s)", lambda path: load_pinned(path, buffers))):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        loaded = loader(options.path)
+        loaded = loader(path)
         torch.cuda.synchronize()
         figures[name] = size / (time.perf_counter() - start)
-        check(options.path, loaded)
+        check(path, loaded)
         del loaded
+    torch.cuda.empty_cache()
     return figures
-
-
-if __name__ == "__main__":
-    parser = ways.parser(__doc__)
-    parser.add_argument("--gb", type=float, default=30, help="size of the checkpoint, 10^9 bytes")
-    parser.add_argument("--path", default="/dev/shm/wmshim-checkpoint.safetensors")
-    options = parser.parse_args()
-    outer = ways.INNER not in os.environ
-    try:
-        if outer:
-            write(options.path, int(options.gb * 1e9))
-        ways.compare(options, workload)
-    finally:
-        if outer:
-            os.remove(options.path)

@@ -1,37 +1,37 @@
 #!/bin/sh
 # Everything about copies over several links that needs GPUs, in one go; run from the repository root after `make dist`.
-# Progress goes to standard error, all tables to standard output at the end. FOLDER gets what each run printed.
+# Each table is printed when it is there, also that of a step which was ended for its time; progress goes to standard error. FOLDER
+# gets what each step printed. All steps together take less than 500 seconds.
 #
-#   tests/workloads/copies.sh [FOLDER]          GB=30 size of the checkpoint, REPEAT=2 runs each way, SKIP="ranks loader" leaves out, LATENCY=path
+#   tests/workloads/copies.sh [FOLDER]          GB=8 size of the checkpoint, REPEAT=2 runs each way, SKIP="bench programs" leaves out, LATENCY=path
 set -u
 out=${1:-$(mktemp -d)}
 here=$(dirname "$0")
 library=$PWD/dist/lib/libwmshim.so
 latency=${LATENCY:-target/release/latency}
-mkdir -p "$out"
+mkdir -p "$out" || exit 2
 
 step() { # name, seconds, command...
     name=$1 limit=$2
     shift 2
     case " ${SKIP:-} " in *" $name "*) return ;; esac
-    echo "$name ..." >&2
-    timeout "$limit" "$@" >"$out/$name.txt" 2>"$out/$name.err" || echo "$name: exit $?, see $out/$name.err" >>"$out/$name.txt"
+    echo "$name, at most $limit s ..." >&2
+    printf '\n== %s\n' "$name"
+    # Told to end first, so that what was measured is printed.
+    timeout -k 5 "$limit" "$@" 2>"$out/$name.err" >"$out/$name.txt"
+    code=$?
+    cat "$out/$name.txt"
+    if [ $code -ne 0 ]; then echo "$name: exit $code (124: no end in time)" && tail -n 60 "$out/$name.err"; fi
 }
 
-step bench 110 dist/bin/wmctl bench copy --largest 4096
-step pulled 90 dist/bin/wmctl bench copy --largest 1024 --pull 64 --minimum 8
-step doctor 20 dist/bin/wmctl doctor
+step bench 70 dist/bin/wmctl bench copy --largest 1024 --opposed free,yield,plain,measured
+step ranks 45 dist/bin/wmctl bench ranks
+step shapes 60 dist/bin/wmctl bench copy --largest 1024 --shapes
+step doctor 15 dist/bin/wmctl doctor
 # A small copy, bare and behind each setting. `cargo build --release -p latency` makes the program.
 if [ -x "$latency" ]; then
-    step latency_bare 30 "$latency"
-    step latency_off 30 env LD_PRELOAD="$library" WMSHIM_MULTIPATH=off "$latency"
-    step latency_auto 30 env LD_PRELOAD="$library" WMSHIM_MULTIPATH=auto "$latency"
+    step latency_bare 15 "$latency"
+    step latency_off 15 env LD_PRELOAD="$library" WMSHIM_MULTIPATH=off "$latency"
+    step latency_auto 15 env LD_PRELOAD="$library" WMSHIM_MULTIPATH=auto "$latency"
 fi
-step checkpoint 170 python3 "$here/checkpoint.py" --gb "${GB:-30}" --repeat "${REPEAT:-2}"
-step loader 120 python3 "$here/loader.py" --repeat "${REPEAT:-2}"
-step ranks 120 python3 "$here/ranks.py" --repeat "${REPEAT:-2}"
-step matmul_beside 120 python3 "$here/matmul_beside.py" --repeat 1
-
-for name in bench pulled doctor latency_bare latency_off latency_auto checkpoint loader ranks matmul_beside; do
-    if [ -f "$out/$name.txt" ]; then printf '\n== %s\n' "$name" && cat "$out/$name.txt"; fi
-done
+step programs 250 python3 "$here/copies.py" --gb "${GB:-8}" --repeat "${REPEAT:-2}" --total 240

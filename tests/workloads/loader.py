@@ -1,33 +1,40 @@
-#!/usr/bin/env python3
 """Batches from a PyTorch DataLoader with pin_memory, copied to GPU 0 while it computes.
-
-    python3 tests/workloads/loader.py [--mib 256]
 
 Workers hand out batches that are made already, so that the loader's own copies and those to the GPU are what is measured. The
 sum of each batch is checked on the GPU.
 """
 import time
 
-import torch
-import ways
 
-
-class Batches(torch.utils.data.Dataset):
+class Batches:
     """Batch `index` holds the number `index` in every element."""
 
     def __init__(self, options):
-        self.count, self.elements = options.batches, options.mib << 18
+        self.count, self.elements = options.batches, options.batch_mib << 18
 
     def __len__(self):
         return self.count
 
     def __getitem__(self, index):
+        import torch
         return torch.full((self.elements,), float(index % 100))
 
 
-def workload(options):
+def arguments(parser):
+    parser.add_argument("--batch-mib", type=int, default=256, help="size of a batch")
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--warm", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=6)
+
+
+def prepare(options):
+    import torch
+    return torch.randn(4096, 4096, device="cuda:0", dtype=torch.bfloat16)
+
+
+def workload(options, weights):
+    import torch
     loader = torch.utils.data.DataLoader(Batches(options), batch_size=None, num_workers=options.workers, pin_memory=True, prefetch_factor=2)
-    weights = torch.randn(4096, 4096, device="cuda:0", dtype=torch.bfloat16)
     copying, bytes_, start = [], 0, None
     for index, batch in enumerate(loader):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -44,16 +51,6 @@ def workload(options):
             copying.append(begin.elapsed_time(end) / 1e3)
             bytes_ += batch.numel() * 4
     return {
-        "batches to the GPU (GB/s of copying)": options.mib * 1.048576e-3 / sorted(copying)[len(copying) // 2],
+        "batches to the GPU (GB/s of copying)": options.batch_mib * 1.048576e-3 / sorted(copying)[len(copying) // 2],
         "loop (GB/s)": bytes_ / 1e9 / (time.perf_counter() - start),
     }
-
-
-if __name__ == "__main__":
-    parser = ways.parser(__doc__)
-    parser.add_argument("--mib", type=int, default=256, help="size of a batch")
-    parser.add_argument("--batches", type=int, default=60)
-    parser.add_argument("--warm", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=6)
-    options = parser.parse_args()
-    ways.compare(options, workload)

@@ -1,7 +1,4 @@
-#!/usr/bin/env python3
 """bf16 matrix products on every sibling while GPU 0 copies: what relaying costs the relays.
-
-    python3 tests/workloads/matmul_beside.py
 
 Products are counted beside a GPU 0 that idles, and beside one that copies; the ratio of the two, bare and under the shim, is what
 counts (at least 0.97). Once with a process for each GPU, once with everything in one process.
@@ -20,17 +17,18 @@ class Copier:
 
     def __init__(self, mib):
         import torch
-        self.torch, self.copied = torch, 0
+        self.torch = torch
         self.source = torch.ones(mib << 20, dtype=torch.uint8).pin_memory()
         self.target = torch.empty_like(self.source, device="cuda:0")
 
-    def run(self, stop):
-        start, self.copied = time.perf_counter(), 0
-        while not stop.is_set():
+    def run(self, stops):
+        """GB/s."""
+        start, copied = time.perf_counter(), 0
+        while not stops():
             self.target.copy_(self.source, non_blocking=True)
             self.torch.cuda.synchronize(0)
-            self.copied += self.source.numel()
-        return self.copied / (time.perf_counter() - start) / 1e9
+            copied += self.source.numel()
+        return copied / (time.perf_counter() - start) / 1e9
 
 
 class Products:
@@ -55,80 +53,91 @@ class Products:
             return count * 2 * SIZE**3 / (time.perf_counter() - start) / 1e12
 
 
-def multiply(gpu, options, barrier, results):
+def multiply(gpu, orders):
+    """A process that multiplies for as many seconds as it is told to."""
     products = Products(gpu)
-    for _ in range(3):
-        barrier.wait()
-        results.put(products.rate(options.seconds))
-        barrier.wait()
+    while True:
+        orders.send(products.rate(orders.recv()))
 
 
-def copy(options, barrier, stop, results):
-    copier = Copier(options.mib)
-    # The first run pays for what is made at first use.
-    for rounds, idle in enumerate((False, True, False)):
-        barrier.wait()
-        results.put(None if idle else copier.run(stop))
-        barrier.wait()
+def copy(mib, orders):
+    """A process that copies from one message to the next."""
+    copier = Copier(mib)
+    while True:
+        orders.recv()
+        rate = copier.run(orders.poll)
+        orders.recv()
+        orders.send(rate)
 
 
-def processes(options, count):
-    context = multiprocessing.get_context("spawn")
-    barrier, stop = context.Barrier(count + 1), context.Event()
-    products, copies = context.Queue(), context.Queue()
-    workers = [context.Process(target=multiply, args=(gpu, options, barrier, products)) for gpu in range(1, count)]
-    workers.append(context.Process(target=copy, args=(options, barrier, stop, copies)))
-    for worker in workers:
-        worker.start()
-    rates = []
-    for _ in range(3):
-        barrier.wait()
-        found = [products.get(timeout=options.limit) for _ in range(count - 1)]
-        stop.set()
-        rates.append((min(found), copies.get(timeout=options.limit)))
-        stop.clear()
-        barrier.wait()
-    for worker in workers:
-        worker.join()
-    return rates[1], rates[2]
+class Processes:
+    """One for each GPU."""
+
+    def __init__(self, options, count):
+        context = multiprocessing.get_context("spawn")
+
+        def start(target, argument):
+            near, far = context.Pipe()
+            context.Process(target=target, args=(argument, far), daemon=True).start()
+            return near
+
+        self.copier = start(copy, options.copy_mib)
+        self.products = [start(multiply, gpu) for gpu in range(1, count)]
+
+    def measure(self, seconds, copies):
+        if copies:
+            self.copier.send("go")
+        for products in self.products:
+            products.send(seconds)
+        rates = [products.recv() for products in self.products]
+        if copies:
+            self.copier.send("stop")
+        return min(rates), self.copier.recv() if copies else None
 
 
-def one_process(options, count):
-    copier, products = Copier(options.mib), [Products(gpu) for gpu in range(1, count)]
+class Threads:
+    """The same in this process. What it works with is made at first use, after all other workloads had their turn to prepare."""
 
-    def measure(copying):
-        stop, rates = threading.Event(), [0.0] * len(products)
-        threads = [threading.Thread(target=lambda i=i: rates.__setitem__(i, products[i].rate(options.seconds))) for i in range(len(products))]
-        copied = []
-        beside = threading.Thread(target=lambda: copied.append(copier.run(stop)))
-        for thread in threads + [beside] * copying:
+    def __init__(self, options, count):
+        self.make = lambda: (Copier(options.copy_mib), [Products(gpu) for gpu in range(1, count)])
+        self.made = None
+
+    def measure(self, seconds, copies):
+        self.made = self.made or self.make()
+        copier, products = self.made
+        stop, rates, copied = threading.Event(), [0.0] * len(products), []
+        multiplying = [threading.Thread(target=lambda i=i: rates.__setitem__(i, products[i].rate(seconds))) for i in range(len(products))]
+        copying = [threading.Thread(target=lambda: copied.append(copier.run(stop.is_set)))] * copies
+        for thread in multiplying + copying:
             thread.start()
-        for thread in threads:
+        for thread in multiplying:
             thread.join()
         stop.set()
-        if copying:
-            beside.join()
-        return min(rates), copied[0] if copying else None
-
-    measure(True)
-    return measure(False), measure(True)
+        for thread in copying:
+            thread.join()
+        return min(rates), copied[0] if copied else None
 
 
-def workload(options):
+def arguments(parser):
+    parser.add_argument("--copy-mib", type=int, default=1024)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one count of products")
+
+
+def prepare(options):
     count = ways.gpus()
     assert count > 1, "needs two GPUs"
+    return {"own processes": Processes(options, count), "one process": Threads(options, count)}
+
+
+def workload(options, prepared):
     figures = {}
-    for name, run in (("own processes", processes), ("one process", one_process)):
-        (idle, _), (beside, copied) = run(options, count)
+    for name, run in prepared.items():
+        # The first run pays for what is made at first use.
+        run.measure(0.5, True)
+        idle, _ = run.measure(options.seconds, False)
+        beside, copied = run.measure(options.seconds, True)
         figures[f"products, GPU 0 idle, {name} (TFLOP/s)"] = idle
         figures[f"products, GPU 0 copies, {name} (TFLOP/s)"] = beside
         figures[f"copies / idle, {name}"] = beside / idle
         figures[f"copies beside, {name} (GB/s)"] = copied
     return figures
-
-
-if __name__ == "__main__":
-    parser = ways.parser(__doc__)
-    parser.add_argument("--mib", type=int, default=1024)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    ways.compare(parser.parse_args(), workload)

@@ -1,15 +1,22 @@
-"""Runs a workload of copies bare and under the shim with several links, in turn, and prints one table.
+"""Runs workloads of copies bare and under the shim with several links, in turn, and prints a table for each.
 
-A workload is a function that takes its options and returns figures by name; higher is better, and all are of one process.
-Each way is a process of its own, because the shim reads its settings once. The best of the repeats counts, for others use the
-machine too. The lines of the table start with the workload's name, so that a script can gather several tables.
+A workload is a module: `arguments(parser)`, `prepare(options)`, whose answer `workload(options, prepared)` gets; that returns figures by
+name, higher is better. One process a way serves all workloads, for starting PyTorch takes longer than most of them: the processes
+start at once, then one works at a time, and the best of the repeats counts, for others use the machine too. Whatever does not
+end in time is ended; what was measured until then is printed.
 """
 import argparse
+import ctypes
 import json
 import os
 import pathlib
+import queue
+import signal
 import subprocess
 import sys
+import threading
+import time
+import traceback
 
 INNER, MARK = "WORKLOAD_WAY", "FIGURES "
 
@@ -19,59 +26,146 @@ def parser(text):
     options.add_argument("--library", type=pathlib.Path, default=pathlib.Path("dist/lib/libwmshim.so"))
     options.add_argument("--links", default=None, help="WMSHIM_MULTIPATH of the shim's runs; all GPUs if not given")
     options.add_argument("--repeat", type=int, default=2, help="runs each way")
-    options.add_argument("--limit", type=float, default=100, help="seconds for one run")
+    options.add_argument("--start", type=float, default=150, help="seconds that starting may take")
+    options.add_argument("--limit", type=float, default=60, help="seconds for one run")
+    options.add_argument("--total", type=float, default=1e9, help="seconds for everything")
     return options
 
 
-def compare(options, workload):
-    """Runs `workload(options)` both ways, or, in a process that is one of the runs, itself."""
-    if INNER in os.environ:
-        print(MARK + json.dumps(workload(options)), flush=True)
-        return
-    runs = {"bare": [], "shim": []}
-    for _ in range(options.repeat):
-        for way, figures in runs.items():
-            figures.append(run(way, options))
-    table(pathlib.Path(sys.argv[0]).stem, runs)
-
-
-def run(way, options):
-    environment = dict(os.environ, PYTHONUNBUFFERED="1", **{INNER: way})
-    if way == "shim":
-        library = options.library.resolve(strict=True)
-        links = options.links or ",".join(str(gpu) for gpu in range(gpus()))
-        environment.update(LD_PRELOAD=str(library), WMSHIM_MULTIPATH=links)
-    try:
-        done = subprocess.run([sys.executable, *sys.argv], env=environment, capture_output=True, text=True, timeout=options.limit)
-    except subprocess.TimeoutExpired:
-        return f"no end within {options.limit:.0f} s"
-    sys.stderr.write(done.stderr[-4000:])
-    lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
-    if done.returncode or not lines:
-        return f"exit {done.returncode}: {(done.stderr.strip().splitlines() or ['no message'])[-1][:100]}"
-    return json.loads(lines[-1][len(MARK):])
-
-
 def gpus():
-    """Counted by a process that ends: a parent with a CUDA context would hold memory on every GPU."""
-    return int(subprocess.check_output([sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]))
+    """Asked of the driver without a context, which would hold memory on every GPU."""
+    driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        sys.exit("the driver does not start: see `wmctl doctor`")
+    return count.value
+
+
+def serve(options, workloads):
+    """One way's process: prepares everything, then runs what it is told to, line by line."""
+    prepared = {}
+    for name, module in workloads.items():
+        prepared[name] = attempt(lambda: module.prepare(options))
+    tell({})
+    for line in sys.stdin:
+        state = prepared[line.strip()]
+        failed = isinstance(state, dict) and "problem" in state
+        tell(state if failed else attempt(lambda: workloads[line.strip()].workload(options, state)))
+
+
+def attempt(body):
+    try:
+        return body()
+    except Exception as error:
+        traceback.print_exc()
+        return {"problem": f"{type(error).__name__}: {error}"[:160]}
+
+
+def tell(figures):
+    print(MARK + json.dumps(figures), flush=True)
+
+
+class Player:
+    """One way's process, from outside."""
+
+    def __init__(self, way, options):
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", **{INNER: way})
+        if way == "shim":
+            links = options.links or ",".join(str(gpu) for gpu in range(gpus()))
+            environment.update(LD_PRELOAD=str(options.library.resolve(strict=True)), WMSHIM_MULTIPATH=links)
+        # A session of its own: what it started ends with it.
+        self.process = subprocess.Popen(
+            [sys.executable, *sys.argv], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        )
+        self.lines, self.ended = queue.Queue(), None
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith(MARK):
+                self.lines.put(json.loads(line.removeprefix(MARK)))
+        self.lines.put({"problem": "the process ended early"})
+
+    def run(self, name, limit):
+        """The figures of one run, or what went wrong."""
+        if self.ended is None:
+            try:
+                self.process.stdin.write(name + "\n")
+                self.process.stdin.flush()
+            except OSError:
+                pass
+            return self.answer(limit)
+        return {"problem": self.ended}
+
+    def answer(self, limit):
+        try:
+            return self.lines.get(timeout=max(limit, 0.1))
+        except queue.Empty:
+            self.ended = f"no end within {limit:.0f} s"
+            self.end()
+            return {"problem": self.ended}
+
+    def end(self):
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+def compare(options, workloads):
+    """Runs all workloads both ways, or, in a process that is one of the ways, serves."""
+    if INNER in os.environ:
+        return serve(options, workloads)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))
+    begin = time.monotonic()
+    left = lambda most: min(most, options.total - (time.monotonic() - begin))
+    players = {way: Player(way, options) for way in ("bare", "shim")}
+    try:
+        for way, player in players.items():
+            problem = player.answer(left(options.start)).get("problem")
+            progress(begin, f"{way}: {problem or 'ready'}")
+        sound = [measure(name, players, options, left, begin) for name in workloads]
+    finally:
+        for player in players.values():
+            player.end()
+    sys.exit(not all(sound))
+
+
+def measure(name, players, options, left, begin):
+    """Runs one workload in turns, and prints its table even if it is interrupted. Did all go well?"""
+    runs = {way: [] for way in players}
+    try:
+        for _ in range(options.repeat):
+            for way, player in players.items():
+                if left(options.limit) > 1:
+                    runs[way].append(player.run(name, left(options.limit)))
+                    progress(begin, f"{name}, {way}: {runs[way][-1]}")
+    finally:
+        table(name, runs)
+    return all(figures and not any("problem" in figure for figure in figures) for figures in runs.values())
+
+
+def progress(begin, text):
+    print(f"[{time.monotonic() - begin:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 def best(figures, name):
-    return max((figure[name] for figure in figures if isinstance(figure, dict) and name in figure), default=None)
+    return max((figure[name] for figure in figures if name in figure), default=None)
 
 
 def table(workload, runs):
     for way, figures in runs.items():
-        for problem in [figure for figure in figures if not isinstance(figure, dict)]:
-            print(f"{workload:14} {way}: {problem}")
-    names = [name for figures in runs.values() for figure in figures if isinstance(figure, dict) for name in figure]
-    print(f"{workload:14} {'figure':42} {'bare':>10} {'shim':>10} {'ratio':>7}")
-    for name in dict.fromkeys(names):
+        problems = [figure["problem"] for figure in figures if "problem" in figure] or ([] if figures else ["no time left"])
+        for problem in dict.fromkeys(problems):
+            print(f"{workload:10} {way}: {problem}")
+    names = dict.fromkeys(name for figures in runs.values() for figure in figures for name in figure if name != "problem")
+    if names:
+        print(f"{workload:10} {'figure':48} {'bare':>9} {'shim':>9} {'ratio':>7}")
+    for name in names:
         bare, shim = best(runs["bare"], name), best(runs["shim"], name)
         ratio = f"{shim / bare:.3f}" if bare and shim else "-"
-        print(f"{workload:14} {name:42} {text(bare):>10} {text(shim):>10} {ratio:>7}")
-    sys.exit(any(not isinstance(figure, dict) for figures in runs.values() for figure in figures))
+        print(f"{workload:10} {name:48} {text(bare):>9} {text(shim):>9} {ratio:>7}")
+    sys.stdout.flush()
 
 
 def text(value):

@@ -3,6 +3,7 @@
 mod copy;
 mod links;
 mod machine;
+mod ranks;
 mod rows;
 mod shapes;
 
@@ -22,6 +23,8 @@ pub(crate) struct Arguments {
 enum What {
     /// Copies between host and a GPU: plain, over several links, and what all links carry at once
     Copy(copy::Arguments),
+    /// One process a GPU: all copying at once, and one alone
+    Ranks(ranks::Arguments),
 }
 
 /// Runs a benchmark.
@@ -30,6 +33,8 @@ enum What {
 /// No driver, or one that refuses what the measurement needs.
 pub(crate) fn bench(arguments: &Arguments) -> Result<ExitCode> {
     match &arguments.what {
-        What::Copy(arguments) => copy::copy(arguments).map(|()| ExitCode::SUCCESS),
-    }
+        What::Copy(arguments) => copy::copy(arguments),
+        What::Ranks(arguments) => ranks::ranks(arguments),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use wm_multipath::Settings;
 use wm_multipath::crossing::Opposed;
 use wm_multipath::topology::picture;
 
+use super::links::All;
 use super::machine::{self, Machine};
 use super::{rows, shapes};
 use crate::output;
@@ -100,14 +101,15 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
     let kept = machine::keep(&measured)?;
     let topology = measured.topology;
     let mut machine = Machine::new(arguments.target, topology.clone(), arguments.settings(), largest)?;
-    let sums = machine.sums()?;
+    let all = All::new(&machine, largest)?;
+    let sums = all.sums(&machine)?;
     machine.verify(VERIFIED.min(largest))?;
     let (result, text) = if arguments.shapes {
-        let rows = shapes::measure(&machine, &sizes)?;
+        let rows = shapes::measure(&machine, &all, &sizes)?;
         (json!(rows), shapes::render(&rows))
     } else {
         let policies: Vec<_> = arguments.opposed.iter().map(|policy| policy.named()).collect();
-        let rows = rows::measure(&machine, &sizes, &policies, &sums)?;
+        let rows = rows::measure(&machine, &all, &sizes, &policies, &sums)?;
         (json!(rows), rows::render(&rows))
     };
     if arguments.json {

@@ -3,11 +3,11 @@
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
 use wm_multipath::lane::Cargo;
-use wm_multipath::topology::{Topology, Use};
+use wm_multipath::topology::Use;
 use wm_multipath::wire::whole;
 use wm_multipath::{Direction, Driver, Links};
 
-use super::machine::{seconds, told};
+use super::machine::{Machine, seconds, told};
 
 /// Bytes of one copy of a sustained measurement, and how many there are of each.
 const BLOCK: usize = 64 << 20;
@@ -69,9 +69,9 @@ const OUT: &[Direction] = &[Direction::Out];
 const BOTH: &[Direction] = &[Direction::In, Direction::Out];
 
 impl All {
-    /// Buffers for copies of up to `largest` bytes in all, on every device of a measurement.
-    pub(super) fn new(links: &Driver, topology: &Topology, largest: usize) -> Result<Self> {
-        let rates = topology.rates(Use::BothWays);
+    /// Buffers for copies of up to `largest` bytes in all, on every measured device of a machine.
+    pub(super) fn new(machine: &Machine, largest: usize) -> Result<Self> {
+        let (links, rates) = (machine.links(), machine.topology.rates(Use::BothWays));
         let devices: Vec<_> = (0..rates.alone.len()).filter(|device| rates.alone[*device] > 0.0).collect();
         let carried = rates.carried(&devices);
         let sum: f64 = carried.iter().sum();
@@ -80,7 +80,8 @@ impl All {
     }
 
     /// What links carry for some time, alone and together.
-    pub(super) fn sums(&self, links: &Driver, target: CUdevice) -> Result<Sums> {
+    pub(super) fn sums(&self, machine: &Machine) -> Result<Sums> {
+        let (links, target) = (machine.links(), machine.target);
         let own = |ways| self.sustained(links, |device| if device == target { ways } else { &[] });
         let all = |ways| self.sustained(links, |_| ways);
         let cross =
@@ -104,14 +105,9 @@ impl All {
         Ok((ROUNDS * BLOCK * copies().count()) as f64 / seconds(links, || run(ROUNDS))?)
     }
 
-    /// Seconds in which all links together carry `bytes` of these host buffers in each direction, every device its part.
-    pub(super) fn same_size(
-        &self,
-        links: &Driver,
-        ways: &[Direction],
-        host: [u64; 2],
-        bytes: usize,
-    ) -> Result<f64> {
+    /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each direction, every device its part.
+    pub(super) fn same_size(&self, machine: &Machine, ways: &[Direction], bytes: usize) -> Result<f64> {
+        let (links, host) = (machine.links(), machine.pinned);
         seconds(links, || {
             for way in ways {
                 let mut at = 0;

@@ -18,7 +18,6 @@ use wm_multipath::topology::{Topology, cache};
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
 
-use super::links::{All, Sums};
 use super::rows::Kind;
 
 /// The driver, opened once.
@@ -63,14 +62,13 @@ pub(super) fn seconds(links: &Driver, body: impl FnOnce() -> Result<()>) -> Resu
 pub(super) struct Machine {
     pub(super) engine: Engine<Driver>,
     pub(super) settings: Settings,
-    topology: Topology,
-    all: All,
+    pub(super) topology: Topology,
     pub(super) target: CUdevice,
     context: CUcontext,
     streams: [CUstream; 2],
     /// Device memory: what goes in, and what comes out.
     device: [u64; 2],
-    pinned: [u64; 2],
+    pub(super) pinned: [u64; 2],
     pageable: Vec<u8>,
 }
 
@@ -88,6 +86,7 @@ impl Machine {
         bytes: usize,
     ) -> Result<Self> {
         let links = Driver::new(driver()?);
+        told(links.start(), "cuInit")?;
         let context = told(links.open(target), "the target's context")?;
         let stream = || told(links.stream(context), "a stream");
         let pin = || told(links.pin(context, bytes), "pinned memory; use --largest to ask for less");
@@ -96,25 +95,14 @@ impl Machine {
         let memory =
             || told(links.staging(target, context, bytes), "device memory; use --largest to ask for less");
         let (streams, pinned, device) = ([stream()?, stream()?], [pin()?, pin()?], [memory()?, memory()?]);
-        let all = All::new(&links, &topology, bytes)?;
         let engine = Engine::with_topology(links, settings.clone(), topology.clone());
         let pageable = vec![1; bytes];
-        Ok(Self { engine, settings, topology, all, target, context, streams, device, pinned, pageable })
+        Ok(Self { engine, settings, topology, target, context, streams, device, pinned, pageable })
     }
 
     /// Another engine for the same machine.
     pub(super) fn engine_with(&self, settings: Settings) -> Result<Engine<Driver>> {
         Ok(Engine::with_topology(Driver::new(driver()?), settings, self.topology.clone()))
-    }
-
-    /// What links carry for some time, alone and together.
-    pub(super) fn sums(&self) -> Result<Sums> {
-        self.all.sums(self.links(), self.target)
-    }
-
-    /// Seconds in which all links carry the same bytes as a copy.
-    pub(super) fn same_size(&self, ways: &[Direction], bytes: usize) -> Result<f64> {
-        self.all.same_size(self.links(), ways, self.pinned, bytes)
     }
 
     /// What went over which path so far.
@@ -128,7 +116,7 @@ impl Machine {
             .collect()
     }
 
-    fn links(&self) -> &Driver {
+    pub(super) fn links(&self) -> &Driver {
         self.engine.links()
     }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use wm_multipath::crossing::Opposed;
 use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
 
-use super::links::Sums;
+use super::links::{All, Sums};
 use super::machine::Machine;
 use crate::human;
 use crate::table::Table;
@@ -34,6 +34,14 @@ pub(super) struct Row {
     served: bool,
 }
 
+impl Row {
+    /// So that a run which is ended early has said something.
+    fn tell(&self) {
+        let (rate, size) = (self.multipath / 1e9, human::bytes(self.bytes as u64));
+        eprintln!("{} {} {size}: {rate:.1} GB/s, {:.2} of plain", self.memory, self.direction, self.ratio);
+    }
+}
+
 const WAYS: [(&str, &[Direction]); 2] = [("in", &[Direction::In]), ("out", &[Direction::Out])];
 const BOTH: &[Direction] = &[Direction::In, Direction::Out];
 
@@ -46,6 +54,7 @@ const OWN_LINK: Kind = Kind { name: "pageable, own link", memory: HostMemory::Pa
 /// Measures copies of these sizes, and those of both directions at once under each policy.
 pub(super) fn measure(
     machine: &Machine,
+    all: &All,
     sizes: &[usize],
     policies: &[(&'static str, Opposed)],
     sums: &Sums,
@@ -54,7 +63,9 @@ pub(super) fn measure(
     let mut rows = Vec::new();
     let mut series = |kind: &Kind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
         for bytes in sizes {
-            rows.push(Row { direction, ..row(machine, engine, kind, ways, *bytes, sums)? });
+            let row = Row { direction, ..row(machine, engine, kind, ways, *bytes, all, sums)? };
+            row.tell();
+            rows.push(row);
         }
         Ok(())
     };
@@ -80,6 +91,7 @@ fn row(
     kind: &Kind,
     ways: &[Direction],
     bytes: usize,
+    all: &All,
     sums: &Sums,
 ) -> Result<Row> {
     let (mut plain, mut shared, mut same, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
@@ -88,7 +100,7 @@ fn row(
         let without = machine.plain(kind.memory, ways, bytes)?;
         let (with, by_us) = machine.shared(engine, kind, ways, bytes)?;
         let all =
-            if kind.memory == HostMemory::Pinned { Some(machine.same_size(ways, bytes)?) } else { None };
+            if kind.memory == HostMemory::Pinned { Some(all.same_size(machine, ways, bytes)?) } else { None };
         if round > 0 {
             plain.push(without);
             shared.push(with);

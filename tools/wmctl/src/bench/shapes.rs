@@ -6,6 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
 
+use super::links::All;
 use super::machine::Machine;
 use super::rows::{Kind, median, percent};
 use crate::human;
@@ -64,23 +65,36 @@ pub(super) struct Row {
     factor: f64,
 }
 
+impl Row {
+    /// So that a run which is ended early has said something.
+    fn tell(&self) {
+        let (rate, size) = (self.rate / 1e9, human::bytes(self.bytes as u64));
+        eprintln!(
+            "{} {size} in {}: {rate:.1} GB/s, {:.2} of plain",
+            self.direction, self.shape, self.of_plain
+        );
+    }
+}
+
 /// Copies below this say little of their shape, bytes.
 const LEAST: usize = 64 << 20;
 /// Bytes that each shape copies at each size; rounds are more than copies need to learn.
 const VOLUME: usize = 24 << 30;
 
 /// Measures every shape at the larger of these sizes, both ways.
-pub(super) fn measure(machine: &Machine, sizes: &[usize]) -> Result<Vec<Row>> {
+pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize]) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for way in [Direction::In, Direction::Out] {
         for bytes in sizes.iter().filter(|bytes| **bytes >= LEAST) {
-            rows.extend(at(machine, way, *bytes)?);
+            let found = at(machine, all, way, *bytes)?;
+            found.iter().for_each(Row::tell);
+            rows.extend(found);
         }
     }
     Ok(rows)
 }
 
-fn at(machine: &Machine, way: Direction, bytes: usize) -> Result<Vec<Row>> {
+fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<Row>> {
     let engine = |shape: &Shape| machine.engine_with(shape.settings(&machine.settings));
     let engines: Vec<Engine<Driver>> = SHAPES.iter().map(engine).collect::<Result<_>>()?;
     let (mut plain, mut same) = (Vec::new(), Vec::new());
@@ -90,7 +104,7 @@ fn at(machine: &Machine, way: Direction, bytes: usize) -> Result<Vec<Row>> {
         // The first third is for learning.
         let counts = round >= rounds / 3;
         plain.extend(Some(machine.plain(HostMemory::Pinned, &[way], bytes)?).filter(|_| counts));
-        same.extend(Some(machine.same_size(&[way], bytes)?).filter(|_| counts));
+        same.extend(Some(all.same_size(machine, &[way], bytes)?).filter(|_| counts));
         for ((shape, engine), times) in SHAPES.iter().zip(&engines).zip(&mut times) {
             let (seconds, _) = machine.shared(engine, &shape.kind(), &[way], bytes)?;
             times.extend(Some(seconds).filter(|_| counts));
