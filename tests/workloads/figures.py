@@ -1,7 +1,7 @@
 """The last line of every workload: the word RESULT and JSON that `matrix.py` reads. It needs no framework.
 
 Keys: `name`; `steps_s`, seconds of each step, and their `median_s` and `sum_s`; `value`, the loss or checksum by which runs are
-compared; and what else a workload has to say.
+compared; `laps_s`, seconds of each part of each step, if it has parts; and what else a workload has to say.
 """
 import json
 import statistics

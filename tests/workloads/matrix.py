@@ -6,8 +6,9 @@
 Three ways: `bare`, `pass` (WMSHIM_STITCH=off: every call crosses the shim, memory stays the driver's), `full` (the default).
 `--async` adds a fourth: the bare program on PyTorch's `cudaMallocAsync` back end, which is the one that `full` chooses. It
 tells what PyTorch's back end costs from what the shim costs.
-Times shown are medians over steps; ratios compare, step by step, the best of the repeats. A row fails when a run that should
-succeed does not, when a result differs from the bare run's, or when a ratio is above its limit. `fails bare` rows are those that the shim exists for. Needs PyTorch, CuPy, JAX and transformers.
+Times shown are medians over steps; ratios compare, lap by lap (a step, or a token), the best of the repeats. A row fails when
+a run that should succeed does not, when a result differs from the bare run's, or when a ratio is above its limit. `fails bare`
+rows are those that the shim exists for. Needs PyTorch, CuPy, JAX and transformers.
 """
 import argparse
 import json
@@ -101,10 +102,15 @@ def measure(row, options, log):
     return runs
 
 
+def laps(run):
+    """The run's parts that are timed for themselves: laps, or steps where a workload tells of no laps."""
+    return [lap for step in run.get("laps_s", [run["steps_s"]]) for lap in step]
+
+
 def best(runs):
-    """Seconds without the machine's noise: each step's best over the repeats, summed. Steps are the same in every run."""
-    good = [r["steps_s"] for r in runs if isinstance(r, dict)]
-    return sum(min(step) for step in zip(*good)) if good else None
+    """Seconds without the machine's noise: each lap's best over the repeats, summed. Laps are the same in every run."""
+    good = [laps(run) for run in runs if isinstance(run, dict)]
+    return sum(min(lap) for lap in zip(*good)) if good else None
 
 
 def judge(row, runs):

@@ -6,9 +6,10 @@
 On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways
 alternate, in a rotating order, so that a drift meets all alike, and each step is compared with the bare ones of the same
 turn. Two processes of one program differ too, by where their memory happens to lie: `--copies` are alive at once, `--rounds`
-start all anew, and a ratio is that of the means over processes, with its standard error. `best steps` compares the sums of each
-step's best, which what disturbs a step now and then does not reach. Ways as in `matrix.py`, and `page` and `canary`, which are
-`full` with that WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all processes must fit into the GPU.
+start all anew, and a ratio is that of the means over processes, with its standard error. `best laps` compares the sums of each
+lap's best over the processes (a lap is a part of a step, such as a token): what a program does every time is in it, and what
+disturbs one process at one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that
+WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all processes together must fit into the GPU.
 """
 import argparse
 import json
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from matrix import HERE, SETTINGS, environment, table
+from matrix import HERE, SETTINGS, best, environment, table
 
 TURN, RESULT = "TURN", "RESULT "
 
@@ -82,10 +83,6 @@ def per_step(results):
     return [statistics.mean(step) for step in zip(*(result["steps_s"] for result in results))]
 
 
-def best(results):
-    return sum(min(step) for step in zip(*(result["steps_s"] for result in results)))
-
-
 def row(way, results, bare):
     (mine, error), (other, error_bare) = (mean_and_error([r["sum_s"] for r in runs]) for runs in (results, bare))
     pairs = sorted(a / b for a, b in zip(per_step(results), per_step(bare)))
@@ -93,7 +90,8 @@ def row(way, results, bare):
     return {
         "way": way, "processes": len(results), "steps": len(pairs), "sum_s": round(mine, 3), "ratio": round(mine / other, 4),
         "error": "-" if error is None or way == "bare" else round((error**2 + error_bare**2) ** 0.5, 4),
-        "best steps": round(best(results) / best(bare), 4), "median of steps": round(statistics.median(pairs), 4), "quartiles": f"{pairs[quarter]:.3f}..{pairs[-1 - quarter]:.3f}",
+        "best laps": round(best(results) / best(bare), 4), "median of steps": round(statistics.median(pairs), 4),
+        "quartiles": f"{pairs[quarter]:.3f}..{pairs[-1 - quarter]:.3f}",
         "same": all(abs(r["value"] - bare[0]["value"]) <= 1e-3 * max(1.0, abs(bare[0]["value"])) for r in results),
     }
 
