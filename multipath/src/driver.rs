@@ -114,6 +114,11 @@ impl Links for Driver {
         Ok(Survey { key: Key { driver: version, devices }, reach: (0..count).map(row).collect() })
     }
 
+    fn is_open(&self, device: CUdevice) -> bool {
+        let (mut flags, mut active) = (0, 0);
+        call!(self, cuDevicePrimaryCtxGetState(device, &mut flags, &mut active)).is_ok() && active != 0
+    }
+
     fn open(&self, device: CUdevice) -> Result<CUcontext> {
         let mut context = CUcontext::NULL;
         call!(self, cuDevicePrimaryCtxRetain(&mut context, device))?;

@@ -12,6 +12,7 @@
 //! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
 //! * [`pull`]: a copy whose caller waits anyway: [`courier`]s pull pieces as fast as their paths are.
 //! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
+//! * [`opening`]: when a sibling's context pays.
 //! * [`share`]: which links other processes use now; [`crossing`]: which targets copy in both directions at once.
 //! * [`engine`]: the whole, for one process.
 //!
@@ -30,6 +31,7 @@ pub mod enqueue;
 pub mod gauge;
 pub mod lane;
 pub mod links;
+pub mod opening;
 pub mod plan;
 pub mod pool;
 pub mod pull;

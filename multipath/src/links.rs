@@ -73,6 +73,9 @@ pub trait Links: Send + Sync {
     /// Those of the driver.
     fn survey(&self) -> Result<Survey>;
 
+    /// Does this process have a primary context of a device now?
+    fn is_open(&self, device: CUdevice) -> bool;
+
     /// The primary context of a device, made if there is none. Costs device memory and up to half a second.
     ///
     /// # Errors

@@ -91,6 +91,8 @@ pub struct Costs {
     pub lag: f64,
     /// The caller's time to start one relay more.
     pub step: f64,
+    /// Time to open a context where there is none; zero where all had one.
+    pub open: f64,
 }
 
 /// What is done with a copy.

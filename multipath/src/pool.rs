@@ -45,7 +45,7 @@ struct Shelf {
     gauges: Vec<Gauge>,
     bounces: Vec<Bounce>,
     /// Contexts that were opened for relays.
-    opened: BTreeMap<CUdevice, CUcontext>,
+    opened: BTreeMap<CUdevice, Opened>,
     /// The contexts that copies came from, and their devices.
     targets: BTreeMap<CUcontext, CUdevice>,
     /// Lanes that exist, lent ones included.
@@ -57,6 +57,25 @@ struct Shelf {
     /// Contexts that ended while lanes were lent.
     ended: BTreeSet<CUcontext>,
     lent: usize,
+}
+
+/// A relay's context.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    context: CUcontext,
+    /// Bytes in use on the device when it had been made; nothing if the program had made it.
+    in_use: Option<u64>,
+}
+
+/// What copies hold on a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Relay {
+    /// The relay.
+    pub device: CUdevice,
+    /// Staging memory, bytes.
+    pub staging: usize,
+    /// Bytes that its context takes at most: what was in use there when it had been made. Zero if it is the program's.
+    pub context: u64,
 }
 
 impl Shelf {
@@ -81,9 +100,15 @@ impl Pool {
         self.shelf().lost.contains(&relay)
     }
 
-    /// Bytes of staging memory on each relay, for the statistics.
-    pub fn staging(&self) -> Vec<(CUdevice, usize)> {
-        self.shelf().made.iter().map(|(device, lanes)| (*device, lanes * Lane::STAGING)).collect()
+    /// What copies hold on each relay, for the statistics.
+    pub fn relays(&self) -> Vec<Relay> {
+        let shelf = self.shelf();
+        let relay = |(device, opened): (&CUdevice, &Opened)| Relay {
+            device: *device,
+            staging: shelf.made.get(device).copied().unwrap_or(0) * Lane::STAGING,
+            context: opened.in_use.unwrap_or(0),
+        };
+        shelf.opened.iter().map(relay).collect()
     }
 
     /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
@@ -135,17 +160,28 @@ impl Pool {
     }
 
     fn open<L: Links>(&self, links: &L, relay: CUdevice) -> Result<CUcontext> {
-        if let Some(context) = self.shelf().opened.get(&relay) {
-            return Ok(*context);
+        if let Some(opened) = self.shelf().opened.get(&relay) {
+            return Ok(opened.context);
         }
+        let was_open = links.is_open(relay);
         let context = links.open(relay)?;
-        has_room(links, context).inspect_err(|_| links.close(relay))?;
-        let first = self.shelf().opened.insert(relay, context).is_none();
-        if !first {
+        let in_use = has_room(links, context).inspect_err(|_| links.close(relay))?;
+        let opened = Opened { context, in_use: (!was_open).then_some(in_use) };
+        if self.keep(relay, opened) {
+            log::info!("{}", first_use(relay, opened));
+        } else {
             // Another thread was faster: one claim on the context is enough.
             links.close(relay);
         }
         Ok(context)
+    }
+
+    /// `false` if there is one already.
+    fn keep(&self, relay: CUdevice, opened: Opened) -> bool {
+        let mut shelf = self.shelf();
+        let first = !shelf.opened.contains_key(&relay);
+        shelf.opened.entry(relay).or_insert(opened);
+        first
     }
 
     /// A relay failed: no copy uses it any more.
@@ -279,10 +315,24 @@ impl Pool {
     }
 }
 
-/// A sibling that is nearly full is left to whoever filled it.
-fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<()> {
+/// A sibling that is nearly full is left to whoever filled it. Bytes in use on another one.
+fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<u64> {
     let (free, total) = links.room(context)?;
-    if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(()) }
+    if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
+}
+
+/// What copies begin to hold on a relay, in words.
+fn first_use(relay: CUdevice, opened: Opened) -> String {
+    let staging = Lane::STAGING >> 20;
+    match opened.in_use {
+        Some(bytes) => format!(
+            "copies go through device {relay} from now on: a context there, at most {} MiB, and {staging} MiB of staging",
+            bytes >> 20
+        ),
+        None => format!(
+            "copies go through device {relay} from now on: {staging} MiB of staging in the program's own context there"
+        ),
+    }
 }
 
 fn take_where<T>(list: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> Vec<T> {

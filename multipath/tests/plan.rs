@@ -15,7 +15,7 @@ fn paths() -> impl Strategy<Value = Vec<Path>> {
 }
 
 fn costs() -> impl Strategy<Value = Costs> {
-    (0.0..1e-3, 0.0..1e-4).prop_map(|(lag, step)| Costs { fixed: 0.0, lag, step })
+    (0.0..1e-3, 0.0..1e-4).prop_map(|(lag, step)| Costs { lag, step, ..Costs::default() })
 }
 
 /// Do pieces cover `bytes` exactly once?

@@ -53,7 +53,7 @@ fn table() -> &'static Table {
 fn topology() -> Topology {
     let rates = Rates { alone: vec![2e9; 4], together: vec![vec![4e9; 4]; 4], all: 8e9 };
     let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
-    let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5 };
+    let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
     let key = Key { driver: 13_000, devices: (0..4).map(identity).collect() };
     Topology {
         key,
@@ -204,6 +204,7 @@ fn eager() -> Settings {
     Settings {
         minimum: Some(2 * MIB),
         patience: 0,
+        eager: true,
         pull: 6 * MIB,
         cores: 4,
         portion: MIB,
@@ -275,10 +276,13 @@ fn several_links_are_faster_than_one() {
             let mut program = Program::new(eager());
             // The first copy makes what the second one uses.
             program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE);
-            let start = std::time::Instant::now();
-            assert_eq!(program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE), Answer::Done);
-            let several = start.elapsed();
-            // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock.
+            let mut copy = || {
+                let start = std::time::Instant::now();
+                assert_eq!(program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE), Answer::Done);
+                start.elapsed()
+            };
+            // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock; a busy machine only makes it later.
+            let several = (0..5).map(|_| copy()).min().expect("five");
             assert!(several.as_millis() < 48, "{several:?}");
         },
     );

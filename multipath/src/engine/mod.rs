@@ -5,8 +5,8 @@
 //! error of ours.
 //!
 //! The machine is measured when a copy first wants to know, or read from the cache. While one thread measures, others'
-//! copies are plain. Relays are opened only when copies have moved so many bytes that opening them will pay: a context
-//! costs device memory and a moment of time.
+//! copies are plain. Relays are opened only when copies have missed as much time as opening them takes
+//! ([`crate::opening`]): a context costs device memory, too.
 
 mod carry;
 mod routes;
@@ -20,8 +20,9 @@ use wm_abi::{CUcontext, CUdevice};
 use crate::crossing::{Crossings, Opposed};
 use crate::enqueue::Copy;
 use crate::links::{Links, Survey};
+use crate::opening::Missed;
 use crate::plan::{Direction, HostMemory, LEAST, SLOT, SMALLEST_PIECE};
-use crate::pool::Pool;
+use crate::pool::{Pool, Relay};
 use crate::share::Share;
 use crate::topology::Topology;
 use crate::topology::cache::{self, Turn};
@@ -36,8 +37,10 @@ pub struct Settings {
     pub relays: Option<Vec<CUdevice>>,
     /// Copies below this are plain, whatever calibration says. Bytes.
     pub minimum: Option<usize>,
-    /// Bytes that large copies must have moved before relays are opened.
+    /// Bytes that large copies must have moved before the links are measured, or their measurement is read.
     pub patience: u64,
+    /// Relays' contexts are opened at first use, and not only when they have paid.
+    pub eager: bool,
     /// From how many bytes on paths pull pieces of a pinned copy that is waited for.
     pub pull: usize,
     /// Cores that a pageable copy may keep busy.
@@ -58,7 +61,7 @@ pub struct Settings {
     pub page: Option<PathBuf>,
 }
 
-/// Bytes after which relays pay, where the user did not name them: opening takes about as long as copying this.
+/// A program that moves less in large copies is left alone, where the user did not name relays. Bytes.
 pub const PATIENCE: u64 = 1 << 30;
 
 /// From here on a pinned copy that is waited for is pulled: a split fixed by rates that were measured some time ago loses more
@@ -78,6 +81,7 @@ impl Default for Settings {
             relays: None,
             minimum: None,
             patience: PATIENCE,
+            eager: false,
             pull: PULL,
             cores,
             portion: PORTION,
@@ -140,6 +144,7 @@ pub struct Engine<L> {
     traffic: Traffic,
     trims: Trims,
     crossings: Crossings,
+    missed: Missed,
 }
 
 impl<L: Links> Engine<L> {
@@ -156,6 +161,7 @@ impl<L: Links> Engine<L> {
             traffic: Traffic::default(),
             trims: Trims::default(),
             crossings: Crossings::default(),
+            missed: Missed::default(),
         }
     }
 
@@ -186,9 +192,9 @@ impl<L: Links> Engine<L> {
         self.traffic.read()
     }
 
-    /// Bytes of staging memory on each relay.
-    pub fn staging(&self) -> Vec<(CUdevice, usize)> {
-        self.pool.staging()
+    /// What copies hold on each relay.
+    pub fn relays(&self) -> Vec<Relay> {
+        self.pool.relays()
     }
 
     /// What relays carry now of what they were measured to, for copies of one target and direction.

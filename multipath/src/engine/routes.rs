@@ -39,14 +39,36 @@ impl<L: Links> Engine<L> {
         let meets = self.crossings.meets(copy, self.links.clock(), policy);
         let (usable, used) = match policy {
             Opposed::Yield | Opposed::Plain if meets => (Vec::new(), Use::OneWay(copy.direction)),
-            Opposed::Measured if meets => (self.idle(topology, copy), Use::BothWays),
-            _ => (self.idle(topology, copy), Use::OneWay(copy.direction)),
+            Opposed::Measured if meets => (self.usable(topology, copy, Use::BothWays), Use::BothWays),
+            _ => {
+                let used = Use::OneWay(copy.direction);
+                (self.usable(topology, copy, used), used)
+            }
         };
         let mut paths = topology.paths(copy.user.device, used, &usable);
         if !meets {
             self.trims.apply(copy.user.device, copy.direction, &mut paths);
         }
         Routes { paths, used }
+    }
+
+    /// Siblings that may relay now: those that have a context, and when they have paid, the others too.
+    fn usable(&self, topology: &Topology, copy: &Copy, used: Use) -> Vec<CUdevice> {
+        let idle = self.idle(topology, copy);
+        if self.settings.eager {
+            return idle;
+        }
+        let open: Vec<_> = idle.iter().copied().filter(|device| self.links.is_open(*device)).collect();
+        let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, used, usable);
+        let (now, all) = (paths(&open), paths(&idle));
+        let closed = all.iter().skip(1).filter(|path| !open.contains(&path.device)).count();
+        let threshold = self.settings.minimum.unwrap_or_else(|| topology.threshold(&all, used));
+        if closed == 0 || copy.bytes < threshold {
+            return open;
+        }
+        let rate = |paths: &[Path]| paths.iter().map(|path| path.rate).sum();
+        let opening = Duration::from_secs_f64(topology.costs.open * closed as f64);
+        if self.missed.note(copy.bytes, rate(&now), rate(&all), opening) { idle } else { open }
     }
 
     /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of

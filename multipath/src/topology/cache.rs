@@ -13,7 +13,7 @@ use super::{Key, Topology};
 use crate::plan::Costs;
 
 /// Raised when what is measured, or how, changes.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
 pub fn folder() -> Option<PathBuf> {
@@ -87,13 +87,14 @@ pub fn forget(folder: &Path, key: &Key) -> std::io::Result<()> {
 fn is_sound(topology: &Topology) -> bool {
     let count = topology.key.devices.len();
     let is_count = |length: usize| length == count;
-    let Costs { fixed, lag, step } = topology.costs;
+    let Costs { fixed, lag, step, open } = topology.costs;
     is_count(topology.reach.len())
         && topology.reach.iter().map(Vec::len).all(is_count)
         && [&topology.into, &topology.out, &topology.both]
             .iter()
             .all(|rates| is_count(rates.alone.len()) && rates.are_plausible())
         && [fixed, lag, step].iter().all(|seconds| (0.0..1.0).contains(seconds))
+        && (0.0..60.0).contains(&open)
 }
 
 #[cfg(test)]
@@ -111,7 +112,7 @@ mod tests {
             into: rates.clone(),
             out: rates.clone(),
             both: rates,
-            costs: Costs { fixed: 1e-4, lag: 3e-5, step: 1e-5 },
+            costs: Costs { fixed: 1e-4, lag: 3e-5, step: 1e-5, open: 0.2 },
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Calibration {
 struct Probe {
     device: CUdevice,
     context: CUcontext,
+    /// What opening its context took, in seconds, if there was none.
+    opening: Option<f64>,
     /// One a direction; and so are the halves of memory.
     streams: [CUstream; 2],
     memory: u64,
@@ -136,7 +138,12 @@ fn costs<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<Costs
     let samples = samples?;
     let middle = |pick: fn(&((f64, f64), f64)) -> f64| median(samples.iter().map(pick).collect());
     let (fixed, step, straight) = (middle(|s| s.0.0), middle(|s| s.0.1), middle(|s| s.1));
-    Ok(Costs { fixed, step, lag: (fixed - straight).max(0.0) })
+    Ok(Costs { fixed, step, lag: (fixed - straight).max(0.0), open: opening(probes) })
+}
+
+fn opening(probes: &[Probe]) -> f64 {
+    let samples: Vec<_> = probes.iter().filter_map(|probe| probe.opening).collect();
+    if samples.is_empty() { 0.0 } else { median(samples) }
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
@@ -168,14 +175,17 @@ fn straight<L: Links>(links: &L, target: &Probe) -> Result<f64> {
 
 impl Probe {
     fn open<L: Links>(links: &L, device: CUdevice) -> Result<Self> {
+        let (open, start) = (links.is_open(device), links.clock());
         let context = links.open(device)?;
-        let built = Self::build(links, device, context);
-        built.inspect_err(|_| links.close(device))
+        let opening = (!open).then(|| seconds(links.clock() - start));
+        let built = Self::build(links, device, context).inspect_err(|_| links.close(device));
+        built.map(|probe| Self { opening, ..probe })
     }
 
     fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext) -> Result<Self> {
         let memory = links.staging(device, context, 2 * BLOCK)?;
-        let mut probe = Self { device, context, streams: [CUstream::NULL; 2], memory, host: 0 };
+        let mut probe =
+            Self { device, context, opening: None, streams: [CUstream::NULL; 2], memory, host: 0 };
         match probe.furnish(links) {
             Ok(()) => Ok(probe),
             Err(code) => {

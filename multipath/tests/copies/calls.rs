@@ -10,7 +10,7 @@ use wm_multipath::{Answer, Direction, Engine, HostMemory};
 
 /// Driver calls of one copy, when everything has been made and used before.
 fn calls(devices: i32, mib: usize, direction: Direction, waits: bool) -> (Answer, u64) {
-    let settings = Settings { patience: 0, ..Settings::default() };
+    let settings = Settings { patience: 0, eager: true, ..Settings::default() };
     let engine = Engine::with_topology(Model::weightless(devices), settings, topology(devices));
     let (model, context) = (engine.links(), Model::context(0));
     let user = User { context, device: 0, stream: model.user_stream(context) };

@@ -146,6 +146,11 @@ fn a_held_stream_is_given_so_many_pieces_and_no_more() {
     assert_eq!(flows.iter().map(|flow| flow.bytes).sum::<u64>(), 81 * (RANGE as u64 - 5), "{flows:?}");
 }
 
+/// Staging memory on each relay.
+fn held(engine: &Engine<Model>) -> Vec<(i32, usize)> {
+    engine.relays().iter().map(|relay| (relay.device, relay.staging)).collect()
+}
+
 #[test]
 fn copies_of_one_stream_share_a_lane() {
     let engine = engine(2, 9);
@@ -154,7 +159,7 @@ fn copies_of_one_stream_share_a_lane() {
     for _ in 0..6 {
         assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
     }
-    assert_eq!(engine.staging(), [(1, 16 * MIB)]);
+    assert_eq!(held(&engine), [(1, 16 * MIB)]);
     engine.links().hold(program.stream(0), false);
     program.verify(0);
 }
@@ -184,7 +189,7 @@ fn a_sibling_that_is_nearly_full_is_left_alone() {
         assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
     }
     program.verify(0);
-    assert_eq!(engine.staging(), [(2, 16 * MIB)]);
+    assert_eq!(held(&engine), [(2, 16 * MIB)]);
     assert_eq!(engine.links().live().0, 1, "its context was given up again");
 }
 
@@ -270,6 +275,26 @@ fn small_copies_and_impatient_ones_are_plain() {
     let answers: Vec<_> = (0..3).map(|_| program.run(&action(Direction::In, 0))).collect();
     assert_eq!(answers, [Answer::Plain, Answer::Plain, Answer::Done]);
     program.verify(0);
+}
+
+/// A context of our own costs memory there: until it has paid, only siblings where the program has one relay.
+#[test]
+fn siblings_are_opened_when_that_pays_and_used_at_once_where_they_are_open() {
+    let frugal = wm_multipath::Settings { eager: false, ..settings() };
+    let engine = Engine::with_topology(Model::new(2, 1), frugal.clone(), topology(2));
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    // Each copy misses 0.13 ms, opening takes 0.3.
+    let answers: Vec<_> = (0..4).map(|_| program.run(&action(Direction::In, 0))).collect();
+    assert_eq!(answers, [Answer::Plain, Answer::Plain, Answer::Done, Answer::Done]);
+    program.verify(0);
+    let [relay] = engine.relays()[..] else { panic!("one relay") };
+    assert_eq!((relay.device, relay.staging, relay.context), (1, 16 * MIB, 10 << 20));
+    let engine = Engine::with_topology(Model::new(2, 1), frugal, topology(2));
+    engine.links().open(1).expect("the program's own context");
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+    program.verify(0);
+    assert_eq!(engine.relays()[0].context, 0, "it would be there without us");
 }
 
 #[test]

@@ -108,8 +108,7 @@ impl Model {
     /// The most commands that wait in one of our streams.
     pub(crate) fn longest_queue(&self) -> usize {
         let state = self.state();
-        let ours = state.streams.values().filter(|stream| !stream.held);
-        ours.map(|stream| stream.steps.len()).max().unwrap_or(0)
+        state.streams.values().filter(|stream| !stream.held).map(|s| s.steps.len()).max().unwrap_or(0)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -345,8 +344,12 @@ impl Links for Model {
     fn survey(&self) -> Result<Survey> {
         let identity = |n: CUdevice| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
         let devices = (0..self.devices).map(identity).collect();
-        let count = self.devices as usize;
-        Ok(Survey { key: Key { driver: 1, devices }, reach: vec![vec![true; count]; count] })
+        let reach = vec![vec![true; self.devices as usize]; self.devices as usize];
+        Ok(Survey { key: Key { driver: 1, devices }, reach })
+    }
+
+    fn is_open(&self, device: CUdevice) -> bool {
+        self.state().open.get(&device).is_some_and(|count| *count > 0)
     }
 
     fn open(&self, device: CUdevice) -> Result<CUcontext> {

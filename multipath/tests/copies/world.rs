@@ -30,7 +30,7 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
         into: rates.clone(),
         out: rates.clone(),
         both: rates,
-        costs: Costs { fixed: 1e-5, lag: 1e-6, step: 1e-6 },
+        costs: Costs { fixed: 1e-5, lag: 1e-6, step: 1e-6, open: 0.3e-3 },
     }
 }
 
@@ -38,6 +38,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         minimum: Some(MIB),
         patience: 0,
+        eager: true,
         pull: 4 * MIB,
         cores: 4,
         portion: MIB,

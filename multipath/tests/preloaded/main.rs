@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::{BYTES, Program, alone, cu, form};
+use support::{BYTES, MIB, Program, alone, cu, form, held};
 use wm_abi::*;
 
 fn every_form() {
@@ -81,6 +81,9 @@ fn every_form() {
     });
     let unserved: Vec<_> = seen.iter().filter(|(_, through)| **through < 2).collect();
     assert!(unserved.is_empty(), "not both ways through the relay: {unserved:?}");
+    // A simulated context takes no memory.
+    let (staging, context) = held();
+    assert!(staging >= 16 * MIB as u64 && context == 0, "what it costs is said: {staging} {context}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn remember(folder: &Path) {
     };
     let key = Key { driver: 13_000, devices: (0..2).map(identity).collect() };
     let rates = Rates { alone: vec![6e8; 2], together: vec![vec![12e8; 2]; 2], all: 12e8 };
-    let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5 };
+    let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
     let topology = Topology {
         key,
         reach: vec![vec![true; 2]; 2],
@@ -161,6 +161,13 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
     let text = |row: &serde_json::Value, field: &str| row[field].as_str().expect("text").to_owned();
     rows.map(|row| ((text(row, "path"), text(row, "direction")), row["count"].as_u64().unwrap_or(0)))
         .collect()
+}
+
+/// Memory that copies hold on the relay: staging, and its context at most.
+pub(crate) fn held() -> (u64, u64) {
+    let relay = &statistics()["relays"][0];
+    let bytes = |field: &str| relay[field].as_u64().expect("bytes");
+    (bytes("staging_bytes"), bytes("context_bytes_at_most"))
 }
 
 pub(crate) fn relayed() -> u64 {

@@ -13,6 +13,7 @@ use wm_abi::{CUdevice, symbol};
 use wm_driver::Device;
 use wm_driver::probe::Reading;
 use wm_memory::{Manager, Usage};
+use wm_multipath::pool::Relay;
 
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
@@ -185,8 +186,14 @@ fn copies() -> Vec<Value> {
 
 /// Device memory that copies through siblings take there.
 fn relays() -> Vec<Value> {
-    let staging = multipath::staging().into_iter();
-    staging.map(|(device, bytes)| json!({ "ordinal": device, "staging_bytes": bytes })).collect()
+    let row = |relay: Relay| {
+        json!({
+            "ordinal": relay.device,
+            "staging_bytes": relay.staging,
+            "context_bytes_at_most": relay.context,
+        })
+    };
+    multipath::relays().into_iter().map(row).collect()
 }
 
 fn fail_open() -> Value {

@@ -19,6 +19,7 @@ use wm_driver::device::{current_context, device_attribute};
 use wm_multipath::engine::Request;
 use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::User;
+use wm_multipath::pool::Relay;
 use wm_multipath::share::page::Page;
 use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
@@ -131,12 +132,14 @@ fn make(devices: CUdevice) -> Option<Engine<Driver>> {
         return None;
     }
     // Whoever names the devices has decided that relays pay.
-    let patience = if relays.is_some() { 0 } else { wm_multipath::engine::PATIENCE };
+    let eager = relays.is_some();
+    let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
     let minimum = settings.multipath_min.map(|size| size as usize);
     let settings = Settings {
         relays,
         minimum,
         patience,
+        eager,
         cache: cache::folder(),
         page: Some(Page::of_user()),
         ..Settings::default()
@@ -179,7 +182,7 @@ pub(crate) fn traffic() -> Vec<Flow> {
     ENGINE.get().and_then(Option::as_ref).map(Engine::traffic).unwrap_or_default()
 }
 
-/// Staging memory on each relay, for the statistics.
-pub(crate) fn staging() -> Vec<(CUdevice, usize)> {
-    ENGINE.get().and_then(Option::as_ref).map(Engine::staging).unwrap_or_default()
+/// What copies hold on each relay, for the statistics.
+pub(crate) fn relays() -> Vec<Relay> {
+    ENGINE.get().and_then(Option::as_ref).map(Engine::relays).unwrap_or_default()
 }

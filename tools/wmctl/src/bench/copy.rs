@@ -76,6 +76,7 @@ impl Arguments {
             minimum: self.minimum.map(|mib| mib << 20),
             pull: self.pull << 20,
             patience: 0,
+            eager: true,
             ..Settings::default()
         }
     }

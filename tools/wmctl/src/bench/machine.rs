@@ -105,6 +105,11 @@ impl Machine {
         Ok(Engine::with_topology(Driver::new(driver()?), settings, self.topology.clone()))
     }
 
+    /// Free memory of the target, bytes.
+    pub(super) fn room(&self) -> Result<u64> {
+        Ok(told(self.links().room(self.context), "free memory")?.0)
+    }
+
     /// What went over which path so far.
     pub(super) fn paths(&self) -> Vec<serde_json::Value> {
         let flows = self.engine.traffic().into_iter();

@@ -4,8 +4,8 @@
 //! links. Ranks are children of this process; they copy by the shim's own parts, tell each other what they use as
 //! programs under the shim do, and compare what arrives.
 //!
-//! A child reads lines: the topology, then one order after another, such as `in,out shim 0.5`. It answers each with a line:
-//! the bytes that it copied, and the seconds that took.
+//! A child reads lines: the topology, then one order after another: `check`, `room` (free device memory), or such as
+//! `in,out shim 0.5`. It answers each with a line: the bytes that it copied or found, and the seconds that took.
 
 use std::io::{BufRead, BufReader, Lines, Write, stdin};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -20,8 +20,8 @@ use wm_multipath::{Direction, HostMemory, Settings};
 
 use super::machine::{self, Machine, seconds};
 use super::rows::{Kind, median};
-use crate::output;
 use crate::table::Table;
+use crate::{human, output};
 
 /// Arguments of `wmctl bench ranks`.
 #[derive(Debug, clap::Args)]
@@ -89,6 +89,7 @@ pub(super) fn ranks(arguments: &Arguments) -> Result<()> {
     let count = topology.key.devices.len() as CUdevice;
     let mut ranks =
         (0..count).map(|device| Rank::start(device, arguments.mib, &topology)).collect::<Result<Vec<_>>>()?;
+    let held = relaying(&mut ranks)?;
     // All are ready, and have compared what arrived, before any is measured.
     together(&mut ranks, |_| Some("check".to_owned()))?;
     let mut rows = Vec::new();
@@ -99,13 +100,27 @@ pub(super) fn ranks(arguments: &Arguments) -> Result<()> {
     }
     together(&mut ranks, |_| Some("check".to_owned()))?;
     if arguments.json {
-        return output::print_json(&json!({ "schema": "wmctl-bench-ranks/1", "ranks": count, "rows": rows }));
+        return output::print_json(
+            &json!({ "schema": "wmctl-bench-ranks/1", "ranks": count, "relay_bytes": held, "rows": rows }),
+        );
     }
     output::print(&format!(
-        "{count} ranks, {} MiB each, GB/s of all together\n\n{}",
+        "{count} ranks, {} MiB each, GB/s of all together; a rank that relays takes {} of each sibling's memory\n\n{}",
         arguments.mib,
+        held.map_or_else(|| "an unknown part".to_owned(), human::bytes),
         render(&rows)
     ))
+}
+
+/// Device memory that the first rank takes on the second one's GPU when it begins to relay. Unknown if others free some
+/// meanwhile.
+fn relaying(ranks: &mut [Rank]) -> Result<Option<u64>> {
+    let only =
+        |rank: usize, order: &'static str| move |number: usize| (number == rank).then(|| order.to_owned());
+    let before = together(ranks, only(1, "room"))?;
+    together(ranks, only(0, "check"))?;
+    let after = together(ranks, only(1, "room"))?;
+    Ok((before > after).then_some((before - after) as u64))
 }
 
 fn measure(ranks: &mut [Rank], case: &Case, arguments: &Arguments) -> Result<Row> {
@@ -189,13 +204,15 @@ impl Drop for Rank {
 fn rank(device: CUdevice, bytes: usize) -> Result<()> {
     let mut orders = stdin().lines();
     let topology: Topology = serde_json::from_str(&orders.next().context("no topology")??)?;
-    let settings = Settings { patience: 0, page: Some(Page::of_user()), ..Settings::default() };
+    let settings = Settings { patience: 0, eager: true, page: Some(Page::of_user()), ..Settings::default() };
     let mut machine = Machine::new(device, topology, settings, bytes)?;
     for order in orders {
         let order = order?;
         if order == "check" {
             machine.verify(bytes.min(64 << 20))?;
             output::print("0 0\n")?;
+        } else if order == "room" {
+            output::print(&format!("{} 1\n", machine.room()?))?;
         } else {
             let (bytes, seconds) =
                 carry_out(&machine, &order, bytes).with_context(|| format!("order {order:?}"))?;

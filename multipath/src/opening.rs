@@ -1,0 +1,50 @@
+//! When a sibling's context is worth opening for the copies of others. Lock-free.
+//!
+//! A context costs device memory there for as long as the process lives, and time once. Nobody knows how much a program will
+//! still copy; so one is opened when the copies so far would have saved as much time as opening takes: whatever comes then,
+//! no more than twice the best possible is lost. Siblings where the program has a context of its own are used at once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Time that copies could have saved so far.
+#[derive(Debug, Default)]
+pub struct Missed {
+    nanoseconds: AtomicU64,
+}
+
+impl Missed {
+    /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had `all`, in bytes a second. Has as
+    /// much been missed as opening takes?
+    pub fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
+        let saved = bytes as f64 * (1.0 / now - 1.0 / all);
+        let saved = if saved.is_finite() && saved > 0.0 { (saved * 1e9) as u64 } else { 0 };
+        let before = self.nanoseconds.fetch_add(saved, Ordering::Relaxed);
+        saved > 0 && u128::from(before) + u128::from(saved) >= opening.as_nanos()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a program that copies little holds memory on all siblings, or one that copies much never gets them.
+    use super::*;
+
+    const GIB: usize = 1 << 30;
+
+    #[test]
+    fn a_context_is_opened_when_its_time_has_been_missed() {
+        let missed = Missed::default();
+        let copies = (1..=100).find(|_| missed.note(GIB, 55e9, 110e9, Duration::from_millis(300)));
+        // 9.76 ms a copy.
+        assert_eq!(copies, Some(31));
+        assert!(missed.note(1, 1e3, 2e3, Duration::from_millis(300)), "from then on");
+    }
+
+    #[test]
+    fn what_saves_nothing_opens_nothing() {
+        let missed = Missed::default();
+        for (now, all) in [(55e9, 55e9), (55e9, 50e9), (0.0, 0.0), (f64::NAN, 1.0)] {
+            assert!(!missed.note(GIB, now, all, Duration::ZERO), "{now} {all}");
+        }
+    }
+}
