@@ -7,7 +7,9 @@ use wm_driver::Tier;
 
 use crate::decide::{Attempt, Making, Rules};
 use crate::ledger::Key;
-use crate::sizes::{Class, Grain, MEDIUM_BELOW, MEDIUM_EXTENT, round_down, round_up};
+use crate::sizes::{
+    Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, least_handle, round_down, round_up,
+};
 use crate::state::State;
 
 /// Handles to take and handles to make.
@@ -117,13 +119,13 @@ impl State {
     ) -> Option<Vec<(Tier, u64)>> {
         let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
         let device = self.allowance(attempt, rules, Tier::Device);
-        let grain = Grain::of(device, self.reserved.now.device);
+        let least = least_handle(device, rules.granularity);
         let medium = whole < MEDIUM_BELOW && attempt.request.class == Class::Large;
         let mut left = if medium && device >= shared { shared } else { missing };
         let mut create = Vec::new();
         for tier in tiers {
             let bytes = left.min(self.allowance(attempt, rules, *tier));
-            create.extend(grain.handles(bytes, whole, rules.granularity).map(|bytes| (*tier, bytes)));
+            create.extend(handles_for(bytes, whole, least).map(|bytes| (*tier, bytes)));
             left -= bytes;
         }
         (left == 0).then_some(create)
@@ -145,5 +147,5 @@ impl State {
 /// block's extent nobody else gets a part: there it is what would be made for the extent where memory is short.
 fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
     let shared = attempt.request.class != Class::Guarded || attempt.wasteful;
-    if shared { u64::MAX } else { Grain::Fine.handle_bytes(whole, granularity) }
+    if shared { u64::MAX } else { handle_bytes(whole, granularity) }
 }

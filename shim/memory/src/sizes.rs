@@ -16,19 +16,14 @@ pub(crate) const MEDIUM_BELOW: u64 = 16 << 20;
 /// The extent that medium requests share, where the device has room for it.
 pub(crate) const MEDIUM_EXTENT: u64 = 32 << 20;
 
-/// A new fine handle is at most this part of the extent it is made for: what a block's end leaves unused in its last
-/// handle stays below 2 % of the block.
-const FINE_PART: u64 = 64;
+/// New handles are at most this part of what the device has left, but for the driver's granularity, and the least of them
+/// need be no larger than that. Mapping one costs some 20 us whatever its size, and it is mapped again wherever it is
+/// stitched in; but what a block leaves of its last handle is lost to large requests, which must not be missed near the end.
+const LEAST_PART: u64 = 1536;
+const LEAST_MAX: u64 = 8 << 20;
 
-/// The same for a coarse handle, and the size below which it does not go. Every mapping costs some 20 us, however large it is,
-/// and a handle is mapped again wherever it is stitched in: coarse handles make a quarter of the calls.
-const COARSE_PART: u64 = 16;
-const COARSE_LEAST: u64 = 8 << 20;
-
-/// Handles are coarse while the device has at least this much left, and this many times as much as is reserved: what they
-/// waste is not missed then, and what is made of them is a small part of all by the time the device is full.
-const PLENTY: u64 = 4 << 30;
-const PLENTY_TIMES: u64 = 2;
+/// Extents up to this size are made of least handles, larger ones of handles that are larger in proportion.
+const LEAST_UP_TO: u64 = 128 << 20;
 
 /// Beyond this size a larger handle saves nothing measurable (1 GiB in 64 MiB handles: under 0.8 ms in all), and it
 /// would be the harder to find it wholly free again.
@@ -91,40 +86,22 @@ pub(crate) fn round_down(bytes: u64, unit: u64) -> u64 {
     bytes & !(unit - 1)
 }
 
-/// How large new handles are: to save calls, or to save memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Grain {
-    Coarse,
-    Fine,
+/// The least size of new handles on a device with `left` bytes more to be had.
+pub(crate) fn least_handle(left: u64, granularity: u64) -> u64 {
+    let part = (left / LEAST_PART).clamp(granularity, LEAST_MAX.max(granularity));
+    granularity << (part / granularity).ilog2()
 }
 
-impl Grain {
-    /// For a device with `left` bytes more to be had beside the `reserved` ones.
-    pub(crate) fn of(left: u64, reserved: u64) -> Self {
-        let plenty = reserved.saturating_mul(PLENTY_TIMES).max(PLENTY);
-        if left >= plenty { Self::Coarse } else { Self::Fine }
-    }
+/// Size of the handles that an extent of `extent` bytes is made from, a power of two times `least`.
+pub(crate) fn handle_bytes(extent: u64, least: u64) -> u64 {
+    let times = 1 << (extent / LEAST_UP_TO).max(1).ilog2();
+    least.saturating_mul(times).min(HANDLE_MAX.max(least))
+}
 
-    fn part_and_least(self) -> (u64, u64) {
-        match self {
-            Self::Coarse => (COARSE_PART, COARSE_LEAST),
-            Self::Fine => (FINE_PART, 0),
-        }
-    }
-
-    /// Size of the handles that an extent of `extent` bytes is made from: few and large where the request is large, the
-    /// driver's granularity where a fine one must be split.
-    pub(crate) fn handle_bytes(self, extent: u64, granularity: u64) -> u64 {
-        let (part, least) = self.part_and_least();
-        let least = least.max(granularity);
-        granularity << ((extent / part).clamp(least, HANDLE_MAX.max(least)) / granularity).ilog2()
-    }
-
-    /// The handles that make up `bytes` new bytes of an extent of `extent`: equal ones, the last trimmed.
-    pub(crate) fn handles(self, bytes: u64, extent: u64, granularity: u64) -> impl Iterator<Item = u64> {
-        let each = self.handle_bytes(extent, granularity);
-        (0..bytes).step_by(each as usize).map(move |offset| each.min(bytes - offset))
-    }
+/// The handles that make up `bytes` new bytes of an extent of `extent`: equal ones, the last trimmed.
+pub(crate) fn handles_for(bytes: u64, extent: u64, least: u64) -> impl Iterator<Item = u64> {
+    let each = handle_bytes(extent, least);
+    (0..bytes).step_by(each as usize).map(move |offset| each.min(bytes - offset))
 }
 
 #[cfg(test)]
@@ -133,29 +110,27 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn sizes(grain: Grain) -> [u64; 8] {
-        [2, 64, 127, 128, 256, 1024, 4096, 65536].map(|mib| grain.handle_bytes(mib * MIB, 2 * MIB) / MIB)
+    fn sizes(least: u64) -> [u64; 8] {
+        [2, 64, 127, 128, 256, 1024, 4096, 65536].map(|mib| handle_bytes(mib * MIB, least * MIB) / MIB)
     }
 
     #[test]
     fn handles_grow_with_the_extent_and_stay_a_small_part_of_it() {
-        assert_eq!(sizes(Grain::Fine), [2, 2, 2, 2, 4, 16, 64, 64]);
-        assert_eq!(sizes(Grain::Coarse), [8, 8, 8, 8, 16, 64, 64, 64]);
+        assert_eq!(sizes(2), [2, 2, 2, 2, 4, 16, 64, 64]);
+        assert_eq!(sizes(8), [8, 8, 8, 8, 16, 64, 64, 64]);
     }
 
     #[test]
     fn handles_cover_exactly_what_was_asked() {
-        let handles: Vec<u64> = Grain::Fine.handles(70 * MIB, 1024 * MIB, 2 * MIB).collect();
+        let handles: Vec<u64> = handles_for(70 * MIB, 1024 * MIB, 2 * MIB).collect();
         assert_eq!(handles, [16 * MIB, 16 * MIB, 16 * MIB, 16 * MIB, 6 * MIB]);
-        assert_eq!(Grain::Coarse.handles(2 * MIB, 2 * MIB, 2 * MIB).collect::<Vec<_>>(), [2 * MIB]);
+        assert_eq!(handles_for(2 * MIB, 2 * MIB, 8 * MIB).collect::<Vec<_>>(), [2 * MIB]);
     }
 
     #[test]
-    fn handles_are_coarse_until_a_third_of_a_large_device_is_used() {
-        let first_fine = |gib: u64| {
-            (0..=gib).find(|reserved| Grain::of((gib - reserved) << 30, reserved << 30) == Grain::Fine)
-        };
-        assert_eq!([3, 4, 6, 96].map(first_fine), [Some(0), Some(1), Some(3), Some(33)]);
+    fn the_less_a_device_has_left_the_smaller_are_its_handles() {
+        let left = [0, 1, 5, 6, 11, 12, 139].map(|gib| least_handle(gib << 30, 2 * MIB) / MIB);
+        assert_eq!(left, [2, 2, 2, 4, 4, 8, 8]);
     }
 
     #[test]

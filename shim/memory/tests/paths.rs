@@ -251,12 +251,14 @@ fn handles_are_large_while_there_is_plenty() {
     let manager = manager(16 << 10, vec![]);
     let creates = |count: u64| {
         let before = manager.usage().counters.creates;
-        (0..count).for_each(|_| assert_ne!(take(&manager, 128 * MB, S), 0));
+        (0..count).for_each(|_| assert_ne!(take(&manager, 96 * MB, S), 0));
         manager.usage().counters.creates - before
     };
-    assert!((7 * 16..=9 * 16).contains(&creates(8)), "a 16th each");
-    creates(50);
-    assert!(creates(8) > 40 * 8, "a 64th each");
+    assert_eq!(creates(32), 32 * 12, "of 8 MiB");
+    creates(20);
+    assert_eq!(creates(8), 8 * 24, "of 4 MiB");
+    creates(60);
+    assert_eq!(creates(16), 16 * 48, "of 2 MiB");
     manager.audit().expect("the books balance");
 }
 
