@@ -217,7 +217,11 @@ const LINKS: (&str, &str) = ("SIMCUDA_LINKS", "pcie=2GB/s,nvlink=20GB/s");
 const FOUR: (&str, &str) = ("SIMCUDA_DEVICES", "4");
 
 fn rounds() {
-    let mut program = Program::new(eager());
+    rounds_with(eager());
+}
+
+fn rounds_with(settings: Settings) {
+    let mut program = Program::new(settings);
     (0..6).for_each(|_| program.round());
     assert!(program.relayed() > 0, "{:?}", program.engine.topology());
 }
@@ -233,6 +237,16 @@ fn streams_that_are_delayed_at_random_keep_their_order() {
     for seed in ["1", "7", "99"] {
         alone(name, &[FOUR, LINKS, ("SIMCUDA_SEED", seed)], rounds);
     }
+}
+
+/// Every two copies that share bytes are ordered, by events alone: staging slots, both ends, and the next copy.
+#[test]
+fn no_two_copies_race() {
+    alone("no_two_copies_race", &[FOUR, LINKS, ("SIMCUDA_RACES", "1")], || {
+        // Small pieces: each slot is used several times.
+        rounds_with(Settings { piece: MIB, pull: usize::MAX, ..eager() });
+        rounds_with(Settings { pull: 0, ..eager() });
+    });
 }
 
 fn rounds_that_survive() {

@@ -260,7 +260,7 @@ impl Context {
 impl Context {
     /// Is nothing left to do in the legacy default stream, nor in any stream that it waits for?
     pub(crate) fn blocking_is_idle(&self) -> bool {
-        let legacy = self.legacy.get().and_then(|stream| stream.lane.tail());
-        legacy.is_none() && !self.lanes().iter().any(|lane| lane.blocking && lane.tail().is_some())
+        let legacy = self.legacy.get().is_none_or(|stream| stream.lane.is_idle());
+        legacy && self.lanes().iter().all(|lane| !lane.blocking || lane.is_idle())
     }
 }

@@ -19,6 +19,7 @@ use crate::graph::Kind;
 use crate::lane::Work;
 use crate::link::{self, Link};
 use crate::memory::{Area, Owner, Place, Want, space};
+use crate::races::{self, Access};
 use crate::state::driver;
 use crate::stream::Stream;
 
@@ -235,6 +236,18 @@ impl Plan {
         Ok(Self { shape, to, from })
     }
 
+    /// What the copy uses; nothing that can be told in two ranges if rows have gaps. A source that was kept aside has been read.
+    fn accesses(&self, staged: bool) -> impl Iterator<Item = Access> {
+        let (shape, bytes) = (self.shape, self.shape.bytes());
+        let sides = [(self.to, true), (self.from, false)];
+        let whole = sides.iter().all(|(known, _)| shape.extent(&known.side) == bytes);
+        let access = move |(known, writes): (Known, bool)| {
+            let start = known.side.address;
+            Access { range: start..start + bytes, writes }
+        };
+        sides.into_iter().filter(move |(_, writes)| whole && (*writes || !staged)).map(access)
+    }
+
     /// The link that the bytes travel over.
     fn link(&self) -> Option<&'static Link> {
         let devices = &driver().devices;
@@ -310,7 +323,9 @@ pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronou
     let pageable = plan.to.is_pageable() || (plan.from.is_pageable() && !staged);
     let between_devices = plan.to.on_device().is_some() && plan.from.on_device().is_some();
     let waits = pageable || (synchronous && !between_devices);
-    if let (true, Some(point)) = (waits, stream.submit(Kind::MEMCPY, work)?) {
+    let Some(point) = stream.submit(Kind::MEMCPY, work)? else { return Ok(()) };
+    races::enter(&point, plan.accesses(staged));
+    if waits {
         point.wait();
         return context.fault.check();
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 
 use crate::entry::Outcome;
+use crate::races::{self, Stamp};
 use crate::settings::settings;
 
 /// Something a lane does. May run more than once: graphs replay it.
@@ -63,16 +64,34 @@ impl Timeline {
 pub(crate) struct Point {
     timeline: Arc<Timeline>,
     number: u64,
+    stamp: Option<Arc<Stamp>>,
 }
 
 impl Point {
-    /// Has the lane passed it?
-    pub(crate) fn is_done(&self) -> bool {
+    /// What is done when the lane has passed it, where races are looked for.
+    pub(crate) fn stamp(&self) -> Option<&Arc<Stamp>> {
+        self.stamp.as_ref()
+    }
+
+    fn is_passed(&self) -> bool {
         *self.timeline.done() >= self.number
     }
 
-    /// Blocks until the lane has passed it.
+    /// Has the lane passed it? If so, the host knows.
+    pub(crate) fn is_done(&self) -> bool {
+        let done = self.is_passed();
+        races::see(self.stamp().filter(|_| done));
+        done
+    }
+
+    /// Blocks the host until the lane has passed it.
     pub(crate) fn wait(&self) {
+        self.reach();
+        races::see(self.stamp());
+    }
+
+    /// Blocks until the lane has passed it, and the host knows nothing.
+    fn reach(&self) {
         let mut done = self.timeline.done();
         while *done < self.number {
             done = self.timeline.passed.wait(done).unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +109,8 @@ struct Item {
 struct Line {
     items: VecDeque<Item>,
     last: u64,
+    /// That of the last work.
+    stamp: Option<Arc<Stamp>>,
     started: bool,
     closed: bool,
 }
@@ -122,7 +143,7 @@ impl Shared {
 
     fn run(&self, mut delays: Delays) {
         while let Some(item) = self.next() {
-            item.after.iter().for_each(Point::wait);
+            item.after.iter().for_each(Point::reach);
             delays.pass();
             if self.fault.check().is_ok() {
                 let outcome =
@@ -174,9 +195,11 @@ impl Lane {
         }
         line.last += 1;
         let number = line.last;
+        let stamp = races::stamp(self.serial, number, line.stamp.as_ref(), &after);
+        line.stamp.clone_from(&stamp);
         line.items.push_back(Item { number, after, work });
         self.shared.changed.notify_one();
-        Ok(Point { timeline: Arc::clone(&self.shared.timeline), number })
+        Ok(Point { timeline: Arc::clone(&self.shared.timeline), number, stamp })
     }
 
     fn start(&self) -> Outcome {
@@ -191,11 +214,16 @@ impl Lane {
         Ok(())
     }
 
-    /// The end of the work that is now in the lane; `None` if all is done.
+    /// The end of the work that was ever in the lane; `None` if there was none.
     pub(crate) fn tail(&self) -> Option<Point> {
-        let number = self.shared.line().last;
-        let point = Point { timeline: Arc::clone(&self.shared.timeline), number };
-        (!point.is_done()).then_some(point)
+        let line = self.shared.line();
+        let (timeline, number) = (Arc::clone(&self.shared.timeline), line.last);
+        (number > 0).then(|| Point { timeline, number, stamp: line.stamp.clone() })
+    }
+
+    /// Is nothing left to do? If so, the host knows.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tail().is_none_or(|tail| tail.is_done())
     }
 
     /// Takes no more work. What is queued still runs.
@@ -206,7 +234,7 @@ impl Lane {
 
     /// Is it closed, with nothing left to do?
     pub(crate) fn is_over(&self) -> bool {
-        self.shared.line().closed && self.tail().is_none()
+        self.shared.line().closed && self.is_idle()
     }
 }
 

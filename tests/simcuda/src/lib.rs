@@ -65,6 +65,7 @@ mod pointer;
 mod pool;
 mod pool_api;
 mod proc_address;
+mod races;
 mod registry;
 mod settings;
 mod state;

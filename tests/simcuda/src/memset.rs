@@ -10,6 +10,7 @@ use crate::entry::{Call, Outcome, exports, require};
 use crate::graph::Kind;
 use crate::lane::Work;
 use crate::memory::{Place, Want};
+use crate::races::{self, Access};
 use crate::state::driver;
 
 /// Elements to be written: `width` in each of `height` rows.
@@ -28,6 +29,14 @@ pub(crate) struct Fill {
 impl Fill {
     fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0
+    }
+
+    /// What it writes, if rows have no gaps.
+    fn access(&self) -> Option<Access> {
+        let row = self.width * self.element;
+        let whole = !self.is_empty() && (self.height == 1 || self.pitch == row);
+        let end = self.address + (row * self.height) as u64;
+        whole.then_some(Access { range: self.address..end, writes: true })
     }
 
     fn row_bytes(&self) -> Outcome<usize> {
@@ -92,7 +101,9 @@ fn now(call: &Call, fill: Fill) -> Outcome {
     let (context, stream) = (call.context()?, call.stream(CUstream::NULL)?);
     let on_host = driver().memory().place(fill.address) == Some(Place::Host);
     let point = stream.submit(Kind::MEMSET, work(&context, fill)?)?;
-    if let (true, Some(point)) = (on_host, point) {
+    let Some(point) = point else { return Ok(()) };
+    races::enter(&point, fill.access());
+    if on_host {
         point.wait();
     }
     Ok(())
@@ -100,7 +111,9 @@ fn now(call: &Call, fill: Fill) -> Outcome {
 
 fn later(call: &Call, fill: Fill, stream: CUstream) -> Outcome {
     let context = call.context()?;
-    call.stream(stream)?.submit(Kind::MEMSET, work(&context, fill)?).map(drop)
+    let point = call.stream(stream)?.submit(Kind::MEMSET, work(&context, fill)?)?;
+    point.iter().for_each(|point| races::enter(point, fill.access()));
+    Ok(())
 }
 
 fn flat(address: CUdeviceptr, value: c_uint, element: usize, width: usize) -> Fill {

@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) mps: bool,
     /// Can devices use each other's memory?
     pub(crate) peers: bool,
+    /// End the process where copies race?
+    pub(crate) races: bool,
     /// Say nothing about functions that are not simulated?
     pub(crate) quiet: bool,
 }
@@ -59,6 +61,7 @@ impl Settings {
             }),
             mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
+            races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
         }
     }
@@ -172,6 +175,7 @@ mod tests {
             ("SIMCUDA_MACHINE", "here"),
             ("SIMCUDA_MPS", "2"),
             ("SIMCUDA_PEERS", "some"),
+            ("SIMCUDA_RACES", "find"),
             ("SIMCUDA_QUIET", "maybe"),
         ] {
             let (settings, lines) = read(name, text);

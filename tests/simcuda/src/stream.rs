@@ -146,7 +146,7 @@ impl Stream {
         }
         let context = self.context()?;
         context.fault.check()?;
-        Ok(if self.is_legacy() { context.blocking_is_idle() } else { self.lane.tail().is_none() })
+        Ok(if self.is_legacy() { context.blocking_is_idle() } else { self.lane.is_idle() })
     }
 }
 

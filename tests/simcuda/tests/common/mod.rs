@@ -1,5 +1,12 @@
 //! What the tests share: the exports, called as C calls them, with results that a test can read.
-#![allow(unused_imports, dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
+#![allow(
+    unused_imports,
+    unused_macros,
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    reason = "each test uses a part of it"
+)]
 
 use std::ffi::{CString, c_int, c_void};
 
