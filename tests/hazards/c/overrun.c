@@ -93,7 +93,10 @@ static int overrun(int by_kernel, enum lane lane, size_t bytes, size_t past, con
 {
     CUdeviceptr block;
     CUstream stream;
+    CUevent event;
     MUST(cuStreamCreate(&stream, 1));
+    /* Before the overrun: nothing can be made in a context that has faulted. */
+    MUST(cuEventCreate(&event, 2));
     if (lane == THREAD)
         stream = per_thread();
     MUST(allocate(lane, &block, bytes, stream));
@@ -109,10 +112,8 @@ static int overrun(int by_kernel, enum lane lane, size_t bytes, size_t past, con
             ;
         return 0;
     }
-    CUevent event;
-    MUST(cuEventCreate(&event, 2));
-    MUST(cuEventRecord(event, stream));
     if (!strcmp(end, "event")) {
+        MUST(cuEventRecord(event, stream));
         /* That the pattern is there is known from a wait for the stream; what came later, from the event. */
         TELL(cuStreamSynchronize(stream));
         MUST(fill_by_kernel(block, bytes + past, 0x05060708, stream));
