@@ -8,10 +8,11 @@ use wm_driver::Tier;
 
 use crate::draft::Draft;
 use crate::error::Shortage;
+use crate::joint::Joint;
 use crate::ledger::Key;
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
-use crate::sizes::{CANDIDATES, Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
+use crate::sizes::{Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
 use crate::state::{Grant, Request, State};
 use crate::timeline::Need;
 
@@ -67,6 +68,8 @@ pub(crate) enum Decision {
     Grant(Grant),
     /// Make an extent.
     Build(Draft),
+    /// Make a joint.
+    Join(Joint),
     /// Ask about events (or wait for them), then decide again.
     Watch { needs: Vec<Need>, wait: bool },
     /// Find out what room is left, then decide again.
@@ -87,14 +90,18 @@ pub(crate) enum Making {
 impl State {
     /// The next thing to do for a request.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
-        let device = &[Tier::Device][..];
+        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
         self.poll(attempt)
+            .or_else(|| pressed.then(|| self.squeeze(attempt)).flatten())
             .or_else(|| self.cut(attempt, device))
             .or_else(|| self.flush(None).then(|| self.cut(attempt, device)).flatten())
+            .or_else(|| pressed.then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
+            .or_else(|| (!pressed).then(|| self.join(attempt)).flatten())
+            .or_else(|| self.trespass(attempt))
             .or_else(|| self.wait(attempt))
             .or_else(|| self.squander(attempt, rules))
             .or_else(|| self.overflow(attempt, rules))
@@ -108,6 +115,8 @@ impl State {
         if attempt.room.is_none() {
             return Some(Decision::Ask);
         }
+        let left = self.allowance(attempt, rules, Tier::Device);
+        self.scarcity.ceiling = Some(self.reserved.now.device + left);
         let made = self.stitch(attempt, rules, &[Tier::Device], Making::WhatIsMissing);
         self.scarcity.note(attempt.request.bytes, made.is_some());
         made
@@ -117,38 +126,6 @@ impl State {
     /// the driver is asked again. Not where the alternative is to wait: asking is cheaper.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
         attempt.room.is_none() && !attempt.ready_only && self.scarcity.spares(attempt.request.bytes)
-    }
-
-    /// Best fit in the free runs of the first tier that has one.
-    fn cut(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
-        if attempt.request.class == Class::Guarded {
-            return None;
-        }
-        let address = tiers.iter().find_map(|tier| self.best_fit(attempt, *tier))?;
-        self.counters.splits += 1;
-        Some(Decision::Grant(self.grant(address, &attempt.request)))
-    }
-
-    /// The best fit that is ready; where none is, the best that an event makes ready.
-    fn best_fit(&self, attempt: &Attempt, tier: Tier) -> Option<u64> {
-        let request = &attempt.request;
-        let mut second = None;
-        for (address, run) in self.ledger.runs.fitting(request.class, tier, request.bytes).take(CANDIDATES) {
-            if self.timeline.is_ready(request.order, &run.pending) {
-                return Some(address);
-            }
-            if second.is_none() && self.is_usable(attempt, &run.pending) {
-                second = Some(address);
-            }
-        }
-        second
-    }
-
-    /// May the request have memory that waits for `pending`, now or after ordering its stream behind events?
-    fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {
-        let user = attempt.request.order;
-        self.timeline.is_ready(user, pending)
-            || !attempt.ready_only && self.timeline.can_be_ordered(user, pending, &attempt.barred)
     }
 
     /// An extent that exists, all of which or a stretch of which becomes free by claiming idle handles: no driver call.

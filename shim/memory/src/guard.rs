@@ -33,7 +33,7 @@ pub enum Guard {
 
 /// Is a request of so many bytes followed by unmapped space, under [`Guard::Page`]?
 pub fn is_fenced(bytes: usize) -> bool {
-    Class::of(bytes as u64) != Class::Small
+    Class::of(bytes as u64) == Class::Large
 }
 
 /// The spare bytes behind a block of [`Guard::Tail`]: from its end to the end of its last unit.
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn small_blocks_and_impossible_ones_are_as_without_a_guard() {
         let small = Request::guarded(1000, Order::Device, Guard::Page).expect("it fits");
-        assert_eq!((small.class, small.bytes), (Class::Small, 1024));
+        assert_eq!((small.class, small.bytes), (Class::Tiny, 1024));
         for guard in [Guard::Page, Guard::Tail] {
             assert!(Request::guarded(0, Order::Device, guard).is_none());
             assert!(Request::guarded(usize::MAX, Order::Device, guard).is_none());

@@ -15,8 +15,9 @@
 //! | `ledger` | handles, mappings, extents, free runs, as data |
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
 //! | `directory` | the live blocks, for readers without the lock |
-//! | `state`, `decide`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
+//! | `state`, `decide`, `fit`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
 //! | [`guard`] | room behind a block that shows when a program writes past its end |
+//! | `joint` | blocks from what others leave free of their handles |
 //! | `idle` | what can be given back |
 //! | `plan` | extents are made and taken apart, outside the lock, with rollback |
 //! | `manager` | the loop around decisions and plans; everything public |
@@ -31,9 +32,11 @@ mod directory;
 mod draft;
 mod error;
 mod fast_map;
+mod fit;
 mod front;
 pub mod guard;
 mod idle;
+mod joint;
 mod ledger;
 mod manager;
 mod order;

@@ -29,8 +29,8 @@ impl State {
         making: Making,
     ) -> Option<Recipe> {
         match attempt.request.class {
-            Class::Small => self.small_recipe(attempt, rules, tiers, making),
-            Class::Large | Class::Guarded => self.large_recipe(attempt, rules, tiers, making),
+            Class::Tiny | Class::Small => self.small_recipe(attempt, rules, tiers, making),
+            Class::Large | Class::Joint | Class::Guarded => self.large_recipe(attempt, rules, tiers, making),
         }
     }
 
@@ -85,7 +85,14 @@ impl State {
 
     /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
     /// than what is missing then, up to `largest`.
-    fn gather(&self, attempt: &Attempt, tier: Tier, missing: u64, largest: u64, take: &mut Vec<Key>) -> u64 {
+    pub(crate) fn gather(
+        &self,
+        attempt: &Attempt,
+        tier: Tier,
+        missing: u64,
+        largest: u64,
+        take: &mut Vec<Key>,
+    ) -> u64 {
         let (mut left, first) = (missing, take.len());
         for (key, bytes) in self.ledger.memories.idle(tier).rev() {
             if bytes <= left && self.can_take(attempt, key) {

@@ -9,6 +9,10 @@ pub(crate) const UNIT: u64 = 512;
 /// Requests below this are small. PyTorch draws the same line, so most programs fall clearly on one side of it.
 pub(crate) const SMALL_BELOW: u64 = 1 << 20;
 
+/// Small requests below this are packed apart from the larger ones, which are most of the bytes: between those they would split what
+/// is free into stretches that only they can use.
+pub(crate) const TINY_BELOW: u64 = 64 << 10;
+
 /// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB handle would waste
 /// nearly half of it.
 pub(crate) const MEDIUM_BELOW: u64 = 16 << 20;
@@ -40,6 +44,12 @@ pub(crate) const CANDIDATES: usize = 64;
 /// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
 pub(crate) const WINDOW_VISITS: usize = 4096;
 
+/// Free runs and joints that a request for a joint looks at.
+pub(crate) const JOINT_VISITS: usize = 1024;
+
+/// Little is left of the device where idle handles and what may still be made are less than this part of what is held.
+pub(crate) const PRESSED_PART: u64 = 16;
+
 /// Requests that, after one found the device full, look at other tiers before they ask the driver again.
 pub(crate) const SCARCE_FOR: u32 = 64;
 
@@ -62,17 +72,28 @@ pub(crate) const GUARDED_VIEWS: usize = 64;
 /// What a request is packed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
+    /// As small ones, and apart from them.
+    Tiny,
     /// Packed into extents of one handle each.
     Small,
     /// Everything else.
     Large,
+    /// Of extents alone: its handles' ends belong to one block, see `joint`.
+    Joint,
     /// Alone in an extent, at its end, with nothing mapped behind it: see `guard`.
     Guarded,
 }
 
+/// The classes whose blocks lie beside others'.
+pub(crate) const PACKED: [Class; 3] = [Class::Small, Class::Tiny, Class::Large];
+
 impl Class {
     pub(crate) fn of(bytes: u64) -> Self {
-        if bytes < SMALL_BELOW { Self::Small } else { Self::Large }
+        match bytes {
+            _ if bytes < TINY_BELOW => Self::Tiny,
+            _ if bytes < SMALL_BELOW => Self::Small,
+            _ => Self::Large,
+        }
     }
 }
 

@@ -41,8 +41,8 @@ impl Request {
     /// Where its block begins in an extent of its own.
     pub(crate) fn place(&self, base: u64, mapped: u64) -> u64 {
         match self.class {
-            Class::Small | Class::Large => base,
             Class::Guarded => guard::at_the_end(base, mapped, self.bytes),
+            _ => base,
         }
     }
 }
@@ -164,6 +164,17 @@ impl State {
     /// Sets free addresses aside for a request.
     pub(crate) fn grant(&mut self, address: u64, request: &Request) -> Grant {
         let (tiers, pending) = self.ledger.occupy(address, request.bytes);
+        self.set_aside(address, request, tiers, pending)
+    }
+
+    /// Notes a request's block, whose bytes are taken from the runs already.
+    pub(crate) fn set_aside(
+        &mut self,
+        address: u64,
+        request: &Request,
+        tiers: TierBytes,
+        pending: Pending,
+    ) -> Grant {
         let block = Block { address, bytes: request.asked, id: 0, order: request.order, tiers };
         self.blocks.insert(block, request.bytes, request.class == Class::Guarded);
         let needs = self.timeline.needs(request.order, &pending);

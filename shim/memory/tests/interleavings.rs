@@ -26,12 +26,16 @@ mod draft;
 mod error;
 #[path = "../src/fast_map.rs"]
 mod fast_map;
+#[path = "../src/fit.rs"]
+mod fit;
 #[path = "../src/front.rs"]
 mod front;
 #[path = "../src/guard.rs"]
 mod guard;
 #[path = "../src/idle.rs"]
 mod idle;
+#[path = "../src/joint.rs"]
+mod joint;
 #[path = "../src/ledger/mod.rs"]
 mod ledger;
 #[path = "../src/manager/mod.rs"]

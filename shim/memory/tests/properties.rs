@@ -24,9 +24,14 @@ fn bytes() -> impl Strategy<Value = usize> {
     prop_oneof![8 => prop::sample::select(some.to_vec()), 1 => 1usize..200 << 20]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+/// Sizes that leave much of a handle free, and do not fit what others leave.
+fn fragments() -> impl Strategy<Value = usize> {
+    prop_oneof![1 => 1usize..90_000, 6 => 100_000usize..1_100_000, 3 => 1_000_000usize..5_000_000]
+}
+
+fn step(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (bytes(), order()).prop_map(|(bytes, order)| Step::Allocate { bytes, order }),
+        12 => (bytes, order()).prop_map(|(bytes, order)| Step::Allocate { bytes, order }),
         9 => (any::<usize>(), order()).prop_map(|(index, order)| Step::Free { index, order }),
         4 => (any::<usize>(), stream()).prop_map(|(index, stream)| Step::Touch { index, stream }),
         4 => (stream(), any::<u8>()).prop_map(|(stream, part)| Step::Run { stream, part }),
@@ -61,9 +66,24 @@ proptest! {
     #[test]
     fn a_legal_program_never_sees_shared_moved_or_unordered_memory(
         settings in settings(),
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step(bytes()), 1..120),
     ) {
         let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: blocks that share handles at both ends, on a device that is always full.
+    #[test]
+    fn so_it_is_where_blocks_are_joined_from_ends(
+        settings in settings(),
+        steps in prop::collection::vec(step(fragments()), 150..300),
+    ) {
+        let mut world = World::new(Model::new(16 * MIB, 8 * MIB), Settings { headroom: 0, ..settings });
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }
@@ -77,7 +97,7 @@ proptest! {
     fn so_it_is_with_guards(
         settings in settings(),
         guard in prop::sample::select(vec![Guard::Page, Guard::Tail]),
-        steps in prop::collection::vec(step(), 1..120),
+        steps in prop::collection::vec(step(bytes()), 1..120),
     ) {
         let mut world = World::guarded(Model::new(512 * MIB, 400 * MIB), settings, Some(guard));
         steps.iter().for_each(|step| world.run(step));

@@ -130,6 +130,47 @@ fn a_program_that_repeats_itself_needs_no_call_after_its_second_period() {
     assert_eq!(calls[2..], [0, 0, 0], "{calls:?}");
 }
 
+/// What `tests/traces/made_up.py` writes: sizes log-uniform between two bounds, any block freed next, one stream.
+fn made_up(least: f64, most: f64, peak: u64, count: u64) -> Trace {
+    let mut state = 1_u64;
+    let mut draw = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    };
+    let (order, mut live, mut total, mut trace) =
+        (Order::Stream(StreamId(1)), Vec::new(), 0, Trace { peak: 0, events: vec![] });
+    for id in 0..count {
+        if live.is_empty() || (total as f64) < peak as f64 * (0.7 + 0.3 * draw()) {
+            let bytes = (least * (most / least).powf(draw())) as usize;
+            live.push((id, bytes));
+            total += bytes as u64;
+            trace.events.push(Event::Allocate { id, bytes, order });
+        } else {
+            let (id, bytes) = live.swap_remove((draw() * live.len() as f64) as usize);
+            total -= bytes as u64;
+            trace.events.push(Event::Free { id, order });
+        }
+        trace.peak = trace.peak.max(total);
+    }
+    trace
+}
+
+fn assert_made_up(trace: &Trace) {
+    let usage = replay(trace, trace.peak * 1050 / 1000, &[], |_| {}).expect("enough memory");
+    assert!(usage.counters.joints > 0, "{:?}", usage.counters);
+}
+
+/// No program is as irregular: what it asks of an allocator is an upper bound.
+#[test]
+fn small_blocks_that_no_program_made() {
+    assert_made_up(&made_up(512.0, (1 << 20) as f64, 1 << 30, 30_000));
+}
+
+#[test]
+fn medium_blocks_that_no_program_made() {
+    assert_made_up(&made_up((1 << 20) as f64, (16 << 20) as f64, 4 << 30, 8000));
+}
+
 #[test]
 fn gnn_on_subgraphs() {
     assert_ratio("gnn.trace.gz", 1030);

@@ -5,9 +5,12 @@ use super::{Key, Ledger, Memory};
 impl Ledger {
     /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
     pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
-        self.audit_pieces(blocks)?;
-        self.memories.all().try_for_each(|(key, memory)| self.audit_memory(key, memory, blocks))?;
-        self.audit_uses(blocks)
+        let (joined, plain): (Vec<_>, Vec<_>) =
+            blocks.iter().partition(|(address, _)| self.loans.contains_key(address));
+        let booked: Vec<_> = plain.into_iter().chain(self.loans.values().flatten().copied()).collect();
+        self.audit_pieces(&booked)?;
+        self.memories.all().try_for_each(|(key, memory)| self.audit_memory(key, memory, &booked))?;
+        self.audit_uses(&[booked, joined].concat())
     }
 
     /// Blocks and runs do not overlap, and every run lies where its handles are active.

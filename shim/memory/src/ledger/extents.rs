@@ -143,6 +143,20 @@ impl Extents {
         (address < start + mapping.bytes).then_some(*start)
     }
 
+    /// The mapping that an address lies in: its first address, the one behind it, and the handle.
+    pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, Key)> {
+        let (start, mapping) = self.mappings.range(..=address).next_back()?;
+        let end = start + mapping.bytes;
+        (address < end).then_some((*start, end, mapping.key))
+    }
+
+    /// Extents of a class and at least `bytes` without a block, small ones first.
+    pub(crate) fn unused(&self, class: Class, bytes: u64) -> impl Iterator<Item = u64> {
+        let sizes = self.by_size.range((class, bytes, 0)..=(class, u64::MAX, u64::MAX));
+        let is_unused = |base: &u64| self.extents.get(base).is_some_and(|extent| extent.used == 0);
+        sizes.map(|(_, _, base)| *base).filter(is_unused)
+    }
+
     /// Mappings that a stretch touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> Vec<(Range<u64>, Key)> {
         let first = self.mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);

@@ -45,6 +45,11 @@ impl Memories {
         self.table.get(key.0 as usize)?.as_ref()
     }
 
+    /// How long a handle is; 0 if it is gone.
+    pub(crate) fn bytes(&self, key: Key) -> u64 {
+        self.get(key).map_or(0, |memory| memory.bytes)
+    }
+
     pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &Memory)> {
         self.table
             .iter()

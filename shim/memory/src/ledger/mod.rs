@@ -9,6 +9,7 @@
 mod audit;
 mod extents;
 mod keys;
+mod loans;
 mod memory;
 mod runs;
 
@@ -17,6 +18,7 @@ use std::ops::Range;
 use wm_driver::{Handle, Tier};
 
 pub(crate) use extents::{Extents, Mapping};
+pub(crate) use loans::Stretch;
 pub(crate) use memory::{Key, Memories, Memory};
 pub(crate) use runs::{Run, Runs};
 
@@ -39,6 +41,7 @@ pub(crate) struct Ledger {
     pub(crate) memories: Memories,
     pub(crate) extents: Extents,
     pub(crate) runs: Runs,
+    loans: loans::Loans,
 }
 
 impl Ledger {
@@ -61,6 +64,9 @@ impl Ledger {
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
+        if self.redeem(address, pending) {
+            return;
+        }
         let parts = self.extents.touched(address, bytes);
         let freed: Vec<_> = parts.into_iter().filter_map(|(part, key)| self.unuse(part, key)).collect();
         for same in freed.chunk_by(|(_, _, one), (_, _, other)| one == other) {

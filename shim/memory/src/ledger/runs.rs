@@ -43,6 +43,12 @@ impl Runs {
         self.by_size.range(range).filter_map(|key| Some((key.3, self.by_address.get(&key.3)?)))
     }
 
+    /// All runs of a class on a tier, the longest first.
+    pub(crate) fn longest_first(&self, class: Class, tier: Tier) -> impl Iterator<Item = (u64, &Run)> {
+        let range = (class, tier, 0, 0)..=(class, tier, u64::MAX, u64::MAX);
+        self.by_size.range(range).rev().filter_map(|key| Some((key.3, self.by_address.get(&key.3)?)))
+    }
+
     pub(crate) fn largest(&self) -> u64 {
         self.by_address.values().map(|run| run.bytes).max().unwrap_or(0)
     }

@@ -9,7 +9,8 @@ use super::events::fences_of;
 use crate::decide::{Attempt, Decision, Room};
 use crate::draft::Draft;
 use crate::error::AllocateError;
-use crate::plan::Failure;
+use crate::joint::Joint;
+use crate::plan::{Failure, Undo};
 use crate::state::{Grant, Request};
 
 impl<G: Gpu> Manager<G> {
@@ -20,6 +21,7 @@ impl<G: Gpu> Manager<G> {
             let met = match decision {
                 Decision::Grant(grant) => self.settle(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
+                Decision::Join(joint) => self.splice(&mut attempt, joint)?,
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
                 other => self.find_out(&mut attempt, other)?,
             };
@@ -38,7 +40,7 @@ impl<G: Gpu> Manager<G> {
                 drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
                 attempt.start_over();
             }
-            Decision::Grant(_) | Decision::Build(_) | Decision::Full(_) => {}
+            Decision::Grant(_) | Decision::Build(_) | Decision::Join(_) | Decision::Full(_) => {}
         }
         Ok(None)
     }
@@ -72,6 +74,28 @@ impl<G: Gpu> Manager<G> {
             Err(failure) => return self.fall_back(attempt, draft, failure),
         };
         let committed = self.lock().commit(&draft, built, &attempt.request);
+        self.move_in(attempt, committed)
+    }
+
+    /// Makes a joint, and the request's block in it. One that cannot be made is not tried again.
+    fn splice(&self, attempt: &mut Attempt, joint: Joint) -> Result<Option<u64>, AllocateError> {
+        let committed = match self.build(&joint.build()) {
+            Ok(built) => self.lock().commit_joint(joint, built, &attempt.request),
+            Err(failure) => {
+                let code = failure.code;
+                self.lock().call_off(&joint, failure);
+                self.ended.notify_all();
+                return Err(code.into());
+            }
+        };
+        self.move_in(attempt, committed)
+    }
+
+    fn move_in(
+        &self,
+        attempt: &mut Attempt,
+        committed: Result<Grant, Vec<Undo>>,
+    ) -> Result<Option<u64>, AllocateError> {
         match committed {
             Ok(grant) => {
                 let met = self.settle(attempt, grant);

@@ -1,0 +1,61 @@
+//! Best fit: blocks cut from free runs, without a call of the driver.
+
+use std::ops::Range;
+
+use wm_driver::Tier;
+
+use crate::decide::{Attempt, Decision};
+use crate::order::Pending;
+use crate::sizes::{CANDIDATES, Class, PACKED};
+use crate::state::State;
+
+impl State {
+    /// Best fit in the free runs of the first tier that has one.
+    pub(crate) fn cut(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        tiers.iter().find_map(|tier| self.cut_from(attempt, attempt.request.class, *tier))
+    }
+
+    /// Better a small block among large ones, or the other way round, than none.
+    pub(crate) fn trespass(&mut self, attempt: &Attempt) -> Option<Decision> {
+        PACKED.iter().find_map(|class| self.cut_from(attempt, *class, Tier::Device))
+    }
+
+    fn cut_from(&mut self, attempt: &Attempt, class: Class, tier: Tier) -> Option<Decision> {
+        if attempt.request.class == Class::Guarded {
+            return None;
+        }
+        let run = self.best_fit(attempt, class, tier)?;
+        let address =
+            if class < Class::Large { self.outermost(&run, attempt.request.bytes) } else { run.start };
+        self.counters.splits += 1;
+        Some(Decision::Grant(self.grant(address, &attempt.request)))
+    }
+
+    /// Where in a run a small block leaves an end of the handle free when it goes: ends can be joined, see `joint`.
+    fn outermost(&self, run: &Range<u64>, bytes: u64) -> u64 {
+        let at_end = |extent: Range<u64>| extent.start < run.start && extent.end == run.end;
+        if self.ledger.extents.range(run.start).is_some_and(at_end) { run.end - bytes } else { run.start }
+    }
+
+    /// The best fit that is ready; where none is, the best that an event makes ready.
+    fn best_fit(&self, attempt: &Attempt, class: Class, tier: Tier) -> Option<Range<u64>> {
+        let request = &attempt.request;
+        let mut second = None;
+        for (address, run) in self.ledger.runs.fitting(class, tier, request.bytes).take(CANDIDATES) {
+            if self.timeline.is_ready(request.order, &run.pending) {
+                return Some(address..address + run.bytes);
+            }
+            if second.is_none() && self.is_usable(attempt, &run.pending) {
+                second = Some(address..address + run.bytes);
+            }
+        }
+        second
+    }
+
+    /// May the request have memory that waits for `pending`, now or after ordering its stream behind events?
+    pub(crate) fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {
+        let user = attempt.request.order;
+        self.timeline.is_ready(user, pending)
+            || !attempt.ready_only && self.timeline.can_be_ordered(user, pending, &attempt.barred)
+    }
+}
