@@ -1,8 +1,9 @@
 //! Which targets copy in both directions at once. Pure but for its lock.
 //!
 //! Links that idle in one direction carry less of it while the other one is busy, and a host's memory has one ceiling for
-//! both. Copies of opposite directions that each take all links then take from each other, and pay for relays on top. So a
-//! copy asks here whether it meets another one, and [`Opposed`] says what follows.
+//! both. Copies of opposite directions that each take all links then take from each other, and pay for relays on top: measured
+//! on two H200s, 0.85 to 1.01 of plain copies, though the links together could carry more. So a copy asks here whether it
+//! meets another one; if so, it takes its own link only.
 //!
 //! Nothing tells when an asynchronous copy ends. It is taken to be under way for the surer part of the time it should take:
 //! a program whose copies follow each other closely is not to be mistaken for one whose copies meet. Copies of one stream
@@ -17,20 +18,6 @@ use wm_abi::{CUdevice, CUstream};
 
 use crate::enqueue::Copy;
 use crate::plan::Direction;
-
-/// What a copy does that meets one in the opposite direction of its target.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Opposed {
-    /// As if the other direction were idle.
-    Free,
-    /// The later one takes its own link only.
-    Yield,
-    /// So do both, from the second one on.
-    Plain,
-    /// Both take what links were measured to add while all are busy in both directions.
-    #[default]
-    Measured,
-}
 
 /// This part of the time that a copy should take, it is certainly under way.
 const SURE: f64 = 0.75;
@@ -77,14 +64,9 @@ pub struct Crossings {
 
 impl Crossings {
     /// Does a copy meet others of the opposite direction now, or is it to be expected that it will?
-    pub fn meets(&self, copy: &Copy, now: Duration, policy: Opposed) -> bool {
-        let known = self.known();
-        let Some(target) = known.get(&copy.user.device) else { return false };
-        match policy {
-            Opposed::Free => false,
-            Opposed::Yield => target.is_opposed(copy, now),
-            Opposed::Plain | Opposed::Measured => target.crossed > now || target.is_opposed(copy, now),
-        }
+    pub fn meets(&self, copy: &Copy, now: Duration) -> bool {
+        let meets = |target: &Target| target.crossed > now || target.is_opposed(copy, now);
+        self.known().get(&copy.user.device).is_some_and(meets)
     }
 
     /// A copy begins that should take so long.
@@ -133,7 +115,7 @@ mod tests {
     fn meets(first: &Copy, second: &Copy, now: u64) -> bool {
         let crossings = Crossings::default();
         crossings.begin(first, at(0), TAKES);
-        crossings.meets(second, at(now), Opposed::Measured)
+        crossings.meets(second, at(now))
     }
 
     #[test]
@@ -151,7 +133,7 @@ mod tests {
         let (crossings, into) = (Crossings::default(), copy(Direction::In, 1, 0));
         crossings.begin(&into, at(0), TAKES);
         crossings.end(&into, at(1));
-        assert!(!crossings.meets(&copy(Direction::Out, 2, 0), at(1), Opposed::Measured), "its caller waited");
+        assert!(!crossings.meets(&copy(Direction::Out, 2, 0), at(1)), "its caller waited");
     }
 
     #[test]
@@ -160,10 +142,8 @@ mod tests {
         let (into, out) = (copy(Direction::In, 1, 0), copy(Direction::Out, 2, 0));
         crossings.begin(&into, at(0), TAKES);
         crossings.begin(&out, at(0), TAKES);
-        assert!(crossings.meets(&into, at(30), Opposed::Plain));
-        assert!(!crossings.meets(&into, at(30), Opposed::Yield), "nothing is under way");
-        assert!(!crossings.meets(&into, at(41), Opposed::Plain));
-        assert!(!crossings.meets(&into, at(1), Opposed::Free));
+        assert!(crossings.meets(&into, at(30)));
+        assert!(!crossings.meets(&into, at(41)));
     }
 
     #[test]

@@ -55,14 +55,7 @@ fn topology() -> Topology {
     let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
     let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
     let key = Key { driver: 13_000, devices: (0..4).map(identity).collect() };
-    Topology {
-        key,
-        reach: vec![vec![true; 4]; 4],
-        into: rates.clone(),
-        out: rates.clone(),
-        both: rates,
-        costs,
-    }
+    Topology { key, reach: vec![vec![true; 4]; 4], into: rates.clone(), out: rates, costs }
 }
 
 macro_rules! cu {

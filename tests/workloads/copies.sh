@@ -24,8 +24,8 @@ step() { # name, seconds, command...
     if [ $code -ne 0 ]; then echo "$name: exit $code (124: no end in time)" && tail -n 60 "$out/$name.err"; fi
 }
 
-step bench 70 dist/bin/wmctl bench copy --largest 1024 --opposed free,yield,plain,measured
-step ranks 45 dist/bin/wmctl bench ranks
+step bench 50 dist/bin/wmctl bench copy --largest 1024
+step ranks 75 dist/bin/wmctl bench ranks
 step shapes 60 dist/bin/wmctl bench copy --largest 1024 --shapes
 step doctor 15 dist/bin/wmctl doctor
 # A small copy, bare and behind each setting. `cargo build --release -p latency` makes the program.

@@ -2,7 +2,6 @@
 
 use wm_abi::CUdevice;
 
-use super::routes::Routes;
 use super::{Answer, Engine, Request};
 use crate::courier::{Carrier, Courier};
 use crate::enqueue::{Carried, Copy, enqueue};
@@ -12,7 +11,7 @@ use crate::links::{Links, Wake};
 use crate::plan::{self, BOUNCE, HostMemory, Plan, SLOT, Split};
 use crate::pool::Bounce;
 use crate::pull::{pull, steer};
-use crate::topology::{Path, Topology, Use};
+use crate::topology::{Path, Topology};
 
 /// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
 /// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
@@ -21,8 +20,8 @@ const PAGEABLE_LEAST: usize = 48 << 20;
 const COURIERS_LEAST: usize = 3;
 
 impl<L: Links> Engine<L> {
-    pub(super) fn carry(&self, topology: &Topology, request: &Request, routes: &Routes) -> Answer {
-        let (copy, Routes { paths, used }) = (&request.copy, routes);
+    pub(super) fn carry(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Answer {
+        let copy = &request.copy;
         if paths.is_empty() {
             return Answer::Plain;
         }
@@ -30,7 +29,7 @@ impl<L: Links> Engine<L> {
             let threshold = self.settings.minimum.unwrap_or(PAGEABLE_LEAST);
             return if copy.bytes < threshold { Answer::Plain } else { self.pageable(request, paths) };
         }
-        let calibrated = || topology.threshold(paths, *used);
+        let calibrated = || topology.threshold(paths, copy.direction);
         let threshold = self.settings.minimum.unwrap_or_else(calibrated);
         if plan::split(copy.bytes, threshold, paths, &topology.costs) == Plan::Direct {
             return Answer::Plain;
@@ -38,10 +37,10 @@ impl<L: Links> Engine<L> {
         let (paths, lanes) = self.lanes(request, paths);
         match plan::split(copy.bytes, threshold, &paths, &topology.costs) {
             Plan::Split(split) if request.waits && copy.bytes < self.settings.pull => {
-                self.awaited(copy, &split, lanes, *used)
+                self.awaited(copy, &split, lanes)
             }
             Plan::Split(_) if request.waits => self.pinned(copy, lanes),
-            Plan::Split(split) => self.asynchronous(copy, &split, lanes, *used),
+            Plan::Split(split) => self.asynchronous(copy, &split, lanes),
             Plan::Direct => {
                 self.give_back(lanes);
                 Answer::Plain
@@ -65,13 +64,12 @@ impl<L: Links> Engine<L> {
         lanes.into_iter().for_each(|lane| self.pool.give_back(&self.links, lane));
     }
 
-    fn asynchronous(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>, used: Use) -> Answer {
+    fn asynchronous(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
         let has_share = |lane: &Lane| split.shares.iter().any(|share| share.relay == lane.relay());
         let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
         self.give_back(idle);
         let split = split.over(&lanes.iter().map(Lane::relay).collect::<Vec<_>>());
-        // What is learned of links in one direction says nothing of them in both.
-        let mut gauge = if used == Use::BothWays { None } else { self.gauge(copy) };
+        let mut gauge = self.gauge(copy);
         let free = gauge.as_mut().filter(|gauge| gauge.is_free());
         let free = free.map(|gauge| gauge.followed(copy));
         let outcome = enqueue(&self.links, copy, &split, self.settings.piece, &mut lanes, free);
@@ -98,12 +96,12 @@ impl<L: Links> Engine<L> {
     }
 
     /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
-    fn awaited(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>, used: Use) -> Answer {
+    fn awaited(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
         let Ok(mut wire) = self.pool.wire(&self.links, copy.user, Wake::Prompt) else {
             self.give_back(lanes);
             return Answer::Plain;
         };
-        let answer = match self.asynchronous(copy, split, lanes, used) {
+        let answer = match self.asynchronous(copy, split, lanes) {
             Answer::Done if wire.follow(&self.links, copy.user).is_ok() => Answer::Done,
             _ => Answer::Plain,
         };

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
 
-use crate::crossing::{Crossings, Opposed};
+use crate::crossing::Crossings;
 use crate::enqueue::Copy;
 use crate::links::{Links, Survey};
 use crate::opening::Missed;
@@ -49,8 +49,6 @@ pub struct Settings {
     pub portion: usize,
     /// From how many bytes on it is looked how a copy went.
     pub learn: usize,
-    /// What a copy does that meets one of the opposite direction.
-    pub opposed: Opposed,
     /// Largest piece through a relay, bytes; a slot holds no more than [`SLOT`].
     pub piece: usize,
     /// Pipelines through each relay that a pinned copy takes, [`crate::plan::LANES`] at most.
@@ -86,7 +84,6 @@ impl Default for Settings {
             cores,
             portion: PORTION,
             learn: LEARN,
-            opposed: Opposed::default(),
             piece: SLOT,
             lanes: 1,
             cache: None,
@@ -208,9 +205,9 @@ impl<L: Links> Engine<L> {
             return Answer::Plain;
         }
         let Some(topology) = self.measured() else { return Answer::Plain };
-        let routes = self.routes(topology, &request.copy);
-        let claimed = self.claim(topology, &request.copy, &routes.paths);
-        let answer = self.carry(topology, request, &routes);
+        let paths = self.routes(topology, &request.copy);
+        let claimed = self.claim(topology, &request.copy, &paths);
+        let answer = self.carry(topology, request, &paths);
         self.release(request, &claimed, answer == Answer::Plain);
         answer
     }

@@ -6,23 +6,14 @@ use std::time::Duration;
 use wm_abi::CUdevice;
 
 use super::{Engine, Request};
-use crate::crossing::Opposed;
 use crate::enqueue::Copy;
 use crate::links::Links;
 use crate::plan::Direction;
 use crate::share::{Link, Share};
-use crate::topology::{Path, Topology, Use};
+use crate::topology::{Path, Topology};
 
 /// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
 const LONGEST: f64 = 10.0;
-
-/// Where a copy may go.
-pub(super) struct Routes {
-    /// The direct path first; none for a device that was not measured.
-    pub(super) paths: Vec<Path>,
-    /// What their rates were measured for.
-    pub(super) used: Use,
-}
 
 impl<L: Links> Engine<L> {
     pub(super) fn may_relay(&self, device: CUdevice) -> bool {
@@ -33,36 +24,27 @@ impl<L: Links> Engine<L> {
         self.share.get_or_init(|| Share::new(self.settings.page.as_ref().map(PathBuf::from)))
     }
 
-    /// The direct path, and relays over links that nobody else uses.
-    pub(super) fn routes(&self, topology: &Topology, copy: &Copy) -> Routes {
-        let policy = self.settings.opposed;
-        let meets = self.crossings.meets(copy, self.links.clock(), policy);
-        let (usable, used) = match policy {
-            Opposed::Yield | Opposed::Plain if meets => (Vec::new(), Use::OneWay(copy.direction)),
-            Opposed::Measured if meets => (self.usable(topology, copy, Use::BothWays), Use::BothWays),
-            _ => {
-                let used = Use::OneWay(copy.direction);
-                (self.usable(topology, copy, used), used)
-            }
-        };
-        let mut paths = topology.paths(copy.user.device, used, &usable);
-        if !meets {
-            self.trims.apply(copy.user.device, copy.direction, &mut paths);
-        }
-        Routes { paths, used }
+    /// The direct path, and relays over links that nobody else uses; none for a copy that meets one of the opposite direction,
+    /// and no path at all for a device that was not measured.
+    pub(super) fn routes(&self, topology: &Topology, copy: &Copy) -> Vec<Path> {
+        let meets = self.crossings.meets(copy, self.links.clock());
+        let usable = if meets { Vec::new() } else { self.usable(topology, copy) };
+        let mut paths = topology.paths(copy.user.device, copy.direction, &usable);
+        self.trims.apply(copy.user.device, copy.direction, &mut paths);
+        paths
     }
 
     /// Siblings that may relay now: those that have a context, and when they have paid, the others too.
-    fn usable(&self, topology: &Topology, copy: &Copy, used: Use) -> Vec<CUdevice> {
+    fn usable(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
         let idle = self.idle(topology, copy);
         if self.settings.eager {
             return idle;
         }
         let open: Vec<_> = idle.iter().copied().filter(|device| self.links.is_open(*device)).collect();
-        let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, used, usable);
+        let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, copy.direction, usable);
         let (now, all) = (paths(&open), paths(&idle));
         let closed = all.iter().skip(1).filter(|path| !open.contains(&path.device)).count();
-        let threshold = self.settings.minimum.unwrap_or_else(|| topology.threshold(&all, used));
+        let threshold = self.settings.minimum.unwrap_or_else(|| topology.threshold(&all, copy.direction));
         if closed == 0 || copy.bytes < threshold {
             return open;
         }
@@ -75,8 +57,7 @@ impl<L: Links> Engine<L> {
     /// it.
     fn idle(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
         let busy = self.share().busy(copy.user.device);
-        let both = [Direction::In, Direction::Out];
-        let ways = if self.settings.opposed == Opposed::Free { &[copy.direction][..] } else { &both };
+        let ways = [Direction::In, Direction::Out];
         let is_idle = |device: &CUdevice| {
             let identity = topology.key.devices.get(*device as usize);
             identity.is_some_and(|identity| ways.iter().all(|way| !busy.contains(&Link::of(identity, *way))))

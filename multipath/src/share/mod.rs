@@ -3,11 +3,10 @@
 //! Ranks that all copy at once must not relay through each other: each link is then busy with its own rank's bytes, and
 //! a relay only takes turns with them. So whoever copies claims the links it uses, for as long as it expects to take,
 //! and relays are chosen among links that nobody else has claimed. Claims are hints: a wrong one costs speed, never
-//! bytes. They expire by themselves, so a killed process blocks nothing for longer than its last copy would have taken.
-//!
-//! Within the process a claim names the copy's target: copies to one target follow each other through the same links and
-//! are no obstacle to each other. Across processes claims stand on a [`page`] in shared memory.
+//! bytes. They expire by themselves, so a killed process blocks nothing for long. How long is for [`claims`] to say;
+//! processes tell each other on a [`page`] in shared memory.
 
+pub mod claims;
 pub mod page;
 
 use std::collections::BTreeSet;
@@ -19,7 +18,8 @@ use wm_abi::CUdevice;
 
 use crate::plan::Direction;
 use crate::topology::Identity;
-use page::{Page, RECORD_LINKS};
+use claims::Claims;
+use page::Page;
 
 /// One direction of one device's PCIe link, the same number in every process of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,27 +35,10 @@ impl Link {
     }
 }
 
-/// A use of a link by this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    /// The link.
-    pub link: Link,
-    /// Whose copy it is.
-    pub target: CUdevice,
-    /// When it ends, in milliseconds since 1970.
-    pub until: u64,
-}
-
-/// The links that a copy to `target` should keep away from.
-pub fn obstacles(own: &[Claim], others: &[Link], target: CUdevice, now: u64) -> BTreeSet<Link> {
-    let own = own.iter().filter(|claim| claim.until > now && claim.target != target).map(|claim| claim.link);
-    own.chain(others.iter().copied()).collect()
-}
-
 /// Claims of this process, and the page where others see them.
 #[derive(Debug)]
 pub struct Share {
-    own: Mutex<Vec<Claim>>,
+    own: Mutex<Claims>,
     page: Option<Page>,
 }
 
@@ -74,7 +57,9 @@ impl Share {
     pub fn busy(&self, target: CUdevice) -> BTreeSet<Link> {
         let now = now();
         let others = self.page.as_ref().map(|page| page.others(now)).unwrap_or_default();
-        obstacles(&self.own(), &others, target, now)
+        let mut busy = self.own().obstacles(target, now);
+        busy.extend(others);
+        busy
     }
 
     /// Does no other process copy now, as far as it says so?
@@ -82,35 +67,30 @@ impl Share {
         self.page.as_ref().is_none_or(|page| page.others(now()).is_empty())
     }
 
-    /// Claims links for a copy to `target` that takes about so long.
+    /// Claims links for a copy to `target` that takes about so long; its own link is the first.
     pub fn claim(&self, target: CUdevice, links: &[Link], duration: Duration) {
-        let until = now() + duration.as_millis() as u64 + 1;
-        let mut own = self.own();
-        own.retain(|claim| claim.target != target || !links.contains(&claim.link));
-        own.extend(links.iter().map(|link| Claim { link: *link, target, until }));
-        self.publish(own.clone(), own);
+        self.change(|own, now| own.claim(target, links, now, duration));
     }
 
     /// A copy to `target` is over.
     pub fn release(&self, target: CUdevice, links: &[Link]) {
-        let mut own = self.own();
-        own.retain(|claim| claim.target != target || !links.contains(&claim.link));
-        self.publish(own.clone(), own);
+        self.change(|own, now| own.release(target, links, now));
     }
 
-    fn own(&self) -> std::sync::MutexGuard<'_, Vec<Claim>> {
+    fn own(&self) -> std::sync::MutexGuard<'_, Claims> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes what is claimed now. The lock is let go first: a file is written.
-    fn publish(&self, claims: Vec<Claim>, held: std::sync::MutexGuard<'_, Vec<Claim>>) {
-        drop(held);
-        let Some(page) = &self.page else { return };
+    /// Changes what is claimed, and writes it. Without the lock: a file is written.
+    fn change(&self, change: impl FnOnce(&mut Claims, u64)) {
         let now = now();
-        let live: Vec<_> = claims.iter().filter(|claim| claim.until > now).take(RECORD_LINKS).collect();
-        let links: BTreeSet<_> = live.iter().map(|claim| claim.link).collect();
-        let until = live.iter().map(|claim| claim.until).max().unwrap_or(0);
-        page.publish(&links.into_iter().collect::<Vec<_>>(), until);
+        let mut own = self.own();
+        change(&mut own, now);
+        let told = self.page.as_ref().map(|page| (page, own.told(now)));
+        drop(own);
+        if let Some((page, links)) = told {
+            page.publish(&links);
+        }
     }
 }
 
@@ -121,24 +101,8 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a rank relays through links that other ranks need, or gives up its own after one copy.
+    //! Hazard: processes name one link differently, or two alike.
     use super::*;
-
-    const fn claim(link: u64, target: CUdevice, until: u64) -> Claim {
-        Claim { link: Link(link), target, until }
-    }
-
-    #[test]
-    fn copies_to_one_target_do_not_hinder_each_other() {
-        let own = [claim(1, 0, 100), claim(2, 0, 100), claim(3, 5, 100)];
-        assert_eq!(obstacles(&own, &[], 0, 50), BTreeSet::from([Link(3)]));
-        assert_eq!(obstacles(&own, &[Link(9)], 5, 50), BTreeSet::from([Link(1), Link(2), Link(9)]));
-    }
-
-    #[test]
-    fn claims_expire() {
-        assert!(obstacles(&[claim(1, 3, 100)], &[], 0, 100).is_empty());
-    }
 
     #[test]
     fn directions_of_one_link_differ_and_zero_is_no_link() {

@@ -1,9 +1,10 @@
 //! The page where processes of one user say which links they use.
 //!
-//! A file of 4096 bytes in memory (`/dev/shm`), 32 records of 128 bytes, one a process. A process writes its own record
-//! only, with one write, and reads the page with one read, a microsecond or two each. Nothing is mapped, so a damaged
-//! or shrunken file is a short read and never a fault. A record has a checksum: one that is half written, or not ours,
-//! is passed over. Records of processes that are gone are taken over under a file lock, which is held only then.
+//! A file of 8192 bytes in memory (`/dev/shm`), 32 records of 256 bytes, one a process: links, each with the end of its
+//! claim. A process writes its own record only, with one write, and reads the page with one read, a microsecond or two
+//! each. Nothing is mapped, so a damaged or shrunken file is a short read and never a fault. A record has a checksum: one
+//! that is half written, or not ours, is passed over. Records of processes that are gone are taken over under a file
+//! lock, which is held only then.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,13 +15,15 @@ use std::sync::OnceLock;
 use super::Link;
 
 /// Links that one record can name.
-pub const RECORD_LINKS: usize = 11;
+pub const RECORD_LINKS: usize = 14;
 /// Bytes of a record.
-const RECORD: usize = 128;
+const RECORD: usize = 256;
 /// Records of a page.
 const RECORDS: usize = 32;
-/// Words before the links: process, its start, end of the claim, checksum, number of links.
-const HEAD: usize = 5;
+/// Words before the links: process, its start, checksum, number of links.
+const HEAD: usize = 4;
+/// The checksum's word.
+const SUM: usize = 2;
 
 /// What one process says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +32,8 @@ pub struct Record {
     pub pid: u32,
     /// When it started, in the kernel's ticks: a later process of the same number is another one.
     pub start: u64,
-    /// When the claim ends, in milliseconds since 1970.
-    pub until: u64,
-    /// The links.
-    pub links: Vec<Link>,
+    /// The links, and when each claim ends, in milliseconds since 1970.
+    pub links: Vec<(Link, u64)>,
 }
 
 impl Record {
@@ -40,12 +41,11 @@ impl Record {
     pub fn encode(&self) -> [u8; RECORD] {
         let mut words = [0_u64; RECORD / 8];
         let count = self.links.len().min(RECORD_LINKS);
-        (words[0], words[1], words[2], words[4]) =
-            (u64::from(self.pid), self.start, self.until, count as u64);
-        for (word, link) in words[HEAD..].iter_mut().zip(&self.links[..count]) {
-            *word = link.0;
+        (words[0], words[1], words[3]) = (u64::from(self.pid), self.start, count as u64);
+        for (pair, (link, until)) in words[HEAD..].chunks_exact_mut(2).zip(&self.links[..count]) {
+            pair.copy_from_slice(&[link.0, *until]);
         }
-        words[3] = checksum(&words);
+        words[SUM] = checksum(&words);
         let mut bytes = [0; RECORD];
         for (part, word) in bytes.chunks_exact_mut(8).zip(words) {
             part.copy_from_slice(&word.to_le_bytes());
@@ -59,17 +59,18 @@ impl Record {
         for (word, part) in words.iter_mut().zip(bytes.chunks_exact(8)) {
             *word = u64::from_le_bytes(part.try_into().ok()?);
         }
-        let count = usize::try_from(words[4]).ok().filter(|count| *count <= RECORD_LINKS)?;
+        let count = usize::try_from(words[3]).ok().filter(|count| *count <= RECORD_LINKS)?;
         let pid = u32::try_from(words[0]).ok().filter(|pid| *pid != 0)?;
-        let links = words[HEAD..HEAD + count].iter().map(|word| Link(*word)).collect();
-        let sound = bytes.len() == RECORD && words[3] == checksum(&words);
-        sound.then_some(Self { pid, start: words[1], until: words[2], links })
+        let pairs = words[HEAD..].chunks_exact(2).take(count);
+        let links = pairs.map(|pair| (Link(pair[0]), pair[1])).collect();
+        let sound = bytes.len() == RECORD && words[SUM] == checksum(&words);
+        sound.then_some(Self { pid, start: words[1], links })
     }
 }
 
 /// Over all words but its own.
 fn checksum(words: &[u64; RECORD / 8]) -> u64 {
-    let others = words.iter().enumerate().filter(|(index, _)| *index != 3);
+    let others = words.iter().enumerate().filter(|(index, _)| *index != SUM);
     others.fold(0x9e37_79b9_7f4a_7c15, |sum, (_, word)| {
         (sum ^ word).rotate_left(23).wrapping_mul(0x0100_0000_01b3)
     })
@@ -118,19 +119,22 @@ impl Page {
         let me = (std::process::id(), self.start);
         let records = self.read().into_iter().flatten();
         records
-            .filter(|record| record.until > now && (record.pid, record.start) != me)
+            .filter(|record| (record.pid, record.start) != me)
             .flat_map(|record| record.links)
+            .filter(|(_, until)| *until > now)
+            .map(|(link, _)| link)
             .collect()
     }
 
-    /// Says which links this process uses until when. Without a free record: nothing, and others may relay through them.
-    pub fn publish(&self, links: &[Link], until: u64) {
+    /// Says which links this process uses until when, as many as a record can name. Without a free record: nothing, and
+    /// others may relay through them.
+    pub fn publish(&self, links: &[(Link, u64)]) {
         let Some(index) = *self.record.get_or_init(|| self.admit().ok().flatten()) else { return };
-        let _ = self.write(index, links, until);
+        let _ = self.write(index, links);
     }
 
-    fn write(&self, index: usize, links: &[Link], until: u64) -> io::Result<()> {
-        let record = Record { pid: std::process::id(), start: self.start, until, links: links.to_vec() };
+    fn write(&self, index: usize, links: &[(Link, u64)]) -> io::Result<()> {
+        let record = Record { pid: std::process::id(), start: self.start, links: links.to_vec() };
         self.file.write_all_at(&record.encode(), (index * RECORD) as u64)
     }
 
@@ -149,7 +153,7 @@ impl Page {
             record.as_ref().is_none_or(|record| started(record.pid) != Some(record.start))
         };
         let index = self.read().iter().position(is_free);
-        let outcome = index.map_or(Ok(()), |index| self.write(index, &[], 0));
+        let outcome = index.map_or(Ok(()), |index| self.write(index, &[]));
         self.file.unlock()?;
         outcome.map(|()| index)
     }
@@ -172,7 +176,7 @@ mod tests {
     }
 
     fn record() -> Record {
-        Record { pid: 7, start: 8, until: 9, links: (1..=RECORD_LINKS as u64).map(Link).collect() }
+        Record { pid: 7, start: 8, links: (1..=RECORD_LINKS as u64).map(|link| (Link(link), 9)).collect() }
     }
 
     #[test]
@@ -196,7 +200,7 @@ mod tests {
         page.file.write_all_at(&dead.encode(), 0).expect("writes");
         assert_eq!(page.others(8).len(), RECORD_LINKS);
         assert!(page.others(9).is_empty());
-        page.publish(&[Link(3)], 1000);
+        page.publish(&[(Link(3), 1000)]);
         assert_eq!(page.read()[0].as_ref().map(|record| record.pid), Some(std::process::id()));
         assert!(page.others(8).is_empty(), "its own claims are no obstacle");
         std::fs::remove_file(path).expect("removes");
@@ -209,9 +213,9 @@ mod tests {
         let parent = std::os::unix::process::parent_id();
         let living = Record { pid: parent, start: started(parent).expect("it lives"), ..record() };
         page.file.write_all_at(&living.encode(), 0).expect("writes");
-        page.publish(&[Link(3)], 1000);
+        page.publish(&[(Link(3), 1000)]);
         assert_eq!(page.read()[0], Some(living));
-        assert_eq!(page.read()[1].as_ref().map(|record| record.links.clone()), Some(vec![Link(3)]));
+        assert_eq!(page.read()[1].as_ref().map(|record| record.links.clone()), Some(vec![(Link(3), 1000)]));
         std::fs::remove_file(path).expect("removes");
     }
 

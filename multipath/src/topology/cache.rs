@@ -90,7 +90,7 @@ fn is_sound(topology: &Topology) -> bool {
     let Costs { fixed, lag, step, open } = topology.costs;
     is_count(topology.reach.len())
         && topology.reach.iter().map(Vec::len).all(is_count)
-        && [&topology.into, &topology.out, &topology.both]
+        && [&topology.into, &topology.out]
             .iter()
             .all(|rates| is_count(rates.alone.len()) && rates.are_plausible())
         && [fixed, lag, step].iter().all(|seconds| (0.0..1.0).contains(seconds))
@@ -110,8 +110,7 @@ mod tests {
             key: Key { driver: 13_000, devices: vec![identity] },
             reach: vec![vec![true]],
             into: rates.clone(),
-            out: rates.clone(),
-            both: rates,
+            out: rates,
             costs: Costs { fixed: 1e-4, lag: 3e-5, step: 1e-5, open: 0.2 },
         }
     }

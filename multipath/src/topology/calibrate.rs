@@ -1,4 +1,4 @@
-//! Measures what the links carry: each alone, each pair at once, all at once; in, out, and both ways at once.
+//! Measures what the links carry: each alone, each pair at once, all at once; in and out.
 //!
 //! Needs a context, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
 //! back. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
@@ -66,10 +66,8 @@ fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Cali
         return Err(CUresult::NOT_SUPPORTED);
     }
     let count = survey.key.devices.len();
-    let ways = |ways: &[Direction]| rates(links, probes, count, ways);
-    let pass = || -> Result<[Rates; 3]> {
-        Ok([ways(&[Direction::In])?, ways(&[Direction::Out])?, ways(&[Direction::In, Direction::Out])?])
-    };
+    let way = |way| rates(links, probes, count, way);
+    let pass = || -> Result<[Rates; 2]> { Ok([way(Direction::In)?, way(Direction::Out)?]) };
     let (mut best, mut steady) = (pass()?, false);
     for _ in 1..PASSES {
         let again = pass()?;
@@ -80,39 +78,37 @@ fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Cali
         }
     }
     let costs = costs(links, &survey, probes)?;
-    let [into, out, both] = best;
-    let topology = Topology { key: survey.key, reach: survey.reach, into, out, both, costs };
+    let [into, out] = best;
+    let topology = Topology { key: survey.key, reach: survey.reach, into, out, costs };
     Ok(Calibration { topology, steady })
 }
 
-/// One pass over all links in these directions at once; rates are those of one direction.
-fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, ways: &[Direction]) -> Result<Rates> {
+/// One pass over all links in one direction.
+fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, way: Direction) -> Result<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
     // The first copy of a stream pays for what the driver sets up.
-    run(links, &probes.iter().collect::<Vec<_>>(), ways)?;
+    run(links, &probes.iter().collect::<Vec<_>>(), way)?;
     for (index, one) in probes.iter().enumerate() {
-        rates.alone[one.device as usize] = rate(links, &[one], ways)?;
+        rates.alone[one.device as usize] = rate(links, &[one], way)?;
         for other in &probes[..index] {
-            let sum = rate(links, &[one, other], ways)?;
+            let sum = rate(links, &[one, other], way)?;
             rates.together[one.device as usize][other.device as usize] = sum;
             rates.together[other.device as usize][one.device as usize] = sum;
         }
     }
-    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), ways)?;
+    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), way)?;
     Ok(rates)
 }
 
-/// What a set of links carries at once in each of these directions, bytes a second.
-fn rate<L: Links>(links: &L, set: &[&Probe], ways: &[Direction]) -> Result<f64> {
-    (0..TRIES).try_fold(0.0, |best, _| Ok(run(links, set, ways)?.max(best)))
+/// What a set of links carries at once, bytes a second.
+fn rate<L: Links>(links: &L, set: &[&Probe], way: Direction) -> Result<f64> {
+    (0..TRIES).try_fold(0.0, |best, _| Ok(run(links, set, way)?.max(best)))
 }
 
-fn run<L: Links>(links: &L, set: &[&Probe], ways: &[Direction]) -> Result<f64> {
+fn run<L: Links>(links: &L, set: &[&Probe], way: Direction) -> Result<f64> {
     let start = links.clock();
     for _ in 0..ROUNDS {
-        for probe in set {
-            ways.iter().try_for_each(|way| probe.send(links, *way, BLOCK))?;
-        }
+        set.iter().try_for_each(|probe| probe.send(links, way, BLOCK))?;
     }
     set.iter().try_for_each(|probe| probe.drain(links))?;
     Ok((ROUNDS * BLOCK * set.len()) as f64 / seconds(links.clock() - start))

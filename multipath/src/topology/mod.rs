@@ -50,19 +50,8 @@ pub struct Topology {
     pub into: Rates,
     /// Device to host.
     pub out: Rates,
-    /// Either direction while the other one is as busy: half of what both carry.
-    pub both: Rates,
     /// What cutting a copy up costs.
     pub costs: Costs,
-}
-
-/// How links are used while a copy is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// In its direction only.
-    OneWay(Direction),
-    /// In both.
-    BothWays,
 }
 
 /// A link that takes part in a copy.
@@ -76,18 +65,17 @@ pub struct Path {
 
 impl Topology {
     /// Rates of a direction.
-    pub fn rates(&self, used: Use) -> &Rates {
-        match used {
-            Use::OneWay(Direction::In) => &self.into,
-            Use::OneWay(Direction::Out) => &self.out,
-            Use::BothWays => &self.both,
+    pub fn rates(&self, direction: Direction) -> &Rates {
+        match direction {
+            Direction::In => &self.into,
+            Direction::Out => &self.out,
         }
     }
 
     /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable` that still adds
     /// something, the best first.
-    pub fn paths(&self, target: CUdevice, used: Use, usable: &[CUdevice]) -> Vec<Path> {
-        let rates = self.rates(used);
+    pub fn paths(&self, target: CUdevice, direction: Direction, usable: &[CUdevice]) -> Vec<Path> {
+        let rates = self.rates(direction);
         let Some(direct) = rates.index(target) else { return Vec::new() };
         let mut chosen = vec![direct];
         let mut candidates: Vec<usize> = usable
@@ -109,9 +97,9 @@ impl Topology {
     }
 
     /// From how many bytes on a copy over these paths beats the plain one.
-    pub fn threshold(&self, paths: &[Path], used: Use) -> usize {
+    pub fn threshold(&self, paths: &[Path], direction: Direction) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
-        let alone = self.rates(used).alone[direct.device as usize];
+        let alone = self.rates(direction).alone[direct.device as usize];
         plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.costs.fixed)
     }
 }
@@ -121,7 +109,7 @@ mod tests {
     //! Hazard: relays that share the target's uplink slow the copy down, and look like a gain.
     use super::*;
 
-    const IN: Use = Use::OneWay(Direction::In);
+    const IN: Direction = Direction::In;
 
     /// Eight links of 55 GB/s in pairs behind uplinks of 52, and a ceiling.
     fn pairs(ceiling: f64) -> Rates {
@@ -134,7 +122,7 @@ mod tests {
         let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
         let key = Key { driver: 13_000, devices: (0..8).map(identity).collect() };
         let (reach, costs) = (vec![vec![true; 8]; 8], Costs { fixed: 1e-4, ..Costs::default() });
-        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), both: pairs(60.0), costs }
+        Topology { key, reach, into: pairs(208.0), out: pairs(116.0), costs }
     }
 
     fn devices(paths: &[Path]) -> Vec<CUdevice> {
@@ -151,18 +139,8 @@ mod tests {
 
     #[test]
     fn the_hosts_ceiling_limits_how_many_relays_pay() {
-        let paths = machine().paths(0, Use::OneWay(Direction::Out), &[1, 2, 3, 4, 5, 6, 7]);
+        let paths = machine().paths(0, Direction::Out, &[1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(devices(&paths), [0, 2, 4]);
-    }
-
-    #[test]
-    fn relays_that_add_nothing_in_both_directions_at_once_are_left_alone() {
-        let usable = [1, 2, 3, 4, 5, 6, 7];
-        let busy = Topology { both: pairs(52.0), ..machine() };
-        assert_eq!(devices(&busy.paths(0, Use::BothWays, &usable)), [0]);
-        assert_eq!(devices(&busy.paths(0, IN, &usable)).len(), 4);
-        let wide = Topology { both: pairs(104.0), ..machine() };
-        assert_eq!(devices(&wide.paths(0, Use::BothWays, &usable)), [0, 2]);
     }
 
     #[test]

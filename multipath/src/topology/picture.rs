@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Rates, Topology, Use};
+use super::{Rates, Topology};
 use crate::plan::Direction;
 
 /// A drawing of the links, GB/s in and out.
@@ -14,13 +14,7 @@ pub fn draw(topology: &Topology) -> String {
         let last = number + 1 == uplinks.len();
         branch(&mut text, topology, uplink, last);
     }
-    let both = gb(2.0 * topology.both.all);
-    let _ = writeln!(
-        text,
-        "all links at once: {} in, {} out, {both} both ways (GB/s)",
-        gb(into.all),
-        gb(out.all)
-    );
+    let _ = writeln!(text, "all links at once: {} in, {} out (GB/s)", gb(into.all), gb(out.all));
     for direction in [Direction::In, Direction::Out] {
         let _ = writeln!(text, "{}", chosen(topology, direction));
     }
@@ -63,11 +57,10 @@ fn reached(topology: &Topology, device: usize) -> String {
 /// The paths that a copy of the first device takes on an idle machine.
 fn chosen(topology: &Topology, direction: Direction) -> String {
     let all: Vec<_> = (0..topology.key.devices.len() as i32).collect();
-    let used = Use::OneWay(direction);
-    let paths = topology.paths(0, used, &all);
+    let paths = topology.paths(0, direction, &all);
     let name = if direction == Direction::In { "to" } else { "from" };
     let parts: Vec<_> = paths.iter().map(|path| format!("{} at {}", path.device, gb(path.rate))).collect();
-    let from = match topology.threshold(&paths, used) {
+    let from = match topology.threshold(&paths, direction) {
         usize::MAX => "never cut up".to_owned(),
         bytes => format!("cut up from {} MiB", bytes.div_ceil(1 << 20)),
     };

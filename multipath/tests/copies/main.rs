@@ -355,11 +355,10 @@ fn a_measurement_while_others_copy_is_not_kept() {
     let claims = wm_multipath::share::page::Record {
         pid: std::os::unix::process::parent_id(),
         start: 1,
-        until: u64::MAX,
-        links: vec![wm_multipath::share::Link(7)],
+        links: vec![(wm_multipath::share::Link(7), u64::MAX)],
     };
-    let mut bytes = vec![0; 4096];
-    bytes[..128].copy_from_slice(&claims.encode());
+    let mut bytes = vec![0; 8192];
+    bytes[..256].copy_from_slice(&claims.encode());
     std::fs::write(&page, bytes).expect("writes");
     let shared =
         wm_multipath::Settings { cache: Some(folder.clone()), page: Some(page.clone()), ..settings() };

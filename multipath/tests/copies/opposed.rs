@@ -1,18 +1,10 @@
 //! Guards against copies of opposite directions that take from each other what each believes idle.
 
-use wm_multipath::crossing::Opposed;
 use wm_multipath::topology::{Rates, Topology};
-use wm_multipath::{Answer, Direction, Engine, Settings};
+use wm_multipath::{Answer, Direction, Engine};
 
 use super::model::Model;
 use super::world::{Action, Program, RANGE, settings, topology};
-
-/// Two links that carry in both directions at once what one does.
-fn crowded(opposed: Opposed) -> Engine<Model> {
-    let both = Rates { alone: vec![50e9; 2], together: vec![vec![50e9; 2]; 2], all: 50e9 };
-    let settings = Settings { opposed, ..settings() };
-    Engine::with_topology(Model::new(2, 3), settings, Topology { both, ..topology(2) })
-}
 
 fn copy(direction: Direction, stream: usize) -> Action {
     Action { direction, pageable: false, waits: false, stream, offset: 0, bytes: RANGE }
@@ -37,29 +29,17 @@ fn answers(engine: &Engine<Model>) -> Vec<Answer> {
 }
 
 #[test]
-fn where_both_directions_carry_no_more_together_both_are_plain() {
+fn copies_that_meet_are_plain_until_they_no_longer_do() {
     use Answer::{Done, Plain};
-    for (opposed, expected) in [
-        (Opposed::Free, [Done; 5]),
-        (Opposed::Yield, [Done, Plain, Plain, Plain, Done]),
-        (Opposed::Plain, [Done, Plain, Plain, Plain, Done]),
-        (Opposed::Measured, [Done, Plain, Plain, Plain, Done]),
-    ] {
-        assert_eq!(answers(&crowded(opposed)), expected, "{opposed:?}");
-    }
-}
-
-#[test]
-fn where_they_carry_more_both_take_it() {
     let engine = Engine::with_topology(Model::new(2, 3), settings(), topology(2));
-    assert_eq!(answers(&engine), [Answer::Done; 5]);
+    assert_eq!(answers(&engine), [Done, Plain, Plain, Plain, Done]);
 }
 
 #[test]
 fn a_sibling_that_copies_the_other_way_is_no_relay() {
     // So slow that the claim outlasts the test.
     let slow = Rates { alone: vec![1e6; 2], together: vec![vec![2e6; 2]; 2], all: 2e6 };
-    let slow = Topology { into: slow.clone(), out: slow.clone(), both: slow, ..topology(2) };
+    let slow = Topology { into: slow.clone(), out: slow, ..topology(2) };
     let engine = Engine::with_topology(Model::new(2, 3), settings(), slow);
     let mut own = Program::new(&engine, 1, Model::context(1));
     let mut program = Program::new(&engine, 0, Model::context(0));

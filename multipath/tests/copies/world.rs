@@ -28,8 +28,7 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
         key: Key { driver: 1, devices: (0..count).map(identity).collect() },
         reach: vec![vec![true; count]; count],
         into: rates.clone(),
-        out: rates.clone(),
-        both: rates,
+        out: rates,
         costs: Costs { fixed: 1e-5, lag: 1e-6, step: 1e-6, open: 0.3e-3 },
     }
 }

@@ -70,14 +70,7 @@ fn remember(folder: &Path) {
     let key = Key { driver: 13_000, devices: (0..2).map(identity).collect() };
     let rates = Rates { alone: vec![6e8; 2], together: vec![vec![12e8; 2]; 2], all: 12e8 };
     let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
-    let topology = Topology {
-        key,
-        reach: vec![vec![true; 2]; 2],
-        into: rates.clone(),
-        out: rates.clone(),
-        both: rates,
-        costs,
-    };
+    let topology = Topology { key, reach: vec![vec![true; 2]; 2], into: rates.clone(), out: rates, costs };
     cache::store(&folder.join("wmshim"), &topology).expect("a writable folder");
 }
 

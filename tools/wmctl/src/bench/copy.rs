@@ -8,7 +8,6 @@ use anyhow::Result;
 use serde_json::json;
 use wm_abi::CUdevice;
 use wm_multipath::Settings;
-use wm_multipath::crossing::Opposed;
 use wm_multipath::topology::picture;
 
 use super::links::All;
@@ -34,39 +33,12 @@ pub(crate) struct Arguments {
     /// From how many MiB on paths pull pieces of a copy that is waited for
     #[arg(long, default_value_t = wm_multipath::engine::PULL >> 20)]
     pull: usize,
-    /// What copies do that meet one of the opposite direction; several are compared
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Policy::Measured])]
-    opposed: Vec<Policy>,
     /// Compare other ways to cut large copies up, instead of all kinds of copies
     #[arg(long)]
     shapes: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// [`Opposed`], as it is named on the command line.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Policy {
-    /// As if the other direction were idle
-    Free,
-    /// The later one takes its own link only
-    Yield,
-    /// So do both, from the second one on
-    Plain,
-    /// Both take what links were measured to add in both directions at once
-    Measured,
-}
-
-impl Policy {
-    fn named(self) -> (&'static str, Opposed) {
-        match self {
-            Self::Free => ("both, free", Opposed::Free),
-            Self::Yield => ("both, yield", Opposed::Yield),
-            Self::Plain => ("both, plain", Opposed::Plain),
-            Self::Measured => ("both", Opposed::Measured),
-        }
-    }
 }
 
 impl Arguments {
@@ -109,13 +81,12 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
         let rows = shapes::measure(&machine, &all, &sizes)?;
         (json!(rows), shapes::render(&rows))
     } else {
-        let policies: Vec<_> = arguments.opposed.iter().map(|policy| policy.named()).collect();
-        let rows = rows::measure(&machine, &all, &sizes, &policies, &sums)?;
+        let rows = rows::measure(&machine, &all, &sizes, &sums)?;
         (json!(rows), rows::render(&rows))
     };
     if arguments.json {
         return output::print_json(&json!({
-            "schema": "wmctl-bench-copy/2",
+            "schema": "wmctl-bench-copy/3",
             "target": arguments.target,
             "topology": topology,
             "steady": measured.steady,

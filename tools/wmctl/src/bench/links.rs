@@ -3,7 +3,6 @@
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
 use wm_multipath::lane::Cargo;
-use wm_multipath::topology::Use;
 use wm_multipath::wire::whole;
 use wm_multipath::{Direction, Driver, Links};
 
@@ -71,7 +70,7 @@ const BOTH: &[Direction] = &[Direction::In, Direction::Out];
 impl All {
     /// Buffers for copies of up to `largest` bytes in all, on every measured device of a machine.
     pub(super) fn new(machine: &Machine, largest: usize) -> Result<Self> {
-        let (links, rates) = (machine.links(), machine.topology.rates(Use::BothWays));
+        let (links, rates) = (machine.links(), machine.topology.rates(Direction::In));
         let devices: Vec<_> = (0..rates.alone.len()).filter(|device| rates.alone[*device] > 0.0).collect();
         let carried = rates.carried(&devices);
         let sum: f64 = carried.iter().sum();

@@ -29,8 +29,8 @@ pub(crate) struct Arguments {
     /// Size of each rank's copies, MiB
     #[arg(long, default_value_t = 1024)]
     mib: usize,
-    /// Seconds of one measurement
-    #[arg(long, default_value_t = 0.5)]
+    /// Seconds of one measurement; its first round, in which ranks do not know of each other yet, is part of it
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Measurements of each kind, in turns; the median counts
     #[arg(long, default_value_t = 3)]

@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use wm_multipath::crossing::Opposed;
 use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
 
 use super::links::{All, Sums};
@@ -51,14 +50,8 @@ const PAGEABLE: Kind = Kind { name: "pageable", memory: HostMemory::Pageable, wa
 /// Without relays: what several threads bring by themselves.
 const OWN_LINK: Kind = Kind { name: "pageable, own link", memory: HostMemory::Pageable, waits: true };
 
-/// Measures copies of these sizes, and those of both directions at once under each policy.
-pub(super) fn measure(
-    machine: &Machine,
-    all: &All,
-    sizes: &[usize],
-    policies: &[(&'static str, Opposed)],
-    sums: &Sums,
-) -> Result<Vec<Row>> {
+/// Measures copies of these sizes.
+pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums) -> Result<Vec<Row>> {
     let alone = machine.engine_with(Settings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
     let mut rows = Vec::new();
     let mut series = |kind: &Kind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
@@ -69,13 +62,9 @@ pub(super) fn measure(
         }
         Ok(())
     };
-    for (name, ways) in WAYS {
+    // A caller that waits makes one copy after the other, so these are the only ones that can meet.
+    for (name, ways) in WAYS.into_iter().chain([("both", BOTH)]) {
         series(&ASYNCHRONOUS, &machine.engine, name, ways)?;
-    }
-    // A caller that waits makes one copy after the other.
-    for (name, opposed) in policies {
-        let engine = machine.engine_with(Settings { opposed: *opposed, ..machine.settings.clone() })?;
-        series(&ASYNCHRONOUS, &engine, name, BOTH)?;
     }
     for (kind, engine) in [(&WAITED, &machine.engine), (&PAGEABLE, &machine.engine), (&OWN_LINK, &alone)] {
         for (name, ways) in WAYS {
