@@ -1,16 +1,19 @@
 """Loads a checkpoint (safetensors format, random weights) from memory files into GPU 0, and checks every byte there.
 
-Through the safetensors package if it is installed, else by mapping the file, which is what the package does; and once more
-through pinned buffers, as loaders with staging of their own do. Each process writes a file of its own in
-/dev/shm before it loads, and removes it afterwards.
+Through the safetensors package if it is installed, else by mapping the file; and once more through pinned buffers, as loaders with
+staging of their own do. The other figures tell what bounds it: the same copies from a fresh mapping, from one whose pages are there
+already, and from memory without a file; how fast the CPU alone reads a fresh mapping; and how much of each step went through relays.
+Each process writes a file of its own in /dev/shm before it loads, and removes it afterwards.
 """
+import ctypes
 import json
 import os
 import random
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 
-HIDDEN, FEED, BLOCK = 8192, 28672, 256 << 20
+HIDDEN, FEED, BLOCK, PIECE = 8192, 28672, 256 << 20, 2 << 20
 
 
 def tensors(total):
@@ -56,12 +59,30 @@ def mapped(path):
     return {name: data[slice(*entry["data_offsets"])].view(torch.bfloat16).view(*entry["shape"]) for name, entry in header.items()}
 
 
+def to_gpu(tensors):
+    return {name: tensor.to("cuda:0") for name, tensor in tensors.items()}
+
+
 def load(path):
     try:
         from safetensors.torch import load_file
         return load_file(path, device="cuda:0")
     except ImportError:
-        return {name: tensor.to("cuda:0") for name, tensor in mapped(path).items()}
+        return to_gpu(mapped(path))
+
+
+def read(tensors, threads):
+    """Every byte, by so many threads of the CPU, each into a small buffer of its own."""
+    ends = [(tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()) for tensor in tensors.values()]
+    pieces = [(at, min(PIECE, end - at)) for start, end in ends for at in range(start, end, PIECE)]
+
+    def run(index):
+        buffer = ctypes.create_string_buffer(PIECE)
+        for at, count in pieces[index::threads]:
+            ctypes.memmove(buffer, at, count)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, range(threads)))
+    return tensors
 
 
 def load_pinned(path, buffers):
@@ -119,16 +140,45 @@ def workload(options, buffers):
             os.remove(path)
 
 
+def relayed():
+    """Bytes that the shim has sent through relays; None without it."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    if not hasattr(driver, "wmshim_stats_json"):
+        return None
+    driver.wmshim_stats_json.restype = ctypes.c_void_p
+    text = driver.wmshim_stats_json()
+    copies = json.loads(ctypes.string_at(text))["copies"]
+    ctypes.CDLL(None).free(ctypes.c_void_p(text))
+    return sum(row["bytes"] for row in copies if row["path"].startswith("relay"))
+
+
+# What a step starts from, which is not timed, and what it does.
+STEPS = {
+    "load, first": (lambda path, _: path, load),
+    "load, again": (lambda path, _: path, load),
+    "load, pinned buffers": (lambda *both: both, lambda both: load_pinned(*both)),
+    "copies, fresh mapping": (lambda path, _: mapped(path), to_gpu),
+    "copies, mapping that was read": (lambda path, _: read(mapped(path), 8), to_gpu),
+    "copies, no file": (lambda path, _: {name: tensor.clone() for name, tensor in mapped(path).items()}, to_gpu),
+    "read only, 1 thread": (lambda path, _: mapped(path), lambda tensors: read(tensors, 1)),
+    "read only, 8 threads": (lambda path, _: mapped(path), lambda tensors: read(tensors, 8)),
+}
+
+
 def measure(path, buffers):
     import torch
     size, figures = os.path.getsize(path) / 1e9, {}
-    for name, loader in (("load, first (GB/s)", load), ("load, again (GB/s)", load), ("load, pinned buffers (GB/s)", lambda path: load_pinned(path, buffers))):
+    for name, (start_from, step) in STEPS.items():
+        given, before = start_from(path, buffers), relayed()
         torch.cuda.synchronize()
         start = time.perf_counter()
-        loaded = loader(path)
+        loaded = step(given)
         torch.cuda.synchronize()
-        figures[name] = size / (time.perf_counter() - start)
-        check(path, loaded)
-        del loaded
+        figures[f"{name} (GB/s)"] = size / (time.perf_counter() - start)
+        if not name.startswith("read"):
+            if before is not None:
+                figures[f"{name}: relayed (%)"] = (relayed() - before) / size / 1e7
+            check(path, loaded)
+        del loaded, given
     torch.cuda.empty_cache()
     return figures

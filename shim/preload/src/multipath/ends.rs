@@ -1,10 +1,10 @@
 //! The two ends of a copy: what memory they are, and thereby which way the copy goes.
 //!
-//! One question to the driver an end (about a microsecond, for large copies only). Blocks of ours are known without.
+//! A question or two to the driver an end (about a microsecond each, for large copies only). Blocks of ours are known without.
 //! Only plain memory is ours to relay: managed memory moves by itself, a host range that is pinned in part has pages
 //! that the devices do not reach, and memory of another device than the context's takes a way of its own.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 
 use wm_abi::symbol;
 use wm_abi::{
@@ -53,31 +53,38 @@ fn memory(address: u64, bytes: usize) -> Option<Memory> {
     }
 }
 
-/// What the driver says of an address. Of one that it does not know, nothing: ordinary memory.
+/// What the driver says of an address. Of one that it does not know, nothing: ordinary memory, which has no other attribute to
+/// ask for.
 fn ask(address: u64) -> Option<Memory> {
-    let (mut kind, mut managed, mut synchronous): (c_uint, c_uint, c_uint) = (0, 0, 0);
-    let mut ordinal: c_int = -1;
-    let mut attributes = [
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-        CU_POINTER_ATTRIBUTE_IS_MANAGED,
-        CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-        CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    ];
-    let mut places: [*mut c_void; 4] = [
-        (&raw mut kind).cast(),
-        (&raw mut managed).cast(),
-        (&raw mut synchronous).cast(),
-        (&raw mut ordinal).cast(),
-    ];
-    let count = attributes.len() as c_uint;
-    let query = driver().get::<symbol::cuPointerGetAttributes>();
-    // SAFETY: as many attributes as places, each place of its attribute's type, all live locals.
-    unsafe { query(count, attributes.as_mut_ptr(), places.as_mut_ptr(), address) }.ok().ok()?;
+    let [kind, managed, ordinal] = attributes(
+        address,
+        [
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        ],
+    )?;
+    if managed != 0 {
+        return None;
+    }
+    if kind == 0 {
+        return Some(Memory::Host(HostMemory::Pageable));
+    }
+    let [synchronous] = attributes(address, [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS])?;
     match kind {
-        _ if managed != 0 || synchronous != 0 => None,
-        0 => Some(Memory::Host(HostMemory::Pageable)),
+        _ if synchronous != 0 => None,
         CU_MEMORYTYPE_HOST => Some(Memory::Host(HostMemory::Pinned)),
-        CU_MEMORYTYPE_DEVICE => Some(Memory::Device(ordinal)),
+        CU_MEMORYTYPE_DEVICE => Some(Memory::Device(ordinal as CUdevice)),
         _ => None,
     }
+}
+
+/// Attributes of a pointer whose values are words of four bytes.
+fn attributes<const N: usize>(address: u64, mut wanted: [c_uint; N]) -> Option<[c_uint; N]> {
+    let mut values: [c_uint; N] = [0; N];
+    let mut places = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
+    let query = driver().get::<symbol::cuPointerGetAttributes>();
+    // SAFETY: as many attributes as places, each place of its attribute's size, all live locals.
+    unsafe { query(N as c_uint, wanted.as_mut_ptr(), places.as_mut_ptr(), address) }.ok().ok()?;
+    Some(values)
 }

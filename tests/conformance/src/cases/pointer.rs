@@ -262,14 +262,16 @@ pub(super) fn several(case: &mut Case) -> Verdict {
             CU_POINTER_ATTRIBUTE_IS_MANAGED,
             CU_POINTER_ATTRIBUTE_CONTEXT,
             CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+            CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
         ];
-        let mut values = [0_u64; 5];
+        let mut values = [0_u64; 6];
         let mut places: Vec<*mut c_void> = values.iter_mut().map(|value| (&raw mut *value).cast()).collect();
-        let code = cu!(d, cuPointerGetAttributes(5, attributes.as_mut_ptr(), places.as_mut_ptr(), address));
+        let code = cu!(d, cuPointerGetAttributes(6, attributes.as_mut_ptr(), places.as_mut_ptr(), address));
         case.expect_ok(&format!("{name}: all at once"), code);
-        let [kind, ordinal, managed, context, size] = values;
+        let [kind, ordinal, managed, context, size, synchronous] = values;
         case.observe(format!("{name}: type"), kind);
         case.observe(format!("{name}: ordinal"), ordinal as u32);
+        case.observe(format!("{name}: sync memops"), synchronous);
         case.observe(
             format!("{name}: managed, with context, size"),
             format!("{managed} {} {size}", context != 0),
