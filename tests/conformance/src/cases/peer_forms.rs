@@ -50,13 +50,13 @@ fn memory_of(driver: &'static Driver, owner: &Primary, seed: u64) -> Verdict<Man
     sized_memory_of(driver, owner, BYTES, seed)
 }
 
-/// What a copy goes between.
+/// What a copy goes between. The stream ends before the contexts: of one whose context is gone the driver may not be told.
 struct Ends {
     from: CUdeviceptr,
     to: CUdeviceptr,
+    stream: Stream,
     there: Primary,
     here: Primary,
-    stream: CUstream,
 }
 
 /// One form a process: the first copy between two devices may open the way for those that follow. Whether a form needs
@@ -66,13 +66,13 @@ fn form(case: &mut Case, copy: impl FnOnce(&Ends) -> CUresult) -> Verdict {
     let (here, there) = both(d)?;
     let (source, target) = (memory_of(d, &there, 1)?, memory_of(d, &here, 2)?);
     let stream = Stream::non_blocking(d)?;
-    let ends = Ends { from: source.address, to: target.address, there, here, stream: stream.raw };
+    let ends = Ends { from: source.address, to: target.address, stream, there, here };
     let code = copy(&ends);
     case.code("copy without peer access", code);
     if code != CUresult::SUCCESS {
         return Ok(());
     }
-    synchronize(d, stream.raw)?;
+    synchronize(d, ends.stream.raw)?;
     must!(d, cuCtxSynchronize());
     let (copied, wanted) = (target.read()?, pattern(BYTES, 1));
     let same = copied.chunks(PITCH).zip(wanted.chunks(PITCH)).all(|(a, b)| a[..PITCH - 1] == b[..PITCH - 1]);
@@ -87,12 +87,12 @@ pub(super) fn by_address(case: &mut Case) -> Verdict {
 
 pub(super) fn by_address_in_a_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
-    form(case, |ends| cu!(d, cuMemcpyAsync(ends.to, ends.from, BYTES, ends.stream)))
+    form(case, |ends| cu!(d, cuMemcpyAsync(ends.to, ends.from, BYTES, ends.stream.raw)))
 }
 
 pub(super) fn in_a_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
-    form(case, |ends| cu!(d, cuMemcpyDtoDAsync_v2(ends.to, ends.from, BYTES, ends.stream)))
+    form(case, |ends| cu!(d, cuMemcpyDtoDAsync_v2(ends.to, ends.from, BYTES, ends.stream.raw)))
 }
 
 pub(super) fn planes(case: &mut Case) -> Verdict {
@@ -102,7 +102,7 @@ pub(super) fn planes(case: &mut Case) -> Verdict {
 
 pub(super) fn planes_in_a_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
-    form(case, |ends| cu!(d, cuMemcpy2DAsync_v2(&plane(ends.from, ends.to), ends.stream)))
+    form(case, |ends| cu!(d, cuMemcpy2DAsync_v2(&plane(ends.from, ends.to), ends.stream.raw)))
 }
 
 pub(super) fn volumes(case: &mut Case) -> Verdict {
@@ -112,14 +112,14 @@ pub(super) fn volumes(case: &mut Case) -> Verdict {
 
 pub(super) fn volumes_in_a_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
-    form(case, |ends| cu!(d, cuMemcpy3DAsync_v2(&volume(ends.from, ends.to), ends.stream)))
+    form(case, |ends| cu!(d, cuMemcpy3DAsync_v2(&volume(ends.from, ends.to), ends.stream.raw)))
 }
 
 pub(super) fn volumes_between_contexts(case: &mut Case) -> Verdict {
     let d = case.driver;
     form(case, |ends| {
         let copy = between(&volume(ends.from, ends.to), &ends.there, &ends.here);
-        cu!(d, cuMemcpy3DPeerAsync(&copy, ends.stream))
+        cu!(d, cuMemcpy3DPeerAsync(&copy, ends.stream.raw))
     })
 }
 
@@ -131,7 +131,7 @@ pub(super) fn batches(case: &mut Case) -> Verdict {
         let (mut attributes, mut failed) = ([attributes], 0);
         let (t, f, s) = (to.as_mut_ptr(), from.as_mut_ptr(), sizes.as_mut_ptr());
         let (a, i) = (attributes.as_mut_ptr(), index.as_mut_ptr());
-        cu!(d, cuMemcpyBatchAsync(t, f, s, 1, a, i, 1, &mut failed, ends.stream))
+        cu!(d, cuMemcpyBatchAsync(t, f, s, 1, a, i, 1, &mut failed, ends.stream.raw))
     })
 }
 
