@@ -10,6 +10,7 @@ use crate::draft::Draft;
 use crate::error::Shortage;
 use crate::joint::Joint;
 use crate::ledger::Key;
+use crate::ledger::runs::{ALL, EARLY, LATE};
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
 use crate::sizes::{Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
@@ -91,12 +92,14 @@ impl State {
     /// The next thing to do for a request.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
+        let first = if pressed { &ALL } else { &EARLY };
         self.poll(attempt)
             .or_else(|| pressed.then(|| self.squeeze(attempt)).flatten())
-            .or_else(|| self.cut(attempt, device))
-            .or_else(|| self.flush(None).then(|| self.cut(attempt, device)).flatten())
+            .or_else(|| self.cut(attempt, device, first))
+            .or_else(|| self.flush(None).then(|| self.cut(attempt, device, first)).flatten())
             .or_else(|| pressed.then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))
+            .or_else(|| self.cut(attempt, device, &LATE))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
@@ -128,7 +131,9 @@ impl State {
         attempt.room.is_none() && !attempt.ready_only && self.scarcity.spares(attempt.request.bytes)
     }
 
-    /// An extent that exists, all of which or a stretch of which becomes free by claiming idle handles: no driver call.
+    /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call. Not the one
+    /// that fits best: an extent that was stitched for a request is the oldest that serves it when it comes again, whatever else
+    /// was stitched since, so that a period goes as the one before. The first search ends early where extents are many.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
         if attempt.request.class == Class::Guarded {
             return None;
@@ -138,10 +143,10 @@ impl State {
             self.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
                 && self.can_take(attempt, key)
         };
-        let whole = extents.whole(request.class, request.bytes, free);
-        let stretch = whole.or_else(|| extents.window(request.class, request.bytes, WINDOW_VISITS, free))?;
+        let window = extents.window(request.class, request.bytes, WINDOW_VISITS, free);
+        let stretch = window.or_else(|| extents.whole(request.class, request.bytes, free))?;
         let address = stretch.start;
-        self.ledger.claim(stretch);
+        self.ledger.claim(address..address + request.bytes);
         self.counters.reuses += 1;
         Some(Decision::Grant(self.grant(address, request)))
     }
@@ -211,7 +216,7 @@ impl State {
         let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
         self.reuse(attempt, &all)
             .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
-            .or_else(|| self.cut(attempt, &rules.settings.overflow))
+            .or_else(|| self.cut(attempt, &rules.settings.overflow, &ALL))
     }
 
     /// The last resort: new memory on the overflow tiers, and what little the device has.

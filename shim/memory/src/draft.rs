@@ -108,7 +108,9 @@ impl State {
         let stitched = draft.pieces.iter().any(|piece| matches!(piece, Piece::Taken(_)));
         // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
         let view = stitched || draft.class == Class::Guarded;
-        self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view);
+        let made = draft.created_bytes().total();
+        let late = made > 0 && self.growth.is_late(made, self.reserved.now.total());
+        self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
         for (piece, handle) in draft.pieces.iter().zip(&built.handles) {

@@ -5,26 +5,27 @@ use std::ops::Range;
 use wm_driver::Tier;
 
 use crate::decide::{Attempt, Decision};
+use crate::ledger::runs::{ALL, Ranks};
 use crate::order::Pending;
 use crate::sizes::{CANDIDATES, Class, PACKED};
 use crate::state::State;
 
 impl State {
     /// Best fit in the free runs of the first tier that has one.
-    pub(crate) fn cut(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
-        tiers.iter().find_map(|tier| self.cut_from(attempt, attempt.request.class, *tier))
+    pub(crate) fn cut(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+        tiers.iter().find_map(|tier| self.cut_from(attempt, attempt.request.class, *tier, ranks))
     }
 
     /// Better a small block among large ones, or the other way round, than none.
     pub(crate) fn trespass(&mut self, attempt: &Attempt) -> Option<Decision> {
-        PACKED.iter().find_map(|class| self.cut_from(attempt, *class, Tier::Device))
+        PACKED.iter().find_map(|class| self.cut_from(attempt, *class, Tier::Device, &ALL))
     }
 
-    fn cut_from(&mut self, attempt: &Attempt, class: Class, tier: Tier) -> Option<Decision> {
+    fn cut_from(&mut self, attempt: &Attempt, class: Class, tier: Tier, ranks: &Ranks) -> Option<Decision> {
         if attempt.request.class == Class::Guarded {
             return None;
         }
-        let run = self.best_fit(attempt, class, tier)?;
+        let run = self.best_fit(attempt, class, tier, ranks)?;
         let address =
             if class < Class::Large { self.outermost(&run, attempt.request.bytes) } else { run.start };
         self.counters.splits += 1;
@@ -38,10 +39,11 @@ impl State {
     }
 
     /// The best fit that is ready; where none is, the best that an event makes ready.
-    fn best_fit(&self, attempt: &Attempt, class: Class, tier: Tier) -> Option<Range<u64>> {
+    fn best_fit(&self, attempt: &Attempt, class: Class, tier: Tier, ranks: &Ranks) -> Option<Range<u64>> {
         let request = &attempt.request;
         let mut second = None;
-        for (address, run) in self.ledger.runs.fitting(class, tier, request.bytes).take(CANDIDATES) {
+        let fitting = self.ledger.runs.fitting(class, tier, request.bytes, ranks);
+        for (address, run) in fitting.take(CANDIDATES) {
             if self.timeline.is_ready(request.order, &run.pending) {
                 return Some(address..address + run.bytes);
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
+use crate::growth::Growth;
 use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
 use crate::plan::Undo;
@@ -114,6 +115,7 @@ impl State {
         self.reserved.now = self.planned;
         self.epoch += 1;
         self.scarcity.end();
+        self.growth = Growth::default();
         (steps.in_order(), self.timeline.clear())
     }
 }

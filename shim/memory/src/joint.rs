@@ -195,7 +195,7 @@ impl State {
             return Err(built.undo);
         }
         let bytes = joint.row.iter().map(|(_, _, bytes)| bytes).sum();
-        self.ledger.extents.insert(built.base, bytes, Class::Joint, true);
+        self.ledger.extents.insert(built.base, bytes, Class::Joint, true, false);
         let mut address = built.base;
         for (key, _, bytes) in &joint.row {
             self.ledger.map(*key, address);

@@ -16,6 +16,7 @@
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
 //! | `directory` | the live blocks, for readers without the lock |
 //! | `state`, `decide`, `fit`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
+//! | `growth` | which memory is used last |
 //! | [`guard`] | room behind a block that shows when a program writes past its end |
 //! | `joint` | blocks from what others leave free of their handles |
 //! | `idle` | what can be given back |
@@ -34,6 +35,7 @@ mod error;
 mod fast_map;
 mod fit;
 mod front;
+mod growth;
 pub mod guard;
 mod idle;
 mod joint;

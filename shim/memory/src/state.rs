@@ -11,6 +11,7 @@ use wm_driver::Tier;
 use crate::blocks::{Block, Blocks};
 use crate::error::FreeError;
 use crate::front::{Cached, Front};
+use crate::growth::Growth;
 use crate::guard;
 use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
@@ -78,6 +79,7 @@ pub(crate) struct State {
     pub(crate) planned: TierBytes,
     pub(crate) counters: Counters,
     pub(crate) scarcity: Scarcity,
+    pub(crate) growth: Growth,
     /// What could not be taken apart.
     pub(crate) quarantine: Vec<Undo>,
     /// Plans and grants under way.
@@ -120,6 +122,7 @@ impl State {
         let (bytes, tiers, pooled) = (piece.bytes, piece.block.tiers, piece.block.pooled());
         let whole = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
         self.live.subtract(&tiers);
+        self.growth.fallen_to(self.live.now.total());
         self.pooled.subtract(pooled);
         self.counters.frees += 1;
         let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
@@ -249,6 +252,7 @@ impl State {
     pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
         self.reserved.subtract(&only(tier, bytes));
         self.counters.releases += 1;
+        self.growth.released(bytes);
         self.scarcity.end();
     }
 

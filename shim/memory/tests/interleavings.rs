@@ -30,6 +30,8 @@ mod fast_map;
 mod fit;
 #[path = "../src/front.rs"]
 mod front;
+#[path = "../src/growth.rs"]
+mod growth;
 #[path = "../src/guard.rs"]
 mod guard;
 #[path = "../src/idle.rs"]

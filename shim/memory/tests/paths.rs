@@ -153,6 +153,24 @@ fn a_full_device_gives_small_requests_what_large_ones_leave() {
     assert_eq!(manager.usage().reserved.device, 32 * MIB);
 }
 
+/// A program that comes back to its peak and needs a little more there: what is made for that must not change where the blocks of
+/// its next period lie before they come to the peak.
+#[test]
+fn memory_that_only_a_peak_needed_is_used_last() {
+    let manager = manager(4 << 10, vec![]);
+    let early = take(&manager, 1024 * MB, S);
+    manager.free(early, S).expect("live");
+    assert_eq!(take(&manager, 1024 * MB, S), early);
+    let late = take(&manager, 40 * MB, S);
+    [early, late].iter().for_each(|block| manager.free(*block, S).expect("live"));
+    let calls = calls_of(&manager, |manager| {
+        assert_eq!(take(manager, 40 * MB, S), early, "not where it would fit best");
+        assert_eq!(take(manager, 984 * MB, S), early + 40 * MIB);
+        assert_eq!(take(manager, 40 * MB, S), late);
+    });
+    assert_eq!(calls, 0);
+}
+
 #[test]
 fn medium_blocks_share_an_extent() {
     let manager = manager(256, vec![]);

@@ -18,6 +18,10 @@ pub(crate) struct Extent {
     pub(crate) bytes: u64,
     pub(crate) class: Class,
     pub(crate) stitched: bool,
+    /// Made of late memory.
+    late: bool,
+    /// When it was made.
+    made: u64,
     /// Bytes under blocks.
     pub(crate) used: u64,
     /// When the last block left it.
@@ -36,10 +40,18 @@ pub(crate) struct Mapping {
     pub(crate) key: Key,
 }
 
+impl Extent {
+    /// Of its free runs.
+    pub(crate) fn rank(&self) -> u64 {
+        if self.late { self.made } else { 0 }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     extents: BTreeMap<u64, Extent>,
-    by_size: BTreeSet<(Class, u64, u64)>,
+    /// By class and age: first address and size.
+    by_age: BTreeMap<(Class, u64), (u64, u64)>,
     mappings: BTreeMap<u64, Mapping>,
     idle_views: BTreeSet<(u64, u64)>,
     clock: u64,
@@ -58,17 +70,20 @@ impl Extents {
         self.extents.iter().map(|(base, extent)| (*base, extent))
     }
 
-    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool) {
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+        self.clock += 1;
         let extent = Extent {
             bytes,
             class,
             stitched,
+            late,
+            made: self.clock,
             used: 0,
             left: 0,
             echo: Pending::default(),
             witness: Cell::new(base),
         };
-        self.by_size.insert((class, bytes, base));
+        self.by_age.insert((class, self.clock), (base, bytes));
         self.extents.insert(base, extent);
         self.index(base);
     }
@@ -76,7 +91,7 @@ impl Extents {
     /// Forgets an extent that has no mapping any more.
     pub(crate) fn remove(&mut self, base: u64) -> Option<Extent> {
         let extent = self.extents.remove(&base)?;
-        self.by_size.remove(&(extent.class, extent.bytes, base));
+        self.by_age.remove(&(extent.class, extent.made));
         self.idle_views.remove(&(extent.left, base));
         Some(extent)
     }
@@ -150,11 +165,10 @@ impl Extents {
         (address < end).then_some((*start, end, mapping.key))
     }
 
-    /// Extents of a class and at least `bytes` without a block, small ones first.
+    /// Extents of a class and at least `bytes` without a block, the oldest first.
     pub(crate) fn unused(&self, class: Class, bytes: u64) -> impl Iterator<Item = u64> {
-        let sizes = self.by_size.range((class, bytes, 0)..=(class, u64::MAX, u64::MAX));
         let is_unused = |base: &u64| self.extents.get(base).is_some_and(|extent| extent.used == 0);
-        sizes.map(|(_, _, base)| *base).filter(is_unused)
+        self.by_age(class, bytes).map(|extent| extent.start).filter(is_unused)
     }
 
     /// Mappings that a stretch touches, each with the touched part.
@@ -166,7 +180,13 @@ impl Extents {
         self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty()).collect()
     }
 
-    /// The smallest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
+    /// Extents of a class and at least `bytes`, the oldest first.
+    fn by_age(&self, class: Class, bytes: u64) -> impl Iterator<Item = Range<u64>> {
+        let ages = self.by_age.range((class, 0)..=(class, u64::MAX));
+        ages.filter(move |(_, (_, size))| *size >= bytes).map(|(_, (base, size))| *base..base + size)
+    }
+
+    /// The oldest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
     /// `free`. One look at each extent mostly tells that it is not.
     pub(crate) fn whole(
         &self,
@@ -174,9 +194,7 @@ impl Extents {
         bytes: u64,
         free: impl Fn(u64, Key) -> bool,
     ) -> Option<Range<u64>> {
-        let sizes = (class, bytes, 0)..=(class, u64::MAX, u64::MAX);
-        let mut candidates = self.by_size.range(sizes).map(|(_, size, base)| *base..base + size);
-        candidates.find(|range| self.is_free_throughout(range, &free))
+        self.by_age(class, bytes).find(|range| self.is_free_throughout(range, &free))
     }
 
     fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, Key) -> bool) -> bool {
@@ -194,7 +212,7 @@ impl Extents {
     }
 
     /// First address of a stretch of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
-    /// Extents of about the size come first; at most `visits` mappings are looked at.
+    /// The oldest come first; at most `visits` mappings are looked at.
     pub(crate) fn window(
         &self,
         class: Class,
@@ -203,9 +221,9 @@ impl Extents {
         free: impl Fn(u64, Key) -> bool,
     ) -> Option<Range<u64>> {
         let mut left = visits;
-        for (_, size, base) in self.by_size.range((class, bytes, 0)..=(class, u64::MAX, u64::MAX)) {
-            let mut stretch = *base..*base;
-            for (start, mapping) in self.mappings(*base..base + size) {
+        for extent in self.by_age(class, bytes) {
+            let mut stretch = extent.start..extent.start;
+            for (start, mapping) in self.mappings(extent) {
                 left = left.checked_sub(1)?;
                 let end = start + mapping.bytes;
                 stretch = match (free(start, mapping.key), start == stretch.end) {

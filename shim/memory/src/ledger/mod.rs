@@ -11,7 +11,7 @@ mod extents;
 mod keys;
 mod loans;
 mod memory;
-mod runs;
+pub(crate) mod runs;
 
 use std::ops::Range;
 
@@ -104,9 +104,9 @@ impl Ledger {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
             return;
         };
-        let (bytes, tier, class) = (part.end - part.start, memory.tier, extent.class);
+        let (bytes, tier, class, rank) = (part.end - part.start, memory.tier, extent.class, extent.rank());
         let range = base..base + extent.bytes;
-        self.runs.give(part.start, Run { bytes, class, tier, pending: pending.clone() }, &range);
+        self.runs.give(part.start, Run { bytes, class, tier, rank, pending: pending.clone() }, &range);
     }
 
     /// What an idle handle waits for.
@@ -140,7 +140,7 @@ impl Ledger {
         pending
     }
 
-    /// Makes every mapping of a stretch active there: all its handles are idle or active there already.
+    /// Makes every mapping that begins in a stretch active there: all their handles are idle or active there already.
     pub(crate) fn claim(&mut self, stretch: Range<u64>) {
         let mappings: Vec<_> = self.extents.mappings(stretch).collect();
         for (address, mapping) in mappings {

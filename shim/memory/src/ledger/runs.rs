@@ -1,15 +1,27 @@
 //! Free runs: maximal stretches of addresses that are backed by active handles and that no block uses.
 //!
 //! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. What a run waits for is
-//! the union of what its parts waited for. Runs are found by address (to coalesce) and by size (for best fit).
+//! the union of what its parts waited for. Runs are found by address (to coalesce) and, within a rank, by size (for best fit).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use wm_driver::Tier;
 
 use crate::order::{Pending, Point};
 use crate::sizes::Class;
+
+/// Ranks of free runs: those of a lower one are used first.
+pub(crate) type Ranks = RangeInclusive<u64>;
+
+/// Of memory that is not late.
+pub(crate) const EARLY: Ranks = 0..=0;
+
+/// Of late memory: the older the lower.
+pub(crate) const LATE: Ranks = 1..=u64::MAX;
+
+/// Of all memory.
+pub(crate) const ALL: Ranks = 0..=u64::MAX;
 
 /// One free run; its address is its key.
 #[derive(Debug, Clone)]
@@ -17,13 +29,14 @@ pub(crate) struct Run {
     pub(crate) bytes: u64,
     pub(crate) class: Class,
     pub(crate) tier: Tier,
+    pub(crate) rank: u64,
     pub(crate) pending: Pending,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     by_address: BTreeMap<u64, Run>,
-    by_size: BTreeSet<(Class, Tier, u64, u64)>,
+    by_size: BTreeSet<(Class, Tier, u64, u64, u64)>,
 }
 
 impl Runs {
@@ -37,16 +50,26 @@ impl Runs {
         (address - start < run.bytes).then_some((*start, run))
     }
 
-    /// Runs of at least `bytes`, the best fit first.
-    pub(crate) fn fitting(&self, class: Class, tier: Tier, bytes: u64) -> impl Iterator<Item = (u64, &Run)> {
-        let range = (class, tier, bytes, 0)..=(class, tier, u64::MAX, u64::MAX);
-        self.by_size.range(range).filter_map(|key| Some((key.3, self.by_address.get(&key.3)?)))
+    /// Runs of at least `bytes`, the lowest rank first, and the best fit in it.
+    pub(crate) fn fitting(
+        &self,
+        class: Class,
+        tier: Tier,
+        bytes: u64,
+        ranks: &Ranks,
+    ) -> impl Iterator<Item = (u64, &Run)> {
+        let range = (class, tier, *ranks.start(), bytes, 0)..=(class, tier, *ranks.end(), u64::MAX, u64::MAX);
+        let long = self.by_size.range(range).filter(move |key| key.3 >= bytes);
+        long.filter_map(|key| Some((key.4, self.by_address.get(&key.4)?)))
     }
 
-    /// All runs of a class on a tier, the longest first.
+    /// All runs of a class on a tier, the longest first; after them late ones.
     pub(crate) fn longest_first(&self, class: Class, tier: Tier) -> impl Iterator<Item = (u64, &Run)> {
-        let range = (class, tier, 0, 0)..=(class, tier, u64::MAX, u64::MAX);
-        self.by_size.range(range).rev().filter_map(|key| Some((key.3, self.by_address.get(&key.3)?)))
+        let of = move |ranks: Ranks| {
+            let range = (class, tier, *ranks.start(), 0, 0)..=(class, tier, *ranks.end(), u64::MAX, u64::MAX);
+            self.by_size.range(range).rev()
+        };
+        of(EARLY).chain(of(LATE)).filter_map(|key| Some((key.4, self.by_address.get(&key.4)?)))
     }
 
     pub(crate) fn largest(&self) -> u64 {
@@ -60,14 +83,14 @@ impl Runs {
 
     fn insert(&mut self, address: u64, run: Run) {
         if run.bytes > 0 {
-            self.by_size.insert((run.class, run.tier, run.bytes, address));
+            self.by_size.insert((run.class, run.tier, run.rank, run.bytes, address));
             self.by_address.insert(address, run);
         }
     }
 
     fn remove(&mut self, address: u64) -> Option<Run> {
         let run = self.by_address.remove(&address)?;
-        self.by_size.remove(&(run.class, run.tier, run.bytes, address));
+        self.by_size.remove(&(run.class, run.tier, run.rank, run.bytes, address));
         Some(run)
     }
 
@@ -125,7 +148,12 @@ mod tests {
     use super::*;
 
     fn run(bytes: u64, tier: Tier) -> Run {
-        Run { bytes, class: Class::Large, tier, pending: Pending::default() }
+        Run { bytes, class: Class::Large, tier, rank: 0, pending: Pending::default() }
+    }
+
+    /// Addresses of the runs that hold 0x1800 bytes.
+    fn fitting(runs: &Runs, ranks: &Ranks) -> Vec<u64> {
+        runs.fitting(Class::Large, Tier::Device, 0x1800, ranks).map(|(address, _)| address).collect()
     }
 
     fn shape(runs: &Runs) -> Vec<(u64, u64)> {
@@ -158,7 +186,18 @@ mod tests {
         for (address, bytes) in [(0x1_0000, 0x4000), (0x2_0000, 0x1000), (0x3_0000, 0x2000)] {
             runs.give(address, run(bytes, Tier::Device), &(address..address + bytes));
         }
-        let best = runs.fitting(Class::Large, Tier::Device, 0x1800).next().map(|(address, _)| address);
-        assert_eq!(best, Some(0x3_0000));
+        assert_eq!(fitting(&runs, &ALL), [0x3_0000, 0x1_0000]);
+    }
+
+    #[test]
+    fn late_runs_come_last_however_well_they_fit() {
+        let mut runs = Runs::default();
+        for (address, bytes, rank) in [(0x1_0000, 0x1800, 9), (0x2_0000, 0x4000, 0), (0x3_0000, 0x4000, 5)] {
+            runs.give(address, Run { rank, ..run(bytes, Tier::Device) }, &(address..address + bytes));
+        }
+        runs.give(0x4_0000, Run { rank: 5, ..run(0x1000, Tier::Device) }, &(0x4_0000..0x4_1000));
+        assert_eq!(fitting(&runs, &ALL), [0x2_0000, 0x3_0000, 0x1_0000]);
+        assert_eq!(fitting(&runs, &EARLY), [0x2_0000]);
+        assert_eq!(fitting(&runs, &LATE), [0x3_0000, 0x1_0000]);
     }
 }
