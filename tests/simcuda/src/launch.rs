@@ -189,7 +189,10 @@ pub(crate) fn work(
 }
 
 /// May kernels of this context touch what lies at an address, as far as the pages do not tell?
-fn reachable(context: &Context, address: u64) -> Outcome {
+///
+/// # Errors
+/// `ILLEGAL_ADDRESS`: they may not.
+pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
     let (memory, own) = (driver().memory(), Place::Device(context.device));
     let Some(area) = memory.find(address) else { return Ok(()) };
     let allowed = match &area.owner {

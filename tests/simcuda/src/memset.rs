@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::entry::{Call, Outcome, exports, require};
 use crate::graph::Kind;
 use crate::lane::Work;
+use crate::launch::reachable;
 use crate::memory::{Place, Want};
 use crate::races::{self, Access};
 use crate::state::driver;
@@ -93,6 +94,8 @@ pub(crate) fn work(context: &Context, fill: Fill) -> Outcome<Work> {
     }
     let device = context.device;
     fill.check(device)?;
+    // Kernels of the driver's write it: a peer's memory needs access, where copies do not.
+    reachable(context, fill.address).map_err(|_| CUresult::INVALID_VALUE)?;
     Ok(Arc::new(move || fill.run(device)))
 }
 

@@ -1,11 +1,10 @@
 //! What can be asked about a pointer.
 
 use std::ffi::{c_uint, c_void};
-use std::sync::PoisonError;
 
 use wm_abi::*;
 
-use crate::context::{Context, current_handle};
+use crate::context::current_handle;
 use crate::entry::{Outcome, exports, get_all, put, require};
 use crate::memory::{AddressMap, Area, Mapping, Owner, Place};
 use crate::state::driver;
@@ -88,24 +87,19 @@ impl<'a> Subject<'a> {
         Ok(self.address)
     }
 
-    /// What the current context's device may do here.
+    /// What the current context's device may do here. Of memory that belongs to a context the driver says everything,
+    /// whether peer access is enabled or not.
     fn rights(&self) -> u32 {
         let current = current_handle().and_then(|handle| driver().contexts.get(handle));
-        let device = current.as_ref().map_or(0, |context| context.device);
+        let device = current.map_or(0, |context| context.device);
         if let Some((_, mapping)) = self.mapping {
             return mapping.rights.of(Place::Device(device));
         }
         let own = matches!(self.place(), Place::Host) || self.place() == Place::Device(device);
-        if own || current.is_some_and(|context| self.is_of_peer(&context)) {
+        if own || self.area.context().is_some() {
             return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         }
         CU_MEM_ACCESS_FLAGS_PROT_NONE
-    }
-
-    /// Has this context access to the one whose memory it is?
-    fn is_of_peer(&self, context: &Context) -> bool {
-        let peers = context.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.area.context().is_some_and(|owner| peers.contains(&owner))
     }
 
     fn answer(&self, attribute: c_uint) -> Outcome<Answer> {

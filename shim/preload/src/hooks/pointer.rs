@@ -216,6 +216,10 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
             CU_POINTER_ATTRIBUTE_RANGE_SIZE => data.cast::<usize>().write(found.bytes),
             CU_POINTER_ATTRIBUTE_MAPPED => data.cast::<c_uint>().write(1),
             CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => data.cast::<u64>().write(0),
+            // The driver says so of all memory that belongs to a context, whether peer access is enabled or not.
+            CU_POINTER_ATTRIBUTE_ACCESS_FLAGS if found.pool.is_null() => {
+                data.cast::<c_uint>().write(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            }
             // Pool memory cannot be registered with network cards, and says so.
             CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE if !found.pool.is_null() => {
                 data.cast::<c_uint>().write(0)
