@@ -238,6 +238,9 @@ impl<'a, A: Allocator> Player<'a, A> {
 
     fn allocate(&mut self, slot: u32, bytes: u64, stream: Option<u16>) -> Result<(), End> {
         let on = self.stream(stream);
+        if on.is_none() {
+            self.settle().map_err(End::Failed)?;
+        }
         let start = Instant::now();
         let answer = self.stage.allocator.allocate(bytes as usize, on.as_ref());
         self.part.allocate.add(start.elapsed().as_nanos() as u64);
@@ -246,6 +249,12 @@ impl<'a, A: Allocator> Player<'a, A> {
         let live = self.stage.live.fetch_add(bytes, Relaxed) + bytes;
         self.stage.peak.fetch_max(live, Relaxed);
         Ok(())
+    }
+
+    /// `cuMemAlloc` takes only memory that the GPU is known to be done with. It has nothing to do here, but would say so some
+    /// microseconds after it was asked: where blocks lie would be luck, and so would be what later periods need.
+    fn settle(&self) -> Result<()> {
+        self.streams.iter().try_for_each(|stream| self.wait(Some(stream)))
     }
 
     fn refusal(&self, bytes: u64, reason: &str) -> String {
