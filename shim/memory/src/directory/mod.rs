@@ -14,7 +14,7 @@
 //! for whoever learned of the address in an orderly way.) A program that asks about a block while it frees it gets the
 //! block or nothing.
 //!
-//! Host memory: 64 bytes a slot, in chunks that double, and slots are used again. Tables: 36 KiB, 20 KiB for each GiB of
+//! Host memory: 64 bytes a slot, in chunks that double, and slots are used again. Tables: 48 KiB, 18 KiB for each GiB of
 //! addresses in use, 2 KiB for each 2 MiB in which a piece has begun, and 256 bytes for each 32 KiB in which one has. They
 //! stay until the manager goes, and are used again when their addresses are.
 

@@ -7,6 +7,8 @@
 //! What reaches in is written where a piece is entered, and not taken back: it is read only where no begin is nearer, and a
 //! piece that lies there later has written itself.
 
+use std::ops::Range;
+
 use super::row::Row;
 use crate::sizes::UNIT;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,15 +21,21 @@ const FAN: usize = 512;
 /// Units of a word, and words of a granule.
 const BITS: usize = 64;
 
-/// Tables of tables of tables of granules.
+/// Tables of tables of spans.
 #[derive(Debug, Default)]
-pub(super) struct Pages(Row<Row<Row<Row<Granule>>>>);
+pub(super) struct Pages(Row<Row<Row<Span>>>);
+
+/// A table of granules. A block of a GiB reaches into all of them: that is one stretch of memory to write.
+#[derive(Debug, Default)]
+struct Span {
+    /// By granule, slot of the piece that began before, and has the granule's first byte.
+    reaching_in: Row<AtomicU32>,
+    granules: Row<Granule>,
+}
 
 /// 2 MiB of addresses.
 #[derive(Debug, Default)]
 struct Granule {
-    /// Slot of the piece that began before, and has the granule's first byte.
-    reaching_in: AtomicU32,
     /// A bit for each word with a begin in it.
     begun: AtomicU64,
     words: Row<Word>,
@@ -44,18 +52,32 @@ impl Pages {
     /// The only slot whose piece can be around an address.
     pub(super) fn find(&self, address: u64) -> Option<u32> {
         let [one, two, three, four] = path(address / GRANULE);
-        let granule = self.0.get(one)?.get(two)?.get(three)?.get(four)?;
-        Some(granule.last(unit(address)).unwrap_or_else(|| granule.reaching_in.load(Relaxed)))
+        let span = self.0.get(one)?.get(two)?.get(three)?;
+        let near = span.granules.get(four).and_then(|granule| granule.last(unit(address)));
+        near.or_else(|| Some(span.reaching_in.get(four)?.load(Relaxed)))
     }
 
     /// Notes where a piece begins, and where it reaches into.
     pub(super) fn enter(&self, address: u64, bytes: u64, slot: u32) {
-        let numbers = address / GRANULE..(address + bytes).div_ceil(GRANULE);
-        if let Some(granule) = self.granule(numbers.start) {
+        let (first, end) = (address / GRANULE, (address + bytes).div_ceil(GRANULE));
+        if let Some(granule) = self.granule(first) {
             granule.begin(unit(address), slot);
         }
-        let others = numbers.skip(1).map_while(|number| self.granule(number));
-        others.for_each(|granule| granule.reaching_in.store(slot, Relaxed));
+        let mut next = first + 1;
+        while next < end {
+            next = self.reach(next..end, slot);
+        }
+    }
+
+    /// Notes a slot for those of some granules that are in the first one's span; returns the first one behind them.
+    fn reach(&self, granules: Range<u64>, slot: u32) -> u64 {
+        let begin = granules.start as usize % FAN;
+        let some = FAN.min(begin + (granules.end - granules.start) as usize) - begin;
+        if let Some(span) = self.span(granules.start) {
+            let row = &span.reaching_in.make_all(FAN)[begin..begin + some];
+            row.iter().for_each(|granule| granule.store(slot, Relaxed));
+        }
+        granules.start + some as u64
     }
 
     /// The piece that begins at `address` is no more.
@@ -65,10 +87,14 @@ impl Pages {
         }
     }
 
-    /// `None` beyond 57 bits.
     fn granule(&self, number: u64) -> Option<&Granule> {
-        let [one, two, three, four] = path(number);
-        self.0.make(FAN, one)?.make(FAN, two)?.make(FAN, three)?.make(FAN, four)
+        self.span(number)?.granules.make(FAN, number as usize % FAN)
+    }
+
+    /// The span that a granule is in; `None` beyond 57 bits.
+    fn span(&self, number: u64) -> Option<&Span> {
+        let [one, two, three, _] = path(number);
+        self.0.make(FAN, one)?.make(FAN, two)?.make(FAN, three)
     }
 }
 

@@ -21,6 +21,14 @@ impl<T> Row<T> {
     where
         T: Default,
     {
-        self.0.get_or_init(|| (0..length).map(|_| T::default()).collect()).get(index)
+        self.make_all(length).get(index)
+    }
+
+    /// All of them.
+    pub(super) fn make_all(&self, length: usize) -> &[T]
+    where
+        T: Default,
+    {
+        self.0.get_or_init(|| (0..length).map(|_| T::default()).collect())
     }
 }
