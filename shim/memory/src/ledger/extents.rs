@@ -172,12 +172,12 @@ impl Extents {
     }
 
     /// Mappings that a stretch touches, each with the touched part.
-    pub(crate) fn touched(&self, address: u64, bytes: u64) -> Vec<(Range<u64>, Key)> {
+    pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, Key)> {
         let first = self.mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);
-        let part = |(start, mapping): (u64, Mapping)| {
+        let part = move |(start, mapping): (u64, Mapping)| {
             (start.max(address)..(start + mapping.bytes).min(address + bytes), mapping.key)
         };
-        self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty()).collect()
+        self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty())
     }
 
     /// Extents of a class and at least `bytes`, the oldest first.

@@ -5,6 +5,7 @@
 //! are kept by tier and size: they are what stitching draws on.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use wm_driver::{Handle, Tier};
 
@@ -29,14 +30,17 @@ pub(crate) struct Memory {
     pub(crate) mapped: Vec<u64>,
     /// A plan under way has taken it.
     pub(crate) held: bool,
+    /// Index of the set that it is in while it is idle.
+    set: usize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Memories {
     table: Vec<Option<Memory>>,
     vacant: Vec<u32>,
-    /// By tier and size. Of sizes there are few.
-    idle: BTreeMap<(Tier, u64), Keys>,
+    /// Sets of idle handles, one a tier and size. Of sizes there are few, and a set once made stays.
+    idle: Vec<Keys>,
+    sets: BTreeMap<(Tier, u64), usize>,
     idle_bytes: TierBytes,
 }
 
@@ -59,7 +63,8 @@ impl Memories {
 
     /// Takes a new handle in, idle and not mapped.
     pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
-        let memory = Memory { raw, tier, bytes, used: 0, active: None, mapped: Vec::new(), held: false };
+        let set = self.set(tier, bytes);
+        let memory = Memory { raw, tier, bytes, used: 0, active: None, mapped: Vec::new(), held: false, set };
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.table.push(None);
             self.table.len() as u32 - 1
@@ -67,6 +72,13 @@ impl Memories {
         self.table[index as usize] = Some(memory);
         self.index(Key(index));
         Key(index)
+    }
+
+    fn set(&mut self, tier: Tier, bytes: u64) -> usize {
+        *self.sets.entry((tier, bytes)).or_insert_with(|| {
+            self.idle.push(Keys::default());
+            self.idle.len() - 1
+        })
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Memory> {
@@ -84,24 +96,34 @@ impl Memories {
         result
     }
 
+    /// A part of a handle is under no block any more.
+    pub(crate) fn unuse(&mut self, part: Range<u64>, key: Key) -> Option<(Range<u64>, Key, Tier)> {
+        let length = part.end - part.start;
+        let tier = self.change(key, |memory| {
+            memory.used = memory.used.saturating_sub(length);
+            memory.tier
+        })?;
+        Some((part, key, tier))
+    }
+
     fn index(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
-        if self.idle.entry((tier, bytes)).or_default().insert(key) {
+        let Some(&Memory { tier, bytes, used: 0, held: false, set, .. }) = self.get(key) else { return };
+        if self.idle[set].insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
         }
     }
 
     fn unindex(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, used: 0, held: false, .. }) = self.get(key) else { return };
-        if self.idle.get_mut(&(tier, bytes)).is_some_and(|keys| keys.remove(key)) {
+        let Some(&Memory { tier, bytes, used: 0, held: false, set, .. }) = self.get(key) else { return };
+        if self.idle[set].remove(key) {
             self.idle_bytes.subtract(&only(tier, bytes));
         }
     }
 
     /// Idle handles of a tier with their sizes, small ones first.
     pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (Key, u64)> {
-        let sizes = self.idle.range((tier, 0)..=(tier, u64::MAX));
-        sizes.flat_map(|((_, bytes), keys)| keys.iter().map(|key| (key, *bytes)))
+        let sizes = self.sets.range((tier, 0)..=(tier, u64::MAX));
+        sizes.flat_map(|((_, bytes), set)| self.idle[*set].iter().map(|key| (key, *bytes)))
     }
 
     pub(crate) fn is_idle(&self, key: Key) -> bool {

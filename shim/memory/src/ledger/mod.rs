@@ -67,8 +67,8 @@ impl Ledger {
         if self.redeem(address, pending) {
             return;
         }
-        let parts = self.extents.touched(address, bytes);
-        let freed: Vec<_> = parts.into_iter().filter_map(|(part, key)| self.unuse(part, key)).collect();
+        let (parts, memories) = (self.extents.touched(address, bytes), &mut self.memories);
+        let freed: Vec<_> = parts.filter_map(|(part, key)| memories.unuse(part, key)).collect();
         for same in freed.chunk_by(|(_, _, one), (_, _, other)| one == other) {
             if let ([(first, key, _), ..], [.., (last, _, _)]) = (same, same) {
                 self.give(first.start..last.end, *key, pending);
@@ -76,16 +76,6 @@ impl Ledger {
         }
         self.extents.use_changed(address, -(bytes as i64));
         freed.into_iter().for_each(|(_, key, _)| self.go_home(key));
-    }
-
-    /// A part of a handle is under no block any more.
-    fn unuse(&mut self, part: Range<u64>, key: Key) -> Option<(Range<u64>, Key, Tier)> {
-        let length = part.end - part.start;
-        let tier = self.memories.change(key, |memory| {
-            memory.used = memory.used.saturating_sub(length);
-            memory.tier
-        })?;
-        Some((part, key, tier))
     }
 
     /// Makes an idle handle active in its oldest mapping, its home.
