@@ -1,31 +1,32 @@
 #!/usr/bin/env python3
-"""Compares ways of running one workload step by step: all ways are alive at once, and one of them works at a time.
+"""Compares ways of running one workload lap by lap: all ways are alive at once, and one of them works at a time.
 
     python3 tests/workloads/turns.py hf_generate.py [--ways bare,pass,full,async] [--copies 2] [--rounds 3] [--json FILE]
 
-On a shared machine whole runs differ by several per cent from one minute to the next. Here the steps of all ways
-alternate, in a rotating order, so that a drift meets all alike, and each step is compared with the bare ones of the same
-turn. Two processes of one program differ too, by where their memory happens to lie: `--copies` are alive at once, `--rounds`
-start all anew, and a ratio is that of the means over processes, with its standard error. `best laps` compares the sums of each
-lap's best over the processes (a lap is a part of a step, such as a token): what a program does every time is in it, and what
-disturbs one process at one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that
-WMSHIM_GUARD; the workload must time its steps with `common.Steps`, and all processes together must fit into the GPU.
+On a shared machine whole runs differ by several per cent from one minute to the next, and its cores from each other. Here the
+laps of all ways (a lap is a step, or a part of one such as a token) alternate on one core, in a rotating order, so that what
+disturbs one meets all. Two processes of one program differ too, by where their memory happens to lie: `--copies` are alive
+at once, `--rounds` start all anew. `ratio` is that of the means over processes, with its standard error; `best laps` compares
+the sums of each lap's best over the processes: what a program does every time is in it, and what disturbs one process at
+one time is not. Ways as in `matrix.py`, and `page` and `canary`, which are `full` with that WMSHIM_GUARD; the workload must
+time its steps with `common.Steps`, and all processes together must fit into the GPU.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
 
-from matrix import HERE, SETTINGS, best, environment, table
+from matrix import HERE, SETTINGS, best, environment, laps, table
 
 TURN, RESULT = "TURN", "RESULT "
 
 
 class Player:
-    """One way's process. It stops before each step until it is told to go on."""
+    """One way's process. It stops before each lap until it is told to go on."""
 
     def __init__(self, way, script, library):
         self.way, self.errors = way, tempfile.TemporaryFile("w+")
@@ -45,7 +46,7 @@ class Player:
                 self.result = json.loads(line.removeprefix(RESULT))
         return False
 
-    def step(self):
+    def lap(self):
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return self.until_turn()
@@ -60,14 +61,18 @@ class Player:
 
 
 def play(players):
-    """Pairs of way and result, after every step of every process."""
+    """Pairs of way and result, after every lap of every process."""
     waiting, order = all([player.until_turn() for player in players]), list(players)
+    core = max(os.sched_getaffinity(0))
+    for player in players:
+        os.sched_setaffinity(player.process.pid, {core})
     turns = 0
     while waiting:
-        waiting = all([player.step() for player in order])
+        waiting = all([player.lap() for player in order])
         order = order[1:] + order[:1]
         turns += 1
-        print(f"\r{turns} turns", end="", file=sys.stderr, flush=True)
+        if turns % 10 == 0:
+            print(f"\r{turns} turns", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return [(player.way, player.end()) for player in players]
 
@@ -78,19 +83,19 @@ def mean_and_error(values):
     return mean, statistics.stdev(values) / len(values) ** 0.5 / mean if len(values) > 1 else None
 
 
-def per_step(results):
-    """Each step's mean over the processes of a way."""
-    return [statistics.mean(step) for step in zip(*(result["steps_s"] for result in results))]
+def means(results):
+    """Each lap's mean over the processes of a way."""
+    return [statistics.mean(lap) for lap in zip(*map(laps, results), strict=True)]
 
 
 def row(way, results, bare):
     (mine, error), (other, error_bare) = (mean_and_error([r["sum_s"] for r in runs]) for runs in (results, bare))
-    pairs = sorted(a / b for a, b in zip(per_step(results), per_step(bare)))
+    pairs = sorted(a / b for a, b in zip(means(results), means(bare)))
     quarter = len(pairs) // 4
     return {
-        "way": way, "processes": len(results), "steps": len(pairs), "sum_s": round(mine, 3), "ratio": round(mine / other, 4),
+        "way": way, "processes": len(results), "laps": len(pairs), "sum_s": round(mine, 3), "ratio": round(mine / other, 4),
         "error": "-" if error is None or way == "bare" else round((error**2 + error_bare**2) ** 0.5, 4),
-        "best laps": round(best(results) / best(bare), 4), "median of steps": round(statistics.median(pairs), 4),
+        "best laps": round(best(results) / best(bare), 4), "median of laps": round(statistics.median(pairs), 4),
         "quartiles": f"{pairs[quarter]:.3f}..{pairs[-1 - quarter]:.3f}",
         "same": all(abs(r["value"] - bare[0]["value"]) <= 1e-3 * max(1.0, abs(bare[0]["value"])) for r in results),
     }
