@@ -11,18 +11,7 @@ library=$PWD/dist/lib/libwmshim.so
 latency=${LATENCY:-target/release/latency}
 mkdir -p "$out" || exit 2
 
-step() { # name, seconds, command...
-    name=$1 limit=$2
-    shift 2
-    case " ${SKIP:-} " in *" $name "*) return ;; esac
-    echo "$name, at most $limit s ..." >&2
-    printf '\n== %s\n' "$name"
-    # Told to end first, so that what was measured is printed.
-    timeout -k 5 "$limit" "$@" 2>"$out/$name.err" >"$out/$name.txt"
-    code=$?
-    cat "$out/$name.txt"
-    if [ $code -ne 0 ]; then echo "$name: exit $code (124: no end in time)" && tail -n 60 "$out/$name.err"; fi
-}
+. "$here/steps.sh"
 
 step bench 50 dist/bin/wmctl bench copy --largest 1024
 step ranks 75 dist/bin/wmctl bench ranks

@@ -1,0 +1,15 @@
+# For scripts that run one measurement after another, sourced: `step NAME SECONDS COMMAND...` runs a command, prints its table when it
+# is there, also that of a command which was ended for its time, and keeps both streams in $out. SKIP="NAME ..." leaves steps out.
+
+step() {
+    name=$1 limit=$2
+    shift 2
+    case " ${SKIP:-} " in *" $name "*) return ;; esac
+    echo "$name, at most $limit s ..." >&2
+    printf '\n== %s\n' "$name"
+    # Told to end first, so that what was measured is printed.
+    timeout -k 5 "$limit" "$@" 2>"$out/$name.err" >"$out/$name.txt"
+    code=$?
+    cat "$out/$name.txt"
+    if [ $code -ne 0 ]; then echo "$name: exit $code (124: no end in time)" && tail -n 60 "$out/$name.err"; fi
+}
