@@ -93,23 +93,26 @@ impl State {
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
         let first = if pressed { &ALL } else { &EARLY };
+        // Joints cost calls at every miss: they are for those who would be refused otherwise.
+        let alone = rules.settings.overflow.is_empty();
         self.poll(attempt)
             .or_else(|| pressed.then(|| self.squeeze(attempt)).flatten())
             .or_else(|| self.cut(attempt, device, first))
             .or_else(|| self.flush(None).then(|| self.cut(attempt, device, first)).flatten())
-            .or_else(|| pressed.then(|| self.join(attempt)).flatten())
+            .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.cut(attempt, device, &LATE))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
-            .or_else(|| (!pressed).then(|| self.join(attempt)).flatten())
+            .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.trespass(attempt))
             .or_else(|| self.wait(attempt))
             .or_else(|| self.squander(attempt, rules))
             .or_else(|| self.overflow(attempt, rules))
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
+            .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
             .unwrap_or_else(|| self.refuse(attempt, rules))
     }
 
