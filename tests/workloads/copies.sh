@@ -5,12 +5,7 @@
 #
 #   tests/workloads/copies.sh [FOLDER]          GB=8 size of the checkpoint, REPEAT=2 runs each way, SKIP="bench programs" leaves out, LATENCY=path
 set -u
-out=${1:-$(mktemp -d)}
 here=$(dirname "$0")
-library=$PWD/dist/lib/libwmshim.so
-latency=${LATENCY:-target/release/latency}
-mkdir -p "$out" || exit 2
-
 . "$here/steps.sh"
 
 step bench 50 dist/bin/wmctl bench copy --largest 1024

@@ -4,11 +4,7 @@
 #
 #   tests/workloads/one_gpu.sh [FOLDER]          STRESS=600 seconds of the stress test, SKIP="turns mps" leaves out, LATENCY=path
 set -u
-out=${1:-$(mktemp -d)}
 here=$(dirname "$0")
-library=$PWD/dist/lib/libwmshim.so
-latency=${LATENCY:-target/release/latency}
-mkdir -p "$out" || exit 2
 . "$here/steps.sh"
 
 preloaded() { # command...

@@ -1,5 +1,11 @@
-# For scripts that run one measurement after another, sourced: `step NAME SECONDS COMMAND...` runs a command, prints its table when it
-# is there, also that of a command which was ended for its time, and keeps both streams in $out. SKIP="NAME ..." leaves steps out.
+# For scripts that run one measurement after another, sourced from the repository root: where things are, and `step NAME SECONDS
+# COMMAND...`, which runs a command, prints its table when it is there, also that of a command which was ended for its time, and keeps
+# both streams in $out, the script's first argument. SKIP="NAME ..." leaves steps out.
+
+out=${1:-$(mktemp -d)}
+library=$PWD/dist/lib/libwmshim.so
+latency=${LATENCY:-target/release/latency}
+mkdir -p "$out" || exit 2
 
 step() {
     name=$1 limit=$2

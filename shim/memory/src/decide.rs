@@ -95,9 +95,13 @@ impl State {
         let first = if pressed { &ALL } else { &EARLY };
         // Joints cost calls at every miss: they are for those who would be refused otherwise.
         let alone = rules.settings.overflow.is_empty();
-        self.poll(attempt)
-            .or_else(|| pressed.then(|| self.squeeze(attempt)).flatten())
-            .or_else(|| self.cut(attempt, device, first))
+        if let Some(question) = self.poll(attempt) {
+            return question;
+        }
+        if pressed {
+            self.squeeze(attempt);
+        }
+        self.cut(attempt, device, first)
             .or_else(|| self.flush(None).then(|| self.cut(attempt, device, first)).flatten())
             .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))

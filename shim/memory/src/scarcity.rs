@@ -3,12 +3,11 @@
 //! A program that lives in overflow would otherwise ask the driver and the host for their figures at every allocation.
 //! The memory is short, and ends at once when the manager gives device memory back: others may do so unseen.
 
-use crate::decide::{Attempt, Decision};
+use crate::decide::Attempt;
 use crate::sizes::{Class, PRESSED_PART, SCARCE_FOR};
 use crate::state::State;
 
-/// Remembers that the device was full, for a while: a program that lives in overflow would otherwise ask the driver and
-/// the host for their figures at every allocation.
+/// That the device was full, for a while, and what it had for us.
 #[derive(Debug, Default)]
 pub(crate) struct Scarcity {
     /// The smallest request that found no room.
@@ -51,10 +50,9 @@ impl State {
     }
 
     /// Where little is left, what the front cache holds must not make the fit of others worse.
-    pub(crate) fn squeeze(&mut self, attempt: &Attempt) -> Option<Decision> {
+    pub(crate) fn squeeze(&mut self, attempt: &Attempt) {
         if attempt.request.class != Class::Guarded {
             self.flush(None);
         }
-        None
     }
 }
