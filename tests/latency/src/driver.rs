@@ -15,6 +15,12 @@ impl fmt::Debug for Failure {
     }
 }
 
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self(format!("no memory to run through between calls: {error}"))
+    }
+}
+
 fn check(name: &str, code: CUresult) -> Result<(), Failure> {
     code.ok().map_err(|code| Failure(format!("{name}: {code}")))
 }

@@ -6,12 +6,14 @@
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 mod driver;
+mod pollution;
 
 use std::sync::Barrier;
 use std::time::Instant;
 
 use clap::Parser;
 use driver::{Driver, Failure, Thread};
+use pollution::Pollution;
 use serde_json::json;
 
 /// Times memory calls of the CUDA driver.
@@ -29,6 +31,9 @@ struct Options {
     /// Blocks a thread holds at once
     #[arg(long, default_value_t = 4)]
     held: usize,
+    /// KiB of data and code that run through the caches before each call, as a program does between two calls
+    #[arg(long, default_value_t = 0)]
+    between: usize,
     /// One JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -39,7 +44,8 @@ struct Options {
 struct Samples(Vec<u64>);
 
 impl Samples {
-    fn time<T>(&mut self, call: impl FnOnce() -> T) -> T {
+    fn time<T>(&mut self, between: &Pollution, call: impl FnOnce() -> T) -> T {
+        between.spread();
         let start = Instant::now();
         let result = call();
         self.0.push(start.elapsed().as_nanos() as u64);
@@ -78,25 +84,32 @@ fn in_threads<T: Send>(options: &Options, body: impl Fn() -> T + Sync) -> Vec<T>
 
 fn measure(driver: &Driver, options: &Options, barrier: &Barrier) -> Result<Figures, Failure> {
     let thread = driver.thread()?;
+    let between = Pollution::new(options.between << 10)?;
     // Warm: the pool has the memory, the code is in the caches.
-    round(&thread, options, options.rounds / 10 + 1, &mut Figures::default())?;
+    round(&thread, &between, options, options.rounds / 10 + 1, &mut Figures::default())?;
     barrier.wait();
     let mut figures = Figures::default();
-    round(&thread, options, options.rounds, &mut figures)?;
+    round(&thread, &between, options, options.rounds, &mut figures)?;
     barrier.wait();
     Ok(figures)
 }
 
-fn round(thread: &Thread, options: &Options, rounds: usize, figures: &mut Figures) -> Result<(), Failure> {
+fn round(
+    thread: &Thread,
+    between: &Pollution,
+    options: &Options,
+    rounds: usize,
+    figures: &mut Figures,
+) -> Result<(), Failure> {
     let [nothing, allocation, free, copy] = figures;
     for _ in 0..rounds.div_ceil(options.held) {
-        nothing.time(|| thread.nothing())?;
+        nothing.time(between, || thread.nothing())?;
         let blocks: Result<Vec<_>, _> =
-            (0..options.held).map(|_| allocation.time(|| thread.allocate(options.bytes))).collect();
+            (0..options.held).map(|_| allocation.time(between, || thread.allocate(options.bytes))).collect();
         for block in blocks? {
-            free.time(|| thread.free(block))?;
+            free.time(between, || thread.free(block))?;
         }
-        copy.time(|| thread.copy())?;
+        copy.time(between, || thread.copy())?;
         thread.wait()?;
     }
     Ok(())

@@ -12,11 +12,12 @@ const BUCKETS: usize = PER_OCTAVE * (64 - BITS as usize + 1);
 pub(crate) struct Histogram {
     buckets: Vec<u64>,
     count: u64,
+    sum: u64,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { buckets: vec![0; BUCKETS], count: 0 }
+        Self { buckets: vec![0; BUCKETS], count: 0, sum: 0 }
     }
 }
 
@@ -24,11 +25,18 @@ impl Histogram {
     pub(crate) fn add(&mut self, ns: u64) {
         self.buckets[bucket(ns)] += 1;
         self.count += 1;
+        self.sum += ns;
     }
 
     pub(crate) fn join(&mut self, other: &Self) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, more)| *own += more);
         self.count += other.count;
+        self.sum += other.sum;
+    }
+
+    /// `None` without values.
+    pub(crate) fn mean(&self) -> Option<u64> {
+        self.sum.checked_div(self.count)
     }
 
     /// The value that `share` of all values do not exceed; `None` without values.
@@ -71,9 +79,10 @@ mod tests {
     #[test]
     fn quantiles_of_known_values() {
         let mut histogram = Histogram::default();
-        assert_eq!(histogram.quantile(0.5), None);
+        assert_eq!((histogram.quantile(0.5), histogram.mean()), (None, None));
         (1..=100).for_each(|value| histogram.add(value));
         assert_eq!([0.0, 0.5, 0.99, 1.0].map(|share| histogram.quantile(share)), [1, 50, 99, 100].map(Some));
+        assert_eq!(histogram.mean(), Some(50));
     }
 
     #[test]
@@ -83,5 +92,6 @@ mod tests {
         other.add(90);
         one.join(&other);
         assert_eq!((one.quantile(0.75), one.quantile(0.76)), (Some(10), Some(90)));
+        assert_eq!(one.mean(), Some(30));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use wm_memory::Usage;
 
+use super::latency::Histogram;
 use super::play::Played;
 use crate::human;
 use crate::table::Table;
@@ -38,6 +39,9 @@ pub(crate) struct Outcome {
     pub(crate) alloc_ns_p99: Option<u64>,
     pub(crate) free_ns_p50: Option<u64>,
     pub(crate) threads: usize,
+    /// For people only: the mean times of an allocation and of a free, by which rare and slow ones count.
+    #[serde(skip)]
+    pub(crate) means: [Option<u64>; 2],
     /// For people only: the slowest thread's time.
     #[serde(skip)]
     pub(crate) took: Duration,
@@ -86,6 +90,7 @@ impl Outcome {
             alloc_ns_p99: played.allocate.quantile(0.99),
             free_ns_p50: played.free.quantile(0.5),
             threads,
+            means: [&played.allocate, &played.free].map(Histogram::mean),
             took: played.took,
             vmm_calls_by_period: None,
             refusal: played.refusal,
@@ -145,7 +150,9 @@ const ROWS: &[(&str, Cell)] = &[
     ("stitches", |o| o.stitches.map_or(String::new(), human::count)),
     ("allocate, median", |o| time(o.alloc_ns_p50)),
     ("allocate, 99 %", |o| time(o.alloc_ns_p99)),
+    ("allocate, mean", |o| time(o.means[0])),
     ("free, median", |o| time(o.free_ns_p50)),
+    ("free, mean", |o| time(o.means[1])),
     ("the whole replay", |o| time(u64::try_from(o.took.as_nanos()).ok())),
 ];
 
