@@ -8,9 +8,10 @@ use wm_driver::Tier;
 
 use crate::draft::Draft;
 use crate::error::Shortage;
+use crate::front::Part;
 use crate::joint::Joint;
 use crate::ledger::Key;
-use crate::ledger::runs::{ALL, EARLY, LATE};
+use crate::ledger::runs::{ALL, EARLY, LATE, Ranks};
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
 use crate::sizes::{Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
@@ -102,7 +103,7 @@ impl State {
             self.squeeze(attempt);
         }
         self.cut(attempt, device, first)
-            .or_else(|| self.flush(None).then(|| self.cut(attempt, device, first)).flatten())
+            .or_else(|| self.cut_cached(attempt, device, first))
             .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.cut(attempt, device, &LATE))
@@ -118,6 +119,13 @@ impl State {
             .or_else(|| self.overflow_anew(attempt, rules))
             .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
             .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// Out of what the front cache holds: first of the request's own class, for the others keep their hits then. What follows
+    /// this draws on idle handles, and finds nothing cached.
+    fn cut_cached(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+        let parts = [Part::Packed(attempt.request.class), Part::All];
+        parts.into_iter().find_map(|part| self.flush(part).then(|| self.cut(attempt, tiers, ranks)).flatten())
     }
 
     /// New device memory, if there is room; what room there is must be asked first.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use crate::fast_map::FastMap;
 use crate::order::Order;
+use crate::sizes::Class;
 
 /// A cached block and the number of its free in its order.
 #[derive(Debug, Clone, Copy)]
@@ -14,6 +15,25 @@ pub(crate) struct Cached {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) freed: u64,
+}
+
+/// Which blocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Part {
+    All,
+    Of(Order),
+    /// Those whose memory serves requests of a class at once.
+    Packed(Class),
+}
+
+impl Part {
+    fn has(self, order: Order, bytes: u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(only) => order == only,
+            Self::Packed(class) => Class::of(bytes) == class,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,11 +64,9 @@ impl Front {
         Some(cached.address)
     }
 
-    /// Empties the cache, or the part of one order.
-    pub(crate) fn drain(&mut self, only: Option<Order>) -> Vec<(Order, Cached)> {
-        let chosen =
-            |(order, _): &(Order, u64), _: &mut VecDeque<Cached>| only.is_none_or(|only| only == *order);
-        let lists = self.lists.extract_if(chosen);
+    /// Empties the cache, or a part of it.
+    pub(crate) fn drain(&mut self, part: Part) -> Vec<(Order, Cached)> {
+        let lists = self.lists.extract_if(|(order, bytes), _| part.has(*order, *bytes));
         let drained: Vec<_> =
             lists.flat_map(|((order, _), list)| list.into_iter().map(move |c| (order, c))).collect();
         self.bytes -= drained.iter().map(|(_, cached)| cached.bytes).sum::<u64>();

@@ -10,6 +10,7 @@ use wm_driver::Tier;
 use crate::growth::Growth;
 use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
+use crate::front::Part;
 use crate::plan::Undo;
 use crate::state::State;
 use crate::timeline::{Fence, Need};
@@ -110,7 +111,7 @@ impl State {
         let ledger = std::mem::take(&mut self.ledger);
         ledger.everything(&mut steps);
         self.blocks.clear();
-        drop(self.front.drain(None));
+        drop(self.front.drain(Part::All));
         self.live.now = Default::default();
         self.reserved.now = self.planned;
         self.epoch += 1;

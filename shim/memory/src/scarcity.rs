@@ -4,6 +4,7 @@
 //! The memory is short, and ends at once when the manager gives device memory back: others may do so unseen.
 
 use crate::decide::Attempt;
+use crate::front::Part;
 use crate::sizes::{Class, PRESSED_PART, SCARCE_FOR};
 use crate::state::State;
 
@@ -52,7 +53,7 @@ impl State {
     /// Where little is left, what the front cache holds must not make the fit of others worse.
     pub(crate) fn squeeze(&mut self, attempt: &Attempt) {
         if attempt.request.class != Class::Guarded {
-            self.flush(None);
+            self.flush(Part::All);
         }
     }
 }

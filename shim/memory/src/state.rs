@@ -10,7 +10,7 @@ use wm_driver::Tier;
 
 use crate::blocks::{Block, Blocks};
 use crate::error::FreeError;
-use crate::front::{Cached, Front};
+use crate::front::{Cached, Front, Part};
 use crate::growth::Growth;
 use crate::guard;
 use crate::ledger::Ledger;
@@ -156,9 +156,9 @@ impl State {
         self.ledger.extents.at(address).is_some() || self.quarantine.iter().any(stranded)
     }
 
-    /// Moves the front cache, or one order's part of it, into the ledger. Says whether there was any.
-    pub(crate) fn flush(&mut self, only: Option<Order>) -> bool {
-        let drained = self.front.drain(only);
+    /// Moves the front cache, or a part of it, into the ledger. Says whether there was any.
+    pub(crate) fn flush(&mut self, part: Part) -> bool {
+        let drained = self.front.drain(part);
         let any = !drained.is_empty();
         drained.into_iter().for_each(|(order, cached)| self.give_up(order, cached));
         any

@@ -11,6 +11,7 @@ use wm_driver::{Event, Gpu, StreamId};
 
 use super::Manager;
 use crate::decide::Attempt;
+use crate::front::Part;
 use crate::order::Order;
 use crate::sizes::{FENCES, SWEEP};
 use crate::state::Lessons;
@@ -153,7 +154,7 @@ impl<G: Gpu> Manager<G> {
     pub fn retire(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();
-        state.flush(Some(order));
+        state.flush(Part::Of(order));
         let needs = state.timeline.last(order);
         drop(state);
         self.look(needs, false);

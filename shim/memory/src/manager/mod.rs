@@ -22,6 +22,7 @@ use crate::blocks::Block;
 use crate::decide::Rules;
 use crate::directory::Directory;
 use crate::error::{AllocateError, FreeError};
+use crate::front::Part;
 use crate::order::{Order, Point};
 use crate::settings::Settings;
 use crate::state::{Request, State};
@@ -120,7 +121,7 @@ impl<G: Gpu> Manager<G> {
     pub fn mark(&self, stream: Option<StreamId>) -> Mark {
         let mut state = self.lock();
         if stream.is_none() {
-            state.flush(None);
+            state.flush(Part::All);
         }
         Mark(
             stream.map_or_else(

@@ -7,6 +7,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
+use crate::front::Part;
 use crate::plan::Undo;
 use crate::state::State;
 
@@ -39,7 +40,7 @@ impl<G: Gpu> Manager<G> {
 
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
         let mut state = self.wait_until(|state| state.pins == 0);
-        state.flush(None);
+        state.flush(Part::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);
         state.begin();
