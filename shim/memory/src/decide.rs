@@ -66,6 +66,8 @@ pub(crate) struct Rules {
 /// What to do next.
 #[derive(Debug)]
 pub(crate) enum Decision {
+    /// Nothing: the request has its memory.
+    Met(u64),
     /// Make the granted memory usable, with events if there are needs.
     Grant(Grant),
     /// Make an extent.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
+use crate::front::Part;
 use crate::growth::Growth;
 use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
-use crate::front::Part;
 use crate::plan::Undo;
 use crate::state::State;
 use crate::timeline::{Fence, Need};

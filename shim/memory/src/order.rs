@@ -5,6 +5,7 @@
 //! when the GPU has passed *n*. [`Pending`] is the set of points that a free piece of memory still waits for: one piece
 //! may have been coalesced from several streams' frees.
 
+use smallvec::{SmallVec, smallvec};
 use wm_driver::StreamId;
 
 /// What a request is ordered by.
@@ -30,12 +31,13 @@ impl Order {
 pub(crate) type Point = (Order, u64);
 
 /// The points that must be past before a piece is idle: at most one an order, the latest, sorted by order.
+/// Most have one, which needs no memory of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Pending(Vec<Point>);
+pub(crate) struct Pending(SmallVec<[Point; 1]>);
 
 impl Pending {
     pub(crate) fn at(point: Point) -> Self {
-        Self(vec![point])
+        Self(smallvec![point])
     }
 
     pub(crate) fn points(&self) -> &[Point] {
@@ -53,7 +55,7 @@ impl Pending {
         other.0.iter().for_each(|point| self.add(*point));
     }
 
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Point) -> bool) {
-        self.0.retain(keep);
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Point) -> bool) {
+        self.0.retain(|point| keep(point));
     }
 }

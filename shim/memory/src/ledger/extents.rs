@@ -41,10 +41,19 @@ pub(crate) struct Mapping {
 }
 
 impl Extent {
+    fn is_idle_view(&self) -> bool {
+        self.stitched && self.used == 0
+    }
+
     /// Of its free runs.
     pub(crate) fn rank(&self) -> u64 {
         if self.late { self.made } else { 0 }
     }
+}
+
+fn at_mut(extents: &mut BTreeMap<u64, Extent>, address: u64) -> Option<(u64, &mut Extent)> {
+    let (base, extent) = extents.range_mut(..=address).next_back()?;
+    (address - base < extent.bytes).then_some((*base, extent))
 }
 
 #[derive(Debug, Default)]
@@ -84,8 +93,10 @@ impl Extents {
             witness: Cell::new(base),
         };
         self.by_age.insert((class, self.clock), (base, bytes));
+        if extent.is_idle_view() {
+            self.idle_views.insert((extent.left, base));
+        }
         self.extents.insert(base, extent);
-        self.index(base);
     }
 
     /// Forgets an extent that has no mapping any more.
@@ -107,9 +118,7 @@ impl Extents {
     }
 
     pub(crate) fn echo(&mut self, address: u64, pending: &Pending) {
-        if let Some(base) = self.at(address).map(|(base, _)| base)
-            && let Some(extent) = self.extents.get_mut(&base)
-        {
+        if let Some((_, extent)) = at_mut(&mut self.extents, address) {
             extent.echo.join(pending);
         }
     }
@@ -120,21 +129,14 @@ impl Extents {
 
     /// Notes that blocks now use `used` bytes more or less of the extent at `address`.
     pub(crate) fn use_changed(&mut self, address: u64, change: i64) {
-        let Some(base) = self.at(address).map(|(base, _)| base) else { return };
+        let Some((base, extent)) = at_mut(&mut self.extents, address) else { return };
         self.clock += 1;
-        if let Some(extent) = self.extents.get_mut(&base) {
+        if extent.is_idle_view() {
             self.idle_views.remove(&(extent.left, base));
-            extent.used = extent.used.saturating_add_signed(change);
-            extent.left = self.clock;
         }
-        self.index(base);
-    }
-
-    fn index(&mut self, base: u64) {
-        if let Some(extent) = self.extents.get(&base)
-            && extent.stitched
-            && extent.used == 0
-        {
+        extent.used = extent.used.saturating_add_signed(change);
+        extent.left = self.clock;
+        if extent.is_idle_view() {
             self.idle_views.insert((extent.left, base));
         }
     }

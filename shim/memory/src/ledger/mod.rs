@@ -15,6 +15,7 @@ pub(crate) mod runs;
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
 pub(crate) use extents::{Extents, Mapping};
@@ -68,7 +69,7 @@ impl Ledger {
             return;
         }
         let (parts, memories) = (self.extents.touched(address, bytes), &mut self.memories);
-        let freed: Vec<_> = parts.filter_map(|(part, key)| memories.unuse(part, key)).collect();
+        let freed: SmallVec<[_; 2]> = parts.filter_map(|(part, key)| memories.unuse(part, key)).collect();
         for same in freed.chunk_by(|(_, _, one), (_, _, other)| one == other) {
             if let ([(first, key, _), ..], [.., (last, _, _)]) = (same, same) {
                 self.give(first.start..last.end, *key, pending);

@@ -17,8 +17,8 @@ impl<G: Gpu> Manager<G> {
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
         let mut attempt = Attempt::new(request);
         loop {
-            let decision = self.lock().decide(&mut attempt, &self.rules);
-            let met = match decision {
+            let met = match self.next(&mut attempt) {
+                Decision::Met(address) => Some(address),
                 Decision::Grant(grant) => self.settle(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
                 Decision::Join(joint) => self.splice(&mut attempt, joint)?,
@@ -31,6 +31,20 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
+    /// The next thing to do. A grant for which no call has to be made is the program's already.
+    fn next(&self, attempt: &mut Attempt) -> Decision {
+        let mut state = self.lock();
+        let decision = state.decide(attempt, &self.rules);
+        let Decision::Grant(grant) = decision else { return decision };
+        if !grant.needs.is_empty() {
+            return Decision::Grant(grant);
+        }
+        state.confirm(&grant, &attempt.request);
+        drop(state);
+        self.ended.ring();
+        Decision::Met(grant.address)
+    }
+
     /// Decisions that meet nothing yet, but teach something.
     fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
         match decision {
@@ -40,7 +54,11 @@ impl<G: Gpu> Manager<G> {
                 drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
                 attempt.start_over();
             }
-            Decision::Grant(_) | Decision::Build(_) | Decision::Join(_) | Decision::Full(_) => {}
+            Decision::Met(_)
+            | Decision::Grant(_)
+            | Decision::Build(_)
+            | Decision::Join(_)
+            | Decision::Full(_) => {}
         }
         Ok(None)
     }
@@ -55,7 +73,7 @@ impl<G: Gpu> Manager<G> {
             Some(_) => state.withdraw(&grant),
         };
         drop(state);
-        self.ended.notify_all();
+        self.ended.ring();
         if !lessons.recorded.is_empty() {
             self.sweep();
         }
@@ -84,7 +102,7 @@ impl<G: Gpu> Manager<G> {
             Err(failure) => {
                 let code = failure.code;
                 self.lock().call_off(&joint, failure);
-                self.ended.notify_all();
+                self.ended.ring();
                 return Err(code.into());
             }
         };
@@ -105,7 +123,7 @@ impl<G: Gpu> Manager<G> {
             Err(undo) => {
                 let failed = self.dismantle(&undo);
                 self.lock().strand_held(failed);
-                self.ended.notify_all();
+                self.ended.ring();
                 Err(CUresult::CONTEXT_IS_DESTROYED.into())
             }
         }
@@ -120,7 +138,7 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<Option<u64>, AllocateError> {
         let (code, tier) = (failure.code, failure.tier);
         self.lock().roll_back(draft, failure);
-        self.ended.notify_all();
+        self.ended.ring();
         match tier {
             Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),
             Some(tier) => {

@@ -6,6 +6,7 @@
 
 mod allocate;
 mod backing;
+mod bell;
 mod events;
 mod guarded;
 mod reclaim;
@@ -26,8 +27,9 @@ use crate::front::Part;
 use crate::order::{Order, Point};
 use crate::settings::Settings;
 use crate::state::{Request, State};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
 use crate::usage::{BlockReport, Usage};
+use bell::Bell;
 
 /// One GPU's memory.
 #[derive(Debug)]
@@ -40,7 +42,7 @@ pub struct Manager<G: Gpu> {
     /// Held while mappings change: see [`turn`].
     turn: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
-    ended: Condvar,
+    ended: Bell,
 }
 
 /// A moment, as frees know it: what was freed up to it. Taken before a wait, given back after it.
@@ -54,7 +56,7 @@ impl<G: Gpu> Manager<G> {
         let rules = Rules { settings, granularity };
         let state = State::default();
         let directory = Arc::clone(state.blocks.directory());
-        let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Condvar::new());
+        let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Bell::default());
         Self { gpu, rules, state, directory, turn, ended }
     }
 
@@ -201,7 +203,7 @@ impl<G: Gpu> Manager<G> {
     fn wait_until(&self, mut until: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while !until(&mut state) {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.ended.wait(state);
         }
         state
     }

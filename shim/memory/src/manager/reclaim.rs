@@ -48,7 +48,7 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         let failed = self.dismantle(&steps);
         let released = self.lock().taken_apart(&steps, failed, epoch);
-        self.ended.notify_all();
+        self.ended.ring();
         released
     }
 
@@ -75,7 +75,7 @@ impl<G: Gpu> Manager<G> {
             |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
         let first = stretches.iter().filter_map(|range| allow(range).err()).next();
         self.lock().pins -= 1;
-        self.ended.notify_all();
+        self.ended.ring();
         first.map_or(Ok(()), Err)
     }
 
@@ -84,7 +84,7 @@ impl<G: Gpu> Manager<G> {
         let (steps, fences) = self.lock().forget_all();
         drop(self.dismantle(&steps));
         self.recycle(fences);
-        self.ended.notify_all();
+        self.ended.ring();
     }
 }
 
