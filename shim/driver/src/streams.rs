@@ -9,6 +9,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
@@ -34,22 +35,28 @@ impl Key {
     }
 }
 
-#[derive(Debug, Default)]
+/// A map that a static can hold from the start.
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+
+#[derive(Debug)]
 struct Names {
-    ids: HashMap<Key, StreamId>,
-    keys: HashMap<StreamId, Key>,
+    ids: Map<Key, StreamId>,
+    keys: Map<StreamId, Key>,
     /// Contexts of created streams, by handle: a handle is in one context at a time.
-    contexts: HashMap<CUstream, CUcontext>,
+    contexts: Map<CUstream, CUcontext>,
 }
 
 /// Every stream that the memory manager has met, and how many captures are under way.
-#[derive(Debug, Default)]
+///
+/// The first [`Streams::SEEN`] bytes are what is looked at on the path of a call, and seldom written.
+#[derive(Debug)]
+#[repr(C)]
 pub struct Streams {
-    names: RwLock<Names>,
-    next: AtomicU64,
-    epoch: AtomicUsize,
-    captures: Mutex<Vec<CUstream>>,
     capturing: AtomicUsize,
+    epoch: AtomicUsize,
+    next: AtomicU64,
+    captures: Mutex<Vec<CUstream>>,
+    names: RwLock<Names>,
 }
 
 #[derive(Clone, Copy)]
@@ -76,12 +83,46 @@ fn thread_number() -> u64 {
     })
 }
 
+impl Default for Streams {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Streams {
+    /// Bytes at the start of the value that a call looks at, where nothing has changed since the last one.
+    pub const SEEN: usize = 2 * size_of::<AtomicUsize>();
+
+    /// No stream is known yet.
+    pub const fn new() -> Self {
+        const fn map<K, V>() -> Map<K, V> {
+            HashMap::with_hasher(BuildHasherDefault::new())
+        }
+        Self {
+            capturing: AtomicUsize::new(0),
+            epoch: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+            captures: Mutex::new(Vec::new()),
+            names: RwLock::new(Names { ids: map(), keys: map(), contexts: map() }),
+        }
+    }
+
+    /// Moves whenever what a thread remembers of streams may no longer be so. Read *before* what is remembered is found.
+    #[inline]
+    pub fn epoch(&self) -> usize {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Ends the epoch: a context has ended, or something else that threads remember beside a stream's name.
+    pub fn outdate(&self) {
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
     /// The stream's identity, made at first sight.
     pub fn identify(&self, context: CUcontext, stream: CUstream) -> StreamId {
         let thread = if stream == CUstream::PER_THREAD { thread_number() } else { 0 };
         let key = Key { context, stream, thread };
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let epoch = self.epoch();
         if let Some(last) = LAST.get().filter(|last| last.key == key && last.epoch == epoch) {
             return last.id;
         }
@@ -109,7 +150,7 @@ impl Streams {
         stream: CUstream,
         context: impl FnOnce() -> Option<CUcontext>,
     ) -> Option<StreamId> {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let epoch = self.epoch();
         if let Some(last) = LAST.get().filter(|last| last.key.stream == stream && last.epoch == epoch) {
             return Some(last.id);
         }
@@ -154,7 +195,7 @@ impl Streams {
                 names.contexts.remove(&key.stream);
             }
         }
-        self.epoch.fetch_add(1, Ordering::Release);
+        self.outdate();
     }
 
     /// A capture begins in `stream`. Said before the driver is asked, and taken back if it refuses.
@@ -174,6 +215,7 @@ impl Streams {
     }
 
     /// Is some stream of the process under capture?
+    #[inline]
     pub fn capturing(&self) -> bool {
         self.capturing.load(Ordering::Acquire) > 0
     }
@@ -194,6 +236,15 @@ mod tests {
         assert_eq!(streams.identify(CONTEXT, STREAM), first);
         streams.forget(&streams.under(STREAM));
         assert_eq!(streams.key(first), None);
+        assert_ne!(streams.identify(CONTEXT, STREAM), first);
+    }
+
+    #[test]
+    fn what_another_thread_forgets_is_not_remembered_here() {
+        let streams = Streams::default();
+        let (epoch, first) = (streams.epoch(), streams.identify(CONTEXT, STREAM));
+        std::thread::scope(|scope| scope.spawn(|| streams.forget(&[first])).join().expect("joins"));
+        assert_ne!(streams.epoch(), epoch);
         assert_ne!(streams.identify(CONTEXT, STREAM), first);
     }
 

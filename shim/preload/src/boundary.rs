@@ -4,12 +4,15 @@
 //! a call from inside ourselves and any call in a forked child go straight to the driver; a panic stops here and the
 //! real call is made instead; `errno` is what the driver left.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::CUresult;
 
 use crate::counters::{Calls, fail_open};
+use crate::glance::{self, MINE};
 use crate::lifecycle;
 
 /// What a handler says.
@@ -32,11 +35,8 @@ impl From<Result<(), CUresult>> for Answer {
     }
 }
 
-thread_local! {
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Runs a handler, or the real call where the handler must not or cannot answer.
+#[inline]
 pub(crate) fn cross(
     calls: &Calls,
     handler: impl FnOnce() -> Answer,
@@ -44,29 +44,43 @@ pub(crate) fn cross(
 ) -> CUresult {
     let result = match enter(handler) {
         Answer::Is(result) => result,
-        Answer::Pass => real(),
+        Answer::Pass => {
+            // Where the driver serves the call, a jump more does not count.
+            cold_path();
+            real()
+        }
     };
     calls.note(result);
     result
 }
 
+#[inline]
 fn enter(handler: impl FnOnce() -> Answer) -> Answer {
-    if INSIDE.get() || lifecycle::forked() {
-        return Answer::Pass;
-    }
-    INSIDE.set(true);
-    let answer = keep_errno(|| catch_unwind(AssertUnwindSafe(handler)));
-    INSIDE.set(false);
-    answer.unwrap_or_else(|_| {
-        fail_open("a panic in a hook");
-        Answer::Pass
+    MINE.with(|mine| {
+        if mine.inside.get() || lifecycle::forked() {
+            return Answer::Pass;
+        }
+        mine.inside.set(true);
+        let answer = kept(mine.errno(), || catch_unwind(AssertUnwindSafe(handler)));
+        mine.inside.set(false);
+        answer.unwrap_or_else(panicked)
     })
+}
+
+#[cold]
+#[inline(never)]
+fn panicked(_: Box<dyn Any + Send>) -> Answer {
+    fail_open("a panic in a hook");
+    Answer::Pass
 }
 
 /// Runs `body` and leaves the thread's `errno` as it was.
 pub(crate) fn keep_errno<T>(body: impl FnOnce() -> T) -> T {
-    // SAFETY: the address of the calling thread's errno is valid for the thread's life.
-    let errno = unsafe { &*libc::__errno_location().cast::<Cell<libc::c_int>>() };
+    kept(glance::errno(), body)
+}
+
+#[inline]
+fn kept<T>(errno: &Cell<libc::c_int>, body: impl FnOnce() -> T) -> T {
     let before = errno.get();
     let result = body();
     errno.set(before);

@@ -24,12 +24,19 @@ impl Calls {
         Self { count: AtomicU64::new(0), errors: AtomicU64::new(0) }
     }
 
+    #[inline]
     pub(crate) fn note(&self, result: CUresult) {
         self.count.fetch_add(1, Relaxed);
         if result != CUresult::SUCCESS {
-            self.errors.fetch_add(1, Relaxed);
-            health::note(result);
+            self.failed(result);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, error: CUresult) {
+        self.errors.fetch_add(1, Relaxed);
+        health::note(error);
     }
 
     /// Calls, and those of them that did not succeed.

@@ -4,14 +4,13 @@
 //! make no driver call when they hit, so they would not notice. Errors of that kind are therefore remembered when any hooked
 //! call returns one; from then on an allocation or a free first asks the driver how the calling thread's context is.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::{CUresult, symbol};
 
+use crate::glance::GLANCE;
 use crate::guard;
 use crate::state::driver;
-
-static SUSPECT: AtomicBool = AtomicBool::new(false);
 
 /// Errors after which the driver gives no other answer.
 const STICKY: &[CUresult] = &[
@@ -32,18 +31,21 @@ const STICKY: &[CUresult] = &[
 
 /// A hooked call returned this error.
 #[cold]
+#[inline(never)]
 pub(crate) fn note(error: CUresult) {
-    if STICKY.contains(&error) && !SUSPECT.swap(true, Relaxed) {
+    if STICKY.contains(&error) && !GLANCE.suspect.swap(true, Relaxed) {
         guard::faulted(error);
     }
 }
 
 /// The error that the calling thread's context answers everything with, if it has failed.
+#[inline]
 pub(crate) fn failure() -> Option<CUresult> {
-    if SUSPECT.load(Relaxed) { ask() } else { None }
+    if GLANCE.suspect.load(Relaxed) { ask() } else { None }
 }
 
 #[cold]
+#[inline(never)]
 fn ask() -> Option<CUresult> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: out-pointers to live locals.

@@ -15,6 +15,7 @@ mod boundary;
 mod counters;
 mod endpoint;
 mod figures;
+mod glance;
 mod guard;
 mod health;
 mod hooks;

@@ -9,20 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wm_driver::search;
 
+use crate::glance::GLANCE;
 use crate::{boundary, loader, torch};
 
-static FORKED: AtomicBool = AtomicBool::new(false);
-static EXITING: AtomicBool = AtomicBool::new(false);
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// Is this the child of a process that had used CUDA?
+#[inline]
 pub(crate) fn forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
+    GLANCE.forked.load(Ordering::Relaxed)
 }
 
 /// Has the process begun to exit?
+#[inline]
 pub(crate) fn exiting() -> bool {
-    EXITING.load(Ordering::Relaxed)
+    GLANCE.exiting.load(Ordering::Relaxed)
 }
 
 #[ctor::ctor(unsafe)]
@@ -41,7 +42,7 @@ fn at_load() {
 extern "C" fn in_child() {
     // A child forked before the first call is an ordinary process: it may use CUDA, and us.
     if USED.load(Ordering::Relaxed) {
-        FORKED.store(true, Ordering::Relaxed);
+        GLANCE.forked.store(true, Ordering::Relaxed);
         crate::endpoint::forked();
     }
 }
@@ -54,7 +55,7 @@ pub(crate) fn at_first_call() {
 }
 
 extern "C" fn at_exit() {
-    EXITING.store(true, Ordering::Relaxed);
+    GLANCE.exiting.store(true, Ordering::Relaxed);
     if !forked() {
         crate::endpoint::stop();
         crate::trace::finish();

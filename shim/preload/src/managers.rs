@@ -3,16 +3,16 @@
 //! A program names streams and contexts, not devices: [`Site`] is where a call acts. Managers are leaked on purpose,
 //! also when their context ends: another thread may be inside one, and blocks' addresses outlive contexts.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::symbol;
-use wm_abi::{CUcontext, CUdevice, CUstream};
-use wm_driver::device::{current_context, device_attribute};
+use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
+use wm_driver::device::device_attribute;
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::{Manager, Order};
 
+use crate::glance::{GLANCE, MINE};
 use crate::guard;
 use crate::hooks;
 use crate::physical;
@@ -26,7 +26,6 @@ const DEVICES: usize = 64;
 static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
 static UNMANAGED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
-static EPOCH: AtomicUsize = AtomicUsize::new(0);
 static PEERS: Mutex<Vec<Access>> = Mutex::new(Vec::new());
 
 /// `from` may read and write the memory of `owner`.
@@ -41,43 +40,93 @@ struct Access {
 pub(crate) struct Site {
     pub(crate) manager: &'static Manager<Device>,
     pub(crate) context: CUcontext,
+    pub(crate) device: CUdevice,
 }
 
+/// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their handles come again.
 #[derive(Clone, Copy)]
-struct Remembered {
+pub(crate) struct Last {
     site: Site,
+    /// A stream of the site's context, and the name of it; null, where the call named none.
+    stream: CUstream,
+    id: StreamId,
     epoch: usize,
 }
 
-thread_local! {
-    static LAST: Cell<Option<Remembered>> = const { Cell::new(None) };
+/// What the thread remembers, if it is still so and the context is the same.
+#[inline]
+fn last(context: CUcontext) -> Option<Last> {
+    let epoch = streams().epoch();
+    MINE.with(|mine| mine.last.get()).filter(|last| last.site.context == context && last.epoch == epoch)
+}
+
+/// The calling thread's context.
+#[inline]
+fn current_context() -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the out-pointer is to a live local.
+    let result = unsafe { GLANCE.current.get()(&mut context) };
+    (result == CUresult::SUCCESS && !context.is_null()).then_some(context)
 }
 
 /// The calling thread's context and its device's manager. `None`: no context, or a device that cannot be managed.
+#[inline]
 pub(crate) fn here() -> Option<Site> {
-    let context = current_context(driver());
-    if context.is_null() {
-        return None;
-    }
-    let epoch = EPOCH.load(Ordering::Acquire);
-    if let Some(last) = LAST.get().filter(|last| last.site.context == context && last.epoch == epoch) {
-        return Some(last.site);
-    }
-    let site = Site { manager: manager(current_device()?, context)?, context };
+    site(current_context()?)
+}
+
+#[inline]
+fn site(context: CUcontext) -> Option<Site> {
+    last(context).map(|last| last.site).or_else(|| arrive(context))
+}
+
+#[cold]
+#[inline(never)]
+fn arrive(context: CUcontext) -> Option<Site> {
+    let epoch = streams().epoch();
+    let device = current_device()?;
+    let site = Site { manager: manager(device, context)?, context, device };
     site.manager.gpu().adopt(context);
-    LAST.set(Some(Remembered { site, epoch }));
+    remember(Last { site, stream: CUstream::NULL, id: StreamId(0), epoch });
     Some(site)
+}
+
+/// For what was found out after the epoch was read: if that has moved meanwhile, nobody believes it.
+fn remember(last: Last) {
+    MINE.with(|mine| mine.last.set(Some(last)));
 }
 
 /// As [`here`], where the device has a manager already: none is made, and no context is adopted.
 pub(crate) fn present() -> Option<Site> {
-    let context = any().then(|| current_context(driver())).filter(|context| !context.is_null())?;
-    Some(Site { manager: known(current_device()?)?, context })
+    let context = any().then(current_context)??;
+    let device = current_device()?;
+    Some(Site { manager: known(device)?, context, device })
 }
 
 /// Where work in `stream` acts, and in which order. `default` is what the null handle stands for.
+#[inline]
 pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
-    order(here()?, if stream.is_null() { default } else { stream })
+    let stream = if stream.is_null() { default } else { stream };
+    let context = current_context()?;
+    match last(context) {
+        Some(last) if last.stream == stream => Some((last.site, Order::Stream(last.id))),
+        _ => find(context, stream),
+    }
+}
+
+/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it, if it is of this context and the same
+/// for every thread.
+#[cold]
+#[inline(never)]
+fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Order)> {
+    let epoch = streams().epoch();
+    let (site, order) = order(site(context)?, stream)?;
+    if let Order::Stream(id) = order
+        && site.context == context
+    {
+        remember(Last { site, stream, id, epoch });
+    }
+    Some((site, order))
 }
 
 /// As [`at`], where the device has a manager already.
@@ -100,8 +149,8 @@ fn explicit(site: Site, stream: CUstream) -> Option<(Site, Order)> {
     if context == site.context {
         return Some((site, Order::Stream(id)));
     }
-    let manager = known(device_of(context)?)?;
-    Some((Site { manager, context }, Order::Stream(id)))
+    let device = device_of(context)?;
+    Some((Site { manager: known(device)?, context, device }, Order::Stream(id)))
 }
 
 fn context_of(stream: CUstream) -> Option<CUcontext> {
@@ -153,9 +202,16 @@ pub(crate) fn of(device: CUdevice) -> Option<&'static Manager<Device>> {
 }
 
 /// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
+#[inline]
 pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
-    let last = LAST.get().map(|last| last.site.manager).filter(|manager| manager.gpu().contains(address));
-    last.or_else(|| all().find(|manager| manager.gpu().contains(address)))
+    let last = MINE.with(|mine| mine.last.get()).map(|last| last.site.manager);
+    last.filter(|manager| manager.gpu().contains(address)).or_else(|| search(address))
+}
+
+#[cold]
+#[inline(never)]
+fn search(address: u64) -> Option<&'static Manager<Device>> {
+    all().find(|manager| manager.gpu().contains(address))
 }
 
 fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
@@ -306,7 +362,7 @@ pub(crate) fn end_context(context: CUcontext) {
     let ids = streams().within(context);
     retire(&ids);
     all().for_each(|manager| manager.gpu().forget_context(context));
-    EPOCH.fetch_add(1, Ordering::AcqRel);
+    streams().outdate();
 }
 
 /// A context is gone already: its work is over, and no event can be recorded in it any more.
@@ -320,7 +376,7 @@ pub(crate) fn drained(context: CUcontext) {
 pub(crate) fn end_device(device: CUdevice) {
     let Some(slot) = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index)) else { return };
     let manager = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    EPOCH.fetch_add(1, Ordering::AcqRel);
+    streams().outdate();
     // SAFETY: null or leaked, as in `known`.
     if let Some(manager) = unsafe { manager.as_ref() } {
         guard::end_device(device);

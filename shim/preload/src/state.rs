@@ -13,13 +13,13 @@ use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_driver::streams::Streams;
 use wm_driver::{Loader, Table, search};
 
+use crate::glance::GLANCE;
 use crate::settings;
 use crate::trampolines::SLOTS;
-use crate::{boundary, guard, hooks, lifecycle, logger};
+use crate::{boundary, guard, hooks, lifecycle, logger, trace};
 
 static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
 static INSTALLED: Once = Once::new();
-static STREAMS: OnceLock<Streams> = OnceLock::new();
 
 thread_local! {
     /// This thread is opening the driver: calls that the opening itself makes must not wait for it.
@@ -37,8 +37,9 @@ pub(crate) fn opened() -> Option<&'static Table> {
 }
 
 /// Every stream the process has shown us.
+#[inline]
 pub(crate) fn streams() -> &'static Streams {
-    STREAMS.get_or_init(Streams::default)
+    &GLANCE.streams
 }
 
 /// The address behind slot `index`, opening the driver if that has not been done. Never unwinds, keeps `errno`.
@@ -68,6 +69,7 @@ fn install() {
     let settings = settings::load();
     let Some(table) = opened() else { return fill(stand_in) };
     guard::choose(settings);
+    trace::choose(settings);
     fill(|index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);

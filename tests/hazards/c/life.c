@@ -11,6 +11,7 @@
  *   life little_stack    first uses the driver on a thread that has little stack
  *   life late            uses the driver from exit handlers and destructors, after the shim's own
  *   life early           uses the driver from a constructor, before main
+ *   life stream_ends     allocates in a stream that another thread destroys meanwhile
  *   life closed          closes its handle of the library many times and uses the driver again */
 
 #include <dlfcn.h>
@@ -268,6 +269,29 @@ static int early(void)
     return was_early ? 0 : 85;
 }
 
+static void *destroyer(void *stream)
+{
+    MUST(cuStreamDestroy_v2(stream));
+    return NULL;
+}
+
+static int stream_ends(void)
+{
+    CUdeviceptr address;
+    CUstream stream;
+    pthread_t other;
+    begin();
+    MUST(cuStreamCreate(&stream, 0));
+    for (int i = 0; i < 3; i++) {
+        MUST(cuMemAllocAsync(&address, 1 << 20, stream));
+        MUST(cuMemFreeAsync(address, stream));
+    }
+    pthread_create(&other, NULL, destroyer, stream);
+    pthread_join(other, NULL);
+    printf("cuMemAllocAsync %d\n", cuMemAllocAsync(&address, 1 << 20, stream));
+    return 0;
+}
+
 static int closed(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -296,6 +320,7 @@ int main(int count, char **argument)
            : !strcmp(way, "little_stack") ? little_stack()
            : !strcmp(way, "late")        ? late()
            : !strcmp(way, "early")       ? early()
+           : !strcmp(way, "stream_ends") ? stream_ends()
            : !strcmp(way, "closed")      ? closed()
                                          : 99;
 }

@@ -47,6 +47,18 @@ fn a_child_forked_in_use_gets_the_drivers_own_errors() {
     assert_eq!(shimmed.stderr, "");
 }
 
+/// The thread that allocates remembers the stream: not beyond its end.
+#[test]
+fn a_stream_that_another_thread_destroyed_is_no_stream() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).args(["stream_ends"]).run();
+    let shimmed = Host::shimmed(&program, &scratch, &driver).args(["stream_ends"]).run();
+    assert_eq!(bare.expect_success(), "cuMemAllocAsync 400");
+    assert_eq!(shimmed.expect_success(), bare.expect_success());
+}
+
 #[test]
 fn a_child_forked_before_first_use_is_an_ordinary_program() {
     lives_well(&["fork_before"]);

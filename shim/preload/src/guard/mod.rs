@@ -21,13 +21,14 @@ mod page;
 mod pattern;
 mod tag;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Device, StreamId};
 use wm_memory::{AllocateError, FreeError, Manager, Order};
 
+use crate::glance::GLANCE;
 use crate::lifecycle;
 use crate::managers::Site;
 use crate::settings::{Guard, Settings};
@@ -36,8 +37,6 @@ use crate::state::streams;
 const OFF: u8 = 0;
 const PAGE: u8 = 1;
 const CANARY: u8 = 2;
-
-static MODE: AtomicU8 = AtomicU8::new(OFF);
 
 /// What guards have seen. One place to add a counter: a field here, and its line in [`figures`].
 struct Counters {
@@ -92,17 +91,17 @@ pub(crate) fn choose(settings: &Settings) {
         Guard::Page => PAGE,
         Guard::Canary => CANARY,
     };
-    MODE.store(mode, Relaxed);
+    GLANCE.guard.store(mode, Relaxed);
 }
 
 /// Is nothing guarded?
 #[inline]
 pub(crate) fn is_off() -> bool {
-    MODE.load(Relaxed) == OFF
+    GLANCE.guard.load(Relaxed) == OFF
 }
 
 fn is(mode: u8) -> bool {
-    MODE.load(Relaxed) == mode
+    GLANCE.guard.load(Relaxed) == mode
 }
 
 /// A call of the program that gives memory out or takes it back.
@@ -146,6 +145,7 @@ fn identify(order: Order, context: CUcontext, stream: CUstream) -> StreamId {
 
 /// As [`Manager::allocate`], with the guard of the mode.
 #[cold]
+#[inline(never)]
 pub(crate) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
     if is(PAGE) {
         page::allocate(site, bytes, order, call)
@@ -156,6 +156,7 @@ pub(crate) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> R
 
 /// As [`Manager::free`]; a canary is looked at first.
 #[cold]
+#[inline(never)]
 pub(crate) fn free(
     manager: &'static Manager<Device>,
     address: u64,

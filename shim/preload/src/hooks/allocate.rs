@@ -5,6 +5,7 @@
 //! made, and addresses that are none of our blocks.
 
 use std::ffi::c_uint;
+use std::hint::cold_path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
@@ -68,6 +69,7 @@ pub(super) unsafe fn pitched(
     )
 }
 
+#[inline]
 pub(super) unsafe fn ordered<D: DefaultStream>(
     pointer: *mut CUdeviceptr,
     bytes: usize,
@@ -77,7 +79,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
         return Answer::Pass;
     }
     let Some((site, order)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
-    if !pool::serves(site.manager.gpu().ordinal()) {
+    if !pool::serves(site.device) {
         return Answer::Pass;
     }
     let call = || Call::ordered("cuMemAllocAsync", Some(&site), stream::meant::<D>(stream));
@@ -95,7 +97,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
         return Answer::Pass;
     }
     match managers::at(stream, D::HANDLE) {
-        Some((site, order)) if pool::serves_from(pool, site.manager.gpu().ordinal()) => {
+        Some((site, order)) if pool::serves_from(pool, site.device) => {
             let call = || Call::ordered("cuMemAllocFromPoolAsync", Some(&site), stream::meant::<D>(stream));
             // SAFETY: the program's out-pointer, not null.
             give(site, bytes, order, call, |address| unsafe { *pointer = address })
@@ -104,6 +106,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     }
 }
 
+#[inline]
 fn give(
     site: Site,
     bytes: usize,
@@ -120,19 +123,30 @@ fn give(
     let given = if guard::is_off() {
         site.manager.allocate(bytes, order)
     } else {
+        cold_path();
         guard::allocate(&site, bytes, order, call())
     };
     match given {
         Ok(address) => {
-            trace::allocated(site.manager.gpu().ordinal(), address, bytes, order);
+            if trace::is_on() {
+                trace::allocated(site.device, address, bytes, order);
+            }
             store(address);
             Answer::Is(CUresult::SUCCESS)
         }
-        Err(AllocateError::OutOfMemory(report)) => {
-            refused(site.manager.gpu().ordinal(), &report);
+        Err(error) => failed(&site, bytes, error),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn failed(site: &Site, bytes: usize, error: AllocateError) -> Answer {
+    match error {
+        AllocateError::OutOfMemory(report) => {
+            refused(site.device, &report);
             Answer::Is(CUresult::OUT_OF_MEMORY)
         }
-        Err(AllocateError::Driver(code)) => {
+        AllocateError::Driver(code) => {
             log::debug!("allocation of {bytes} bytes: {code}");
             fail_open("an internal driver call failed while memory was being mapped");
             Answer::Pass
@@ -155,6 +169,7 @@ pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
         .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, || Call::plain("cuMemFree")))
 }
 
+#[inline]
 pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
     let Some(manager) = managers::owner(address) else { return Answer::Pass };
     if stream::captured::<D>(stream) {
@@ -169,6 +184,7 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     })
 }
 
+#[inline]
 fn take(
     manager: &'static Manager<Device>,
     address: u64,
@@ -178,10 +194,13 @@ fn take(
     if let Some(error) = health::failure() {
         return Answer::Is(error);
     }
-    trace::freed(manager.gpu().ordinal(), address, order);
+    if trace::is_on() {
+        trace::freed(manager.gpu().ordinal(), address, order);
+    }
     let taken = if guard::is_off() {
         manager.free(address, order)
     } else {
+        cold_path();
         guard::free(manager, address, order, call())
     };
     match taken {

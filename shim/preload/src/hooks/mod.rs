@@ -31,6 +31,7 @@ use wm_abi::*;
 use crate::boundary::cross;
 use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
+use crate::glance::Real;
 use crate::settings::{Multipath, Settings};
 use crate::state::driver;
 use crate::trampolines::SLOTS;
@@ -74,7 +75,7 @@ pub(crate) struct Row {
     switch: Switch,
     purpose: &'static str,
     hook: *const (),
-    pub(crate) calls: Calls,
+    pub(crate) calls: &'static Calls,
 }
 
 // SAFETY: `hook` is a function's address; everything else is data or atomic.
@@ -86,12 +87,26 @@ impl Row {
         switch: Switch,
         purpose: &'static str,
         hook: *const (),
+        line: &'static Line<S>,
     ) -> Self {
-        Self { name: S::NAME, handler, switch, purpose, hook, calls: Calls::new() }
+        Self { name: S::NAME, handler, switch, purpose, hook, calls: &line.calls }
     }
 
     pub(crate) fn name(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
+    }
+}
+
+/// What an entry reads and writes of its own, in one cache line: its counters, and the function behind it.
+#[repr(align(64))]
+struct Line<S> {
+    calls: Calls,
+    real: Real<S>,
+}
+
+impl<S: Symbol> Line<S> {
+    const fn new() -> Self {
+        Self { calls: Calls::new(), real: Real::new() }
     }
 }
 
@@ -104,42 +119,46 @@ macro_rules! hooks {
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
         relieve { $($plain:ident($($a:ident: $t:ty),*): $what:literal;)* }
     ) => {
-        #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "named after the driver's functions")]
-        enum Position { $($name,)* $($plain,)* }
-
         const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
 
         /// Index of each row's function.
         const INDICES: [usize; ROW_COUNT] =
             [$(<symbol::$name as Symbol>::INDEX,)* $(<symbol::$plain as Symbol>::INDEX,)*];
 
+        #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
+        mod line {
+            use super::*;
+            $(pub(super) static $name: Line<symbol::$name> = Line::new();)*
+            $(pub(super) static $plain: Line<symbol::$plain> = Line::new();)*
+        }
+
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
         mod entry {
             use super::*;
             $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
                 cross(
-                    &ROWS[Position::$name as usize].calls,
+                    &line::$name.calls,
                     // SAFETY: the program's arguments, under the driver's own rules for them.
                     #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                     || unsafe { $handler($($argument),*) }.into(),
                     // SAFETY: as above. A call that failed for want of memory did nothing.
-                    || relief::patiently(|| unsafe { driver().get::<symbol::$name>()($($argument),*) }),
+                    || relief::patiently(|| unsafe { line::$name.real.get()($($argument),*) }),
                 )
             }
             const _: <symbol::$name as Symbol>::Function = $name;)*
             $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
                 relief::twice(
-                    &ROWS[Position::$plain as usize].calls,
+                    &line::$plain.calls,
                     // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
-                    || unsafe { driver().get::<symbol::$plain>()($($a),*) },
+                    || unsafe { line::$plain.real.get()($($a),*) },
                 )
             }
             const _: <symbol::$plain as Symbol>::Function = $plain;)*
         }
 
         pub(crate) static ROWS: [Row; ROW_COUNT] = [
-            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const ()),)*
-            $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const ()),)*
+            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &line::$name),)*
+            $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const (), &line::$plain),)*
         ];
     };
 }

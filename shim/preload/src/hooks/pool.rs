@@ -3,61 +3,66 @@
 //! What the default pool reports is the driver's figure plus ours: a block may be of either.
 
 use std::ffi::c_void;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::Manager;
 
 use crate::boundary::Answer;
+use crate::glance::GLANCE;
 use crate::managers;
 use crate::state::driver;
 
-/// What a program has done to a device's pools.
-struct Choice {
-    /// It chose another pool for `cuMemAllocAsync`.
-    replaced: AtomicBool,
-    /// It has allocated from the default pool.
-    used: AtomicBool,
-    /// Bytes that the default pool may keep when the host has waited: 0 unless set, by the driver's rule.
-    threshold: AtomicU64,
+/// Bytes that each device's default pool may keep when the host has waited: 0 unless set, by the driver's rule.
+static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+
+fn threshold(device: CUdevice) -> Option<&'static AtomicU64> {
+    THRESHOLDS.get(usize::try_from(device).ok()?)
 }
 
-static CHOICES: [Choice; 64] = [const {
-    Choice { replaced: AtomicBool::new(false), used: AtomicBool::new(false), threshold: AtomicU64::new(0) }
-}; 64];
-
-fn choice(device: CUdevice) -> Option<&'static Choice> {
-    CHOICES.get(usize::try_from(device).ok()?)
+/// The device's bit in a word of devices; `None` for one beyond all machines'.
+#[inline]
+fn bit(device: CUdevice) -> Option<u64> {
+    1u64.checked_shl(u32::try_from(device).ok()?)
 }
 
 /// Do we serve `cuMemAllocAsync` on this device? Not after the program gave it a pool of its own.
+#[inline]
 pub(super) fn serves(device: CUdevice) -> bool {
-    choice(device).is_some_and(|choice| {
-        let serves = !choice.replaced.load(Relaxed);
-        if serves && !choice.used.load(Relaxed) {
-            choice.used.store(true, Relaxed);
+    bit(device).is_some_and(|bit| {
+        let serves = GLANCE.replaced.load(Relaxed) & bit == 0;
+        if serves {
+            note_use(bit);
         }
         serves
     })
 }
 
+/// Written once: the line stays in every core's cache.
+#[inline]
+fn note_use(bit: u64) {
+    if GLANCE.used.load(Relaxed) & bit == 0 {
+        GLANCE.used.fetch_or(bit, Relaxed);
+    }
+}
+
 /// Do we serve this pool? Only if it is the device's default pool.
 pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
     is_default(pool, device)
-        && choice(device).is_some_and(|choice| {
-            choice.used.store(true, Relaxed);
+        && bit(device).is_some_and(|bit| {
+            note_use(bit);
             true
         })
 }
 
 /// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
 pub(super) fn settle(manager: &Manager<Device>) {
-    let Some(choice) = choice(manager.gpu().ordinal()).filter(|choice| choice.used.load(Relaxed)) else {
-        return;
-    };
-    let keep = choice.threshold.load(Relaxed);
+    let device = manager.gpu().ordinal();
+    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let Some(threshold) = threshold(device).filter(|_| used) else { return };
+    let keep = threshold.load(Relaxed);
     if keep != u64::MAX && manager.usage().reserved.total() > keep {
         manager.trim(keep);
     }
@@ -91,8 +96,11 @@ pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
 }
 
 fn chosen(device: CUdevice, pool: CUmemoryPool) {
-    if let Some(choice) = choice(device) {
-        choice.replaced.store(!is_default(pool, device), Relaxed);
+    let Some(bit) = bit(device) else { return };
+    if is_default(pool, device) {
+        GLANCE.replaced.fetch_and(!bit, Relaxed);
+    } else {
+        GLANCE.replaced.fetch_or(bit, Relaxed);
     }
 }
 
@@ -151,9 +159,9 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     result
 }
 
-fn keep(device: CUdevice, threshold: u64) {
-    if let Some(choice) = choice(device) {
-        choice.threshold.store(threshold, Relaxed);
+fn keep(device: CUdevice, bytes: u64) {
+    if let Some(threshold) = threshold(device) {
+        threshold.store(bytes, Relaxed);
     }
 }
 

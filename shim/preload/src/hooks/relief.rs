@@ -15,30 +15,36 @@ use crate::{lifecycle, managers};
 const BYTES: usize = 256 << 20;
 
 /// Makes a counted call, and again if memory was short and some could be given back.
+#[inline]
 pub(super) fn twice(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
     let result = patiently(call);
     calls.note(result);
     result
 }
 
-/// Makes the call, and again if memory was short and some could be given back.
+/// Makes the call, and again if memory was short and some could be given back. One place to call from, so that the path
+/// of every launch is short.
+#[inline]
 pub(super) fn patiently(call: impl Fn() -> CUresult) -> CUresult {
-    let mut result = call();
-    for bytes in [BYTES as u64, u64::MAX] {
-        if result != CUresult::OUT_OF_MEMORY || !keep_errno(|| make_room(bytes)) {
-            break;
+    let mut attempt = 0;
+    loop {
+        let result = call();
+        if result != CUresult::OUT_OF_MEMORY || !make_room(attempt) {
+            return result;
         }
-        result = call();
+        attempt += 1;
     }
-    result
 }
 
+/// Gives some of our unused memory back after the first attempt, all after the second.
 #[cold]
-fn make_room(bytes: u64) -> bool {
+#[inline(never)]
+fn make_room(attempt: usize) -> bool {
+    let Some(bytes) = [BYTES as u64, u64::MAX].get(attempt) else { return false };
     if lifecycle::forked() || lifecycle::exiting() {
         return false;
     }
-    managers::present().is_some_and(|site| site.manager.relieve(bytes) > 0)
+    keep_errno(|| managers::present().is_some_and(|site| site.manager.relieve(*bytes) > 0))
 }
 
 /// Gives `bytes` of a device's unused memory back to the driver, and a little more; `false` if there is none.

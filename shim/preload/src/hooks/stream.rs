@@ -29,21 +29,26 @@ impl DefaultStream for PerThread {
 }
 
 /// The stream that a handle stands for.
+#[inline]
 pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
     if stream.is_null() { D::HANDLE } else { stream }
 }
 
 /// Is any stream of the process being captured?
+#[inline]
 pub(super) fn capturing() -> bool {
     streams().capturing()
 }
 
 /// Is this stream being captured? Asks the driver only while there is a capture.
+#[inline]
 pub(super) fn captured<D: DefaultStream>(stream: CUstream) -> bool {
-    if !capturing() {
-        return false;
-    }
-    let stream = meant::<D>(stream);
+    capturing() && is_captured(meant::<D>(stream))
+}
+
+#[cold]
+#[inline(never)]
+fn is_captured(stream: CUstream) -> bool {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };

@@ -23,6 +23,8 @@ use wm_abi::CUdevice;
 use wm_driver::StreamId;
 use wm_memory::Order;
 
+use crate::glance::GLANCE;
+use crate::settings::Settings;
 use crate::{lifecycle, settings};
 use file::File;
 use log::Log;
@@ -46,7 +48,20 @@ struct Recorder {
 /// Why a device is not recorded, until it has been said.
 type Refusal = Mutex<Option<String>>;
 
+/// The settings are known, and no hook has run yet.
+pub(crate) fn choose(settings: &Settings) {
+    GLANCE.traced.store(settings.trace.is_some(), Ordering::Relaxed);
+}
+
+/// Is anything written down?
+#[inline]
+pub(crate) fn is_on() -> bool {
+    GLANCE.traced.load(Ordering::Relaxed)
+}
+
 /// The manager gave out a block. The first one opens the file.
+#[cold]
+#[inline(never)]
 pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Order) {
     let Some(template) = settings::get().and_then(|settings| settings.trace.as_deref()) else { return };
     let Some(slot) = slot(device) else { return };
@@ -57,6 +72,8 @@ pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Ord
 }
 
 /// The program gives an address back, which may be none of ours.
+#[cold]
+#[inline(never)]
 pub(crate) fn freed(device: CUdevice, address: u64, order: Order) {
     if let Some(recorder) = recorder(device) {
         recorder.add(|log| log.freed(address, order.stream()));
