@@ -130,9 +130,9 @@ impl Call {
         Self { name, lane: Lane::Device }
     }
 
-    /// A call in a stream at a site.
-    pub(crate) fn ordered(name: &'static str, site: Option<&Site>, stream: CUstream) -> Self {
-        let lane = site.map_or(Lane::Unknown, |site| Lane::Stream(site.context, stream));
+    /// A call in a stream of a context.
+    pub(crate) fn ordered(name: &'static str, context: Option<CUcontext>, stream: CUstream) -> Self {
+        let lane = context.map_or(Lane::Unknown, |context| Lane::Stream(context, stream));
         Self { name, lane }
     }
 }
@@ -146,11 +146,16 @@ fn identify(order: Order, context: CUcontext, stream: CUstream) -> StreamId {
 /// As [`Manager::allocate`], with the guard of the mode.
 #[cold]
 #[inline(never)]
-pub(crate) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
+pub(crate) fn allocate(
+    site: Site,
+    bytes: usize,
+    order: Order,
+    call: impl FnOnce() -> Call,
+) -> Result<u64, AllocateError> {
     if is(PAGE) {
-        page::allocate(site, bytes, order, call)
+        page::allocate(&site, bytes, order, call())
     } else {
-        canary::allocate(site, bytes, order, call)
+        canary::allocate(&site, bytes, order, call())
     }
 }
 
@@ -161,10 +166,10 @@ pub(crate) fn free(
     manager: &'static Manager<Device>,
     address: u64,
     order: Order,
-    call: Call,
+    call: impl FnOnce() -> Call,
 ) -> Result<(), FreeError> {
     if is(CANARY) {
-        return canary::free(manager, address, order, call);
+        return canary::free(manager, address, order, call());
     }
     page::freed(address);
     manager.free(address, order)

@@ -5,7 +5,6 @@
 //! made, and addresses that are none of our blocks.
 
 use std::ffi::c_uint;
-use std::hint::cold_path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
@@ -82,7 +81,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if !pool::serves(site.device) {
         return Answer::Pass;
     }
-    let call = || Call::ordered("cuMemAllocAsync", Some(&site), stream::meant::<D>(stream));
+    let call = move || Call::ordered("cuMemAllocAsync", Some(site.context), stream::meant::<D>(stream));
     // SAFETY: the program's out-pointer, not null.
     give(site, bytes, order, call, |address| unsafe { *pointer = address })
 }
@@ -98,7 +97,9 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     }
     match managers::at(stream, D::HANDLE) {
         Some((site, order)) if pool::serves_from(pool, site.device) => {
-            let call = || Call::ordered("cuMemAllocFromPoolAsync", Some(&site), stream::meant::<D>(stream));
+            let call = move || {
+                Call::ordered("cuMemAllocFromPoolAsync", Some(site.context), stream::meant::<D>(stream))
+            };
             // SAFETY: the program's out-pointer, not null.
             give(site, bytes, order, call, |address| unsafe { *pointer = address })
         }
@@ -123,8 +124,7 @@ fn give(
     let given = if guard::is_off() {
         site.manager.allocate(bytes, order)
     } else {
-        cold_path();
-        guard::allocate(&site, bytes, order, call())
+        guard::allocate(site, bytes, order, call)
     };
     match given {
         Ok(address) => {
@@ -134,16 +134,16 @@ fn give(
             store(address);
             Answer::Is(CUresult::SUCCESS)
         }
-        Err(error) => failed(&site, bytes, error),
+        Err(error) => failed(site.device, bytes, error),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn failed(site: &Site, bytes: usize, error: AllocateError) -> Answer {
+fn failed(device: CUdevice, bytes: usize, error: AllocateError) -> Answer {
     match error {
         AllocateError::OutOfMemory(report) => {
-            refused(site.device, &report);
+            refused(device, &report);
             Answer::Is(CUresult::OUT_OF_MEMORY)
         }
         AllocateError::Driver(code) => {
@@ -179,8 +179,8 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     let place = managers::at(stream, D::HANDLE);
     let order = place.map_or(Order::Device, |(_, order)| order);
     take(manager, address, order, || {
-        let site = place.as_ref().map(|(site, _)| site);
-        Call::ordered("cuMemFreeAsync", site, stream::meant::<D>(stream))
+        let context = place.map(|(site, _)| site.context);
+        Call::ordered("cuMemFreeAsync", context, stream::meant::<D>(stream))
     })
 }
 
@@ -200,8 +200,7 @@ fn take(
     let taken = if guard::is_off() {
         manager.free(address, order)
     } else {
-        cold_path();
-        guard::free(manager, address, order, call())
+        guard::free(manager, address, order, call)
     };
     match taken {
         Ok(()) => Answer::Is(CUresult::SUCCESS),
