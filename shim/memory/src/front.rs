@@ -15,6 +15,8 @@ pub(crate) struct Cached {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) freed: u64,
+    /// The block's.
+    pub(crate) slot: u32,
 }
 
 /// Which blocks.
@@ -54,14 +56,14 @@ impl Front {
 
     /// A stream gets its last freed block, whose bytes the GPU's caches may still hold. The device's order gets its
     /// first freed one, if `is_past` says that the GPU is done with it.
-    pub(crate) fn pop(&mut self, order: Order, bytes: u64, is_past: impl Fn(u64) -> bool) -> Option<u64> {
+    pub(crate) fn pop(&mut self, order: Order, bytes: u64, is_past: impl Fn(u64) -> bool) -> Option<Cached> {
         let list = self.lists.get_mut(&(order, bytes))?;
         let cached = match order {
             Order::Stream(_) => list.pop_back(),
             Order::Device => list.pop_front_if(|cached| is_past(cached.freed)),
         }?;
         self.bytes -= bytes;
-        Some(cached.address)
+        Some(cached)
     }
 
     /// Empties the cache, or a part of it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::blocks::{Block, Blocks};
+use crate::blocks::{Blocks, Piece};
 use crate::error::FreeError;
 use crate::front::{Cached, Front, Part};
 use crate::growth::Growth;
@@ -52,6 +52,8 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) address: u64,
+    /// The block's.
+    pub(crate) slot: u32,
     pub(crate) pending: Pending,
     pub(crate) needs: Vec<Need>,
     pub(crate) epoch: u64,
@@ -65,21 +67,23 @@ pub(crate) struct Lessons {
     pub(crate) behind: Vec<Arc<Fence>>,
 }
 
+/// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct State {
-    pub(crate) ledger: Ledger,
-    pub(crate) blocks: Blocks,
     pub(crate) front: Front,
-    pub(crate) timeline: Timeline,
+    pub(crate) blocks: Blocks,
     pub(crate) live: Gauge,
     /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
     pub(crate) pooled: Level,
+    pub(crate) counters: Counters,
+    pub(crate) growth: Growth,
+    pub(crate) timeline: Timeline,
+    pub(crate) ledger: Ledger,
     pub(crate) reserved: Gauge,
     /// The part of `reserved` that plans under way have yet to make.
     pub(crate) planned: TierBytes,
-    pub(crate) counters: Counters,
     pub(crate) scarcity: Scarcity,
-    pub(crate) growth: Growth,
     /// What could not be taken apart.
     pub(crate) quarantine: Vec<Undo>,
     /// Plans and grants under way.
@@ -97,35 +101,35 @@ impl State {
     pub(crate) fn hit(&mut self, request: &Request) -> Option<u64> {
         let timeline = &self.timeline;
         let is_past = |freed| timeline.is_past((request.order, freed));
-        let address = self.front.pop(request.order, request.bytes, is_past)?;
+        let cached = self.front.pop(request.order, request.bytes, is_past)?;
         self.counters.hits += 1;
-        self.give_out(address, request);
-        Some(address)
+        self.give_out(cached.slot, request);
+        Some(cached.address)
     }
 
     /// Makes a granted or cached block the program's.
-    fn give_out(&mut self, address: u64, request: &Request) {
-        let Some(block) = self.blocks.give_out(address, request.asked, request.order) else { return };
-        self.live.add(&block.tiers);
-        self.pooled.add(block.pooled());
+    fn give_out(&mut self, slot: u32, request: &Request) {
+        let Some(piece) = self.blocks.give_out(slot, request.asked, request.order) else { return };
+        self.live.add(&piece.tiers);
+        self.pooled.add(piece.pooled());
         self.counters.allocations += 1;
-        self.counters.overflows += u64::from(block.tiers.elsewhere() > 0);
+        self.counters.overflows += u64::from(piece.tiers.elsewhere() > 0);
     }
 
     /// Takes a block back, whole, into the front cache. A very large one goes to the ledger at once, and so does one that
     /// is not all on the device: a hit must not hand slow memory out where the device may have room again. A guarded one
     /// does too: its addresses are not to come back soon.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
-        let Some(piece) = self.blocks.take_back(address) else {
+        let Some((slot, piece)) = self.blocks.take_back(address) else {
             return Err(self.why_not_freed(address));
         };
-        let (bytes, tiers, pooled) = (piece.bytes, piece.block.tiers, piece.block.pooled());
+        let (bytes, tiers, pooled) = (piece.bytes(), piece.tiers, piece.pooled());
         let whole = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
         self.live.subtract(&tiers);
         self.growth.fallen_to(self.live.now.total());
         self.pooled.subtract(pooled);
         self.counters.frees += 1;
-        let cached = Cached { address, bytes, freed: self.timeline.freed(order) };
+        let cached = Cached { address, bytes, freed: self.timeline.freed(order), slot };
         if whole {
             self.front.push(order, cached)
         } else {
@@ -178,11 +182,10 @@ impl State {
         tiers: TierBytes,
         pending: Pending,
     ) -> Grant {
-        let block = Block { address, bytes: request.asked, id: 0, order: request.order, tiers };
-        self.blocks.insert(block, request.bytes, request.class == Class::Guarded);
+        let slot = self.blocks.insert(Piece::new(address, tiers, request.class == Class::Guarded));
         let needs = self.timeline.needs(request.order, &pending);
         self.in_flight += 1;
-        Grant { address, pending, needs, epoch: self.epoch }
+        Grant { address, slot, pending, needs, epoch: self.epoch }
     }
 
     /// The grant's calls succeeded. `false` if the context went meanwhile.
@@ -190,7 +193,7 @@ impl State {
         self.end();
         let current = grant.epoch == self.epoch;
         if current {
-            self.give_out(grant.address, request);
+            self.give_out(grant.slot, request);
         }
         current
     }
@@ -201,7 +204,7 @@ impl State {
         if grant.epoch == self.epoch
             && let Some(piece) = self.blocks.remove(grant.address)
         {
-            self.ledger.vacate(grant.address, piece.bytes, &grant.pending);
+            self.ledger.vacate(grant.address, piece.bytes(), &grant.pending);
         }
         false
     }

@@ -187,7 +187,7 @@ impl<G: Gpu> Manager<G> {
     pub fn audit(&self) -> Result<(), String> {
         let state = self.lock();
         let pieces: Vec<(u64, u64)> =
-            state.blocks.all().map(|piece| (piece.block.address, piece.bytes)).collect();
+            state.blocks.all().map(|piece| (piece.address, piece.bytes())).collect();
         state.ledger.audit(&pieces)?;
         state.blocks.audit()?;
         state.audit_sums()
@@ -213,7 +213,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn report(block: &Block) -> BlockReport {
+fn report(block: Block) -> BlockReport {
     let stream = block.order.stream().map(|stream| stream.0);
     BlockReport { address: block.address, bytes: block.bytes, id: block.id, stream, tiers: block.tiers }
 }
