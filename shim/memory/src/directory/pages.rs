@@ -60,41 +60,47 @@ impl Pages {
     /// Notes where a piece begins, and where it reaches into.
     pub(super) fn enter(&self, address: u64, bytes: u64, slot: u32) {
         let (first, end) = (address / GRANULE, (address + bytes).div_ceil(GRANULE));
-        if let Some(granule) = self.granule(first) {
+        let Some(mut span) = self.span(first) else { return };
+        if let Some(granule) = span.granule(first) {
             granule.begin(unit(address), slot);
         }
         let mut next = first + 1;
         while next < end {
-            next = self.reach(next..end, slot);
+            if next % FAN as u64 == 0 {
+                let Some(following) = self.span(next) else { return };
+                span = following;
+            }
+            next = span.reach(next..end, slot);
         }
-    }
-
-    /// Notes a slot for those of some granules that are in the first one's span; returns the first one behind them.
-    fn reach(&self, granules: Range<u64>, slot: u32) -> u64 {
-        let begin = granules.start as usize % FAN;
-        let some = FAN.min(begin + (granules.end - granules.start) as usize) - begin;
-        if let Some(span) = self.span(granules.start) {
-            let row = &span.reaching_in.make_all(FAN)[begin..begin + some];
-            row.iter().for_each(|granule| granule.store(slot, Relaxed));
-        }
-        granules.start + some as u64
     }
 
     /// The piece that begins at `address` is no more.
     pub(super) fn strike(&self, address: u64) {
-        if let Some(granule) = self.granule(address / GRANULE) {
+        let number = address / GRANULE;
+        if let Some(granule) = self.span(number).and_then(|span| span.granule(number)) {
             granule.end(unit(address));
         }
-    }
-
-    fn granule(&self, number: u64) -> Option<&Granule> {
-        self.span(number)?.granules.make(FAN, number as usize % FAN)
     }
 
     /// The span that a granule is in; `None` beyond 57 bits.
     fn span(&self, number: u64) -> Option<&Span> {
         let [one, two, three, _] = path(number);
         self.0.make(FAN, one)?.make(FAN, two)?.make(FAN, three)
+    }
+}
+
+impl Span {
+    fn granule(&self, number: u64) -> Option<&Granule> {
+        self.granules.make(FAN, number as usize % FAN)
+    }
+
+    /// Notes a slot for those of some granules that are in this span, as the first one is; returns the first one behind them.
+    fn reach(&self, granules: Range<u64>, slot: u32) -> u64 {
+        let begin = granules.start as usize % FAN;
+        let some = FAN.min(begin + (granules.end - granules.start) as usize) - begin;
+        let row = &self.reaching_in.make_all(FAN)[begin..begin + some];
+        row.iter().for_each(|granule| granule.store(slot, Relaxed));
+        granules.start + some as u64
     }
 }
 

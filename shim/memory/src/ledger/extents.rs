@@ -8,60 +8,18 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
+use super::extent::{Extent, Mapping};
 use super::memory::Key;
 use crate::order::{Pending, Point};
 use crate::sizes::Class;
-
-/// One extent; its first address is its key.
-#[derive(Debug)]
-pub(crate) struct Extent {
-    pub(crate) bytes: u64,
-    pub(crate) class: Class,
-    pub(crate) stitched: bool,
-    /// Made of late memory.
-    late: bool,
-    /// When it was made.
-    made: u64,
-    /// Bytes under blocks.
-    pub(crate) used: u64,
-    /// When the last block left it.
-    pub(crate) left: u64,
-    /// What may still be touching it through handles that have become active elsewhere. It must be past before
-    /// anything here is unmapped.
-    pub(crate) echo: Pending,
-    /// A mapping that was in the way when the extent was last looked at as a whole: likely, it still is.
-    witness: Cell<u64>,
-}
-
-/// One mapping; its first address is its key.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Mapping {
-    pub(crate) bytes: u64,
-    pub(crate) key: Key,
-}
-
-impl Extent {
-    fn is_idle_view(&self) -> bool {
-        self.stitched && self.used == 0
-    }
-
-    /// Of its free runs.
-    pub(crate) fn rank(&self) -> u64 {
-        if self.late { self.made } else { 0 }
-    }
-}
-
-fn at_mut(extents: &mut BTreeMap<u64, Extent>, address: u64) -> Option<(u64, &mut Extent)> {
-    let (base, extent) = extents.range_mut(..=address).next_back()?;
-    (address - base < extent.bytes).then_some((*base, extent))
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Extents {
     extents: BTreeMap<u64, Extent>,
     /// By class and age: first address and size.
     by_age: BTreeMap<(Class, u64), (u64, u64)>,
-    mappings: BTreeMap<u64, Mapping>,
     idle_views: BTreeSet<(u64, u64)>,
     clock: u64,
 }
@@ -91,6 +49,7 @@ impl Extents {
             left: 0,
             echo: Pending::default(),
             witness: Cell::new(base),
+            mappings: SmallVec::new(),
         };
         self.by_age.insert((class, self.clock), (base, bytes));
         if extent.is_idle_view() {
@@ -113,12 +72,17 @@ impl Extents {
         (address - base < extent.bytes).then_some((*base, extent))
     }
 
+    pub(crate) fn at_mut(&mut self, address: u64) -> Option<(u64, &mut Extent)> {
+        let (base, extent) = self.extents.range_mut(..=address).next_back()?;
+        (address - base < extent.bytes).then_some((*base, extent))
+    }
+
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.at(address).map(|(base, extent)| base..base + extent.bytes)
     }
 
     pub(crate) fn echo(&mut self, address: u64, pending: &Pending) {
-        if let Some((_, extent)) = at_mut(&mut self.extents, address) {
+        if let Some((_, extent)) = self.at_mut(address) {
             extent.echo.join(pending);
         }
     }
@@ -127,9 +91,10 @@ impl Extents {
         self.extents.values_mut().for_each(|extent| extent.echo.retain(|point| !is_past(point)));
     }
 
-    /// Notes that blocks now use `used` bytes more or less of the extent at `address`.
-    pub(crate) fn use_changed(&mut self, address: u64, change: i64) {
-        let Some((base, extent)) = at_mut(&mut self.extents, address) else { return };
+    /// Notes that blocks now use `used` bytes more or less of the extent at `address`; returns it.
+    pub(crate) fn use_changed(&mut self, address: u64, change: i64) -> Option<(u64, &Extent)> {
+        let (base, extent) = self.extents.range_mut(..=address).next_back()?;
+        let base = (address - base < extent.bytes).then_some(*base)?;
         self.clock += 1;
         if extent.is_idle_view() {
             self.idle_views.remove(&(extent.left, base));
@@ -139,32 +104,43 @@ impl Extents {
         if extent.is_idle_view() {
             self.idle_views.insert((extent.left, base));
         }
+        Some((base, extent))
     }
 
+    /// Notes a mapping in an extent.
     pub(crate) fn map(&mut self, address: u64, bytes: u64, key: Key) {
-        self.mappings.insert(address, Mapping { bytes, key });
+        let Some((_, extent)) = self.at_mut(address) else {
+            debug_assert!(false, "no extent at {address:#x}");
+            return;
+        };
+        let index = extent.from(address);
+        extent.mappings.insert(index, (address, Mapping { bytes, key }));
     }
 
     pub(crate) fn unmap(&mut self, address: u64) -> Option<Mapping> {
-        self.mappings.remove(&address)
+        let (_, extent) = self.at_mut(address)?;
+        extent.mapping(address)?;
+        let index = extent.from(address);
+        Some(extent.mappings.remove(index).1)
     }
 
-    /// Mappings that start in a range.
+    /// Mappings that start in a range of one extent.
     pub(crate) fn mappings(&self, range: Range<u64>) -> impl Iterator<Item = (u64, Mapping)> {
-        self.mappings.range(range).map(|(address, mapping)| (*address, *mapping))
+        let extent = self.at(range.start).map(|(_, extent)| extent);
+        extent.into_iter().flat_map(move |extent| extent.mappings(range.clone()))
     }
 
     /// First address of the mapping that an address lies in.
     pub(crate) fn mapping_around(&self, address: u64) -> Option<u64> {
-        let (start, mapping) = self.mappings.range(..=address).next_back()?;
-        (address < start + mapping.bytes).then_some(*start)
+        self.mapping_of(address).map(|(start, _, _)| start)
     }
 
     /// The mapping that an address lies in: its first address, the one behind it, and the handle.
     pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, Key)> {
-        let (start, mapping) = self.mappings.range(..=address).next_back()?;
+        let (_, extent) = self.at(address)?;
+        let (start, mapping) = extent.mappings.get(extent.near(address))?;
         let end = start + mapping.bytes;
-        (address < end).then_some((*start, end, mapping.key))
+        (*start..end).contains(&address).then_some((*start, end, mapping.key))
     }
 
     /// Extents of a class and at least `bytes` without a block, the oldest first.
@@ -173,13 +149,9 @@ impl Extents {
         self.by_age(class, bytes).map(|extent| extent.start).filter(is_unused)
     }
 
-    /// Mappings that a stretch touches, each with the touched part.
+    /// Mappings that a stretch of one extent touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, Key)> {
-        let first = self.mappings.range(..=address).next_back().map_or(address, |(start, _)| *start);
-        let part = move |(start, mapping): (u64, Mapping)| {
-            (start.max(address)..(start + mapping.bytes).min(address + bytes), mapping.key)
-        };
-        self.mappings(first..address + bytes).map(part).filter(|(range, _)| !range.is_empty())
+        self.at(address).into_iter().flat_map(move |(_, extent)| extent.touched(address, bytes))
     }
 
     /// Extents of a class and at least `bytes`, the oldest first.
@@ -201,12 +173,15 @@ impl Extents {
 
     fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, Key) -> bool) -> bool {
         let Some(extent) = self.extents.get(&range.start) else { return false };
-        let is_free = |address| self.mappings.get(&address).filter(|mapping| free(address, mapping.key));
+        let is_free = |address| extent.mapping(address).filter(|mapping| free(address, mapping.key));
         if is_free(extent.witness.get()).is_none() {
             return false;
         }
         let mut next = range.start;
-        while let Some(mapping) = is_free(next).filter(|_| next < range.end) {
+        for (start, mapping) in &extent.mappings {
+            if *start != next || !free(next, mapping.key) {
+                break;
+            }
             next += mapping.bytes;
         }
         extent.witness.set(if next < range.end { next } else { range.start });
@@ -244,11 +219,13 @@ impl Extents {
     /// Stretches that are mapped throughout.
     pub(crate) fn mapped_stretches(&self) -> Vec<Range<u64>> {
         let mut stretches: Vec<Range<u64>> = Vec::new();
-        for (start, mapping) in &self.mappings {
-            let end = start + mapping.bytes;
-            match stretches.last_mut() {
-                Some(last) if last.end == *start && !self.extents.contains_key(start) => last.end = end,
-                _ => stretches.push(*start..end),
+        for (base, extent) in &self.extents {
+            for (start, mapping) in &extent.mappings {
+                let end = start + mapping.bytes;
+                match stretches.last_mut() {
+                    Some(last) if last.end == *start && start != base => last.end = end,
+                    _ => stretches.push(*start..end),
+                }
             }
         }
         stretches

@@ -5,8 +5,8 @@
 //! are kept by tier and size: they are what stitching draws on.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
+use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
 use super::keys::Keys;
@@ -27,11 +27,23 @@ pub(crate) struct Memory {
     /// Address of the active mapping.
     pub(crate) active: Option<u64>,
     /// Addresses of all mappings.
-    pub(crate) mapped: Vec<u64>,
+    pub(crate) mapped: SmallVec<[u64; 2]>,
     /// A plan under way has taken it.
     pub(crate) held: bool,
     /// Index of the set that it is in while it is idle.
     set: usize,
+}
+
+impl Memory {
+    fn is_idle(&self) -> bool {
+        self.used == 0 && !self.held
+    }
+
+    /// Its oldest mapping, if it is idle and not active there.
+    pub(crate) fn home(&self) -> Option<u64> {
+        let home = self.mapped.first().copied().filter(|_| self.is_idle());
+        home.filter(|home| self.active != Some(*home))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +76,8 @@ impl Memories {
     /// Takes a new handle in, idle and not mapped.
     pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
         let set = self.set(tier, bytes);
-        let memory = Memory { raw, tier, bytes, used: 0, active: None, mapped: Vec::new(), held: false, set };
+        let memory =
+            Memory { raw, tier, bytes, used: 0, active: None, mapped: SmallVec::new(), held: false, set };
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.table.push(None);
             self.table.len() as u32 - 1
@@ -90,31 +103,26 @@ impl Memories {
 
     /// Changes a handle and keeps the index of idle ones true.
     pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut Memory) -> T) -> Option<T> {
-        self.unindex(key);
-        let result = self.table.get_mut(key.0 as usize)?.as_mut().map(change);
-        self.index(key);
-        result
-    }
-
-    /// A part of a handle is under no block any more.
-    pub(crate) fn unuse(&mut self, part: Range<u64>, key: Key) -> Option<(Range<u64>, Key, Tier)> {
-        let length = part.end - part.start;
-        let tier = self.change(key, |memory| {
-            memory.used = memory.used.saturating_sub(length);
-            memory.tier
-        })?;
-        Some((part, key, tier))
+        let memory = self.table.get_mut(key.0 as usize)?.as_mut()?;
+        let was_idle = memory.is_idle();
+        let result = change(memory);
+        match (was_idle, memory.is_idle()) {
+            (true, false) => self.unindex(key),
+            (false, true) => self.index(key),
+            _ => {}
+        }
+        Some(result)
     }
 
     fn index(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, used: 0, held: false, set, .. }) = self.get(key) else { return };
+        let Some(&Memory { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
         }
     }
 
     fn unindex(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, used: 0, held: false, set, .. }) = self.get(key) else { return };
+        let Some(&Memory { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].remove(key) {
             self.idle_bytes.subtract(&only(tier, bytes));
         }
@@ -127,7 +135,7 @@ impl Memories {
     }
 
     pub(crate) fn is_idle(&self, key: Key) -> bool {
-        self.get(key).is_some_and(|memory| memory.used == 0 && !memory.held)
+        self.get(key).is_some_and(Memory::is_idle)
     }
 
     pub(crate) fn idle_bytes(&self) -> TierBytes {

@@ -7,18 +7,21 @@
 //! * a handle that is idle and active has its bytes in free runs; one that is idle and not active waits for nothing.
 
 mod audit;
+mod extent;
 mod extents;
 mod keys;
 mod loans;
 mod memory;
 pub(crate) mod runs;
+mod shelves;
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
-pub(crate) use extents::{Extents, Mapping};
+pub(crate) use extent::Mapping;
+pub(crate) use extents::Extents;
 pub(crate) use loans::Stretch;
 pub(crate) use memory::{Key, Memories, Memory};
 pub(crate) use runs::{Run, Runs};
@@ -48,9 +51,12 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Puts a block over free runs. Returns where its bytes are and what they wait for.
     pub(crate) fn occupy(&mut self, address: u64, bytes: u64) -> (TierBytes, Pending) {
-        let pending = self.runs.take(address, bytes);
         let mut tiers = TierBytes::default();
-        for (part, key) in self.extents.touched(address, bytes) {
+        let Some((base, extent)) = self.extents.use_changed(address, bytes as i64) else {
+            debug_assert!(false, "no extent at {address:#x}");
+            return (tiers, Pending::default());
+        };
+        for (part, key) in extent.touched(address, bytes) {
             let length = part.end - part.start;
             let tier = self.memories.change(key, |memory| {
                 memory.used += length;
@@ -58,8 +64,7 @@ impl Ledger {
             });
             tier.into_iter().for_each(|tier| *tiers.part(tier) += length);
         }
-        self.extents.use_changed(address, bytes as i64);
-        (tiers, pending)
+        (tiers, self.runs.take(address, bytes, base + extent.bytes))
     }
 
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
@@ -68,25 +73,30 @@ impl Ledger {
         if self.redeem(address, pending) {
             return;
         }
-        let (parts, memories) = (self.extents.touched(address, bytes), &mut self.memories);
-        let freed: SmallVec<[_; 2]> = parts.filter_map(|(part, key)| memories.unuse(part, key)).collect();
-        for same in freed.chunk_by(|(_, _, one), (_, _, other)| one == other) {
-            if let ([(first, key, _), ..], [.., (last, _, _)]) = (same, same) {
-                self.give(first.start..last.end, *key, pending);
-            }
+        let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
+        let mut astray: SmallVec<[(Key, u64); 2]> = SmallVec::new();
+        let memories = &mut self.memories;
+        let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
+            let length = part.end - part.start;
+            let (tier, home) = memories.change(key, |memory| {
+                memory.used = memory.used.saturating_sub(length);
+                (memory.tier, memory.home())
+            })?;
+            astray.extend(home.map(|home| (key, home)));
+            Some((part, tier))
+        });
+        let (class, rank, range) = (extent.class, extent.rank(), base..base + extent.bytes);
+        for (part, tier) in one_a_tier(freed) {
+            let bytes = part.end - part.start;
+            self.runs.give(part.start, Run { bytes, class, tier, rank, pending: pending.clone() }, &range);
         }
-        self.extents.use_changed(address, -(bytes as i64));
-        freed.into_iter().for_each(|(_, key, _)| self.go_home(key));
+        astray.into_iter().for_each(|(key, home)| self.go(key, home));
     }
 
-    /// Makes an idle handle active in its oldest mapping, its home.
-    fn go_home(&mut self, key: Key) {
-        let Some(memory) = self.memories.get(key).filter(|_| self.memories.is_idle(key)) else { return };
-        let home = memory.mapped.first().copied().filter(|home| memory.active != Some(*home));
-        if let Some(home) = home {
-            let pending = self.deactivate(key);
-            self.activate(key, home, &pending);
-        }
+    /// Makes an idle handle active in another of its mappings.
+    fn go(&mut self, key: Key, address: u64) {
+        let pending = self.deactivate(key);
+        self.activate(key, address, &pending);
     }
 
     fn give(&mut self, part: Range<u64>, key: Key, pending: &Pending) {
@@ -125,9 +135,10 @@ impl Ledger {
     pub(crate) fn deactivate(&mut self, key: Key) -> Pending {
         let taken =
             self.memories.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
-        let Some((address, bytes)) = taken else { return Pending::default() };
-        let pending = self.runs.take(address, bytes);
-        self.extents.echo(address, &pending);
+        let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
+        let Some((address, bytes, (base, extent))) = found else { return Pending::default() };
+        let pending = self.runs.take(address, bytes, base + extent.bytes);
+        extent.echo.join(&pending);
         pending
     }
 
@@ -136,8 +147,7 @@ impl Ledger {
         let mappings: Vec<_> = self.extents.mappings(stretch).collect();
         for (address, mapping) in mappings {
             if self.memories.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
-                let pending = self.deactivate(mapping.key);
-                self.activate(mapping.key, address, &pending);
+                self.go(mapping.key, address);
             }
         }
     }
@@ -208,4 +218,16 @@ impl Ledger {
         }
         pending
     }
+}
+
+/// Joins parts that follow each other on the same tier.
+fn one_a_tier(parts: impl Iterator<Item = (Range<u64>, Tier)>) -> impl Iterator<Item = (Range<u64>, Tier)> {
+    let mut parts = parts.peekable();
+    std::iter::from_fn(move || {
+        let (mut whole, tier) = parts.next()?;
+        while let Some((part, _)) = parts.next_if(|(_, other)| *other == tier) {
+            whole.end = part.end;
+        }
+        Some((whole, tier))
+    })
 }

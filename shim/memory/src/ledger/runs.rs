@@ -3,11 +3,13 @@
 //! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. What a run waits for is
 //! the union of what its parts waited for. Runs are found by address (to coalesce) and, within a rank, by size (for best fit).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::{Range, RangeInclusive};
 
 use wm_driver::Tier;
 
+use super::shelves::Shelves;
 use crate::order::{Pending, Point};
 use crate::sizes::Class;
 
@@ -23,7 +25,7 @@ pub(crate) const LATE: Ranks = 1..=u64::MAX;
 /// Of all memory.
 pub(crate) const ALL: Ranks = 0..=u64::MAX;
 
-/// One free run; its address is its key.
+/// One free run; where it ends is its key.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) bytes: u64,
@@ -35,19 +37,24 @@ pub(crate) struct Run {
 
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
-    by_address: BTreeMap<u64, Run>,
-    by_size: BTreeSet<(Class, Tier, u64, u64, u64)>,
+    by_end: BTreeMap<u64, Run>,
+    by_size: Shelves,
 }
 
 impl Runs {
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Run)> {
-        self.by_address.iter().map(|(address, run)| (*address, run))
+        self.by_end.iter().map(|(end, run)| (end - run.bytes, run))
     }
 
     /// The run that `address` is in.
     pub(crate) fn at(&self, address: u64) -> Option<(u64, &Run)> {
-        let (start, run) = self.by_address.range(..=address).next_back()?;
-        (address - start < run.bytes).then_some((*start, run))
+        let (end, run) = self.by_end.range(address + 1..).next()?;
+        let start = end - run.bytes;
+        (start <= address).then_some((start, run))
+    }
+
+    fn named(&self, end: u64) -> Option<(u64, &Run)> {
+        self.by_end.get(&end).map(|run| (end - run.bytes, run))
     }
 
     /// Runs of at least `bytes`, the lowest rank first, and the best fit in it.
@@ -58,88 +65,85 @@ impl Runs {
         bytes: u64,
         ranks: &Ranks,
     ) -> impl Iterator<Item = (u64, &Run)> {
-        let range = (class, tier, *ranks.start(), bytes, 0)..=(class, tier, *ranks.end(), u64::MAX, u64::MAX);
-        let long = self.by_size.range(range).filter(move |key| key.3 >= bytes);
-        long.filter_map(|key| Some((key.4, self.by_address.get(&key.4)?)))
+        self.by_size.fitting(class, tier, bytes, ranks).filter_map(|end| self.named(end))
     }
 
     /// All runs of a class on a tier, the longest first; after them late ones.
     pub(crate) fn longest_first(&self, class: Class, tier: Tier) -> impl Iterator<Item = (u64, &Run)> {
-        let of = move |ranks: Ranks| {
-            let range = (class, tier, *ranks.start(), 0, 0)..=(class, tier, *ranks.end(), u64::MAX, u64::MAX);
-            self.by_size.range(range).rev()
-        };
-        of(EARLY).chain(of(LATE)).filter_map(|key| Some((key.4, self.by_address.get(&key.4)?)))
+        let of = move |ranks: &Ranks| self.by_size.fitting(class, tier, 0, ranks).rev();
+        of(&EARLY).chain(of(&LATE)).filter_map(|end| self.named(end))
     }
 
     pub(crate) fn largest(&self) -> u64 {
-        self.by_address.values().map(|run| run.bytes).max().unwrap_or(0)
+        self.by_end.values().map(|run| run.bytes).max().unwrap_or(0)
     }
 
     /// Drops points that are past: destroyed streams would pile up in long-lived runs.
     pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
-        self.by_address.values_mut().for_each(|run| run.pending.retain(|point| !is_past(point)));
+        self.by_end.values_mut().for_each(|run| run.pending.retain(|point| !is_past(point)));
     }
 
-    fn insert(&mut self, address: u64, run: Run) {
-        if run.bytes > 0 {
-            self.by_size.insert((run.class, run.tier, run.rank, run.bytes, address));
-            self.by_address.insert(address, run);
-        }
-    }
-
-    fn remove(&mut self, address: u64) -> Option<Run> {
-        let run = self.by_address.remove(&address)?;
-        self.by_size.remove(&(run.class, run.tier, run.rank, run.bytes, address));
-        Some(run)
+    fn insert(&mut self, end: u64, run: Run) {
+        self.by_size.insert(end, &run);
+        self.by_end.insert(end, run);
     }
 
     /// Adds a run and joins it to its neighbours within `extent`.
     pub(crate) fn give(&mut self, address: u64, run: Run, extent: &Range<u64>) {
-        let (mut start, mut whole) = (address, run);
-        let before = self.by_address.range(extent.start..start).next_back();
-        let touching = before.filter(|(at, run)| *at + run.bytes == start && run.tier == whole.tier);
-        if let Some(at) = touching.map(|(at, _)| *at) {
-            start = at;
-            self.absorb(&mut whole, at);
+        let (end, mut whole) = (address + run.bytes, run);
+        if address > extent.start {
+            self.absorb(&mut whole, address);
         }
-        let end = start + whole.bytes;
-        if end < extent.end && self.by_address.get(&end).is_some_and(|run| run.tier == whole.tier) {
-            self.absorb(&mut whole, end);
+        let after = self.by_end.range_mut(end + 1..=extent.end.max(end + 1)).next();
+        match after.filter(|(at, run)| *at - run.bytes == end && run.tier == whole.tier) {
+            Some((at, after)) if end < extent.end => {
+                after.pending.join(&whole.pending);
+                self.by_size.resize(*at, after, after.bytes + whole.bytes);
+            }
+            _ => self.insert(end, whole),
         }
-        self.insert(start, whole);
     }
 
-    fn absorb(&mut self, whole: &mut Run, neighbour: u64) {
-        if let Some(run) = self.remove(neighbour) {
+    /// Adds the run that ends at `end` to `whole`, if it is on the same tier.
+    fn absorb(&mut self, whole: &mut Run, end: u64) {
+        let Entry::Occupied(before) = self.by_end.entry(end) else { return };
+        if before.get().tier == whole.tier {
+            let run = before.remove();
+            self.by_size.remove(end, &run);
             whole.bytes += run.bytes;
             whole.pending.join(&run.pending);
         }
     }
 
-    /// Takes a stretch out of the runs that cover it, which may be several where tiers meet. Returns what it waits for.
-    pub(crate) fn take(&mut self, address: u64, bytes: u64) -> Pending {
+    /// Takes a stretch out of the runs that cover it, which may be several where tiers meet, all in the extent that ends
+    /// at `limit`. Returns what it waits for.
+    pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Pending {
         let (mut next, end) = (address, address + bytes);
         let mut pending = Pending::default();
         while next < end {
-            let Some((start, _)) = self.at(next) else {
+            let Some(last) = self.cut(next, end, limit, &mut pending) else {
                 debug_assert!(false, "no free run at {next:#x}");
                 return pending;
             };
-            next = self.cut(start, next, end, &mut pending);
+            next = last;
         }
         pending
     }
 
-    /// Cuts `from..to` out of the run at `start`; returns where the run ended.
-    fn cut(&mut self, start: u64, from: u64, to: u64, pending: &mut Pending) -> u64 {
-        let Some(run) = self.remove(start) else { return to };
-        let end = start + run.bytes;
+    /// Cuts `from..to` out of the run that `from` is in; returns where the run ended.
+    fn cut(&mut self, from: u64, to: u64, limit: u64, pending: &mut Pending) -> Option<u64> {
+        let (end, run) = self.by_end.range_mut(from + 1..=limit.max(to)).next()?;
+        let end = *end;
+        let before = from.checked_sub(end - run.bytes)?;
+        let head = (before > 0).then(|| Run { bytes: before, ..run.clone() });
         pending.join(&run.pending);
-        self.insert(start, Run { bytes: from - start, ..run.clone() });
-        let tail = end.saturating_sub(to);
-        self.insert(end - tail, Run { bytes: tail, ..run });
-        end
+        if end > to {
+            self.by_size.resize(end, run, end - to);
+        } else if let Some(run) = self.by_end.remove(&end) {
+            self.by_size.remove(end, &run);
+        }
+        head.into_iter().for_each(|head| self.insert(from, head));
+        Some(end)
     }
 }
 
@@ -176,7 +180,7 @@ mod tests {
         let mut runs = Runs::default();
         runs.give(0x1000, run(0x2000, Tier::Device), &(0x1000..0x5000));
         runs.give(0x3000, run(0x2000, Tier::Host), &(0x1000..0x5000));
-        runs.take(0x2000, 0x2000);
+        runs.take(0x2000, 0x2000, 0x5000);
         assert_eq!(shape(&runs), [(0x1000, 0x1000), (0x4000, 0x1000)]);
     }
 
