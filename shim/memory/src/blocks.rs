@@ -1,15 +1,17 @@
 //! What the program got: every block that is live, cached, or about to become live.
 //!
-//! A free finds its block by first address with one hash look-up; whoever has met a block before knows its slot. By any
-//! address inside, the directory finds the live ones, for readers without the lock.
+//! By first address, one look at one cache line finds a block. By any address inside, the directory finds the live ones,
+//! for readers without the lock.
+//!
+//! Host memory: 128 to 512 bytes a block, and what the directory takes.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::directory::{Directory, Editor};
-use crate::fast_map::FastMap;
 use crate::order::Order;
+use crate::table::{Keyed, Table};
 use crate::tiers::TierBytes;
 
 /// A live block.
@@ -36,9 +38,19 @@ const IDS: u64 = 1024;
 pub(crate) enum State {
     /// Its memory is set aside; the calls that make it usable are under way.
     Granted,
-    Live,
+    /// Its size as asked for, and what it was allocated by.
+    Live { asked: usize, order: Order },
     /// Freed, in the front cache.
-    Cached,
+    Cached(Cached),
+}
+
+/// What the front cache notes in its blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cached {
+    /// The number of its free, in its order.
+    pub(crate) freed: u64,
+    /// First address of the block to be given out after it, or 0.
+    pub(crate) next: u64,
 }
 
 /// A cache line: a hit or a free looks at one.
@@ -46,19 +58,18 @@ pub(crate) enum State {
 #[repr(align(64))]
 pub(crate) struct Piece {
     pub(crate) address: u64,
-    /// As asked for.
-    asked: usize,
-    order: Order,
     /// Where its bytes are, and with it its size in the ledger.
     pub(crate) tiers: TierBytes,
     state: State,
+    /// Its own, in the directory.
+    slot: u32,
     /// Alone in its extent, which goes when the block does.
     pub(crate) guarded: bool,
 }
 
 impl Piece {
     pub(crate) fn new(address: u64, tiers: TierBytes, guarded: bool) -> Self {
-        Self { address, asked: 0, order: Order::Device, tiers, state: State::Granted, guarded }
+        Self { address, tiers, state: State::Granted, slot: 0, guarded }
     }
 
     /// Size in the ledger.
@@ -68,21 +79,35 @@ impl Piece {
 
     /// Its part in what a stream-ordered pool calls used.
     pub(crate) fn pooled(&self) -> u64 {
-        match self.order {
-            Order::Stream(_) => self.asked as u64,
-            Order::Device => 0,
+        match self.state {
+            State::Live { asked, order: Order::Stream(_) } => asked as u64,
+            _ => 0,
         }
+    }
+
+    fn is_live(&self) -> bool {
+        matches!(self.state, State::Live { .. })
+    }
+
+    pub(crate) fn is_cached(&self) -> bool {
+        matches!(self.state, State::Cached(_))
     }
 }
 
-const _: () = assert!(size_of::<Piece>() == 64, "a piece is one cache line");
+impl Keyed for Piece {
+    type Key = u64;
+
+    fn key(&self) -> u64 {
+        self.address
+    }
+}
+
+const _: () = assert!(size_of::<Option<Piece>>() == 64, "a piece is one cache line");
 
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
-    /// By slot; of those that are not in use, what was there last.
-    pieces: Vec<Piece>,
-    /// From first address to slot.
-    slots: FastMap<u64, u32>,
+    /// By first address.
+    pieces: Table<Piece>,
     editor: Editor,
     ids: Range<u64>,
 }
@@ -93,30 +118,24 @@ impl Blocks {
         self.editor.directory()
     }
 
-    /// Notes a piece that is being granted; returns its slot, which is its own until it is removed.
-    pub(crate) fn insert(&mut self, piece: Piece) -> u32 {
+    /// Notes a piece that is being granted.
+    pub(crate) fn insert(&mut self, piece: Piece) {
         let slot = self.editor.enter(piece.address, piece.bytes());
-        match self.pieces.get_mut(slot as usize) {
-            Some(place) => *place = piece,
-            None => self.pieces.push(piece),
-        }
-        self.slots.insert(piece.address, slot);
-        slot
+        self.pieces.insert(Piece { slot, ..piece });
     }
 
     pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
-        let slot = self.slots.remove(&address)?;
-        self.editor.strike(slot, address);
-        self.pieces.get(slot as usize).copied()
+        let piece = self.pieces.remove(address)?;
+        self.editor.strike(piece.slot, address);
+        Some(piece)
     }
 
     /// Makes a granted or cached piece a live block of `bytes`.
-    pub(crate) fn give_out(&mut self, slot: u32, bytes: usize, order: Order) -> Option<&Piece> {
+    pub(crate) fn give_out(&mut self, address: u64, bytes: usize, order: Order) -> Option<&Piece> {
         let id = self.new_id();
-        let piece = self.pieces.get_mut(slot as usize)?;
-        (piece.asked, piece.order, piece.state) = (bytes, order, State::Live);
-        let (address, tiers) = (piece.address, piece.tiers);
-        self.editor.show(slot, &Block { address, bytes, id, order, tiers });
+        let piece = self.pieces.get_mut(address)?;
+        piece.state = State::Live { asked: bytes, order };
+        self.editor.show(piece.slot, &Block { address, bytes, id, order, tiers: piece.tiers });
         Some(piece)
     }
 
@@ -129,13 +148,24 @@ impl Blocks {
         self.ids.start - 1
     }
 
-    /// Makes a live block a cached piece; `None` if none starts there.
-    pub(crate) fn take_back(&mut self, address: u64) -> Option<(u32, &Piece)> {
-        let slot = *self.slots.get(&address)?;
-        let piece = self.pieces.get_mut(slot as usize).filter(|piece| piece.state == State::Live)?;
-        piece.state = State::Cached;
-        self.editor.hide(slot);
-        Some((slot, piece))
+    /// The live block that starts there.
+    pub(crate) fn starting_at(&self, address: u64) -> Option<&Piece> {
+        self.pieces.get(address).filter(|piece| piece.is_live())
+    }
+
+    /// Makes a live block a cached piece, or changes what is noted in a cached one.
+    pub(crate) fn cache(&mut self, address: u64, cached: Cached) {
+        let Some(piece) = self.pieces.get_mut(address) else { return };
+        piece.state = State::Cached(cached);
+        self.editor.hide(piece.slot);
+    }
+
+    /// What is noted in a cached piece.
+    pub(crate) fn cached(&self, address: u64) -> Option<Cached> {
+        match self.pieces.get(address)?.state {
+            State::Cached(cached) => Some(cached),
+            State::Granted | State::Live { .. } => None,
+        }
     }
 
     /// The live block that `address` is in.
@@ -145,16 +175,16 @@ impl Blocks {
 
     /// All pieces, in no order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Piece> {
-        self.slots.values().filter_map(|slot| self.pieces.get(*slot as usize))
+        self.pieces.iter()
     }
 
     pub(crate) fn live(&self) -> impl Iterator<Item = Block> {
-        self.all().filter(|piece| piece.state == State::Live).filter_map(|piece| self.around(piece.address))
+        self.all().filter(|piece| piece.is_live()).filter_map(|piece| self.around(piece.address))
     }
 
     pub(crate) fn clear(&mut self) {
-        for (address, slot) in self.slots.drain() {
-            self.editor.strike(slot, address);
+        for piece in std::mem::take(&mut self.pieces).iter() {
+            self.editor.strike(piece.slot, piece.address);
         }
     }
 
@@ -169,14 +199,14 @@ impl Blocks {
     fn is_seen(&self, piece: &Piece) -> bool {
         let ends = [piece.address, piece.address + piece.bytes() - 1].map(|address| self.around(address));
         match ends {
-            [Some(first), Some(last)] => first == last && piece.state == State::Live && is_of(&first, piece),
-            [None, None] => piece.state != State::Live,
+            [Some(first), Some(last)] => first == last && is_of(&first, piece),
+            [None, None] => !piece.is_live(),
             _ => false,
         }
     }
 }
 
 fn is_of(block: &Block, piece: &Piece) -> bool {
-    (block.address, block.bytes, block.order, block.tiers)
-        == (piece.address, piece.asked, piece.order, piece.tiers)
+    let state = State::Live { asked: block.bytes, order: block.order };
+    (block.address, block.tiers, state) == (piece.address, piece.tiers, piece.state)
 }

@@ -1,8 +1,7 @@
-//! A hash map for keys that are addresses, sizes and counters.
+//! A hash map for keys that are addresses, sizes and counters, and the hash of [`crate::table`].
 //!
-//! The hit path looks into three maps; SipHash would be most of its time. The keys come from this crate, not from an
-//! attacker, so one multiplication per word is enough, as long as the well-mixed high bits reach the low ones, which
-//! the table indexes by: addresses are multiples of 512.
+//! SipHash would be most of a hit's time. The keys come from this crate, not from an attacker, so one multiplication per word
+//! is enough, as long as the well-mixed high bits reach the low ones, which the map indexes by: addresses are multiples of 512.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::front::Part;
+use crate::front::Front;
 use crate::growth::Growth;
 use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
@@ -110,8 +110,8 @@ impl State {
         let mut steps = Steps { release: self.quarantined(), ..Steps::default() };
         let ledger = std::mem::take(&mut self.ledger);
         ledger.everything(&mut steps);
+        self.front = Front::default();
         self.blocks.clear();
-        drop(self.front.drain(Part::All));
         self.live.now = Default::default();
         self.reserved.now = self.planned;
         self.epoch += 1;

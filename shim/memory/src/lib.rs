@@ -14,6 +14,7 @@
 //! | `order`, `timeline` | when memory may be used again, as data |
 //! | `ledger` | handles, mappings, extents, free runs, as data |
 //! | `blocks`, `front` | what the program got; freed blocks kept whole |
+//! | `table`, `fast_map` | how they are found: by one cache line where that counts |
 //! | `directory` | the live blocks, for readers without the lock |
 //! | `state`, `decide`, `fit`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
 //! | `growth` | which memory is used last |
@@ -49,6 +50,7 @@ mod settings;
 mod sizes;
 mod state;
 mod sync;
+mod table;
 mod tiers;
 mod timeline;
 mod usage;

@@ -10,7 +10,7 @@ use wm_driver::Tier;
 
 use crate::blocks::{Blocks, Piece};
 use crate::error::FreeError;
-use crate::front::{Cached, Front, Part};
+use crate::front::{Front, Part};
 use crate::growth::Growth;
 use crate::guard;
 use crate::ledger::Ledger;
@@ -52,8 +52,6 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) address: u64,
-    /// The block's.
-    pub(crate) slot: u32,
     pub(crate) pending: Pending,
     pub(crate) needs: Vec<Need>,
     pub(crate) epoch: u64,
@@ -101,15 +99,15 @@ impl State {
     pub(crate) fn hit(&mut self, request: &Request) -> Option<u64> {
         let timeline = &self.timeline;
         let is_past = |freed| timeline.is_past((request.order, freed));
-        let cached = self.front.pop(request.order, request.bytes, is_past)?;
+        let address = self.front.pop(request.order, request.bytes, &self.blocks, is_past)?;
         self.counters.hits += 1;
-        self.give_out(cached.slot, request);
-        Some(cached.address)
+        self.give_out(address, request);
+        Some(address)
     }
 
     /// Makes a granted or cached block the program's.
-    fn give_out(&mut self, slot: u32, request: &Request) {
-        let Some(piece) = self.blocks.give_out(slot, request.asked, request.order) else { return };
+    fn give_out(&mut self, address: u64, request: &Request) {
+        let Some(piece) = self.blocks.give_out(address, request.asked, request.order) else { return };
         self.live.add(&piece.tiers);
         self.pooled.add(piece.pooled());
         self.counters.allocations += 1;
@@ -120,7 +118,7 @@ impl State {
     /// is not all on the device: a hit must not hand slow memory out where the device may have room again. A guarded one
     /// does too: its addresses are not to come back soon.
     pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
-        let Some((slot, piece)) = self.blocks.take_back(address) else {
+        let Some(piece) = self.blocks.starting_at(address) else {
             return Err(self.why_not_freed(address));
         };
         let (bytes, tiers, pooled) = (piece.bytes(), piece.tiers, piece.pooled());
@@ -129,19 +127,19 @@ impl State {
         self.growth.fallen_to(self.live.now.total());
         self.pooled.subtract(pooled);
         self.counters.frees += 1;
-        let cached = Cached { address, bytes, freed: self.timeline.freed(order), slot };
+        let freed = self.timeline.freed(order);
         if whole {
-            self.front.push(order, cached)
+            self.front.push(order, bytes, address, freed, &mut self.blocks)
         } else {
-            self.give_up(order, cached)
+            self.give_up(address, bytes, (order, freed))
         }
         Ok(())
     }
 
-    /// Turns a cached block into free runs.
-    fn give_up(&mut self, order: Order, cached: Cached) {
-        self.blocks.remove(cached.address);
-        self.ledger.vacate(cached.address, cached.bytes, &Pending::at((order, cached.freed)));
+    /// Turns a block into free runs.
+    fn give_up(&mut self, address: u64, bytes: u64, freed: Point) {
+        self.blocks.remove(address);
+        self.ledger.vacate(address, bytes, &Pending::at(freed));
     }
 
     fn why_not_freed(&self, address: u64) -> FreeError {
@@ -162,9 +160,9 @@ impl State {
 
     /// Moves the front cache, or a part of it, into the ledger. Says whether there was any.
     pub(crate) fn flush(&mut self, part: Part) -> bool {
-        let drained = self.front.drain(part);
+        let drained = self.front.drain(part, &self.blocks);
         let any = !drained.is_empty();
-        drained.into_iter().for_each(|(order, cached)| self.give_up(order, cached));
+        drained.into_iter().for_each(|(address, bytes, freed)| self.give_up(address, bytes, freed));
         any
     }
 
@@ -182,10 +180,10 @@ impl State {
         tiers: TierBytes,
         pending: Pending,
     ) -> Grant {
-        let slot = self.blocks.insert(Piece::new(address, tiers, request.class == Class::Guarded));
+        self.blocks.insert(Piece::new(address, tiers, request.class == Class::Guarded));
         let needs = self.timeline.needs(request.order, &pending);
         self.in_flight += 1;
-        Grant { address, slot, pending, needs, epoch: self.epoch }
+        Grant { address, pending, needs, epoch: self.epoch }
     }
 
     /// The grant's calls succeeded. `false` if the context went meanwhile.
@@ -193,7 +191,7 @@ impl State {
         self.end();
         let current = grant.epoch == self.epoch;
         if current {
-            self.give_out(grant.slot, request);
+            self.give_out(grant.address, request);
         }
         current
     }

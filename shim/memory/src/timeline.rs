@@ -17,12 +17,39 @@ use wm_driver::{Event, StreamId};
 
 use crate::fast_map::FastMap;
 use crate::order::{Order, Pending, Point};
+use crate::table::{Keyed, Table};
 
-#[derive(Debug, Default)]
+/// A cache line: a free looks at one.
+#[derive(Debug)]
+#[repr(align(64))]
 struct Line {
+    order: Order,
     freed: u64,
     past: u64,
     retired: bool,
+}
+
+impl Line {
+    fn new(order: Order) -> Self {
+        Self { order, freed: 0, past: 0, retired: false }
+    }
+
+    /// Everything in it.
+    fn mark(&self) -> Point {
+        (self.order, self.freed)
+    }
+
+    fn is_drained(&self) -> bool {
+        self.retired && self.past >= self.freed
+    }
+}
+
+impl Keyed for Line {
+    type Key = Order;
+
+    fn key(&self) -> Order {
+        self.order
+    }
 }
 
 /// Events, and what is past when all of them are done.
@@ -49,7 +76,7 @@ pub(crate) struct Need {
 
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    lines: FastMap<Order, Line>,
+    lines: Table<Line>,
     fences: Vec<Arc<Fence>>,
     /// `(waiter, order)` to the last point of `order` that `waiter`'s later work comes after.
     behind: FastMap<(StreamId, Order), u64>,
@@ -60,13 +87,13 @@ pub(crate) struct Timeline {
 impl Timeline {
     /// Numbers a free.
     pub(crate) fn freed(&mut self, order: Order) -> u64 {
-        let line = self.lines.entry(order).or_default();
+        let line = self.lines.get_or_insert(order, || Line::new(order));
         line.freed += 1;
         line.freed
     }
 
     pub(crate) fn is_past(&self, (order, number): Point) -> bool {
-        self.lines.get(&order).is_none_or(|line| line.past >= number)
+        self.lines.get(order).is_none_or(|line| line.past >= number)
     }
 
     pub(crate) fn all_past(&self, pending: &Pending) -> bool {
@@ -99,7 +126,7 @@ impl Timeline {
     }
 
     fn is_retired(&self, order: Order) -> bool {
-        self.lines.get(&order).is_some_and(|line| line.retired)
+        self.lines.get(order).is_some_and(|line| line.retired)
     }
 
     fn fence(&self, point: Point) -> Option<&Arc<Fence>> {
@@ -137,16 +164,15 @@ impl Timeline {
     /// The points that an event recorded from now on in `order` covers. Behind the device are all streams but the
     /// destroyed ones, which no recording reaches.
     pub(crate) fn marks(&self, order: Order) -> Vec<Point> {
-        let mark = |(order, line): (&Order, &Line)| (*order, line.freed);
         match order {
-            Order::Stream(_) => self.lines.get_key_value(&order).map(mark).into_iter().collect(),
-            Order::Device => self.lines.iter().filter(|(_, line)| !line.retired).map(mark).collect(),
+            Order::Stream(_) => self.lines.get(order).map(Line::mark).into_iter().collect(),
+            Order::Device => self.lines.iter().filter(|line| !line.retired).map(Line::mark).collect(),
         }
     }
 
     /// Every point there is: what a wait for the whole device covers.
     pub(crate) fn all_marks(&self) -> Vec<Point> {
-        self.lines.iter().map(|(order, line)| (*order, line.freed)).collect()
+        self.lines.iter().map(Line::mark).collect()
     }
 
     pub(crate) fn add_fence(&mut self, fence: &Arc<Fence>) {
@@ -165,23 +191,22 @@ impl Timeline {
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn reached(&mut self, points: &[Point]) -> Vec<Arc<Fence>> {
         for (order, number) in points {
-            if let Some(line) = self.lines.get_mut(order) {
+            if let Some(line) = self.lines.get_mut(*order) {
                 line.past = line.past.max(*number);
             }
         }
         self.drop_drained();
         let lines = &self.lines;
-        let told = |(order, number): &Point| lines.get(order).is_none_or(|line| line.past >= *number);
+        let told = |(order, number): &Point| lines.get(*order).is_none_or(|line| line.past >= *number);
         self.fences.extract_if(.., |fence| fence.covers.iter().all(told)).collect()
     }
 
     fn drop_drained(&mut self) {
-        let known = self.lines.len();
-        self.lines.retain(|_, line| !line.retired || line.past < line.freed);
-        if self.lines.len() < known {
+        if self.lines.iter().any(Line::is_drained) {
+            self.lines.retain(|line| !line.is_drained());
             self.dropped = true;
             let lines = &self.lines;
-            self.behind.retain(|(_, order), _| lines.contains_key(order));
+            self.behind.retain(|(_, order), _| lines.get(*order).is_some());
         }
     }
 
@@ -193,7 +218,7 @@ impl Timeline {
     /// The stream is about to be destroyed: nothing can be recorded in it any more.
     pub(crate) fn retire(&mut self, stream: StreamId) {
         self.behind.retain(|(waiter, _), _| *waiter != stream);
-        if let Some(line) = self.lines.get_mut(&Order::Stream(stream)) {
+        if let Some(line) = self.lines.get_mut(Order::Stream(stream)) {
             line.retired = true;
         }
         self.drop_drained();
@@ -206,7 +231,7 @@ impl Timeline {
 
     /// Forgets everything; the fences are the caller's.
     pub(crate) fn clear(&mut self) -> Vec<Arc<Fence>> {
-        self.lines.clear();
+        self.lines = Table::default();
         self.behind.clear();
         std::mem::take(&mut self.fences)
     }

@@ -20,6 +20,8 @@ mod order;
 mod sizes;
 #[path = "../src/sync.rs"]
 mod sync;
+#[path = "../src/table.rs"]
+mod table;
 #[path = "../src/tiers.rs"]
 mod tiers;
 

@@ -56,6 +56,8 @@ mod settings;
 mod sizes;
 #[path = "../src/state.rs"]
 mod state;
+#[path = "../src/table.rs"]
+mod table;
 #[path = "../src/tiers.rs"]
 mod tiers;
 #[path = "../src/timeline.rs"]

@@ -190,6 +190,7 @@ impl<G: Gpu> Manager<G> {
             state.blocks.all().map(|piece| (piece.address, piece.bytes())).collect();
         state.ledger.audit(&pieces)?;
         state.blocks.audit()?;
+        state.front.audit(&state.blocks)?;
         state.audit_sums()
     }
 
