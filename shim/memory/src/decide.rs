@@ -169,7 +169,8 @@ impl State {
     }
 
     pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
-        self.ledger.memories.is_idle(key) && self.is_usable(attempt, &self.ledger.pending(key))
+        self.ledger.memories.is_idle(key)
+            && self.ledger.pending(key).is_none_or(|pending| self.is_usable(attempt, pending))
     }
 
     /// Asks, once, about events of free memory that the request cannot have before they are done. Before anything else, so

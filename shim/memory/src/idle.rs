@@ -129,7 +129,7 @@ impl Ledger {
 
     /// Everything that may still be touching a handle, through any of its mappings.
     fn touching_handle(&self, key: Key) -> Pending {
-        let mut pending = self.pending(key);
+        let mut pending = self.pending(key).cloned().unwrap_or_default();
         for address in self.memories.get(key).iter().flat_map(|memory| &memory.mapped) {
             let echo = self.extents.at(*address).map(|(_, extent)| &extent.echo);
             echo.into_iter().for_each(|echo| pending.join(echo));

@@ -110,13 +110,10 @@ impl Ledger {
         self.runs.give(part.start, Run { bytes, class, tier, rank, pending: pending.clone() }, &range);
     }
 
-    /// What an idle handle waits for.
-    pub(crate) fn pending(&self, key: Key) -> Pending {
-        let active = self.memories.get(key).and_then(|memory| memory.active);
-        active
-            .and_then(|address| self.runs.at(address))
-            .map(|(_, run)| run.pending.clone())
-            .unwrap_or_default()
+    /// What an idle handle waits for; `None` for nothing.
+    pub(crate) fn pending(&self, key: Key) -> Option<&Pending> {
+        let (_, run) = self.runs.at(self.memories.get(key)?.active?)?;
+        Some(&run.pending)
     }
 
     /// Makes the mapping at `address` the one that an idle handle's bytes are free under.
