@@ -69,7 +69,7 @@ pub struct Counters {
     pub rollbacks: u64,
     /// Handles given back to the driver.
     pub releases: u64,
-    /// Driver calls that failed where a failure can only be noted.
+    /// Steps of giving back that were put off: the driver refused, or another thread is about to unmap something there.
     pub failed_releases: u64,
     /// Allocations refused.
     pub out_of_memory: u64,

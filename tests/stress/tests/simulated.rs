@@ -88,9 +88,17 @@ fn consistent(process: &Value) -> &[Value] {
         assert_eq!((live, &device["quarantined"]), ([Some(0); 3], &Value::from(0)), "{device}");
         let counters = &device["counters"];
         assert_eq!(counters["allocations"], counters["frees"], "{device}");
-        assert_eq!(counters["failed_releases"], 0, "{device}");
     }
+    assert_eq!(refused(process), [""; 0], "{process}");
     devices
+}
+
+/// Calls that give something back and were refused by the driver. A range that the library did not give back yet, as another thread
+/// was about to unmap something there, is none: it is tried again, and nothing is left of it in the end.
+fn refused(process: &Value) -> Vec<&str> {
+    let calls = process["driver_calls"].as_array().expect("calls of the driver");
+    let names = calls.iter().filter(|call| call["errors"] != 0).filter_map(|call| call["name"].as_str());
+    names.filter(|name| ["cuMemUnmap", "cuMemRelease", "cuMemAddressFree"].contains(name)).collect()
 }
 
 #[test]

@@ -193,8 +193,11 @@ fn books(statistics: &Value) -> Result<u64> {
     let devices = process["devices"].as_array().context("no statistics")?;
     for device in devices {
         let counters = &device["counters"];
-        let even = counters["allocations"] == counters["frees"] && counters["failed_releases"] == 0;
-        if !even || device["audit"] != "ok" || device["quarantined"] != 0 {
+        // A range in which another thread is about to unmap something is given back later, and counted; nothing may be left of it.
+        if counters["allocations"] != counters["frees"]
+            || device["audit"] != "ok"
+            || device["quarantined"] != 0
+        {
             bail!("the books do not agree: {device}");
         }
     }
