@@ -102,7 +102,11 @@ impl Bench {
             let delays = self.delays.to_string();
             let races = if self.races { "1" } else { "0" };
             command.envs([("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", &self.memory)]);
-            command.envs([("SIMCUDA_SEED", delays.as_str()), ("SIMCUDA_RACES", races), ("SIMCUDA_QUIET", "1")]);
+            command.envs([
+                ("SIMCUDA_SEED", delays.as_str()),
+                ("SIMCUDA_RACES", races),
+                ("SIMCUDA_QUIET", "1"),
+            ]);
             command.env("WMSHIM_DRIVER", driver);
         }
         match (side, &self.simulated) {

@@ -14,6 +14,8 @@ pub(crate) struct Wishes {
     /// Most steps of a program.
     pub(crate) steps: usize,
     pub(crate) rules: Rules,
+    /// May streams be held up?
+    pub(crate) gates: bool,
     /// Is memory short, so that every allocation may fail?
     pub(crate) scarce: bool,
 }
@@ -116,7 +118,7 @@ fn bent(random: &mut Random, wishes: &Wishes, contexts: Vec<Context>) -> Bent {
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
-    let gates = often(2) * 4;
+    let gates = often(2) * if wishes.gates { 4 } else { 0 };
     let draws = vec![
         (Draw::Allocate, 10 + often(8)),
         (Draw::Free, 8 + often(8)),
@@ -185,7 +187,8 @@ impl Generator {
             Draw::Sync => self.sync(),
             Draw::Query => {
                 let stream = self.stream()?;
-                let action = if self.random.one_in(2) { Action::Idle { stream } } else { Action::Busy { stream } };
+                let action =
+                    if self.random.one_in(2) { Action::Idle { stream } } else { Action::Busy { stream } };
                 Some(vec![self.step(action)])
             }
             Draw::Trim => {
@@ -214,7 +217,8 @@ impl Generator {
         };
         let any = self.random.pick(&self.bent.contexts).unwrap_or(Context::First);
         // Calls that name a stream of a context that is not current are legal, and rare.
-        let strange = matches!(action, Action::Allocate { .. } | Action::FreeIn { .. }) && self.random.one_in(3);
+        let strange =
+            matches!(action, Action::Allocate { .. } | Action::FreeIn { .. }) && self.random.one_in(3);
         let current = match stream {
             Some(stream) if !(strange && stream.kind.is_created()) => stream.context,
             _ => any,
@@ -245,7 +249,8 @@ impl Generator {
 
     /// As likely as not the stream in which a block was used last.
     fn near(&mut self, block: usize) -> Option<usize> {
-        let last = self.model.live().find(|(number, _)| *number == block).and_then(|(_, block)| block.last_stream());
+        let last =
+            self.model.live().find(|(number, _)| *number == block).and_then(|(_, block)| block.last_stream());
         let last = last.filter(|stream| self.model.streams().contains(stream));
         if self.random.one_in(2) { last.or_else(|| self.stream()) } else { self.stream() }
     }
@@ -306,7 +311,8 @@ impl Generator {
         let block = self.touched()?;
         let last = self.model.live().find(|(number, _)| *number == block)?.1.last_stream()?;
         let (event, stream) = (self.number, self.stream()?);
-        let action = if self.random.one_in(2) { Action::FreeIn { block, stream } } else { self.use_of(block, stream) };
+        let action =
+            if self.random.one_in(2) { Action::FreeIn { block, stream } } else { self.use_of(block, stream) };
         let record = self.step(Action::Record { event, stream: last });
         Some(vec![record, self.step(Action::Wait { event, stream }), self.step(action)])
     }
@@ -380,7 +386,7 @@ mod tests {
     const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true };
 
     fn wishes() -> Wishes {
-        Wishes { devices: 2, steps: 60, rules: RULES, scarce: false }
+        Wishes { devices: 2, steps: 60, rules: RULES, gates: true, scarce: false }
     }
 
     #[test]
@@ -398,7 +404,8 @@ mod tests {
     #[test]
     fn every_step_is_drawn() {
         let programs = (0..400).map(|seed| program(seed, &wishes()));
-        let drawn: BTreeSet<&str> = programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
+        let drawn: BTreeSet<&str> =
+            programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
         assert_eq!(drawn.len(), 24, "{drawn:?}");
     }
 }

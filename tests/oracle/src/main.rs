@@ -71,6 +71,9 @@ struct Options {
     /// Memory of a simulated device; default: 16GiB, or 64MiB with --scarce
     #[arg(long)]
     memory: Option<String>,
+    /// Draw no gates: no stream is ever held up
+    #[arg(long)]
+    no_gates: bool,
     /// On the simulated driver, do not look for races
     #[arg(long)]
     no_races: bool,
@@ -134,7 +137,8 @@ impl Options {
         let mut found = Found::default();
         match &self.program {
             Some(file) => {
-                let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+                let text =
+                    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
                 let program: Program = serde_json::from_str(&text).map_err(|error| error.to_string())?;
                 self.batch(&judge, vec![program], &mut found);
             }
@@ -147,7 +151,7 @@ impl Options {
     fn wishes(&self) -> Wishes {
         let rules = Rules { allocation_is_action: !self.passive_allocations, free_is_action: true };
         let devices = usize::from(self.devices);
-        Wishes { devices, steps: self.steps.clamp(4, 600), rules, scarce: self.scarce }
+        Wishes { devices, steps: self.steps.clamp(4, 600), rules, gates: !self.no_gates, scarce: self.scarce }
     }
 
     fn draw(&self, seed: u64) -> Program {
@@ -214,7 +218,10 @@ fn library() -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = program.parent().unwrap_or(&program);
     let places = [folder.join("libwmshim.so"), folder.join("../lib/libwmshim.so")];
-    places.into_iter().find(|place| place.exists()).ok_or("libwmshim.so is not there; name it with --library".into())
+    places
+        .into_iter()
+        .find(|place| place.exists())
+        .ok_or("libwmshim.so is not there; name it with --library".into())
 }
 
 /// Counts by name.

@@ -165,7 +165,9 @@ impl Model {
         }
         let same_device = step.current.device() == stream.context.device();
         match step.action {
-            Action::FreeIn { .. } | Action::SyncStream { .. } | Action::Idle { .. } | Action::Busy { .. } => Ok(()),
+            Action::FreeIn { .. } | Action::SyncStream { .. } | Action::Idle { .. } | Action::Busy { .. } => {
+                Ok(())
+            }
             Action::Allocate { .. } => require(same_device, "a stream of another device"),
             _ => require(here, "work of another context"),
         }
@@ -286,7 +288,8 @@ impl Model {
             Kind::Legacy => other.is_blocking(),
             _ => kind.is_blocking() && other == Kind::Legacy,
         };
-        (0..streams.len()).filter(move |other| streams[*other].context == context && is_peer(streams[*other].kind))
+        (0..streams.len())
+            .filter(move |other| streams[*other].context == context && is_peer(streams[*other].kind))
     }
 
     /// The next piece of a stream's work.
@@ -325,16 +328,8 @@ impl Model {
             Way::Async { stream } => (Some(self.birth(stream)), context.device()),
             Way::From { stream, pool } => (Some(self.birth(stream)), pool.device),
         };
-        let block_of = Block {
-            way,
-            bytes,
-            context,
-            device,
-            born,
-            accesses: Vec::new(),
-            content: None,
-            freed: false,
-        };
+        let block_of =
+            Block { way, bytes, context, device, born, accesses: Vec::new(), content: None, freed: false };
         require(self.blocks.insert(block, block_of).is_none(), "a block is allocated once")
     }
 
@@ -384,9 +379,8 @@ impl Model {
         let block = self.block(number)?;
         let (host, context) = (&self.host, block.context);
         let seen = |stamp: &Stamp| host.has(stamp.place);
-        let waited_for = |stamp: &Stamp| {
-            !block.is_pooled() && self.shape.streams[stamp.place.stream].context == context
-        };
+        let waited_for =
+            |stamp: &Stamp| !block.is_pooled() && self.shape.streams[stamp.place.stream].context == context;
         let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;

@@ -111,43 +111,98 @@ pub(crate) enum Way {
 /// One call, or a few that belong together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Action {
-    Allocate { block: usize, bytes: u64, way: Way },
+    Allocate {
+        block: usize,
+        bytes: u64,
+        way: Way,
+    },
     /// `cuMemFree`.
-    Free { block: usize },
+    Free {
+        block: usize,
+    },
     /// `cuMemFreeAsync`.
-    FreeIn { block: usize, stream: usize },
+    FreeIn {
+        block: usize,
+        stream: usize,
+    },
     /// Writes a value of its own into all of a block, by a kernel or by a memset.
-    Stamp { block: usize, stream: usize, kernel: bool },
+    Stamp {
+        block: usize,
+        stream: usize,
+        kernel: bool,
+    },
     /// Looks for the value of the last stamp in all of a block, by a kernel or by a copy to the host.
-    Check { block: usize, stream: usize, kernel: bool },
+    Check {
+        block: usize,
+        stream: usize,
+        kernel: bool,
+    },
     /// Copies one block to another of its size.
-    Copy { from: usize, to: usize, stream: usize },
+    Copy {
+        from: usize,
+        to: usize,
+        stream: usize,
+    },
     /// Keeps a stream busy.
-    Spin { stream: usize, microseconds: u64 },
+    Spin {
+        stream: usize,
+        microseconds: u64,
+    },
     /// A stream waits until a gate is opened.
-    Close { gate: usize, stream: usize },
+    Close {
+        gate: usize,
+        stream: usize,
+    },
     /// The host opens a gate.
-    Open { gate: usize },
-    Record { event: usize, stream: usize },
-    Wait { event: usize, stream: usize },
-    SyncStream { stream: usize },
-    SyncEvent { event: usize },
+    Open {
+        gate: usize,
+    },
+    Record {
+        event: usize,
+        stream: usize,
+    },
+    Wait {
+        event: usize,
+        stream: usize,
+    },
+    SyncStream {
+        stream: usize,
+    },
+    SyncEvent {
+        event: usize,
+    },
     /// `cuCtxSynchronize` of the current context.
     SyncContext,
     /// Asks a stream whether it is done until it says so.
-    Idle { stream: usize },
+    Idle {
+        stream: usize,
+    },
     /// Asks a stream that cannot be done whether it is.
-    Busy { stream: usize },
+    Busy {
+        stream: usize,
+    },
     /// `cuMemPoolTrimTo(pool, 0)`.
-    Trim { pool: Pool },
+    Trim {
+        pool: Pool,
+    },
     /// `cuMemGetInfo`.
     Info,
     /// Records a stream's next work into a graph that can run.
-    Capture { graph: usize, stream: usize, mode: u32, nodes: Vec<Node> },
+    Capture {
+        graph: usize,
+        stream: usize,
+        mode: u32,
+        nodes: Vec<Node>,
+    },
     /// Runs a graph.
-    Launch { graph: usize, stream: usize },
+    Launch {
+        graph: usize,
+        stream: usize,
+    },
     /// `cuStreamDestroy`, whatever is left to do.
-    Destroy { stream: usize },
+    Destroy {
+        stream: usize,
+    },
 }
 
 /// What is captured.
@@ -310,8 +365,13 @@ impl Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { threads, keep, internal, .. } = self.shape;
-        writeln!(f, "seed {}, {threads} threads, pools keep memory: {keep}, make streams wait: {internal}", self.seed)?;
-        for (number, stream) in self.shape.streams.iter().enumerate().filter(|(number, _)| self.uses(*number)) {
+        writeln!(
+            f,
+            "seed {}, {threads} threads, pools keep memory: {keep}, make streams wait: {internal}",
+            self.seed
+        )?;
+        for (number, stream) in self.shape.streams.iter().enumerate().filter(|(number, _)| self.uses(*number))
+        {
             writeln!(f, "  s{number}: {:?} of {:?}", stream.kind, stream.context)?;
         }
         for (number, step) in self.steps.iter().enumerate() {

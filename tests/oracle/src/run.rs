@@ -97,7 +97,8 @@ impl Running<'_> {
                 Kind::Blocking | Kind::NonBlocking => CUstream::NULL,
             };
             if stream.kind.is_created() {
-                let flags = if stream.kind == Kind::Blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+                let flags =
+                    if stream.kind == Kind::Blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
                 let current = cu!(self.world.driver, cuCtxSetCurrent(self.world.handle(stream.context)));
                 let created = cu!(self.world.driver, cuStreamCreate(&mut handle, flags));
                 current.ok().and_then(|()| created.ok()).map_err(|code| format!("cuStreamCreate: {code}"))?;
@@ -145,7 +146,13 @@ impl Running<'_> {
     }
 
     /// Waits until a thread is back from its step.
-    fn await_hand(&self, hands: &mut [Hand], thread: usize, over: &Receiver<usize>, limit: Duration) -> Result<(), String> {
+    fn await_hand(
+        &self,
+        hands: &mut [Hand],
+        thread: usize,
+        over: &Receiver<usize>,
+        limit: Duration,
+    ) -> Result<(), String> {
         while let Some(step) = hands[thread].away {
             match over.recv_timeout(limit) {
                 Ok(back) => hands[back].away = None,
@@ -179,12 +186,17 @@ impl Running<'_> {
         let (d, name) = (self.world.driver, step.action.name());
         let current = cu!(d, cuCtxSetCurrent(self.world.handle(step.current)));
         self.note(Some(number), "cuCtxSetCurrent", current);
-        let stream = step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
+        let stream =
+            step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
         let code = match &step.action {
             Action::Allocate { block, bytes, way } => self.allocate(*block, *bytes, *way, stream),
             Action::Free { block } => self.take(*block).map(|address| cu!(d, cuMemFree_v2(address))),
-            Action::FreeIn { block, .. } => self.take(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream))),
-            Action::Stamp { .. } | Action::Check { .. } | Action::Copy { .. } => self.access(number, step, stream),
+            Action::FreeIn { block, .. } => {
+                self.take(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
+            }
+            Action::Stamp { .. } | Action::Check { .. } | Action::Copy { .. } => {
+                self.access(number, step, stream)
+            }
             Action::Spin { microseconds, .. } => Some(self.world.spin(step.current, stream, *microseconds)),
             Action::Close { gate, .. } => {
                 self.state().gates.push(*gate);
@@ -283,7 +295,14 @@ impl Running<'_> {
     }
 
     /// Copies a block out, where there is room.
-    fn copy_out(&self, number: usize, address: u64, bytes: u64, written: usize, stream: CUstream) -> Option<CUresult> {
+    fn copy_out(
+        &self,
+        number: usize,
+        address: u64,
+        bytes: u64,
+        written: usize,
+        stream: CUstream,
+    ) -> Option<CUresult> {
         let mut state = self.state();
         let offset = state.staged;
         if offset + bytes > STAGE {
@@ -309,7 +328,7 @@ impl Running<'_> {
     fn until_idle(&self, stream: CUstream) -> CUresult {
         loop {
             match cu!(self.world.driver, cuStreamQuery(stream)) {
-                CUresult::NOT_READY => std::thread::yield_now(),
+                CUresult::NOT_READY => std::thread::sleep(Duration::from_micros(20)),
                 code => return code,
             }
         }
@@ -327,7 +346,15 @@ impl Running<'_> {
         }
     }
 
-    fn capture(&self, number: usize, current: Context, graph: usize, stream: CUstream, mode: u32, nodes: &[Node]) {
+    fn capture(
+        &self,
+        number: usize,
+        current: Context,
+        graph: usize,
+        stream: CUstream,
+        mode: u32,
+        nodes: &[Node],
+    ) {
         let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
         let (mut captured, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
         note("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
@@ -412,7 +439,8 @@ impl Running<'_> {
 
     fn destroy_streams(&self) {
         let destroyed = |stream: usize| {
-            let is_it = |step: &Step| matches!(step.action, Action::Destroy { stream: other } if other == stream);
+            let is_it =
+                |step: &Step| matches!(step.action, Action::Destroy { stream: other } if other == stream);
             self.program.steps.iter().any(is_it)
         };
         let streams = self.state().streams.clone();
@@ -444,14 +472,18 @@ impl Running<'_> {
             let told = &self.program.steps[*step];
             if count != 0 {
                 let byte = at.wrapping_sub(block);
-                wrong.push(format!("step {step}: {told}: {count} words wrong; byte {byte} is of {found:#x}, not {owner:#x}"));
+                wrong.push(format!(
+                    "step {step}: {told}: {count} words wrong; byte {byte} is of {found:#x}, not {owner:#x}"
+                ));
             } else if *bytes != 0 && looked != *bytes {
                 wrong.push(format!("step {step}: {told}: {looked} bytes were looked at, not {bytes}"));
             }
         }
         for (step, offset, bytes, mark) in &state.copies {
             // SAFETY: pinned memory of ours, and no copy is under way any more.
-            let words = unsafe { std::slice::from_raw_parts(self.world.stage(*offset).cast::<u32>(), *bytes as usize / 4) };
+            let words = unsafe {
+                std::slice::from_raw_parts(self.world.stage(*offset).cast::<u32>(), *bytes as usize / 4)
+            };
             let count = words.iter().filter(|word| *word != mark).count();
             if count != 0 {
                 wrong.push(format!("step {step}: {}: {count} words wrong", self.program.steps[*step]));

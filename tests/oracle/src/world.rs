@@ -19,7 +19,7 @@ const STEPS: usize = 1024;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
-pub(crate) const STAGE: u64 = 32 << 20;
+pub(crate) const STAGE: u64 = 8 << 20;
 
 /// Outcome of what prepares a run.
 pub(crate) type Ready<T = ()> = Result<T, String>;
@@ -154,8 +154,6 @@ impl World {
     fn pinned(&self, bytes: usize) -> Ready<*mut u8> {
         let mut address: *mut c_void = null_mut();
         ready!(self.driver, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
-        // SAFETY: as many bytes as were asked for, and nobody else's.
-        unsafe { address.cast::<u8>().write_bytes(0, bytes) };
         Ok(address.cast())
     }
 
@@ -220,8 +218,20 @@ impl World {
     }
 
     /// Writes a mark into a block.
-    pub(crate) fn own(&self, context: Context, stream: CUstream, block: CUdeviceptr, bytes: u64, owner: u64) -> CUresult {
-        self.launch(self.kernels[context as usize].own, stream, bytes, &ownership::OwnBlock { block, bytes, owner })
+    pub(crate) fn own(
+        &self,
+        context: Context,
+        stream: CUstream,
+        block: CUdeviceptr,
+        bytes: u64,
+        owner: u64,
+    ) -> CUresult {
+        self.launch(
+            self.kernels[context as usize].own,
+            stream,
+            bytes,
+            &ownership::OwnBlock { block, bytes, owner },
+        )
     }
 
     /// Looks for a mark in a block.
@@ -245,11 +255,20 @@ impl World {
     }
 
     /// A grid for `bytes` of memory, small enough that many kernels run at once.
-    fn launch<A: Arguments>(&self, function: CUfunction, stream: CUstream, bytes: u64, arguments: &A) -> CUresult {
+    fn launch<A: Arguments>(
+        &self,
+        function: CUfunction,
+        stream: CUstream,
+        bytes: u64,
+        arguments: &A,
+    ) -> CUresult {
         let blocks = bytes.div_ceil(64 << 10).clamp(1, 64) as u32;
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
         let threads = if bytes <= 1 { 1 } else { 128 };
-        cu!(self.driver, cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut()))
+        cu!(
+            self.driver,
+            cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut())
+        )
     }
 }
