@@ -49,6 +49,8 @@ struct Bent {
     /// Blocks at a time.
     blocks: usize,
     contexts: Vec<Context>,
+    /// A stream that most allocations and frees are made in.
+    home: Option<usize>,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -70,7 +72,7 @@ struct Generator {
 pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
     let mut random = Random::new(seed);
     let (shape, contexts) = shape(&mut random, wishes);
-    let bent = bent(&mut random, wishes, contexts);
+    let bent = bent(&mut random, wishes, &shape, contexts);
     let model = Model::new(&shape);
     let mut generator = Generator { random, shape, bent, model, steps: Vec::new(), number: 0 };
     let length = wishes.steps / 4 + generator.random.below(wishes.steps * 3 / 4 + 1);
@@ -104,7 +106,18 @@ fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
     (Shape { threads, streams, keep, internal, rules: wishes.rules }, contexts)
 }
 
-fn bent(random: &mut Random, wishes: &Wishes, contexts: Vec<Context>) -> Bent {
+/// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
+fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
+    let streams = &shape.streams;
+    let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
+    match random.below(4) {
+        0 => None,
+        1 => Some(random.below(streams.len())),
+        _ => legacy,
+    }
+}
+
+fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Context>) -> Bent {
     const SIZES: [(u64, usize); 7] = [
         (4 << 10, 2),
         (64 << 10, 3),
@@ -114,17 +127,20 @@ fn bent(random: &mut Random, wishes: &Wishes, contexts: Vec<Context>) -> Bent {
         (6 << 20, 4),
         (20 << 20, 1),
     ];
-    let mut sizes: Vec<u64> = (0..=random.below(3)).map(|_| random.weighted(&SIZES)).collect();
+    let home = home(random, shape);
+    let count = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
+    let mut sizes: Vec<u64> = (0..count).map(|_| random.weighted(&SIZES)).collect();
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
     let gates = often(2) * if wishes.gates { 4 } else { 0 };
+    let events = often(1);
     let draws = vec![
         (Draw::Allocate, 10 + often(8)),
         (Draw::Free, 8 + often(8)),
         (Draw::Access, 16),
         (Draw::Copy, often(3)),
-        (Draw::Handover, 4 + often(12)),
+        (Draw::Handover, 2 + often(4) + 8 * events),
         (Draw::Spin, often(4)),
         (Draw::Close, gates),
         (Draw::Open, gates / 2),
@@ -137,10 +153,15 @@ fn bent(random: &mut Random, wishes: &Wishes, contexts: Vec<Context>) -> Bent {
         (Draw::Launch, 2),
         (Draw::Destroy, often(1) / 2),
     ];
-    Bent { sizes, ways, draws, blocks: 2 + often(8), contexts }
+    Bent { sizes, ways, draws, blocks: 1 + often(5), contexts, home }
 }
 
 impl Generator {
+    fn is_legal(&self, steps: &[Step]) -> bool {
+        let mut model = self.model.clone();
+        steps.iter().all(|step| model.apply(step).is_ok())
+    }
+
     /// Enters steps if they are legal, one after the other.
     fn enter(&mut self, steps: Vec<Step>) -> bool {
         let mut model = self.model.clone();
@@ -230,6 +251,12 @@ impl Generator {
         self.random.pick(&self.model.streams())
     }
 
+    /// A stream to allocate or free in.
+    fn home(&mut self) -> Option<usize> {
+        let home = self.bent.home.filter(|stream| self.model.streams().contains(stream));
+        if self.random.one_in(4) { self.stream() } else { home.or_else(|| self.stream()) }
+    }
+
     fn block(&mut self) -> Option<usize> {
         let blocks: Vec<usize> = self.model.live().map(|(number, _)| number).collect();
         self.random.pick(&blocks)
@@ -259,7 +286,7 @@ impl Generator {
         if self.model.live().count() >= self.bent.blocks {
             return None;
         }
-        let (block, bytes, stream) = (self.number, self.random.pick(&self.bent.sizes)?, self.stream()?);
+        let (block, bytes, stream) = (self.number, self.random.pick(&self.bent.sizes)?, self.home()?);
         let way = match self.random.weighted(&self.bent.ways.clone()) {
             0 => Way::Plain,
             1 if bytes < HUGE => Way::Pitch,
@@ -269,9 +296,14 @@ impl Generator {
         };
         let mut steps = vec![self.step(Action::Allocate { block, bytes, way })];
         let fill = bytes <= TOUCHED && !self.random.one_in(3);
-        if let (true, Some(stream)) = (fill, way_stream(way).or_else(|| self.stream())) {
+        let near = way_stream(way).filter(|_| self.random.one_in(2));
+        if let (true, Some(stream)) = (fill, near.or_else(|| self.stream())) {
             let kernel = self.random.one_in(2);
             steps.push(self.step(Action::Stamp { block, stream, kernel }));
+        }
+        // What is not in order with the allocation is filled later.
+        if !self.is_legal(&steps) {
+            steps.truncate(1);
         }
         Some(steps)
     }
@@ -281,7 +313,7 @@ impl Generator {
         if self.random.one_in(4) {
             return Some(vec![self.step(Action::Free { block })]);
         }
-        let stream = self.near(block)?;
+        let stream = if self.random.one_in(2) { self.home()? } else { self.near(block)? };
         Some(vec![self.step(Action::FreeIn { block, stream })])
     }
 

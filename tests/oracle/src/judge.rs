@@ -1,5 +1,6 @@
 //! Compares the runs of a program bare and under the library, and cuts a program down that fails.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::bench::{Bench, Side};
@@ -41,6 +42,20 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
+    /// The kind of fault, and whose it is.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Right(_) => "right".to_owned(),
+            Self::Bare(fault) => format!("{} bare", fault.kind()),
+            Self::Library(fault) => format!("{} under the library", fault.kind()),
+        }
+    }
+
+    /// Did the process end with it?
+    pub(crate) fn ends_a_process(&self) -> bool {
+        matches!(self, Self::Bare(Fault::Hang(_) | Fault::Died(_)) | Self::Library(Fault::Hang(_) | Fault::Died(_)))
+    }
+
     /// Do two verdicts find the same kind of fault on the same side?
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -78,45 +93,65 @@ impl Judge {
         fault.map_or_else(|| Verdict::Right(library.or(bare).map_or(0, checked)), Verdict::Library)
     }
 
-    /// A smaller program that fails in the same way: steps are left out for as long as that is legal and it fails.
-    pub(crate) fn shrink(&self, program: &Program, verdict: &Verdict) -> Program {
+    /// What is left of programs, of which the last fails after the others, when it still fails in the same way: steps are left out for as
+    /// long as the rest is legal and it fails.
+    pub(crate) fn shrink(&self, case: &[Program], verdict: &Verdict) -> Vec<Program> {
         let sides = if matches!(verdict, Verdict::Bare(_)) { Sides::Bare } else { self.sides };
-        let mut judge =
-            Self { sides: if sides == Sides::Both { Sides::Library } else { sides }, ..self.clone() };
+        let mut judge = Self { sides: if sides == Sides::Both { Sides::Library } else { sides }, ..self.clone() };
         judge.bench.limit = judge.bench.limit.min(SHORT);
-        let (mut small, mut piece) = (program.clone(), program.steps.len().div_ceil(2));
+        let (mut small, mut piece) = (case.to_vec(), steps(case).div_ceil(2));
         loop {
-            let before = small.steps.len();
+            let before = steps(&small);
             small = judge.without_pieces(small, piece, verdict);
             if piece > 1 {
                 piece = piece.div_ceil(2);
-            } else if small.steps.len() == before {
+            } else if steps(&small) == before {
                 return small;
             }
         }
     }
 
     /// Leaves out each piece of so many steps that is not needed, from the end on.
-    fn without_pieces(&self, mut program: Program, piece: usize, verdict: &Verdict) -> Program {
-        let mut end = program.steps.len();
+    fn without_pieces(&self, mut case: Vec<Program>, piece: usize, verdict: &Verdict) -> Vec<Program> {
+        let mut end = steps(&case);
         while end > 0 {
             let start = end.saturating_sub(piece);
-            let smaller = without(&program, start..end);
-            if smaller.steps.len() < program.steps.len() && self.fails(&smaller, verdict) {
-                program = smaller;
+            let smaller = without(&case, start..end);
+            if steps(&smaller) < steps(&case) && self.fails(&smaller, verdict) {
+                case = smaller;
             }
-            end = start.min(program.steps.len());
+            end = start.min(steps(&case));
         }
-        program
+        case
     }
 
-    fn fails(&self, program: &Program, verdict: &Verdict) -> bool {
-        self.judge(std::slice::from_ref(program))[0].is_like(verdict)
+    /// Does the last of some programs fail in a way, after the others?
+    pub(crate) fn fails(&self, case: &[Program], verdict: &Verdict) -> bool {
+        self.judge(case).last().is_some_and(|last| last.is_like(verdict))
     }
 }
 
-/// A program without some steps, and without those that are not legal then.
-fn without(program: &Program, left_out: std::ops::Range<usize>) -> Program {
+fn steps(case: &[Program]) -> usize {
+    case.iter().map(|program| program.steps.len()).sum()
+}
+
+/// Programs without some of their steps, counted through all of them, and without those that are not legal then.
+fn without(case: &[Program], left_out: Range<usize>) -> Vec<Program> {
+    let (mut rest, mut first) = (Vec::new(), 0);
+    for program in case {
+        let stays = |number: usize| !left_out.contains(&(first + number));
+        rest.push(legal(program, stays));
+        first += program.steps.len();
+    }
+    // The last one is what fails, if only at its end.
+    let last = rest.len() - 1;
+    let mut number = 0..;
+    rest.retain(|program| !program.steps.is_empty() || number.next() == Some(last));
+    rest
+}
+
+/// A program's steps that stay, as far as they are legal.
+fn legal(program: &Program, stays: impl Fn(usize) -> bool) -> Program {
     let mut model = Model::new(&program.shape);
     let mut keep = |step: &&Step| {
         let mut next = model.clone();
@@ -126,7 +161,7 @@ fn without(program: &Program, left_out: std::ops::Range<usize>) -> Program {
         }
         legal
     };
-    let rest = program.steps.iter().enumerate().filter(|(number, _)| !left_out.contains(number));
+    let rest = program.steps.iter().enumerate().filter(|(number, _)| stays(*number));
     let steps = rest.map(|(_, step)| step).filter(|step| keep(step)).cloned().collect();
     Program { steps, ..program.clone() }
 }

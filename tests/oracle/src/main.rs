@@ -139,8 +139,8 @@ impl Options {
             Some(file) => {
                 let text =
                     std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-                let program: Program = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-                self.batch(&judge, vec![program], &mut found);
+                let programs: Vec<Program> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                self.batch(&judge, &programs, &mut found);
             }
             None => self.draw_all(&judge, &mut found),
         }
@@ -183,7 +183,7 @@ impl Options {
             let count = (limit - found.programs).min(self.batch as u64);
             let programs: Vec<Program> = (seed..seed + count).map(|seed| self.draw(seed)).collect();
             seed += count;
-            self.batch(judge, programs, found);
+            self.batch(judge, &programs, found);
             if said.elapsed() > Duration::from_secs(10) {
                 said = Instant::now();
                 report::progress(found, start.elapsed());
@@ -191,25 +191,32 @@ impl Options {
         }
     }
 
-    fn batch(&self, judge: &Judge, programs: Vec<Program>, found: &mut Found) {
-        let verdicts = judge.judge(&programs);
+    fn batch(&self, judge: &Judge, programs: &[Program], found: &mut Found) {
+        let verdicts = judge.judge(programs);
         programs.iter().for_each(|program| found.count(program));
-        for (program, verdict) in programs.iter().zip(verdicts) {
+        // A process that ended took what came before with it.
+        let mut first = 0;
+        for (at, verdict) in verdicts.into_iter().enumerate() {
+            let ended = verdict.ends_a_process();
             match verdict {
                 Verdict::Right(checked) => found.checked += checked,
                 _ if found.failed.len() >= self.failures => {}
-                verdict => self.failed(judge, program, verdict, found),
+                verdict => self.failed(judge, &programs[first..=at], verdict, found),
             }
+            first = if ended { at + 1 } else { first };
         }
     }
 
-    /// A program that failed among others is run alone, and cut down if it fails again.
-    fn failed(&self, judge: &Judge, program: &Program, verdict: Verdict, found: &mut Found) {
-        eprintln!("oracle: seed {} fails", program.seed);
-        let again = judge.judge(std::slice::from_ref(program)).remove(0);
-        let alone = again.is_like(&verdict);
-        let small = if alone && !self.no_shrink { judge.shrink(program, &again) } else { program.clone() };
-        found.fail(&small, if alone { again } else { verdict }, alone);
+    /// A program that failed after others is run alone. If it fails again it is cut down, else with the others.
+    fn failed(&self, judge: &Judge, case: &[Program], verdict: Verdict, found: &mut Found) {
+        let alone = &case[case.len() - 1..];
+        eprintln!("oracle: seed {} fails: {}", alone[0].seed, verdict.name());
+        let repeats = [alone, case].into_iter().find(|case| judge.fails(case, &verdict));
+        let small = match repeats {
+            Some(case) if !self.no_shrink => judge.shrink(case, &verdict),
+            _ => repeats.unwrap_or(alone).to_vec(),
+        };
+        found.fail(small, verdict, repeats.is_some());
     }
 }
 

@@ -21,10 +21,11 @@ pub(crate) struct Found {
 /// A program that failed.
 #[derive(Debug)]
 pub(crate) struct Failed {
-    program: Program,
+    /// It, and what must run before it in the same process.
+    case: Vec<Program>,
     verdict: Verdict,
-    /// Does it fail in a process of its own?
-    alone: bool,
+    /// Does it fail each time?
+    repeats: bool,
 }
 
 impl Found {
@@ -38,8 +39,8 @@ impl Found {
     }
 
     /// Keeps a program that failed, and shows it.
-    pub(crate) fn fail(&mut self, program: &Program, verdict: Verdict, alone: bool) {
-        let failed = Failed { program: program.clone(), verdict, alone };
+    pub(crate) fn fail(&mut self, case: Vec<Program>, verdict: Verdict, repeats: bool) {
+        let failed = Failed { case, verdict, repeats };
         eprintln!("{}", failed.told());
         self.failed.push(failed);
     }
@@ -56,8 +57,9 @@ impl Failed {
 
     fn told(&self) -> String {
         let (side, fault) = self.side();
-        let alone = if self.alone { "" } else { ", only among others" };
-        format!("fails {side}{alone}: {fault}\n{}", self.program)
+        let repeats = if self.repeats { "" } else { ", but not again" };
+        let programs: String = self.case.iter().map(Program::to_string).collect();
+        format!("fails {side}{repeats}: {fault}\n{programs}")
     }
 }
 
@@ -87,8 +89,8 @@ fn document(found: &Found) -> serde_json::Value {
     let failed = found.failed.iter().map(|failed| {
         let (side, fault) = failed.side();
         json!({
-            "seed": failed.program.seed, "side": side, "fault": fault, "alone": failed.alone,
-            "program": failed.program, "text": failed.program.to_string(),
+            "seed": failed.case.last().map(|program| program.seed), "side": side, "fault": fault,
+            "repeats": failed.repeats, "programs": failed.case,
         })
     });
     json!({
