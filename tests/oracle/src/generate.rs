@@ -134,7 +134,7 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
     let gates = often(2) * if wishes.gates { 4 } else { 0 };
-    let events = often(1);
+    let (events, waits) = (often(1), often(2));
     let draws = vec![
         (Draw::Allocate, 10 + often(8)),
         (Draw::Free, 8 + often(8)),
@@ -145,8 +145,8 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
         (Draw::Close, gates),
         (Draw::Open, gates / 2),
         (Draw::Event, often(2)),
-        (Draw::Sync, 2 + often(8)),
-        (Draw::Query, often(4)),
+        (Draw::Sync, 1 + 3 * waits),
+        (Draw::Query, often(1) * waits),
         (Draw::Trim, often(1)),
         (Draw::Info, often(1)),
         (Draw::Capture, often(1)),

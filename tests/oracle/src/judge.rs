@@ -29,7 +29,7 @@ pub(crate) enum Sides {
 }
 
 /// How long a step may take while a program is cut down, where each run of one that hangs takes that long.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_millis(1500);
 
 /// What was found about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,7 +53,10 @@ impl Verdict {
 
     /// Did the process end with it?
     pub(crate) fn ends_a_process(&self) -> bool {
-        matches!(self, Self::Bare(Fault::Hang(_) | Fault::Died(_)) | Self::Library(Fault::Hang(_) | Fault::Died(_)))
+        matches!(
+            self,
+            Self::Bare(Fault::Hang(_) | Fault::Died(_)) | Self::Library(Fault::Hang(_) | Fault::Died(_))
+        )
     }
 
     /// Do two verdicts find the same kind of fault on the same side?
@@ -97,7 +100,8 @@ impl Judge {
     /// long as the rest is legal and it fails.
     pub(crate) fn shrink(&self, case: &[Program], verdict: &Verdict) -> Vec<Program> {
         let sides = if matches!(verdict, Verdict::Bare(_)) { Sides::Bare } else { self.sides };
-        let mut judge = Self { sides: if sides == Sides::Both { Sides::Library } else { sides }, ..self.clone() };
+        let mut judge =
+            Self { sides: if sides == Sides::Both { Sides::Library } else { sides }, ..self.clone() };
         judge.bench.limit = judge.bench.limit.min(SHORT);
         let (mut small, mut piece) = (case.to_vec(), steps(case).div_ceil(2));
         loop {

@@ -139,7 +139,8 @@ impl Options {
             Some(file) => {
                 let text =
                     std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-                let programs: Vec<Program> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+                let programs: Vec<Program> =
+                    serde_json::from_str(&text).map_err(|error| error.to_string())?;
                 self.batch(&judge, &programs, &mut found);
             }
             None => self.draw_all(&judge, &mut found),

@@ -58,7 +58,11 @@ impl Failed {
     fn told(&self) -> String {
         let (side, fault) = self.side();
         let repeats = if self.repeats { "" } else { ", but not again" };
-        let programs: String = self.case.iter().map(Program::to_string).collect();
+        // More than a few are too many to be read.
+        let hidden = self.case.len().saturating_sub(4);
+        let before = if hidden == 0 { String::new() } else { format!("after {hidden} other programs:\n") };
+        let shown = &self.case[hidden..];
+        let programs: String = std::iter::once(before).chain(shown.iter().map(Program::to_string)).collect();
         format!("fails {side}{repeats}: {fault}\n{programs}")
     }
 }
