@@ -51,6 +51,8 @@ struct Bent {
     contexts: Vec<Context>,
     /// A stream that most allocations and frees are made in.
     home: Option<usize>,
+    /// Once in so many times a call names a stream of a context that is not current.
+    strange: usize,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -151,9 +153,11 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
         (Draw::Info, often(1)),
         (Draw::Capture, often(1)),
         (Draw::Launch, 2),
-        (Draw::Destroy, often(1) / 2),
+        (Draw::Destroy, often(3) / 3),
     ];
-    Bent { sizes, ways, draws, blocks: 1 + often(5), contexts, home }
+    let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
+    let strange = if often(3) == 0 { 1 } else { 8 };
+    Bent { sizes, ways, draws, blocks, contexts, home, strange }
 }
 
 impl Generator {
@@ -237,9 +241,8 @@ impl Generator {
             _ => self.random.below(self.shape.threads),
         };
         let any = self.random.pick(&self.bent.contexts).unwrap_or(Context::First);
-        // Calls that name a stream of a context that is not current are legal, and rare.
-        let strange =
-            matches!(action, Action::Allocate { .. } | Action::FreeIn { .. }) && self.random.one_in(3);
+        let may = matches!(action, Action::Allocate { .. } | Action::FreeIn { .. });
+        let strange = may && self.random.one_in(self.bent.strange);
         let current = match stream {
             Some(stream) if !(strange && stream.kind.is_created()) => stream.context,
             _ => any,
@@ -415,7 +418,7 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true };
+    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true, lawless: false };
 
     fn wishes() -> Wishes {
         Wishes { devices: 2, steps: 60, rules: RULES, gates: true, scarce: false }

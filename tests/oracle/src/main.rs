@@ -71,6 +71,9 @@ struct Options {
     /// Memory of a simulated device; default: 16GiB, or 64MiB with --scarce
     #[arg(long)]
     memory: Option<String>,
+    /// Draw programs that keep no order between streams, to see that they are found
+    #[arg(long)]
+    lawless: bool,
     /// Draw no gates: no stream is ever held up
     #[arg(long)]
     no_gates: bool,
@@ -150,7 +153,8 @@ impl Options {
     }
 
     fn wishes(&self) -> Wishes {
-        let rules = Rules { allocation_is_action: !self.passive_allocations, free_is_action: true };
+        let (lawless, allocation_is_action) = (self.lawless, !self.passive_allocations);
+        let rules = Rules { allocation_is_action, free_is_action: true, lawless };
         let devices = usize::from(self.devices);
         Wishes { devices, steps: self.steps.clamp(4, 600), rules, gates: !self.no_gates, scarce: self.scarce }
     }
@@ -200,7 +204,8 @@ impl Options {
         for (at, verdict) in verdicts.into_iter().enumerate() {
             let ended = verdict.ends_a_process();
             match verdict {
-                Verdict::Right(checked) => found.checked += checked,
+                Verdict::Right { checked, refused } => found.add(checked, refused),
+                Verdict::Open => found.open += 1,
                 _ if found.failed.len() >= self.failures => {}
                 verdict => self.failed(judge, &programs[first..=at], verdict, found),
             }

@@ -373,8 +373,9 @@ impl Model {
         let block = self.block(number)?;
         let context = self.shape.streams[stamp.place.stream].context;
         require(self.reaches(context, block), "another context's memory")?;
-        require(block.born.as_ref().is_none_or(|born| born.is_before(stamp)), "not behind the allocation")?;
-        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !other.is_before(stamp);
+        let ordered = |other: &Stamp| self.shape.rules.lawless || other.is_before(stamp);
+        require(block.born.as_ref().is_none_or(ordered), "not behind the allocation")?;
+        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !ordered(other);
         require(!block.accesses.iter().any(|access| conflicts(&access)), "not behind another access")?;
         let block = self.blocks.get_mut(&number).ok_or("no such block")?;
         block.accesses.push((stamp.clone(), writes));

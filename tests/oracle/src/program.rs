@@ -37,6 +37,9 @@ pub(crate) struct Rules {
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
+    /// Nothing is promised and nothing is kept: such programs are wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) lawless: bool,
 }
 
 /// A stream.
