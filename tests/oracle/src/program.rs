@@ -61,8 +61,6 @@ pub(crate) enum Context {
 }
 
 impl Context {
-    pub(crate) const ALL: [Self; 3] = [Self::First, Self::Second, Self::Other];
-
     /// Its device's ordinal.
     pub(crate) fn device(self) -> usize {
         usize::from(self == Self::Other)
@@ -360,6 +358,12 @@ impl fmt::Display for Step {
 }
 
 impl Program {
+    /// Does it use a context?
+    pub(crate) fn is_in(&self, context: Context) -> bool {
+        let streams = self.shape.streams.iter().map(|stream| stream.context);
+        streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
+    }
+
     fn uses(&self, stream: usize) -> bool {
         self.steps.iter().any(|step| step.action.stream() == Some(stream))
     }

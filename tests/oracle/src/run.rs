@@ -48,7 +48,7 @@ struct State {
 
 /// Runs a program. Where the host stays for longer than the limit, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
-    world.reset(&program.shape)?;
+    world.reset(program)?;
     let expected = expected(program);
     let running = Running { world, program, expected, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
@@ -427,6 +427,7 @@ impl Running<'_> {
             note("cuEventDestroy", cu!(d, cuEventDestroy_v2(event)));
         }
         self.destroy_streams();
+        note("cuCtxDestroy", self.world.leave());
     }
 
     /// What the program still has, taken out of the state.
