@@ -51,8 +51,8 @@ struct Bent {
     contexts: Vec<Context>,
     /// A stream that most allocations and frees are made in.
     home: Option<usize>,
-    /// Once in so many times a call names a stream of a context that is not current.
-    strange: usize,
+    /// Are other contexts than the first current only where they have to be?
+    aloof: bool,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -92,7 +92,7 @@ pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
 fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
     let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
     let mut contexts = vec![Context::First];
-    contexts.extend(random.one_in(4).then_some(Context::Second));
+    contexts.extend(random.one_in(3).then_some(Context::Second));
     contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
     let mut streams = Vec::new();
     for context in &contexts {
@@ -156,8 +156,8 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
         (Draw::Destroy, often(3) / 3),
     ];
     let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
-    let strange = if often(3) == 0 { 1 } else { 8 };
-    Bent { sizes, ways, draws, blocks, contexts, home, strange }
+    let aloof = often(2) == 0;
+    Bent { sizes, ways, draws, blocks, contexts, home, aloof }
 }
 
 impl Generator {
@@ -240,9 +240,11 @@ impl Generator {
             Some(Stream { kind: Kind::PerThread(thread), .. }) => thread,
             _ => self.random.below(self.shape.threads),
         };
-        let any = self.random.pick(&self.bent.contexts).unwrap_or(Context::First);
+        let any = if self.bent.aloof { None } else { self.random.pick(&self.bent.contexts) };
+        let any = any.unwrap_or(Context::First);
+        // Calls may name a stream of a context that is not current.
         let may = matches!(action, Action::Allocate { .. } | Action::FreeIn { .. });
-        let strange = may && self.random.one_in(self.bent.strange);
+        let strange = may && (self.bent.aloof || self.random.one_in(8));
         let current = match stream {
             Some(stream) if !(strange && stream.kind.is_created()) => stream.context,
             _ => any,
