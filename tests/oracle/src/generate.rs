@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn what_is_drawn_is_legal_and_repeats() {
-        for seed in 0..200 {
+        for seed in 0..60 {
             let drawn = program(seed, &wishes());
             assert_eq!(drawn, program(seed, &wishes()));
             let mut model = Model::new(&drawn.shape);
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn every_step_is_drawn() {
-        let programs = (0..400).map(|seed| program(seed, &wishes()));
+        let programs = (0..200).map(|seed| program(seed, &wishes()));
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
         assert_eq!(drawn.len(), 24, "{drawn:?}");

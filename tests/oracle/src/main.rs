@@ -8,6 +8,7 @@
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
 mod bench;
+mod calls;
 mod child;
 mod clock;
 mod generate;
