@@ -14,6 +14,8 @@ pub(crate) struct Wishes {
     /// Most steps of a program.
     pub(crate) steps: usize,
     pub(crate) rules: Rules,
+    /// Has the device green contexts?
+    pub(crate) green: bool,
     /// May streams be held up?
     pub(crate) gates: bool,
     /// Is memory short, so that every allocation may fail?
@@ -95,7 +97,13 @@ fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
     contexts.extend(random.one_in(3).then_some(Context::Second));
     contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
     let mut streams = Vec::new();
-    for context in &contexts {
+    for context in [Context::GreenOne, Context::GreenTwo] {
+        // Their streams are non-blocking.
+        let count = if wishes.green { random.below(3) } else { 0 };
+        streams.extend(vec![Stream { context, kind: Kind::NonBlocking }; count]);
+        contexts.extend((count > 0).then_some(context));
+    }
+    for context in contexts.iter().filter(|context| !context.is_green()) {
         let mut kinds = vec![Kind::NonBlocking; random.below(3)];
         kinds.extend(vec![Kind::Blocking; random.below(4)]);
         kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
@@ -423,7 +431,7 @@ mod tests {
     const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true, lawless: false };
 
     fn wishes() -> Wishes {
-        Wishes { devices: 2, steps: 60, rules: RULES, gates: true, scarce: false }
+        Wishes { devices: 2, steps: 60, rules: RULES, green: true, gates: true, scarce: false }
     }
 
     #[test]

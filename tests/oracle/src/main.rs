@@ -12,6 +12,7 @@ mod calls;
 mod child;
 mod clock;
 mod generate;
+mod green;
 mod judge;
 mod model;
 mod outcome;
@@ -72,6 +73,9 @@ struct Options {
     /// Memory of a simulated device; default: 16GiB, or 64MiB with --scarce
     #[arg(long)]
     memory: Option<String>,
+    /// Use green contexts too, where the driver has them
+    #[arg(long)]
+    green: bool,
     /// Draw programs that keep no order between streams, to see that they are found
     #[arg(long)]
     lawless: bool,
@@ -157,7 +161,14 @@ impl Options {
         let (lawless, allocation_is_action) = (self.lawless, !self.passive_allocations);
         let rules = Rules { allocation_is_action, free_is_action: true, lawless };
         let devices = usize::from(self.devices);
-        Wishes { devices, steps: self.steps.clamp(4, 600), rules, gates: !self.no_gates, scarce: self.scarce }
+        Wishes {
+            devices,
+            steps: self.steps.clamp(4, 600),
+            rules,
+            green: self.green,
+            gates: !self.no_gates,
+            scarce: self.scarce,
+        }
     }
 
     fn draw(&self, seed: u64) -> Program {

@@ -267,7 +267,11 @@ impl Model {
         Ok(match step.action {
             Action::SyncStream { stream } => self.ends(stream),
             Action::SyncEvent { event } => vec![self.events.get(&event).ok_or("no such event")?.clone()],
-            _ => self.tails(|context| context == step.current),
+            // A primary context waits for its green ones too, as is documented.
+            _ => {
+                let green = |context: Context| step.current == Context::First && context.is_green();
+                self.tails(|context| context == step.current || green(context))
+            }
         })
     }
 
@@ -345,6 +349,8 @@ impl Model {
     }
 
     fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {
+        let plain = matches!(way, Way::Plain | Way::Pitch);
+        require(!(plain && context.is_green()), "whose memory it is, is not documented")?;
         let (born, device) = match way {
             Way::Plain | Way::Pitch => (None, context.device()),
             Way::Async { stream } => (Some(self.birth(stream)), context.device()),
@@ -365,8 +371,10 @@ impl Model {
 
     /// May work of a context touch a block? Linear memory is its context's; the devices' primary contexts share theirs.
     fn reaches(&self, context: Context, block: &Block) -> bool {
-        let shared = [context, block.context].iter().all(|context| *context != Context::Second);
-        block.is_pooled() || context == block.context || shared
+        let primary = |context| matches!(context, Context::First | Context::Other);
+        let shared = primary(block.context) && primary(context);
+        let green = block.context == Context::First && context.is_green();
+        block.is_pooled() || context == block.context || shared || green
     }
 
     fn access(&mut self, number: usize, stamp: &Stamp, writes: bool) -> Verdict {
@@ -402,8 +410,11 @@ impl Model {
         let block = self.block(number)?;
         let (host, context) = (&self.host, block.context);
         let seen = |stamp: &Stamp| host.has(stamp.place);
-        let waited_for =
-            |stamp: &Stamp| !block.is_pooled() && self.shape.streams[stamp.place.stream].context == context;
+        let waited_for = |stamp: &Stamp| {
+            let used_in = self.shape.streams[stamp.place.stream].context;
+            let same = used_in == context || (context == Context::First && used_in.is_green());
+            !block.is_pooled() && same
+        };
         let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;
@@ -441,6 +452,7 @@ impl Model {
         let idle = self.waiting.iter().all(Option::is_none);
         require(idle, "another thread's wait may break the capture")?;
         let context = streams[stream].context;
+        require(!context.is_green(), "graphs of green contexts are not drawn")?;
         for node in nodes {
             if let Node::Mark { block } = node {
                 require(self.reaches(context, self.block(*block)?), "another context's memory")?;

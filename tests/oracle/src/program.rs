@@ -58,12 +58,20 @@ pub(crate) enum Context {
     Second,
     /// The second device's primary context.
     Other,
+    /// Two green contexts of the first device.
+    GreenOne,
+    GreenTwo,
 }
 
 impl Context {
     /// Its device's ordinal.
     pub(crate) fn device(self) -> usize {
         usize::from(self == Self::Other)
+    }
+
+    /// A part of the first device, in whose memory it is the primary context.
+    pub(crate) fn is_green(self) -> bool {
+        matches!(self, Self::GreenOne | Self::GreenTwo)
     }
 }
 

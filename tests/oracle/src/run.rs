@@ -11,10 +11,11 @@ use std::time::Duration;
 use conformance::cu;
 use wm_abi::*;
 
+use crate::green;
 use crate::model::Model;
 use crate::outcome::{Outcome, Refused};
-use crate::program::{Action, Context, Kind, Program, Step};
-use crate::world::{Ready, World};
+use crate::program::{Action, Context, Kind, Program, Step, Stream};
+use crate::world::{Ready, World, ready};
 
 /// What programs of one process have made so far, so that no two marks are alike.
 #[derive(Debug, Default)]
@@ -90,23 +91,30 @@ impl Running<'_> {
         mark << 32 | mark
     }
 
-    fn streams(&self) -> Result<(), String> {
+    fn streams(&self) -> Ready {
         for stream in &self.program.shape.streams {
-            let mut handle = match stream.kind {
+            let handle = match stream.kind {
                 Kind::Legacy => CUstream::NULL,
                 Kind::PerThread(_) => CUstream::PER_THREAD,
-                Kind::Blocking | Kind::NonBlocking => CUstream::NULL,
+                Kind::Blocking | Kind::NonBlocking => self.create(*stream)?,
             };
-            if stream.kind.is_created() {
-                let flags =
-                    if stream.kind == Kind::Blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
-                let current = cu!(self.world.driver, cuCtxSetCurrent(self.world.handle(stream.context)));
-                let created = cu!(self.world.driver, cuStreamCreate(&mut handle, flags));
-                current.ok().and_then(|()| created.ok()).map_err(|code| format!("cuStreamCreate: {code}"))?;
-            }
             self.state().streams.push(handle);
         }
         Ok(())
+    }
+
+    fn create(&self, stream: Stream) -> Ready<CUstream> {
+        let (d, mut handle) = (self.world.driver, CUstream::NULL);
+        let blocking = stream.kind == Kind::Blocking;
+        let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+        ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
+        let created = if stream.context.is_green() {
+            green::stream(d, self.world.green(stream.context), &mut handle)
+        } else {
+            cu!(d, cuStreamCreate(&mut handle, flags))
+        };
+        created.ok().map_err(|code| format!("a stream: {code}"))?;
+        Ok(handle)
     }
 
     /// Makes all steps.

@@ -11,6 +11,7 @@ use conformance::driver::{Driver, Lookup};
 use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
+use crate::green;
 use crate::program::{Context, Pool, Program};
 
 /// Words of a ledger, as `wm_check_block` wants it.
@@ -28,9 +29,12 @@ pub(crate) type Ready<T = ()> = Result<T, String>;
 /// Like `cu!`, for a call that has to succeed.
 macro_rules! ready {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
+        conformance::cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
     };
 }
+pub(crate) use ready;
+
+type Places = [Option<Place>; 5];
 
 /// A context and its kernels.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +49,10 @@ struct Place {
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
     devices: usize,
-    /// By [`Context`]. The second one lives as long as a program that uses it.
-    places: Mutex<[Option<Place>; 3]>,
+    /// By [`Context`]. Those that are not primary live as long as a program that uses them.
+    places: Mutex<Places>,
+    /// Green contexts under their own handles.
+    greens: Mutex<Vec<usize>>,
     /// By device: its own, ours.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
@@ -67,10 +73,10 @@ impl World {
         if devices > count as usize {
             return Err(format!("{devices} devices are asked for, {count} are there"));
         }
-        let (places, pools) = (Mutex::default(), Vec::new());
+        let (places, greens, pools) = (Mutex::default(), Mutex::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
         let mut world =
-            Self { driver, devices, places, pools, ledgers: none.0, gates: none.1, stage: none.2 };
+            Self { driver, devices, places, greens, pools, ledgers: none.0, gates: none.1, stage: none.2 };
         world.fill()?;
         Ok(world)
     }
@@ -93,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    fn places(&self) -> MutexGuard<'_, [Option<Place>; 3]> {
+    fn places(&self) -> MutexGuard<'_, Places> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -176,6 +182,14 @@ impl World {
         if program.is_in(Context::Second) {
             self.make(Context::Second)?;
         }
+        if program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo) {
+            let greens = green::pair(self.driver)?;
+            for (context, green) in [Context::GreenOne, Context::GreenTwo].into_iter().zip(greens) {
+                let place = self.load(green::enter(self.driver, green)?, 0)?;
+                self.places()[context as usize] = Some(place);
+            }
+            *self.greens() = greens.map(|green| green as usize).to_vec();
+        }
         let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
         ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
         for pool in self.pools.iter().flatten() {
@@ -197,10 +211,25 @@ impl World {
         self.places()[context as usize].map_or(CUcontext::NULL, |place| place.context)
     }
 
-    /// After a program: ends its context.
+    fn greens(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.greens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After a program: ends its contexts.
     pub(crate) fn leave(&self) -> CUresult {
         let second = self.places()[Context::Second as usize].take();
-        second.map_or(CUresult::SUCCESS, |place| cu!(self.driver, cuCtxDestroy_v2(place.context)))
+        let mut codes: Vec<CUresult> =
+            second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
+        self.places()[Context::GreenOne as usize..].fill(None);
+        let greens = std::mem::take(&mut *self.greens());
+        codes.extend(greens.iter().map(|green| green::destroy(self.driver, *green as *mut c_void)));
+        codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+    }
+
+    /// The green context of a stream.
+    pub(crate) fn green(&self, context: Context) -> *mut c_void {
+        let second = usize::from(context == Context::GreenTwo);
+        self.greens().get(second).map_or(null_mut(), |green| *green as *mut c_void)
     }
 
     /// A pool's handle.
