@@ -88,6 +88,9 @@ struct Options {
     /// Draw programs for a driver whose allocations in stream order are no actions of their stream
     #[arg(long)]
     passive_allocations: bool,
+    /// The same for frees in stream order
+    #[arg(long)]
+    passive_frees: bool,
     /// Milliseconds that a step may take
     #[arg(long, default_value_t = 5000)]
     limit: u64,
@@ -159,7 +162,7 @@ impl Options {
 
     fn wishes(&self) -> Wishes {
         let (lawless, allocation_is_action) = (self.lawless, !self.passive_allocations);
-        let rules = Rules { allocation_is_action, free_is_action: true, lawless };
+        let rules = Rules { allocation_is_action, free_is_action: !self.passive_frees, lawless };
         let devices = usize::from(self.devices);
         Wishes {
             devices,

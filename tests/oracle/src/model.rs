@@ -362,7 +362,13 @@ impl Model {
     }
 
     fn birth(&mut self, stream: usize) -> Stamp {
-        if self.shape.rules.allocation_is_action { self.push(stream, &[]) } else { self.mark(stream) }
+        if self.shape.rules.allocation_is_action {
+            return self.push(stream, &[]);
+        }
+        // Behind it is what is behind the stream's next work.
+        let mut born = self.mark(stream);
+        born.place.number += 1;
+        born
     }
 
     fn block(&self, block: usize) -> Verdict<&Block> {
