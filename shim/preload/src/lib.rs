@@ -13,6 +13,7 @@
 
 mod boundary;
 mod counters;
+mod cut;
 mod endpoint;
 mod figures;
 mod glance;

@@ -342,18 +342,24 @@ fn device_count() -> Option<CUdevice> {
     Some(count)
 }
 
-/// Lets the calling thread's device reach blocks of another one, for a copy between them: the driver's own memory needs
-/// no peer access for that, mapped memory does. Costs next to nothing where there is one device, or where it is so already.
-pub(crate) fn make_reachable(address: u64) {
+/// Lets the calling thread's device reach the block at an address, for a copy between devices: the driver's own memory needs
+/// no peer access for that, mapped memory does. `false`: these devices cannot. Costs next to nothing where there is one device,
+/// or where it is so already.
+pub(crate) fn make_reachable(address: u64) -> bool {
     if !are_several() {
-        return;
+        return true;
     }
-    let Some(manager) = owner(address) else { return };
-    let Some(here) = current_device().filter(|device| *device != manager.gpu().ordinal()) else { return };
+    let Some(manager) = owner(address) else { return true };
     let ordinal = manager.gpu().ordinal();
-    if !manager.gpu().admits(here) && reaches(here, ordinal) {
+    let Some(here) = current_device().filter(|device| *device != ordinal) else { return true };
+    if manager.gpu().admits(here) {
+        return true;
+    }
+    let able = reaches(here, ordinal);
+    if able {
         grant(ordinal, here);
     }
+    able
 }
 
 /// A context is about to end: its streams and events are no more.

@@ -1,13 +1,14 @@
 //! Which context a block of `cuMemAlloc` was allocated in: it ends with that context.
 //!
-//! Memory in stream order belongs to the device's pool instead, and survives. An entry is not removed when its block is
-//! freed, which may happen on a hot path; it names the allocation by id, so a stale one is known for what it is.
+//! Memory in stream order belongs to the device's pool instead, and survives. An entry goes with its block, if `cuMemFree`
+//! takes that; it names the allocation by id, so that a stale one is known for what it is.
 
 use std::sync::OnceLock;
 
 use dashmap::DashMap;
 use wm_abi::CUcontext;
-use wm_memory::Order;
+use wm_driver::Device;
+use wm_memory::{Manager, Order};
 
 use crate::guard;
 use crate::managers::{self, Site};
@@ -29,6 +30,23 @@ pub(crate) fn note(site: &Site, address: u64) {
     if let Some(block) = site.manager.block(address) {
         table().insert(address, Owned { context: site.context, id: block.id });
     }
+}
+
+/// The context that the live block around an address was allocated in; `None` for a pool's block.
+pub(crate) fn context(manager: &Manager<Device>, address: u64) -> Option<CUcontext> {
+    let block = manager.block(address)?;
+    let owned = table().get(&block.address).map(|owned| *owned);
+    owned.filter(|owned| owned.id == block.id).map(|owned| owned.context)
+}
+
+/// The block at an address is about to be freed. Says which it is, for [`forget`] afterwards.
+pub(crate) fn freeing(manager: &Manager<Device>, address: u64) -> Option<u64> {
+    manager.block(address).map(|block| block.id)
+}
+
+/// A block was freed: what is known of it goes, unless its address has been given out again meanwhile.
+pub(crate) fn forget(address: u64, id: u64) {
+    table().remove_if(&address, |_, owned| owned.id == id);
 }
 
 /// The context ends: so do its blocks.

@@ -7,6 +7,7 @@
 mod allocate;
 mod backing;
 mod bell;
+mod borders;
 mod events;
 mod guarded;
 mod reclaim;

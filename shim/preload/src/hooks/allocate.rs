@@ -165,8 +165,13 @@ fn refused(device: CUdevice, report: &Shortage) {
 }
 
 pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
-    managers::owner(address)
-        .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, || Call::plain("cuMemFree")))
+    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+    let owned = owners::freeing(manager, address);
+    let answer = take(manager, address, Order::Device, || Call::plain("cuMemFree"));
+    if let (Some(id), Answer::Is(CUresult::SUCCESS)) = (owned, &answer) {
+        owners::forget(address, id);
+    }
+    answer
 }
 
 #[inline]

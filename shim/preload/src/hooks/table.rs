@@ -162,45 +162,82 @@ hooks! {
             => copies::ordered(DeviceToDevice, PerThread), Always, "counted";
         // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any_ordered(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any_ordered(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2D_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2D_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2_ptsz, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::first::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::first::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::second::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::second::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D)
-            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume::<symbol::cuMemcpy3D_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D)
-            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume::<symbol::cuMemcpy3D_v2_ptds, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2_ptsz, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
+            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
+            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpyPeer(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
+            => crossing::peer::<symbol::cuMemcpyPeer>, Copies, "parts at the border of tiers";
+        cuMemcpyPeer_ptds(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
+            => crossing::peer::<symbol::cuMemcpyPeer_ptds>, Copies, "parts at the border of tiers";
+        cuMemcpyPeerAsync(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
+            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync>, Copies, "parts at the border of tiers";
+        cuMemcpyPeerAsync_ptsz(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
+            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync_ptsz>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER)
+            => crossing::volume::<symbol::cuMemcpy3DPeer, Legacy, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeer_ptds(copy: *const CUDA_MEMCPY3D_PEER)
+            => crossing::volume::<symbol::cuMemcpy3DPeer_ptds, PerThread, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
+            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync, Legacy, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeerAsync_ptsz(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
+            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync_ptsz, PerThread, _>, Copies, "parts at the border of tiers";
+        // Graphs: nodes that a program makes or changes itself.
+        cuGraphAddMemcpyNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
+            => graph::add_copy, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
+        cuGraphAddNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *mut c_void)
+            => graph::add::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
+        cuGraphAddNode_v2(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
+            => graph::add_with_data::<symbol::cuGraphAddNode_v2>, Memory, "the same for a copy; names a block's context";
+        cuGraphAddNode_v3(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
+            => graph::add_with_data::<symbol::cuGraphAddNode_v3>, Memory, "the same for a copy; names a block's context";
+        cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D)
+            => graph::set_copy, Memory, "between devices, reaches blocks without peer access";
+        cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut c_void)
+            => graph::set::<symbol::cuGraphNodeSetParams>, Memory, "the same for a copy; names a block's context";
+        cuGraphNodeSetParams_v2(h_node: CUgraphNode, node_params: *mut c_void)
+            => graph::set::<symbol::cuGraphNodeSetParams_v2>, Memory, "the same for a copy; names a block's context";
+        cuGraphExecMemcpyNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
+            => graph::set_ready_copy, Memory, "the same for a copy; names a block's context";
+        cuGraphExecMemsetNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
+            => graph::set_ready_memset, Memory, "names a block's context";
+        cuGraphExecNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut c_void)
+            => graph::set_ready, Memory, "the same for a copy; names a block's context";
     }
     relieve {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";

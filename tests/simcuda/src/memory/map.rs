@@ -240,6 +240,18 @@ impl AddressMap {
         Ok(())
     }
 
+    /// The places that mappings in a range lie in, each once; none for a range that is not mapped by the program.
+    pub(crate) fn mapped_places(&self, start: u64, bytes: u64) -> Vec<Place> {
+        let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
+        let mut places = Vec::new();
+        for segment in segments.iter().filter(|segment| segment.rights.is_some()) {
+            if !places.contains(&segment.place) {
+                places.push(segment.place);
+            }
+        }
+        places
+    }
+
     /// Where the first byte of a range is; `None` if the driver does not know the address.
     pub(crate) fn place(&self, address: u64) -> Option<Place> {
         self.segment(address, |area| area.size).map(|segment| segment.place)
