@@ -9,16 +9,13 @@ use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
 use super::copies::SERVED;
-use super::crossing::{self, Family, Way};
-use super::stream::{Legacy, captured, meant};
+use super::crossing::{self, DURING_THE_CALL, Family, Way};
+use super::stream::{Legacy, meant};
 use crate::boundary::Answer;
 use crate::cut::{End, Part};
 use crate::managers;
 use crate::multipath::{self, Linear};
 use crate::state::driver;
-
-/// The source is read before the call returns.
-const DURING_THE_CALL: u32 = 2;
 
 pub(super) type First = unsafe extern "C" fn(
     *mut CUdeviceptr,
@@ -266,7 +263,8 @@ impl Arrays<'_> {
                 return Answer::Is(result);
             }
         }
-        if self.reads_during_the_call() { read_now(stream).into() } else { SERVED }
+        let order = if self.reads_during_the_call() { DURING_THE_CALL } else { 0 };
+        crossing::read_by(order, stream).into()
     }
 }
 
@@ -282,15 +280,6 @@ fn led(copy: &Linear) -> CUresult {
         Some(Answer::Is(result)) => result,
         _ => plain(copy),
     }
-}
-
-/// The sources are read when the stream has come so far. A capture reads none.
-fn read_now(stream: CUstream) -> CUresult {
-    if captured::<Legacy>(stream) {
-        return CUresult::SUCCESS;
-    }
-    // SAFETY: the program's stream.
-    unsafe { driver().get::<symbol::cuStreamSynchronize>()(stream) }
 }
 
 type WithAttributes =
@@ -316,6 +305,6 @@ pub(super) unsafe fn with_attributes<S: Symbol<Function = WithAttributes>, F: Fa
     }
     let result = led(&copy);
     // SAFETY: null, or the program's attributes.
-    let during = unsafe { attributes.as_ref() }.is_some_and(|how| how.srcAccessOrder == DURING_THE_CALL);
-    if result == CUresult::SUCCESS && during { read_now(copy.stream).into() } else { result.into() }
+    let order = unsafe { attributes.as_ref() }.map_or(0, |how| how.srcAccessOrder);
+    if result == CUresult::SUCCESS { crossing::read_by(order, copy.stream).into() } else { result.into() }
 }

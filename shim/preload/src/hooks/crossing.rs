@@ -15,7 +15,7 @@ use wm_abi::{
 };
 use wm_driver::device::current_context;
 
-use super::stream::{DefaultStream, Legacy, PerThread};
+use super::stream::{DefaultStream, Legacy, PerThread, captured};
 use super::volume::{self, Description};
 use crate::boundary::Answer;
 use crate::counters::Direction;
@@ -185,6 +185,18 @@ pub(super) fn detour<F: Family>(
             }
         }
     })
+}
+
+/// The source is read before the call returns.
+pub(super) const DURING_THE_CALL: u32 = 2;
+
+/// Waits for a copy that was put into a stream, if its source must be read before the call returns. A capture reads none.
+pub(super) fn read_by(order: u32, stream: CUstream) -> CUresult {
+    if order != DURING_THE_CALL || captured::<Legacy>(stream) {
+        return CUresult::SUCCESS;
+    }
+    // SAFETY: the program's stream.
+    unsafe { driver().get::<symbol::cuStreamSynchronize>()(stream) }
 }
 
 /// Makes a copy's parts one by one; the first failure ends it.

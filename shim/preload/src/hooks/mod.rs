@@ -7,6 +7,7 @@
 mod access;
 mod allocate;
 mod batch;
+mod batch_volumes;
 mod context;
 mod copies;
 mod crossing;

@@ -217,6 +217,18 @@ hooks! {
             => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync, Legacy, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeerAsync_ptsz(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
             => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync_ptsz, PerThread, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DBatchAsync(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
+            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_ptsz(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
+            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_v2(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_v2_ptsz(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DWithAttributesAsync(op: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DWithAttributesAsync_ptsz(op: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         // Graphs: nodes that a program makes or changes itself.
         cuGraphAddMemcpyNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
             => graph::add_copy, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";

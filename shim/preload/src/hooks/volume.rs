@@ -4,7 +4,7 @@
 
 use wm_abi::{
     CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
-    CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
+    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
 };
 
 use crate::cut::{End, Part, Size};
@@ -120,6 +120,33 @@ impl Description for CUDA_MEMCPY2D {
             Height: general.Height,
             ..*self
         }
+    }
+}
+
+/// Of ends that are pointers.
+impl Description for CUDA_MEMCPY3D_BATCH_OP {
+    fn general(&self) -> CUDA_MEMCPY3D_PEER {
+        CUDA_MEMCPY3D_PEER {
+            srcDevice: self.src.ptr,
+            srcPitch: self.src.rowLength,
+            srcHeight: self.src.layerHeight,
+            dstDevice: self.dst.ptr,
+            dstPitch: self.dst.rowLength,
+            dstHeight: self.dst.layerHeight,
+            WidthInBytes: self.width,
+            Height: self.height,
+            Depth: self.depth,
+            ..EMPTY
+        }
+    }
+
+    fn with(&self, general: &CUDA_MEMCPY3D_PEER) -> Self {
+        let [to, from] = ends(general).map(|end| end.map_or(0, |end| end.address));
+        let (mut src, mut dst) = (self.src, self.dst);
+        (src.ptr, src.rowLength, src.layerHeight) = (from, general.srcPitch, general.srcHeight);
+        (dst.ptr, dst.rowLength, dst.layerHeight) = (to, general.dstPitch, general.dstHeight);
+        let (width, height, depth) = (general.WidthInBytes, general.Height, general.Depth);
+        Self { src, dst, width, height, depth, ..*self }
     }
 }
 
