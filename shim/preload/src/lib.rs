@@ -12,6 +12,7 @@
 #![cfg(target_os = "linux")]
 
 mod boundary;
+mod callers;
 mod counters;
 mod cut;
 mod endpoint;

@@ -71,3 +71,22 @@ fn free(address: u64, id: u64) {
         let _ = manager.free(address, Order::Device);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a table that grows with every address that a program ever got, or that forgets a live block's context.
+    use super::*;
+
+    #[test]
+    fn a_free_forgets_its_own_block_only() {
+        let owned = |id| Owned { context: CUcontext(7), id };
+        for id in 1..100 {
+            table().insert(4096 * id, owned(id));
+            forget(4096 * id, id);
+        }
+        assert!(table().is_empty());
+        table().insert(4096, owned(101));
+        forget(4096, 100);
+        assert!(table().get(&4096).is_some_and(|owned| owned.id == 101), "it is another block's by now");
+    }
+}

@@ -14,6 +14,7 @@ mod crossing;
 mod graph;
 mod initialise;
 mod lookup;
+mod marked;
 mod physical;
 mod pointer;
 mod pool;

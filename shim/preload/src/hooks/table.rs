@@ -103,11 +103,13 @@ hooks! {
             => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         // Physical memory that the program makes itself; our blocks are not its to map.
         cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64)
-            => physical::create, Memory, "counted; where the device is full, it goes on in host memory";
+            => physical::create, Memory, "counted; where the device is full, PyTorch's goes on in host memory";
         cuMemRelease(handle: u64)
             => physical::release, Memory, "counted";
         cuMemImportFromShareableHandle(handle: *mut u64, os_handle: *mut c_void, sh_handle_type: c_uint)
             => physical::import, Memory, "one more reference to memory that the program has already";
+        cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: u64, handle_type: c_uint, flags: u64)
+            => physical::export, Memory, "refused for what stands in for device memory, but to its maker";
         cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64)
             => physical::properties, Memory, "answers what was asked for, wherever the memory is";
         cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64)
@@ -236,14 +238,10 @@ hooks! {
             => graph::add::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
         cuGraphAddNode_v2(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
             => graph::add_with_data::<symbol::cuGraphAddNode_v2>, Memory, "the same for a copy; names a block's context";
-        cuGraphAddNode_v3(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
-            => graph::add_with_data::<symbol::cuGraphAddNode_v3>, Memory, "the same for a copy; names a block's context";
         cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D)
             => graph::set_copy, Memory, "between devices, reaches blocks without peer access";
         cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut c_void)
             => graph::set::<symbol::cuGraphNodeSetParams>, Memory, "the same for a copy; names a block's context";
-        cuGraphNodeSetParams_v2(h_node: CUgraphNode, node_params: *mut c_void)
-            => graph::set::<symbol::cuGraphNodeSetParams_v2>, Memory, "the same for a copy; names a block's context";
         cuGraphExecMemcpyNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
             => graph::set_ready_copy, Memory, "the same for a copy; names a block's context";
         cuGraphExecMemsetNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)

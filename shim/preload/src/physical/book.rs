@@ -326,7 +326,6 @@ mod tests {
         assert!(book.reaches_elsewhere(64 * MIB, 4 * MIB) && book.reaches_elsewhere(67 * MIB, MIB));
         assert!(!book.reaches_elsewhere(64 * MIB, 2 * MIB) && !book.reaches_elsewhere(68 * MIB, MIB));
         assert_eq!(book.borders(65 * MIB..67 * MIB), [66 * MIB]);
-        assert_eq!(book.borders(64 * MIB..66 * MIB), []);
-        assert_eq!(book.borders(66 * MIB..70 * MIB), []);
+        assert!(book.borders(64 * MIB..66 * MIB).is_empty() && book.borders(66 * MIB..70 * MIB).is_empty());
     }
 }

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use values::{bytes, guard, level, multipath, overflow, path, signal, size, switch, torch};
+use values::{bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch};
 
-pub(crate) use values::{Guard, Multipath, Overflow, Size, TorchAllocator};
+pub(crate) use values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -58,6 +58,8 @@ settings! {
     headroom: Option<Size> = None, "WMSHIM_HEADROOM", |text| size(text).map(Some);
     /// Where blocks go when the device is full, in this order.
     overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
+    /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
+    overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", created;
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
     /// Most memory to take on other devices, a size or a share of one.
