@@ -6,7 +6,8 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::{
-    CUDA_MEMCPY3D, CUarray, CUcontext, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemPoolProps, CUmipmappedArray,
+    CUDA_MEMCPY3D, CUarray, CUcontext, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemPoolProps,
+    CUmipmappedArray,
 };
 
 /// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind says.

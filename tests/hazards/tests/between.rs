@@ -6,18 +6,47 @@ use hazards::{Host, Outcome, Scratch, c, driver};
 
 /// Of consecutive bytes.
 const FLAT: [&str; 16] = [
-    "memcpy", "memcpy_ptds", "memcpy_async", "memcpy_async_null", "memcpy_async_ptsz", "dtod", "dtod_ptds", "dtod_async",
-    "dtod_async_ptsz", "peer", "peer_ptds", "peer_async", "peer_async_ptsz", "attributes", "batch", "batch_v2",
+    "memcpy",
+    "memcpy_ptds",
+    "memcpy_async",
+    "memcpy_async_null",
+    "memcpy_async_ptsz",
+    "dtod",
+    "dtod_ptds",
+    "dtod_async",
+    "dtod_async_ptsz",
+    "peer",
+    "peer_ptds",
+    "peer_async",
+    "peer_async_ptsz",
+    "attributes",
+    "batch",
+    "batch_v2",
 ];
 
 /// Of rows and layers with gaps.
 const SHAPED: [&str; 16] = [
-    "2d", "2d_ptds", "2d_unaligned", "2d_async", "2d_async_ptsz", "3d", "3d_ptds", "3d_async", "3d_async_ptsz", "3d_peer",
-    "3d_peer_ptds", "3d_peer_async", "3d_peer_async_ptsz", "3d_batch", "3d_batch_v2", "3d_attributes",
+    "2d",
+    "2d_ptds",
+    "2d_unaligned",
+    "2d_async",
+    "2d_async_ptsz",
+    "3d",
+    "3d_ptds",
+    "3d_async",
+    "3d_async_ptsz",
+    "3d_peer",
+    "3d_peer_ptds",
+    "3d_peer_async",
+    "3d_peer_async_ptsz",
+    "3d_batch",
+    "3d_batch_v2",
+    "3d_attributes",
 ];
 
 /// Between the host and the device that is not the current one.
-const HOST: [&str; 8] = ["htod", "htod_async", "htod_any", "htod_any_async", "dtoh", "dtoh_async", "dtoh_any", "dtoh_any_async"];
+const HOST: [&str; 8] =
+    ["htod", "htod_async", "htod_any", "htod_any_async", "dtoh", "dtoh_async", "dtoh_any", "dtoh_any_async"];
 
 /// As nodes of graphs.
 const GRAPHS: [&str; 5] = ["captured", "graph", "graph_any", "graph_shape", "graph_any_shape"];
@@ -110,7 +139,12 @@ fn a_node_is_not_changed_to_a_block_on_two_tiers() {
     let answers = [("set", 801), ("set_any", 801), ("set_ready", 1), ("set_ready_any", 1)];
     let limit = ("WMSHIM_DEVICE_LIMIT", "6MiB");
     for ((form, outcome), (_, code)) in run(&CHANGES, &[limit]).into_iter().zip(answers) {
-        assert!(outcome.stdout.ends_with(&format!("{form}: {code}\n")), "{}{}", outcome.stdout, outcome.stderr);
+        assert!(
+            outcome.stdout.ends_with(&format!("{form}: {code}\n")),
+            "{}{}",
+            outcome.stdout,
+            outcome.stderr
+        );
     }
 }
 

@@ -20,7 +20,8 @@ fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
 fn start_with(library: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
     let library = c::library("piece", scratch.folder("maker").join(library), &[]);
-    let [library, shim] = [library, places::shim()].map(|path| path.to_str().expect("a readable path").to_owned());
+    let [library, shim] =
+        [library, places::shim()].map(|path| path.to_str().expect("a readable path").to_owned());
     let program = c::program(&scratch, "expandable", &[&library, &shim]);
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments);
     let host = host.env("SIMCUDA_MEMORY", "26MiB");

@@ -251,12 +251,15 @@ impl Plan {
             return;
         }
         let home = |(known, places): &(&Known, Vec<Place>)| {
-            let on_a_device = |place: &Place| if let Place::Device(ordinal) = place { Some(*ordinal) } else { None };
+            let on_a_device =
+                |place: &Place| if let Place::Device(ordinal) = place { Some(*ordinal) } else { None };
             known.side.device.or_else(|| places.iter().find_map(on_a_device)).or_else(|| known.on_device())
         };
         let devices = sides.iter().filter_map(home);
         if devices.chain([context.device]).any(|device| device != context.device) {
-            eprintln!("simcuda: a copy between devices crosses a border of device and host memory; NVIDIA's driver crashes here");
+            eprintln!(
+                "simcuda: a copy between devices crosses a border of device and host memory; NVIDIA's driver crashes here"
+            );
             std::process::abort();
         }
     }

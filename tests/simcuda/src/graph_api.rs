@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
 use std::sync::{Arc, PoisonError};
 
 use wm_abi::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec,
-    CUgraphNode, CUresult, CUstream,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUresult,
+    CUstream,
 };
 
 use crate::entry::{Outcome, exports, get, get_all, put, put_optional, require};

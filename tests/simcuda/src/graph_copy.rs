@@ -132,7 +132,10 @@ fn memset_of(params: &CUgraphNodeParams) -> (CUDA_MEMSET_NODE_PARAMS, CUcontext)
     // SAFETY: all bits are good in every part.
     let p = unsafe { params.body.memset };
     let (dst, pitch, value, width) = (p.dst, p.pitch, p.value, p.width);
-    (CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: p.elementSize, width, height: p.height }, p.ctx)
+    (
+        CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: p.elementSize, width, height: p.height },
+        p.ctx,
+    )
 }
 
 /// Adds a node of any kind that is simulated so.

@@ -213,7 +213,13 @@ impl Batch {
 impl Arrays<'_> {
     fn copies(&self, stream: CUstream) -> impl Iterator<Item = Linear> {
         let ends = self.to.iter().zip(self.from).zip(self.bytes);
-        ends.map(move |((to, from), bytes)| Linear { to: *to, from: *from, bytes: *bytes, stream, waits: false })
+        ends.map(move |((to, from), bytes)| Linear {
+            to: *to,
+            from: *from,
+            bytes: *bytes,
+            stream,
+            waits: false,
+        })
     }
 
     /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
@@ -226,7 +232,8 @@ impl Arrays<'_> {
 
     /// All copies, if all are large and none wants its source read during the call.
     fn large(&self, stream: CUstream) -> Option<Vec<Linear>> {
-        let fits = self.bytes.iter().all(|bytes| multipath::may_be_large(*bytes)) && !self.reads_during_the_call();
+        let fits =
+            self.bytes.iter().all(|bytes| multipath::may_be_large(*bytes)) && !self.reads_during_the_call();
         fits.then(|| self.copies(stream).collect())
     }
 

@@ -16,8 +16,7 @@ use crate::managers;
 use crate::state::driver;
 
 type Operation = CUDA_MEMCPY3D_BATCH_OP;
-pub(super) type First =
-    unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
+pub(super) type First = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
 pub(super) type Second = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
 pub(super) type One = unsafe extern "C" fn(*mut c_void, u64, CUstream) -> CUresult;
 
@@ -124,7 +123,11 @@ fn make(
     if way.detour {
         let ends = volume::ends(&general);
         let result = crossing::detour::<Legacy>(&general, &ends, way, Some(stream));
-        return if result == CUresult::SUCCESS { crossing::read_by(operation.srcAccessOrder, stream) } else { result };
+        return if result == CUresult::SUCCESS {
+            crossing::read_by(operation.srcAccessOrder, stream)
+        } else {
+            result
+        };
     }
     let part = |part| operation.with(&volume::part(&general, part));
     let mut parts: Vec<_> = way.parts.iter().map(part).collect();

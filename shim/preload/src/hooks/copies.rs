@@ -36,10 +36,7 @@ impl End for *mut c_void {
 }
 
 /// A synchronous copy, in the default stream of its family.
-pub(super) fn plain<F: Family, D: End, S: End>(
-    direction: Direction,
-    _: F,
-) -> impl Fn(D, S, usize) -> Answer {
+pub(super) fn plain<F: Family, D: End, S: End>(direction: Direction, _: F) -> impl Fn(D, S, usize) -> Answer {
     move |to, from, bytes| serve::<F, _, _>(direction, to, from, bytes, F::HANDLE, true)
 }
 
@@ -48,9 +45,7 @@ pub(super) fn ordered<F: Family, D: End, S: End>(
     direction: Direction,
     _: F,
 ) -> impl Fn(D, S, usize, CUstream) -> Answer {
-    move |to, from, bytes, stream| {
-        serve::<F, _, _>(direction, to, from, bytes, meant::<F>(stream), false)
-    }
+    move |to, from, bytes, stream| serve::<F, _, _>(direction, to, from, bytes, meant::<F>(stream), false)
 }
 
 fn serve<F: Family, D: End, S: End>(
@@ -87,10 +82,10 @@ pub(super) fn any<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize) -
 }
 
 /// `cuMemcpyAsync`.
-pub(super) fn any_ordered<F: Family>(
-    _: F,
-) -> impl Fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> Answer {
-    |to, from, bytes, stream| linear::<F>(&Linear { to, from, bytes, stream: meant::<F>(stream), waits: false })
+pub(super) fn any_ordered<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> Answer {
+    |to, from, bytes, stream| {
+        linear::<F>(&Linear { to, from, bytes, stream: meant::<F>(stream), waits: false })
+    }
 }
 
 fn linear<F: Family>(linear: &Linear) -> Answer {

@@ -10,8 +10,9 @@
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdeviceptr, CUresult, CUstream,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdeviceptr, CUresult,
+    CUstream,
 };
 use wm_driver::device::current_context;
 
@@ -89,7 +90,8 @@ fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
     if bordered.iter().all(Vec::is_empty) || is_within_a_device(ends) {
         return None;
     }
-    let ends: Vec<_> = ends.iter().zip(bordered).filter_map(|(end, borders)| Some(((*end)?, borders))).collect();
+    let ends: Vec<_> =
+        ends.iter().zip(bordered).filter_map(|(end, borders)| Some(((*end)?, borders))).collect();
     Some(cut(*size, &ends)).filter(|parts| parts.len() > 1)
 }
 
@@ -291,11 +293,13 @@ where
 {
     let named = super::stream::meant::<F>(stream);
     // SAFETY: as in `volume`.
-    unsafe { shaped::<F, D>(copy, Some(named), |part| driver().get::<S>()(part, stream)) }.unwrap_or(Answer::Pass)
+    unsafe { shaped::<F, D>(copy, Some(named), |part| driver().get::<S>()(part, stream)) }
+        .unwrap_or(Answer::Pass)
 }
 
 type Peer = unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize) -> CUresult;
-type PeerAsync = unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream) -> CUresult;
+type PeerAsync =
+    unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream) -> CUresult;
 
 /// `cuMemcpyPeer`.
 pub(super) unsafe fn peer<S: Symbol<Function = Peer>>(

@@ -244,7 +244,8 @@ fn of_memory(address: u64) -> Option<CUcontext> {
         let is_there = managers::current_device() == Some(manager.gpu().ordinal());
         is_there.then(|| current_context(driver()))
     };
-    let context = owners::context(manager, address).or_else(current).unwrap_or_else(|| manager.gpu().context());
+    let context =
+        owners::context(manager, address).or_else(current).unwrap_or_else(|| manager.gpu().context());
     (!context.is_null()).then_some(context)
 }
 

@@ -148,7 +148,9 @@ pub(super) fn export(_shared: *mut c_void, handle: u64, _kind: c_uint, _flags: u
     if !is_elsewhere || is_borne() {
         return Answer::Pass;
     }
-    log::warn!("memory that lies on the host for want of room on the device was not exported as device memory");
+    log::warn!(
+        "memory that lies on the host for want of room on the device was not exported as device memory"
+    );
     Answer::Is(CUresult::NOT_SUPPORTED)
 }
 

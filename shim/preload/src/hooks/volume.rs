@@ -3,8 +3,8 @@
 //! What a description leaves open (a pitch of 0 is that of rows without gaps) is filled in, for a part of a copy has other rows than the whole.
 
 use wm_abi::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
-    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
+    CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
 };
 
 use crate::cut::{End, Part, Size};
@@ -225,7 +225,8 @@ pub(super) fn filled(copy: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
 
 /// A part of a filled copy.
 pub(super) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &Part) -> CUDA_MEMCPY3D_PEER {
-    let ([x, y, z], [width, height, depth]) = (part.at.map(|at| at as usize), part.size.map(|size| size as usize));
+    let ([x, y, z], [width, height, depth]) =
+        (part.at.map(|at| at as usize), part.size.map(|size| size as usize));
     CUDA_MEMCPY3D_PEER {
         srcXInBytes: copy.srcXInBytes + x,
         srcY: copy.srcY + y,

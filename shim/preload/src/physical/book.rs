@@ -197,7 +197,8 @@ impl Book {
     pub(crate) fn borders(&self, range: Range<u64>) -> Vec<u64> {
         let first = self.mapping(range.start).map_or(range.start, |(base, _)| base);
         let pieces = self.mappings.range(first..range.end.max(first));
-        let tiers = pieces.map(|(at, mapping)| (*at, self.pieces.get(&mapping.piece).map(|piece| piece.tier)));
+        let tiers =
+            pieces.map(|(at, mapping)| (*at, self.pieces.get(&mapping.piece).map(|piece| piece.tier)));
         let tiers: Vec<_> = tiers.collect();
         tiers.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect()
     }

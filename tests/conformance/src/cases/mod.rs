@@ -3,6 +3,7 @@
 //! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it needs. A case whose
 //! need is not met is skipped and says why.
 
+mod apart;
 mod array;
 mod bad_input;
 mod context;
@@ -11,6 +12,7 @@ mod copy_newer;
 mod copy_shapes;
 mod faults;
 mod graph;
+mod graph_changes;
 mod graph_memory;
 mod graph_names;
 mod graph_nodes;
@@ -219,6 +221,7 @@ pub const CASES: &[Row] = cases! {
     faults::after_unmap "stale translations after unmapping",
 
     pointer::device "attributes of cuMemAlloc memory, which frameworks branch on",
+    pointer::context_of_its_maker "memory taken for another context's of its device",
     pointer::small_device "attributes of memory cut from a larger piece",
     pointer::pitched "attributes of pitched memory",
     pointer::from_pool "attributes of pool memory",
@@ -330,6 +333,11 @@ pub const CASES: &[Row] = cases! {
     graph_memory::changed_nodes "nodes that are pointed at other memory",
     graph_nodes::kernel_and_copy "nodes with addresses of served memory",
     graph_nodes::parameters "parameters of nodes that name other memory",
+    graph_changes::copy_of_any_kind [Export(c"cuGraphNodeSetParams")] "a copy's node changed to other memory, no context named",
+    graph_changes::ready_copy_of_any_kind [Export(c"cuGraphExecNodeSetParams")] "the same of a graph that can run",
+    graph_changes::ready_copy [Export(c"cuGraphAddNode")] "the same by the call for copies",
+    graph_changes::ready_copy_of_pool_memory [Export(c"cuGraphAddNode")] "a copy's node changed to memory of another kind",
+    graph_changes::memsets [Export(c"cuGraphAddNode_v2")] "a memset's node changed to other memory, no context named",
     graph_nodes::allocation_of_any_kind [Export(c"cuGraphAddNode")] "memory nodes by the call for all kinds",
     graph_names::instantiations "graphs made by another name of the call",
     graph_names::update "a renewed graph that still names the old memory",
@@ -360,6 +368,20 @@ pub const CASES: &[Row] = cases! {
     peer::accounts_are_separate [Devices(2)] "memory counted on the wrong device",
     peer::abilities [Devices(2)] "abilities of peers that are hidden",
 
+    apart::device_part_to_a_peer [Devices(2)] "the part on the device of a block on two tiers",
+    apart::host_part_to_a_peer [Devices(2)] "the part on the host, which a copy between contexts may not take",
+    apart::host_part_to_a_peer_in_a_stream [Devices(2)] "the same, in a stream",
+    apart::host_part_by_address [Devices(2)] "the same, by addresses",
+    apart::host_part_in_a_stream [Devices(2)] "the same from device to device, in a stream",
+    apart::host_part_as_a_volume [Devices(2)] "the same as a volume",
+    apart::device_part_that_only_its_device_may_use [Devices(2)] "copies between devices that are no peers",
+    apart::host_part_that_only_its_device_may_use [Devices(2)] "the same of the part on the host",
+    apart::volume_that_only_its_device_may_use [Devices(2)] "the same as a volume",
+    apart::unified_volume_that_only_its_device_may_use [Devices(2)] "the same, of an address that says itself what it is",
+    apart::by_address_without_a_right [Devices(2)] "what the forms that name no context answer then",
+    apart::host_and_the_other_device [Devices(2)] "the host and a device that is no peer of the current one",
+    apart::captured_between_contexts [Devices(2)] "a captured copy between devices that are no peers",
+    apart::in_the_other_devices_stream [Devices(2)] "a copy in a stream of a device that has no right to the memory",
     peer_forms::by_address [Devices(2)] "copies to a peer that need no access",
     peer_forms::by_address_in_a_stream [Devices(2)] "the same, in a stream",
     peer_forms::in_a_stream [Devices(2)] "device-to-device copies to a peer in a stream",
@@ -369,6 +391,8 @@ pub const CASES: &[Row] = cases! {
     peer_forms::volumes_in_a_stream [Devices(2)] "the same, in a stream",
     peer_forms::volumes_between_contexts [Devices(2)] "slices copied between named contexts, in a stream",
     peer_forms::batches [Devices(2), Export(c"cuMemcpyBatchAsync")] "batches of copies to a peer",
+    peer_forms::nodes [Devices(2)] "nodes of graphs that copy to a peer",
+    peer_forms::nodes_of_any_kind [Devices(2), Export(c"cuGraphAddNode")] "the same by the call for all kinds",
     peer_forms::pool_memory [Devices(2)] "pool memory copied to a peer",
     peer_forms::memsets [Devices(2)] "memsets of a peer's memory",
     peer_forms::attributes [Devices(2)] "a peer's memory taken for one's own",
