@@ -57,7 +57,7 @@ pub(super) struct Way {
 
 /// The way of a copy in the calling thread's context; `None`: the driver's, as it is.
 pub(super) fn way(ends: &[Option<End>; 2], size: &Size) -> Option<Way> {
-    if !concerns(ends) {
+    if !concerns(ends) || size.contains(&0) {
         return None;
     }
     let addresses = ends.iter().flatten().map(|end| end.address);
@@ -84,10 +84,11 @@ fn concerns(ends: &[Option<End>; 2]) -> bool {
     managers::are_several() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
 }
 
-/// The parts of a copy that is between devices and crosses a border of tiers.
+/// The parts of a copy that crosses a border of tiers. Within a device it need not be parted, but a stream may be another device's, and
+/// a part more costs little.
 fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
     let bordered = ends.map(|end| end.map_or_else(Vec::new, |end| borders(&end, size)));
-    if bordered.iter().all(Vec::is_empty) || is_within_a_device(ends) {
+    if bordered.iter().all(Vec::is_empty) {
         return None;
     }
     let ends: Vec<_> =
@@ -107,7 +108,7 @@ fn borders(end: &End, size: &Size) -> Vec<u64> {
 }
 
 /// Is every end that has an address known to be memory of the calling thread's device?
-fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
+pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
     let here = managers::current_device();
     ends.iter().flatten().all(|end| home(end.address) == here && here.is_some())
 }

@@ -164,9 +164,9 @@ where
         None => Answer::Pass,
         Some((_, Some(_))) => refused(CUresult::NOT_SUPPORTED),
         // SAFETY: the program's node, with parameters like its own.
-        Some((mut params, None)) => {
-            unsafe { driver().get::<S>()(node, std::ptr::from_mut(&mut params).cast()) }.into()
-        }
+        Some((mut params, None)) => unsafe {
+            driver().get::<S>()(node, std::ptr::from_mut(&mut params).cast()).into()
+        },
     }
 }
 
@@ -265,7 +265,9 @@ fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
     }
     let general = volume::filled(&copy.general());
     let ends = volume::ends(&general);
-    let way = within(context, || crossing::way(&ends, &volume::size(&general)))?;
+    // One node is better where it may be one: it can be asked for, and changed.
+    let needed = |way: &Way| way.detour || !crossing::is_within_a_device(&ends);
+    let way = within(context, || crossing::way(&ends, &volume::size(&general)).filter(needed))?;
     Some(Plan { copy: *copy, general, ends, way, context })
 }
 
