@@ -1,7 +1,8 @@
 /* Does with device memory what PyTorch's expandable segments do: one large reservation, filled with pieces of 4 MiB that
  * are made, mapped and opened one by one. Arguments: the number of pieces, and what to ask for beside plain memory
  * ("plain", "descriptor", "fabric"), a number of plain blocks to
- * take besides, and a number of them to take and free before. Says where the pieces ended up, and ends with 0 if every byte was as written and
+ * take besides, a number of them to take and free before, and
+ * any sixth to copy everything to a second device and back. Says where the pieces ended up, and ends with 0 if every byte was as written and
  * every answer that of device memory; with the driver's code if a piece could not be made. */
 
 #include <string.h>
@@ -30,6 +31,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(struct property *property, unsig
 CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
 CUresult cuMemExportToShareableHandle(void *shared, unsigned long long handle, int type, unsigned long long flags);
 CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *shared, int type);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t bytes);
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address);
 char *wmshim_stats_json(void);
@@ -201,11 +203,36 @@ static void leave_blocks(int blocks)
         MUST(cuMemFree_v2(block[i]));
 }
 
+/* All pieces at once to another device, by the copy between contexts and by addresses, and back. */
+static void check_peer(CUcontext here)
+{
+    static const struct access FOR_PEER = { { DEVICE, 1 }, READWRITE };
+    size_t bytes = (size_t)count * PIECE;
+    unsigned *out = malloc(bytes), *in = malloc(bytes);
+    CUcontext there;
+    CUdeviceptr block;
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuMemAlloc_v2(&block, bytes));
+    MUST(cuCtxSetCurrent(here));
+    MUST(cuMemSetAccess(base, bytes, &FOR_PEER, 1));
+    for (size_t i = 0; i < bytes / 4; i++)
+        out[i] = word(i, 3);
+    MUST(cuMemcpyHtoD_v2(base, out, bytes));
+    MUST(cuMemcpyPeer(block, there, base, here, bytes));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemsetD8_v2(base, 0, bytes));
+    MUST(cuMemcpyDtoD_v2(base + 4, block, bytes - 4));
+    MUST(cuMemcpyDtoH_v2(in, base, bytes));
+    check(in[0] == 0 && !memcmp(in + 1, out, bytes - 4), "went to the other device and came back with other bytes", 0);
+    free(out), free(in);
+}
+
 int main(int arguments, char **argument)
 {
     count = arguments > 1 ? atoi(argument[1]) : 1;
     wanted.handle_types = strcmp(argument[2], "plain") ? strcmp(argument[2], "fabric") ? DESCRIPTOR : FABRIC : 0;
-    begin();
+    CUcontext here = begin();
     if (arguments > 4)
         leave_blocks(atoi(argument[4]));
     MUST(cuMemAddressReserve(&base, (size_t)MOST * PIECE, 0, 0, 0));
@@ -222,6 +249,8 @@ int main(int arguments, char **argument)
         check_exports();
     take_blocks(arguments > 3 ? atoi(argument[3]) : 0);
     check_contents(1);
+    if (arguments > 5)
+        check_peer(here);
     for (int piece = 0; piece < count; piece++) {
         check_answers(piece);
         check_references(piece);

@@ -83,6 +83,17 @@ fn who_is_not_known_to_bear_it_gets_the_drivers_answer() {
     assert_refused(&run("plain", &[("WMSHIM_OVERFLOW_CREATED", "off")]), 6);
 }
 
+/// A copy that touches both kinds of pieces and goes to another device would crash inside the driver.
+#[test]
+fn pieces_on_both_tiers_go_to_another_device() {
+    let outcome = start(
+        &["8", "plain", "0", "0", "peer"],
+        &[("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "48MiB"), ("WMSHIM_DEVICE_LIMIT", "14MiB")],
+    );
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 5 * PIECE, 5]);
+}
+
 /// Before anybody is refused, the library gives up what it holds and nobody uses.
 #[test]
 fn unused_memory_of_ours_makes_room_for_everybody() {

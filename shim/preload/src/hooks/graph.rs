@@ -68,6 +68,31 @@ impl Place {
     }
 }
 
+/// `cuGraphAddMemsetNode`.
+pub(super) unsafe fn add_memset(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    after: *const CUgraphNode,
+    count: usize,
+    memset: *const CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+) -> Answer {
+    // SAFETY: null, or the program's description.
+    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Answer::Pass };
+    let add = driver().get::<symbol::cuGraphAddMemsetNode>();
+    // SAFETY: the program's arguments, but for the context.
+    unsafe { add(node, graph, after, count, memset, context) }.into()
+}
+
+/// The context to name for a memset that names none; `None`: the driver's as it is.
+///
+/// # Safety
+/// `memset` is null or the program's description.
+unsafe fn of_memset(memset: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Option<CUcontext> {
+    // SAFETY: by contract.
+    unsafe { memset.as_ref() }.filter(|_| context.is_null()).and_then(|memset| of_memory(memset.dst))
+}
+
 type Add =
     unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *mut c_void) -> CUresult;
 
@@ -198,8 +223,7 @@ pub(super) unsafe fn set_ready_memset(
     context: CUcontext,
 ) -> Answer {
     // SAFETY: null, or the program's description.
-    let known = unsafe { memset.as_ref() }.filter(|_| context.is_null());
-    let Some(context) = known.and_then(|memset| of_memory(memset.dst)) else { return Answer::Pass };
+    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Answer::Pass };
     // SAFETY: the program's arguments, but for the context.
     unsafe { driver().get::<symbol::cuGraphExecMemsetNodeSetParams>()(graph, node, memset, context) }.into()
 }

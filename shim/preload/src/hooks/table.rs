@@ -234,6 +234,8 @@ hooks! {
         // Graphs: nodes that a program makes or changes itself.
         cuGraphAddMemcpyNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
             => graph::add_copy, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
+        cuGraphAddMemsetNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
+            => graph::add_memset, Memory, "names a block's context";
         cuGraphAddNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *mut c_void)
             => graph::add::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
         cuGraphAddNode_v2(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)

@@ -240,3 +240,52 @@ pub(super) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &Part) -> CUDA_MEMCPY3D_PEER
         ..*copy
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a part of a copy that lies elsewhere than in the whole, or a description that loses what it said.
+    use super::*;
+
+    const WHOLE: CUDA_MEMCPY3D_PEER = CUDA_MEMCPY3D_PEER {
+        srcXInBytes: 3,
+        srcY: 2,
+        srcZ: 1,
+        srcDevice: 0x1000,
+        dstDevice: 0x9000,
+        dstPitch: 64,
+        dstHeight: 10,
+        WidthInBytes: 20,
+        Height: 5,
+        Depth: 4,
+        ..EMPTY
+    };
+
+    #[test]
+    fn what_is_left_open_is_rows_without_gaps() {
+        let copy = filled(&WHOLE);
+        assert_eq!((copy.srcPitch, copy.srcHeight, copy.dstPitch, copy.dstHeight), (23, 7, 64, 10));
+        let [to, from] = ends(&copy).map(|end| end.expect("an address"));
+        assert_eq!((to.address, to.steps), (0x9000, [1, 64, 640]));
+        assert_eq!((from.address, from.steps), (0x1000 + 161 + 2 * 23 + 3, [1, 23, 161]));
+    }
+
+    #[test]
+    fn a_part_starts_where_it_does_in_the_whole() {
+        let (copy, piece) = (filled(&WHOLE), Part { at: [7, 1, 2], size: [4, 3, 1] });
+        let parted = part(&copy, &piece);
+        for (whole, end) in ends(&copy).iter().zip(ends(&parted)) {
+            let (whole, end) = (whole.expect("an address"), end.expect("an address"));
+            assert_eq!((whole.start(&piece), whole.steps), (end.address, end.steps));
+        }
+        assert_eq!(size(&parted), piece.size);
+    }
+
+    #[test]
+    fn every_form_comes_back_from_the_general_one() {
+        let operation = CUDA_MEMCPY3D_BATCH_OP { width: 9, height: 2, depth: 1, ..Default::default() };
+        let copy = filled(&CUDA_MEMCPY3D_BATCH_OP { srcAccessOrder: 3, ..operation }.general());
+        let back = operation.with(&part(&copy, &Part { at: [4, 1, 0], size: [5, 1, 1] }));
+        assert_eq!((back.src.ptr, back.dst.ptr, back.width, back.height), (13, 13, 5, 1));
+        assert_eq!((back.src.rowLength, back.src.layerHeight), (9, 2));
+    }
+}
