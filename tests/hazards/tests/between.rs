@@ -62,7 +62,7 @@ fn run(forms: &[&str], variables: &[(&str, &str)]) -> Vec<(String, Outcome)> {
     let scratch = Scratch::new();
     let (program, driver) = (c::cuda_program(&scratch, "between"), driver::simulated(&scratch));
     let outcome = |form: &&str| {
-        let host = Host::shimmed(program.clone(), &scratch, &driver).args([*form]);
+        let host = Host::shimmed(program.clone(), &scratch, &driver).args(form.split(' '));
         let host = host.env("SIMCUDA_DEVICES", "2").env("SIMCUDA_MEMORY", "256MiB");
         ((*form).to_owned(), variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run())
     };
@@ -151,7 +151,7 @@ fn a_node_is_not_changed_to_a_block_on_two_tiers() {
 /// What the tests above take for granted.
 #[test]
 fn a_limit_puts_the_ends_of_blocks_on_the_host() {
-    for (_, outcome) in run(&["memcpy"], &[MIXED]) {
+    for (_, outcome) in run(&["memcpy stats"], &[MIXED]) {
         let line = outcome.stdout.lines().find_map(|line| line.strip_prefix("stats ")).expect("statistics");
         let stats: serde_json::Value = serde_json::from_str(line).expect("JSON");
         for device in stats["devices"].as_array().expect("a list") {
