@@ -60,7 +60,8 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode, const struct volume *), cuGraph
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec, CUgraphNode, const struct volume *, CUcontext);
 CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, struct node *);
 
-char *wmshim_stats_json(void);
+/* Of the library, if it is there. */
+__attribute__((weak)) char *wmshim_stats_json(void);
 
 enum { MIB = 1 << 20, BLOCK = 4 * MIB, SHIFT = MIB / 2 + 3, BYTES = 3 * MIB + 5, NON_BLOCKING = 1 };
 enum { PITCH = 1 << 15, WIDTH = PITCH - 7, ROWS = 90, LAYER = 45, DEVICE = 2, UNIFIED = 4, HOST = 1, GAP = 0xee };
@@ -347,7 +348,7 @@ int main(int arguments, char **argument)
         other = block_on(there);
     from = block_on(there), to = block_on(here);
     MUST(cuStreamCreate(&stream, NON_BLOCKING));
-    if (arguments > 2) {
+    if (arguments > 2 && wmshim_stats_json) {
         char *stats = wmshim_stats_json();
         printf("stats %s\n", stats);
         free(stats);
