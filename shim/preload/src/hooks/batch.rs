@@ -102,7 +102,7 @@ unsafe fn serve(
 ) -> Answer {
     // SAFETY: the program's arrays, as long as it says.
     let Some(arrays) = (unsafe { batch.arrays() }) else { return Answer::Pass };
-    let ways = arrays.ways();
+    let ways = arrays.ways(stream);
     // The driver refuses the null stream here.
     if stream.is_null() {
         return Answer::Pass;
@@ -223,11 +223,11 @@ impl Arrays<'_> {
     }
 
     /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
-    fn ways(&self) -> Vec<Option<Way>> {
+    fn ways(&self, stream: CUstream) -> Vec<Option<Way>> {
         if !managers::are_several() {
             return Vec::new();
         }
-        self.copies(CUstream::NULL).map(|copy| way(&copy)).collect()
+        self.copies(stream).map(|copy| way(&copy)).collect()
     }
 
     /// All copies, if all are large and none wants its source read during the call.
@@ -278,7 +278,7 @@ impl Arrays<'_> {
 /// The way of one copy.
 fn way(copy: &Linear) -> Option<Way> {
     let ends = [Some(End::flat(copy.to)), Some(End::flat(copy.from))];
-    crossing::way(&ends, &[copy.bytes as u64, 1, 1])
+    crossing::way(&ends, &[copy.bytes as u64, 1, 1], copy.stream)
 }
 
 /// A copy that is not the driver's as it is, by itself.

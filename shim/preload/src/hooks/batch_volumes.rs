@@ -60,7 +60,7 @@ pub(super) unsafe fn one<S: Symbol<Function = One>, F: Family>(
 ) -> Answer {
     // SAFETY: null, or the program's copy.
     let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else { return Answer::Pass };
-    let Some(way) = way(operation) else { return Answer::Pass };
+    let Some(way) = way(operation, meant::<F>(stream)) else { return Answer::Pass };
     let call = |list: &mut [Operation]| {
         let call = |one: &mut Operation| {
             // SAFETY: a part of the program's copy.
@@ -85,7 +85,7 @@ unsafe fn serve(
     }
     // SAFETY: the program's list, as long as it says.
     let operations = unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) };
-    let ways: Vec<_> = operations.iter().map(way).collect();
+    let ways: Vec<_> = operations.iter().map(|operation| way(operation, stream)).collect();
     if ways.iter().all(Option::is_none) {
         return Answer::Pass;
     }
@@ -105,11 +105,11 @@ unsafe fn serve(
     Answer::Is(CUresult::SUCCESS)
 }
 
-fn way(operation: &Operation) -> Option<Way> {
+fn way(operation: &Operation, stream: CUstream) -> Option<Way> {
     let are_pointers =
         [operation.src.type_, operation.dst.type_].iter().all(|kind| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
     let general = volume::filled(&operation.general());
-    are_pointers.then(|| crossing::way(&volume::ends(&general), &volume::size(&general))).flatten()
+    are_pointers.then(|| crossing::way(&volume::ends(&general), &volume::size(&general), stream)).flatten()
 }
 
 /// Makes a copy that is not the driver's as it is.

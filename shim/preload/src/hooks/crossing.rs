@@ -55,15 +55,48 @@ pub(super) struct Way {
     pub(super) detour: bool,
 }
 
-/// The way of a copy in the calling thread's context; `None`: the driver's, as it is.
-pub(super) fn way(ends: &[Option<End>; 2], size: &Size) -> Option<Way> {
+/// The way of a copy in a stream, with the calling thread's context; `None`: the driver's, as it is.
+pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Option<Way> {
     if !concerns(ends) || size.contains(&0) {
         return None;
     }
+    let mut reached = reach(ends);
+    // The copy is the stream's device's to make.
+    if let Some(context) = context_elsewhere(stream) {
+        reached &= within(context, || reach(ends)).unwrap_or(true);
+    }
+    taken(parts(ends, size), !reached, size)
+}
+
+/// Opens the way to both ends for the calling thread's device; `false`: to one it cannot be opened.
+fn reach(ends: &[Option<End>; 2]) -> bool {
     let addresses = ends.iter().flatten().map(|end| end.address);
-    // Both ends: the way is opened to each.
-    let unreached = addresses.filter(|address| !managers::make_reachable(*address)).count();
-    taken(parts(ends, size), unreached > 0, size)
+    addresses.filter(|address| !managers::make_reachable(*address)).count() == 0
+}
+
+/// The context of a stream that is not of the calling thread's.
+fn context_elsewhere(stream: CUstream) -> Option<CUcontext> {
+    if matches!(stream, CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD) {
+        return None;
+    }
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
+    (asked == CUresult::SUCCESS && context != current_context(driver())).then_some(context)
+}
+
+/// Runs `body` with a context current; with the one that is, where none is named. `None`: it cannot be made current.
+pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<T> {
+    if context.is_null() || context == current_context(driver()) {
+        return Some(body());
+    }
+    // SAFETY: a handle that the driver checks; what is pushed is popped.
+    unsafe { driver().get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok().ok()?;
+    let result = body();
+    let mut popped = CUcontext::NULL;
+    // SAFETY: as above.
+    let _ = unsafe { driver().get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
+    Some(result)
 }
 
 /// As [`way`], of a copy that names both ends' contexts and therefore needs no right.
@@ -232,7 +265,7 @@ pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Opt
     }
     let copy = described(linear, said);
     let ends = volume::ends(&copy);
-    let way = way(&ends, &volume::size(&copy))?;
+    let way = way(&ends, &volume::size(&copy), linear.stream)?;
     let stream = (!linear.waits).then_some(linear.stream);
     if way.detour {
         return Some(detour::<F>(&copy, &ends, &way, stream).into());
@@ -266,7 +299,12 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     let copy = unsafe { copy.as_ref() }?;
     let general = volume::filled(&copy.general());
     let ends = volume::ends(&general);
-    let way = if D::NAMES_CONTEXTS { way_between } else { way }(&ends, &volume::size(&general))?;
+    let size = volume::size(&general);
+    let way = if D::NAMES_CONTEXTS {
+        way_between(&ends, &size)
+    } else {
+        way(&ends, &size, stream.unwrap_or_default())
+    }?;
     if way.detour {
         return Some(detour::<F>(&general, &ends, &way, stream).into());
     }

@@ -17,7 +17,7 @@ use wm_abi::{
 };
 use wm_driver::device::current_context;
 
-use super::crossing::{self, Way};
+use super::crossing::{self, Way, within};
 use super::volume::{self, Description};
 use crate::boundary::Answer;
 use crate::cut::{End, Part};
@@ -291,22 +291,9 @@ fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
     let ends = volume::ends(&general);
     // One node is better where it may be one: it can be asked for, and changed.
     let needed = |way: &Way| way.detour || !crossing::is_within_a_device(&ends);
-    let way = within(context, || crossing::way(&ends, &volume::size(&general)).filter(needed))?;
+    let way = || crossing::way(&ends, &volume::size(&general), CUstream::NULL).filter(needed);
+    let way = within(context, way).flatten()?;
     Some(Plan { copy: *copy, general, ends, way, context })
-}
-
-/// Runs `body` with a context current; with the one that is, where none is named.
-fn within<T>(context: CUcontext, body: impl FnOnce() -> Option<T>) -> Option<T> {
-    if context.is_null() || context == current_context(driver()) {
-        return body();
-    }
-    // SAFETY: a handle that the driver checks; what is pushed is popped.
-    unsafe { driver().get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok().ok()?;
-    let result = body();
-    let mut popped = CUcontext::NULL;
-    // SAFETY: as above.
-    let _ = unsafe { driver().get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
-    result
 }
 
 impl Plan {
@@ -341,14 +328,10 @@ impl Plan {
 
     /// No node names two contexts, but a captured copy does.
     fn captured(&self) -> Result<CUgraph, CUresult> {
-        let mut captured = Err(CUresult::INVALID_CONTEXT);
-        within(self.context, || {
-            captured = in_a_stream(|stream| {
-                crossing::detour::<super::stream::Legacy>(&self.general, &self.ends, &self.way, Some(stream))
-            });
-            Some(())
-        });
-        captured
+        let put = |stream| {
+            crossing::detour::<super::stream::Legacy>(&self.general, &self.ends, &self.way, Some(stream))
+        };
+        within(self.context, || in_a_stream(put)).unwrap_or(Err(CUresult::INVALID_CONTEXT))
     }
 }
 
