@@ -1,7 +1,7 @@
 /* Does what kernels do to memory hold where the memory is the host's? A block that overflowed lies, in part, in pages of the
  * host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped without access for the CPU). This makes
- * such memory itself, needs no library, and tries on it what libraries of kernels rely on: atomics of every width, bulk
- * copies and reductions, lines of 128 bytes that carry a flag, grid barriers, messages by release and acquire.
+ * such memory itself, needs no library, and tries on it what libraries of kernels rely on: atomics of every width, bulk and
+ * tensor copies and reductions, lines of 128 bytes that carry a flag, grid barriers, messages by release and acquire.
  *
  *   nvcc -O2 -std=c++17 -arch=sm_90 -o host_tier tests/workloads/host_tier.cu -lcuda
  *   ./host_tier            every check on device memory (the control) and on host memory
@@ -335,6 +335,110 @@ static Count bulk_moved(char *memory)
     return count;
 }
 
+/* --- tensor copies, and copies of single threads --------------------------------------------------------------------- */
+
+enum { EDGE = 32, SIDE = 4 * EDGE };
+
+/* The memory's first half as a square of floats, for the tensor engine. */
+static CUtensorMap tensor(char *memory)
+{
+    CUtensorMap map;
+    cuuint64_t size[] = { SIDE, SIDE }, stride[] = { SIDE * 4 };
+    cuuint32_t box[] = { EDGE, EDGE }, steps[] = { 1, 1 };
+    DRIVER(cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, memory, size, stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                  CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    return map;
+}
+
+/* ROUNDS times, each of 16 tiles gets its own values added. */
+__global__ void tensor_add(const __grid_constant__ CUtensorMap map)
+{
+    __shared__ alignas(128) float tile[EDGE * EDGE];
+    unsigned x = blockIdx.x % 4 * EDGE, y = blockIdx.x / 4 % 4 * EDGE;
+    for (unsigned i = threadIdx.x; i < EDGE * EDGE; i += blockDim.x)
+        tile[i] = (float)((y + i / EDGE) * 3 + (x + i % EDGE));
+    bulk_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];"
+                     ::"l"(&map), "r"(x), "r"(y), "r"(shared_address(tile)) : "memory");
+        bulk_end();
+    }
+}
+
+/* Tiles out of the tensor, and in rows to plain memory. */
+__global__ void tensor_load(const __grid_constant__ CUtensorMap map, float *out, unsigned *late)
+{
+    __shared__ alignas(128) float tile[EDGE * EDGE];
+    __shared__ alignas(8) u64 barrier;
+    unsigned x = blockIdx.x % 4 * EDGE, y = blockIdx.x / 4 % 4 * EDGE, address = shared_address(&barrier), done = 0;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        bulk_fence();
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(EDGE * EDGE * 4) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+                     ::"r"(shared_address(tile)), "l"(&map), "r"(x), "r"(y), "r"(address) : "memory");
+    }
+    __syncthreads();
+    for (u64 i = 0; i < POLLS && !done; i++)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(address) : "memory");
+    if (!done) {
+        atomicAdd(late, 1u);
+        return;
+    }
+    for (unsigned i = threadIdx.x; i < EDGE * EDGE; i += blockDim.x)
+        out[(y + i / EDGE) * SIDE + x + i % EDGE] = tile[i];
+}
+
+static Count tensors(char *memory)
+{
+    CUtensorMap map = tensor(memory);
+    float *out;
+    unsigned *late, count_late;
+    RUNTIME(cudaMalloc(&out, SIDE * SIDE * 4));
+    RUNTIME(cudaMalloc(&late, 4));
+    RUNTIME(cudaMemset(late, 0, 4));
+    tensor_add<<<16 * ROUNDS, 128>>>(map);
+    tensor_load<<<16, 128>>>(map, out, late);
+    std::vector<char> loaded = fetch((char *)out, SIDE * SIDE * 4), there = fetch(memory, SIDE * SIDE * 4);
+    RUNTIME(cudaMemcpy(&count_late, late, 4, cudaMemcpyDeviceToHost));
+    Count count = { 2 * SIDE * SIDE, count_late };
+    for (size_t i = 0; i < SIDE * SIDE; i++) {
+        float wanted = ROUNDS * (float)(i / SIDE * 3 + i % SIDE);
+        count.wrong += (((float *)loaded.data())[i] != wanted) + (((float *)there.data())[i] != wanted);
+    }
+    return count;
+}
+
+/* Every thread takes 16 bytes into shared memory and stores what came. */
+__global__ void thread_copy(char *memory)
+{
+    __shared__ alignas(128) uint4 tile[256];
+    size_t at = (blockIdx.x * (size_t)blockDim.x + threadIdx.x) * 16;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(&tile[threadIdx.x])), "l"(memory + at) : "memory");
+    asm volatile("cp.async.commit_group; cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+    uint4 value = tile[threadIdx.x ^ 1];
+    *(uint4 *)(memory + BYTES / 2 + at) = value;
+}
+
+static Count thread_copied(char *memory)
+{
+    const size_t bytes = 1024 * 256 * 16;
+    std::vector<unsigned> words(bytes / 4);
+    for (size_t i = 0; i < words.size(); i++)
+        words[i] = (unsigned)i * 2654435761u;
+    RUNTIME(cudaMemcpy(memory, words.data(), bytes, cudaMemcpyHostToDevice));
+    thread_copy<<<1024, 256>>>(memory);
+    std::vector<char> moved = fetch(memory + BYTES / 2, bytes);
+    Count count = { words.size(), 0 };
+    for (size_t i = 0; i < words.size(); i++)
+        count.wrong += ((unsigned *)moved.data())[i] != words[i ^ 4];
+    return count;
+}
+
 /* --- lines of 128 bytes with a flag, as NCCL's LL128 ------------------------------------------------------------------ */
 
 enum { LINES = 64, LANES = 8, TURNS = 4000 };
@@ -543,7 +647,7 @@ static const Check CHECKS[] = {
     ADD(Cas16), ADD(Cas32), ADD(Cas64), ADD(Cas128),
     { "atom.exch.b64", swapped<swap64> }, { "atom.exch.b128", swapped<swap128> }, { "atom.max, or, xor, max.u64", all_bits },
     BULK(BulkF32), BULK(BulkU32), BULK(BulkU64), BULK(BulkF64), BULK(BulkF16), BULK(BulkBf16),
-    { "cp.async.bulk in and out", bulk_moved },
+    { "cp.async.bulk in and out", bulk_moved }, { "tensor reduction and load (TMA)", tensors }, { "cp.async of threads", thread_copied },
     { "flag lines of 128 bytes (LL128)", lines },
     { "grid barrier", met }, { "release and acquire", told }, { "last block sums", summed },
 };
