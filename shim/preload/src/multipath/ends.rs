@@ -41,7 +41,8 @@ fn memory(address: u64, bytes: usize) -> Option<Memory> {
     if let Some(manager) = managers::owner(address) {
         // A relay is another device, whose copies must not touch two tiers in one call.
         let is_mixed = manager.block(address).is_some_and(|block| block.tiers.elsewhere() > 0);
-        return (!is_mixed).then(|| Memory::Device(manager.gpu().ordinal()));
+        let crosses = is_mixed && !manager.borders(address..address + bytes as u64).is_empty();
+        return (!crosses).then(|| Memory::Device(manager.gpu().ordinal()));
     }
     if !physical::borders(address..address + bytes as u64).is_empty() {
         return None;
