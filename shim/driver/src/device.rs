@@ -151,6 +151,20 @@ impl Device {
         }
     }
 
+    /// Blocks the calling thread until the GPU has passed an event.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        match self.standing(event) {
+            Standing::Live => {}
+            Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
+            Standing::Done => return Ok(()),
+        }
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuEventSynchronize(raw(event)))
+    }
+
     /// NUMA node of the host memory near this device.
     pub fn node(&self) -> i32 {
         self.node

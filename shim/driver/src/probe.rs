@@ -136,6 +136,7 @@ probes! {
     cuEventCreate,
     cuEventQuery,
     cuEventRecord,
+    cuEventSynchronize,
     cuMemAddressFree,
     cuMemAddressReserve,
     cuMemAllocFromPoolAsync,

@@ -260,6 +260,12 @@ impl Streams {
         greens.push((green, home));
     }
 
+    /// The green contexts that are a part of a context.
+    pub fn greens_of(&self, home: CUcontext) -> Vec<CUcontext> {
+        let greens = self.greens.read().unwrap_or_else(PoisonError::into_inner);
+        greens.iter().filter(|(_, of)| *of == home).map(|(green, _)| *green).collect()
+    }
+
     /// A green context is gone.
     pub fn forget_green(&self, green: CUcontext) {
         self.greens.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != green);

@@ -157,6 +157,7 @@ impl<G: Gpu> Manager<G> {
 
     /// The host saw the whole device drain. As [`Manager::passed`], for all streams.
     pub fn passed_all(&self) {
+        self.flush();
         self.reached(&self.mark_all(|_| true));
     }
 
@@ -166,14 +167,21 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// What was freed up to now in the streams that `covers` names: those of a context, before the host waits for that.
-    ///
-    /// The front cache is emptied, while the GPU still works: what the cache holds, and where, is accident, and a program that
-    /// repeats itself would meet other free runs in every period, and have other extents stitched. Not so where the host waits
-    /// for one stream: that may be a wait for every word that a model says.
     pub fn mark_all(&self, covers: impl Fn(StreamId) -> bool) -> Mark {
-        let mut state = self.lock();
-        state.flush(Part::All);
-        Mark(state.timeline.marks(covers))
+        Mark(self.lock().timeline.marks(covers))
+    }
+
+    /// Empties the front cache. For a wait of the host for the device, while the GPU still works: what the cache holds, and
+    /// where, is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
+    /// stitched. Not so where the host waits for one stream: that may be a wait for every word that a model says.
+    pub fn flush(&self) {
+        self.lock().flush(Part::All);
+    }
+
+    /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
+    pub fn drained(&self, stream: StreamId) {
+        self.passed(stream);
+        self.lock().timeline.retire(stream);
     }
 
     /// The host saw the GPU pass the mark.
