@@ -22,6 +22,9 @@ mod managed;
 mod memory;
 mod memset;
 mod module;
+mod order_contexts;
+mod order_legacy;
+mod order_waits;
 mod peer;
 mod peer_forms;
 mod pointer;
@@ -196,6 +199,29 @@ pub const CASES: &[Row] = cases! {
     pool_order::per_thread_variants "per-thread variants that land on the wrong stream",
     pool_order::outlives_its_stream "memory that dies with its stream",
     pool_order::stream_ends_with_frees_pending "frees forgotten when their stream ends",
+
+    order_legacy::temporaries "temporaries of the default stream with two owners at once",
+    order_legacy::next_owner_waits "a block's next owner that overtakes its last, who works in a blocking stream",
+    order_legacy::free_is_an_action "blocking streams that a free in the default stream does not order",
+    order_legacy::allocation_as_an_action "blocking streams that an allocation in the default stream does not order",
+    order_legacy::wait_for_a_free "a wait for a blocking stream that leaves a free in it out, and two owners of its block",
+    order_legacy::waits_of_idle_streams "a wait for a stream without work taken for proof about another",
+    order_legacy::behind_the_default_stream "allocations and frees that overtake the default stream",
+    order_legacy::beside_the_default_stream "non-blocking streams held up by allocations and frees in the default stream",
+    order_legacy::data_ordered_by_temporaries "data read before they are written, where temporaries order the streams",
+
+    order_contexts::freed_in_another_device [Devices(2)] "a block given away that another device still reads",
+    order_contexts::plain_free_beside_another_device [Devices(2)] "a block given away after cuMemFree that another device still reads",
+    order_contexts::freed_in_another_context "a block given away that another context still reads",
+    order_contexts::plain_free_beside_another_context "a block given away after cuMemFree that another context still reads",
+    order_contexts::stream_of_another_context "a block given away that a stream of another context still reads",
+
+    order_waits::other_waits "a wait for one stream that waits for all: deadlock beside a receive or a persistent kernel",
+    order_waits::work_after_the_free "an allocation that waits for work submitted after the free: deadlock in pipelines",
+    order_waits::without_internal_dependencies "dependencies between streams that the program has forbidden",
+    order_waits::many_streams "a small allocation that waits for every stream with freed memory",
+    order_waits::taken_again "cuMemAlloc that waits for work submitted after a cuMemFree: deadlock with room for it",
+    order_waits::plain_allocation "cuMemAlloc that waits for work: deadlock with room for it",
 
     vmm::granularities "units of physical memory",
     vmm::reserve "reservations: sizes, alignment, wishes",
