@@ -22,6 +22,7 @@ mod managed;
 mod memory;
 mod memset;
 mod module;
+mod order_capture;
 mod order_contexts;
 mod order_legacy;
 mod order_waits;
@@ -215,6 +216,22 @@ pub const CASES: &[Row] = cases! {
     order_contexts::freed_in_another_context "a block given away that another context still reads",
     order_contexts::plain_free_beside_another_context "a block given away after cuMemFree that another context still reads",
     order_contexts::stream_of_another_context "a block given away that a stream of another context still reads",
+    order_contexts::refused_destroy "memory lost in a destruction that the driver refused",
+    order_contexts::ends_with_work "a block given away that a dying context still works on",
+    order_contexts::detached "contexts ended by the oldest call",
+    order_contexts::plain_free_waits_for "a cuMemFree that is taken for a wait for other contexts",
+    order_contexts::plain_free_waits_for_devices [Devices(2)] "a cuMemFree that is taken for a wait for another device",
+    order_contexts::reset_with_work "a device lost to the process by a reset with work in flight",
+    order_contexts::release_with_work "a device lost to the process by the last release with work in flight",
+    order_contexts::ends_with_a_capture "a capture that outlives its context, and forbids memory for ever",
+
+    order_capture::default_streams_of_two_threads "a captured allocation served from outside the graph after another thread's capture",
+    order_capture::default_stream_beside_a_capture "one thread's capture taken for another's",
+    order_capture::calls_beside_a_global_capture "calls that a global capture forbids, and captures that they spoil",
+    order_capture::calls_beside_a_thread_local_capture "calls that a thread-local capture forbids, and captures that they spoil",
+    order_capture::calls_beside_a_relaxed_capture "calls that a relaxed capture must not forbid",
+    order_capture::memory_after_a_lost_capture "memory lost to a free that a capture refused",
+    order_capture::captured_stream_destroyed "a capture that outlives its stream, and forbids memory for ever",
 
     order_waits::other_waits "a wait for one stream that waits for all: deadlock beside a receive or a persistent kernel",
     order_waits::work_after_the_free "an allocation that waits for work submitted after the free: deadlock in pipelines",
