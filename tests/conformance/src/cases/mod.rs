@@ -24,6 +24,7 @@ mod memset;
 mod module;
 mod order_capture;
 mod order_contexts;
+mod order_green;
 mod order_legacy;
 mod order_waits;
 mod peer;
@@ -232,6 +233,14 @@ pub const CASES: &[Row] = cases! {
     order_capture::calls_beside_a_relaxed_capture "calls that a relaxed capture must not forbid",
     order_capture::memory_after_a_lost_capture "memory lost to a free that a capture refused",
     order_capture::captured_stream_destroyed "a capture that outlives its stream, and forbids memory for ever",
+
+    order_green::identity [Export(c"cuGreenCtxCreate")] "a stream of a green context taken for one of another context",
+    order_green::memory [Export(c"cuGreenCtxCreate")] "memory lost with the green context that was current when it was allocated",
+    order_green::waits [Export(c"cuGreenCtxCreate")] "a wait that is taken for proof about a green context's work",
+    order_green::reused_after_a_plain_free [Export(c"cuGreenCtxCreate")] "a block given away after cuMemFree that a green context still reads",
+    order_green::reused_after_a_free_in_order [Export(c"cuGreenCtxCreate")] "a block given away that a green context's stream still reads",
+    order_green::destroyed [Export(c"cuGreenCtxCreate")] "a green context used after its end",
+    order_green::beside_the_default_stream [Export(c"cuGreenCtxCreate")] "green contexts' streams held up by the default stream",
 
     order_waits::other_waits "a wait for one stream that waits for all: deadlock beside a receive or a persistent kernel",
     order_waits::work_after_the_free "an allocation that waits for work submitted after the free: deadlock in pipelines",
