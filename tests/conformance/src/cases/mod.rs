@@ -26,6 +26,7 @@ mod order_capture;
 mod order_contexts;
 mod order_green;
 mod order_legacy;
+mod order_pool;
 mod order_waits;
 mod peer;
 mod peer_forms;
@@ -248,6 +249,18 @@ pub const CASES: &[Row] = cases! {
     order_waits::many_streams "a small allocation that waits for every stream with freed memory",
     order_waits::taken_again "cuMemAlloc that waits for work submitted after a cuMemFree: deadlock with room for it",
     order_waits::plain_allocation "cuMemAlloc that waits for work: deadlock with room for it",
+    order_waits::plain_free_as_a_wait "a cuMemFree that programs take for a wait",
+    order_waits::plain_memory_freed_in_order "cuMemAlloc memory freed in a stream, and given away early or waited for",
+    order_waits::held_streams_of_every_kind "memory calls that wait for streams which they have nothing to do with",
+    order_waits::held_by_a_host_function "memory calls that wait for a host function, which may wait for them",
+    order_waits::threads_that_wait "a thread that waits in the driver, and keeps others from memory",
+
+    order_pool::reuse_switches "reuse that the program has switched off",
+    order_pool::given_back_after "memory that other processes wait for, and that a wait did not give back",
+    order_pool::kept_by_threshold "memory kept above, or given back below the threshold",
+    order_pool::chosen_pool_destroyed "the pool that is current after the chosen one has ended",
+    order_pool::what_is_free_can_be_had "memory that is said to be free, and cannot be had",
+    order_pool::context_of_a_block "a block said to be of another context",
 
     vmm::granularities "units of physical memory",
     vmm::reserve "reservations: sizes, alignment, wishes",

@@ -8,7 +8,9 @@ use wm_abi::*;
 
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
-use crate::fixture::{Event, Gate, Hold, LATE, Memory, Primary, Stream, Word, alloc_async, synchronize};
+use crate::fixture::{
+    Event, Gate, Hold, Kernels, LATE, Memory, Pinned, Primary, SOON, Stream, Word, alloc_async, synchronize,
+};
 use crate::{cu, must};
 
 const BYTES: usize = 4 << 20;
@@ -278,4 +280,152 @@ pub(super) fn plain_allocation(case: &mut Case) -> Verdict {
     case.expect_eq("cuMemAlloc waited for a host function", gate.is_open(), false);
     gate.open();
     synchronize(d, stream.raw)
+}
+
+/// `cuMemFree` as a wait: what is in flight when it is called, and what has arrived when it returns.
+pub(super) fn plain_free_as_a_wait(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, source) = (Stream::non_blocking(d)?, Memory::holding(d, &[0x5A; BYTES])?);
+    let pinned = Pinned::new(d, BYTES, 0)?;
+    for (name, pooled) in [("cuMemAlloc memory", false), ("pool memory", true)] {
+        let address = if pooled {
+            alloc_async(d, BYTES, CUstream::NULL)?
+        } else {
+            std::mem::ManuallyDrop::new(Memory::new(d, BYTES)?).address
+        };
+        synchronize(d, CUstream::NULL)?;
+        pinned.set(&vec![0; BYTES]);
+        let hold = Hold::close(d, stream.raw)?;
+        must!(d, cuMemcpyDtoHAsync_v2(pinned.pointer, source.address, BYTES, stream.raw));
+        let waited = hold.blocks(SOON, || {
+            must!(d, cuMemFree_v2(address));
+            Ok(())
+        })?;
+        let arrived = waited && pinned.get() == [0x5A; BYTES];
+        case.observe(format!("cuMemFree of {name} waited for the device"), waited);
+        case.observe(format!("the copy was complete when cuMemFree of {name} returned"), arrived);
+        hold.open();
+        synchronize(d, stream.raw)?;
+    }
+    Ok(())
+}
+
+/// Memory of `cuMemAlloc` that is freed in stream order.
+pub(super) fn plain_memory_freed_in_order(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    let (kernels, errors) = Kernels::ready(d)?;
+    let block = std::mem::ManuallyDrop::new(Memory::new(d, BYTES)?).address;
+    kernels.stamp(stream.raw, block, BYTES, 1)?;
+    synchronize(d, stream.raw)?;
+    let hold = Hold::close(d, stream.raw)?;
+    kernels.check(stream.raw, block, BYTES, 1, errors.address())?;
+    let waited = hold.blocks(LATE, || free(d, block, stream.raw))?;
+    case.expect_eq("cuMemFreeAsync of cuMemAlloc memory waited", waited, false);
+    let other = Stream::non_blocking(d)?;
+    let plain = std::mem::ManuallyDrop::new(Memory::new(d, BYTES)?);
+    let next = [plain.address, alloc_async(d, BYTES, other.raw)?];
+    case.expect_eq("cuMemAlloc waited for the stream", hold.is_open(), false);
+    for address in next {
+        kernels.stamp(other.raw, address, BYTES, 2)?;
+    }
+    hold.open();
+    synchronize(d, other.raw)?;
+    synchronize(d, stream.raw)?;
+    case.expect_eq("words that the last owner found changed", errors.count()?, 0);
+    free(d, next[1], other.raw)?;
+    synchronize(d, other.raw)
+}
+
+/// Memory comes and goes on every way in and out, and none of it has to do with a held stream.
+fn comes_and_goes(driver: &'static Driver, stream: CUstream) -> Verdict {
+    for round in 0..20 {
+        let bytes = BYTES >> (round % 5);
+        let (pooled, plain) = (alloc_async(driver, bytes, stream)?, Memory::new(driver, bytes)?);
+        set_byte(driver, pooled, stream)?;
+        set_byte(driver, plain.address, stream)?;
+        free(driver, pooled, stream)?;
+        free(driver, std::mem::ManuallyDrop::new(plain).address, stream)?;
+        synchronize(driver, stream)?;
+    }
+    Ok(())
+}
+
+/// A stream of each kind is held, with freed memory behind the hold.
+pub(super) fn held_streams_of_every_kind(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (blocking, other) = (Stream::new(d, CU_STREAM_DEFAULT)?, Stream::non_blocking(d)?);
+    let (apart, mut urgent) = (Stream::non_blocking(d)?, CUstream::NULL);
+    must!(d, cuStreamCreateWithPriority(&mut urgent, CU_STREAM_NON_BLOCKING, -5));
+    for (name, held) in [
+        ("the default stream", CUstream::NULL),
+        ("the thread's default stream", CUstream::PER_THREAD),
+        ("a blocking stream", blocking.raw),
+        ("a non-blocking stream", apart.raw),
+        ("an urgent stream", urgent),
+    ] {
+        does_not_wait(case, &format!("memory of another stream than {name}"), held, || {
+            comes_and_goes(d, other.raw)
+        })?;
+    }
+    must!(d, cuStreamDestroy_v2(urgent));
+    Ok(())
+}
+
+/// As above, held by a host function: the driver runs those one after another.
+pub(super) fn held_by_a_host_function(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (held, other) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let address = alloc_async(d, BYTES, held.raw)?;
+    let gate = Gate::close(d, held.raw)?;
+    set_byte(d, address, held.raw)?;
+    free(d, address, held.raw)?;
+    gate.open_after(LATE);
+    comes_and_goes(d, other.raw)?;
+    case.expect_eq("memory of another stream waited for a host function", gate.is_open(), false);
+    gate.open();
+    synchronize(d, held.raw)
+}
+
+/// One thread waits in the driver; another one's memory comes and goes meanwhile.
+pub(super) fn threads_that_wait(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let (held, other) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
+    let event = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    type Wait<'a> = (&'a str, &'a (dyn Fn() -> CUresult + Sync));
+    let waits: [Wait<'_>; 3] = [
+        ("cuStreamSynchronize", &|| cu!(d, cuStreamSynchronize(held.raw))),
+        ("cuEventSynchronize", &|| cu!(d, cuEventSynchronize(event.raw))),
+        ("cuCtxSynchronize", &|| cu!(d, cuCtxSynchronize())),
+    ];
+    for (name, wait) in waits {
+        let address = alloc_async(d, BYTES, held.raw)?;
+        let hold = Hold::close(d, held.raw)?;
+        set_byte(d, address, held.raw)?;
+        free(d, address, held.raw)?;
+        event.record(held.raw)?;
+        hold.open_after(LATE);
+        let begun = std::sync::Barrier::new(2);
+        let (mine, theirs) = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let entered = primary.enter();
+                begun.wait();
+                entered.map(|()| wait())
+            });
+            begun.wait();
+            let mine = comes_and_goes(d, other.raw).map(|()| hold.is_open());
+            hold.open();
+            (mine, waiter.join())
+        });
+        case.expect_eq(&format!("memory waited for a thread in {name}"), mine?, false);
+        let code = theirs.unwrap_or(Ok(CUresult::UNKNOWN))?;
+        case.expect_ok(&format!("{name} of the other thread"), code);
+        synchronize(d, held.raw)?;
+    }
+    Ok(())
 }
