@@ -136,6 +136,7 @@ impl Context {
     pub(crate) fn destroy(&self) {
         driver().contexts.remove(self.handle);
         let _ = self.synchronize();
+        crate::capture::end_of_context(self.id);
         driver().streams.retain(|stream| stream.context_id != self.id);
         driver().events.retain(|event| event.context_id != self.id);
         driver().modules.retain(|module| module.context_id != self.id);

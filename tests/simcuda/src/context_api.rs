@@ -290,6 +290,7 @@ exports! {
 
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) |call| {
         let context = call.context_or_current(hCtx)?;
+        capture::forbid_unsafe()?;
         crate::event::record_all(&context, hEvent)
     }
 
