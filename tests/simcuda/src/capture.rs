@@ -164,6 +164,16 @@ pub(crate) fn forbid_unsafe() -> Outcome {
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
+/// For events of a whole context.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the capture is then lost.
+pub(crate) fn forbid_of_context(context: u64) -> Outcome {
+    let broken: Vec<_> = open().iter().filter(|capture| capture.context == context).cloned().collect();
+    broken.iter().for_each(|capture| capture.invalidate());
+    require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// For work on a context's legacy default stream, which waits for blocking streams.
 ///
 /// # Errors

@@ -121,8 +121,9 @@ exports! {
     }
 
     fn cuStreamGetCtx_v2 + cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut c_void) |call| {
-        put_optional(pGreenCtx.cast::<usize>(), 0);
-        put(pCtx, CUcontext(call.stream(hStream)?.context()?.handle))
+        let context = call.stream(hStream)?.context()?;
+        put_optional(pGreenCtx.cast::<usize>(), context.green_handle());
+        put(pCtx, CUcontext(context.home()))
     }
 
     fn cuStreamGetDevice + cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) |call| {

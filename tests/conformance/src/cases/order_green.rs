@@ -16,7 +16,7 @@ use crate::fixture::{
 };
 use crate::{cu, must};
 
-const BYTES: usize = 64 << 20;
+const BYTES: usize = 32 << 20;
 
 fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
     must!(driver, cuMemFreeAsync(address, stream));
@@ -354,5 +354,36 @@ pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     hold.open();
     synchronize(d, stream)?;
     drop((green, other));
+    primary.enter()
+}
+
+/// A stream whose green context has ended, and memory that was freed or allocated in it.
+pub(super) fn stream_outlives_it(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let (green, other) = Green::pair(d)?;
+    let stream = green.stream()?;
+    let pooled = alloc_async(d, 4096, stream)?;
+    must!(d, cuMemsetD8Async(pooled, 3, 4096, stream));
+    free(d, alloc_async(d, BYTES, stream)?, stream)?;
+    synchronize(d, stream)?;
+    case.expect_ok("destroy", green.destroy());
+    let (mut address, mut context) = (0, CUcontext::NULL);
+    case.code("cuStreamQuery", cu!(d, cuStreamQuery(stream)));
+    case.code("cuStreamSynchronize", cu!(d, cuStreamSynchronize(stream)));
+    case.code("cuStreamGetCtx", cu!(d, cuStreamGetCtx(stream, &mut context)));
+    case.code("cuMemAllocAsync in it", cu!(d, cuMemAllocAsync(&mut address, 4096, stream)));
+    let code = cu!(d, cuMemFreeAsync(pooled, stream));
+    case.code("cuMemFreeAsync in it", code);
+    if code != CUresult::SUCCESS {
+        case.expect_that("the block is there", read(d, pooled, 4096)? == [3; 4096]);
+        case.expect_ok("cuMemFreeAsync elsewhere", cu!(d, cuMemFreeAsync(pooled, CUstream::NULL)));
+    }
+    case.code("cuStreamDestroy", cu!(d, cuStreamDestroy_v2(stream)));
+    let next = alloc_async(d, BYTES, CUstream::NULL)?;
+    must!(d, cuMemsetD8Async(next, 1, BYTES, CUstream::NULL));
+    free(d, next, CUstream::NULL)?;
+    case.expect_ok("wait for the primary context", cu!(d, cuCtxSynchronize()));
+    drop(other);
     primary.enter()
 }
