@@ -10,6 +10,7 @@ use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
     Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, init, synchronize,
+    until_back,
 };
 use crate::{cu, must, supported};
 
@@ -158,22 +159,23 @@ fn after_a_plain_free(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     home.enter()?;
     drop(plain);
     case.observe("cuMemFree waited for the other stream", hold.is_open());
-    let again = Memory::new(d, BYTES)?;
-    must!(d, cuMemsetD8Async(again.address, 5, BYTES, home.stream.raw));
-    synchronize(d, home.stream.raw)?;
-    // One may get what cuMemFree has freed; the other then what was freed away.
-    let next = [home.take_and_stamp(2)?, home.take_and_stamp(2)?];
+    let next = until_back(address, || {
+        let mut next = 0;
+        must!(d, cuMemAlloc_v2(&mut next, BYTES));
+        home.kernels.stamp(home.stream.raw, next, BYTES, 2)?;
+        synchronize(d, home.stream.raw)?;
+        Ok(next)
+    })?;
     synchronize(d, home.stream.raw)?;
     hold.open();
     away.enter()?;
     synchronize(d, away.stream.raw)?;
     case.expect_eq("words that the last owner found changed", away.errors.count()?, 0);
     home.enter()?;
-    drop(again);
     for block in next {
-        free(d, block, home.stream.raw)?;
+        must!(d, cuMemFree_v2(block));
     }
-    synchronize(d, home.stream.raw)
+    Ok(())
 }
 
 /// Device 1 may use memory of device 0's pool.

@@ -12,7 +12,7 @@ use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
     Errors, Event, Green, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, pattern, read,
-    synchronize,
+    synchronize, until_back,
 };
 use crate::{cu, must};
 
@@ -174,7 +174,7 @@ pub(super) fn waits(case: &mut Case) -> Verdict {
     primary.enter()
 }
 
-/// Work in a green context's stream, with what its kernels need loaded where that is current.
+/// Work in a green context's stream. Its kernels are loaded where that is current; no call about memory is made there.
 struct Worker {
     driver: &'static Driver,
     kernels: Kernels,
@@ -183,14 +183,17 @@ struct Worker {
 }
 
 impl Worker {
-    /// The green context is current then.
-    fn new(driver: &'static Driver, green: &Green) -> Verdict<Self> {
+    /// Memory is `home`'s, which is current then.
+    fn new(driver: &'static Driver, home: CUcontext, green: &Green) -> Verdict<Self> {
+        must!(driver, cuCtxSetCurrent(home));
+        let (errors, scratch) = (Errors::new(driver)?, Memory::new(driver, 4096)?);
         green.enter()?;
-        let (kernels, errors) = (Kernels::load(driver)?, Errors::new(driver)?);
-        let (stream, scratch) = (green.stream()?, Memory::new(driver, 4096)?);
+        let (kernels, stream) = (Kernels::load(driver)?, green.stream()?);
         kernels.stamp(stream, scratch.address, 4096, 1)?;
         kernels.check(stream, scratch.address, 4096, 1, errors.address())?;
         synchronize(driver, stream)?;
+        must!(driver, cuCtxSetCurrent(home));
+        drop(scratch);
         Ok(Self { driver, kernels, errors, stream })
     }
 
@@ -213,11 +216,11 @@ fn next_owner(
     label: &str,
     [reader, writer]: [&Green; 2],
     current: CUcontext,
-    go_on: impl FnOnce(CUdeviceptr, CUstream) -> Verdict<CUdeviceptr>,
+    go_on: impl FnOnce(CUdeviceptr, CUstream) -> Verdict<Vec<CUdeviceptr>>,
     pooled: bool,
 ) -> Verdict {
     let d = case.driver;
-    let (reading, writing) = (Worker::new(d, reader)?, Worker::new(d, writer)?);
+    let (reading, writing) = (Worker::new(d, current, reader)?, Worker::new(d, current, writer)?);
     must!(d, cuCtxSetCurrent(current));
     let mut address = 0;
     if pooled {
@@ -234,14 +237,19 @@ fn next_owner(
     hold.open_after(SOON);
     let next = go_on(address, reading.stream)?;
     writer.enter()?;
-    writing.stamp(next, 2)?;
+    for block in &next {
+        writing.stamp(*block, 2)?;
+    }
     writing.wait()?;
     hold.open();
     reader.enter()?;
     reading.wait()?;
+    must!(d, cuCtxSetCurrent(current));
     case.expect_eq(&format!("{label}: words that the last owner found changed"), reading.errors.count()?, 0);
     must!(d, cuCtxSetCurrent(current));
-    must!(d, cuMemFree_v2(next));
+    for block in next {
+        must!(d, cuMemFree_v2(block));
+    }
     std::mem::forget((reading, writing));
     Ok(())
 }
@@ -252,13 +260,16 @@ pub(super) fn reused_after_a_plain_free(case: &mut Case) -> Verdict {
     let (green, other) = Green::pair(d)?;
     let go_on = |address, _| {
         must!(d, cuMemFree_v2(address));
-        let mut next = 0;
-        must!(d, cuMemAlloc_v2(&mut next, BYTES));
-        Ok(next)
+        until_back(address, || {
+            let mut next = 0;
+            must!(d, cuMemAlloc_v2(&mut next, BYTES));
+            Ok(next)
+        })
     };
+    // A library that has seen no other context may take the current one for the whole device.
+    next_owner(case, "another green current", [&green, &other], other.context, go_on, false)?;
     next_owner(case, "primary current", [&green, &other], primary.context, go_on, false)?;
     next_owner(case, "green current", [&green, &other], green.context, go_on, false)?;
-    next_owner(case, "another green current", [&green, &other], other.context, go_on, false)?;
     primary.enter()?;
     std::mem::forget((green, other));
     Ok(())
@@ -277,7 +288,7 @@ pub(super) fn reused_after_a_free_in_order(case: &mut Case) -> Verdict {
             // Whether this waits for the green stream or not, the next owner must come behind the last.
             must!(d, cuCtxSynchronize());
             let stream = Stream::non_blocking(d)?;
-            let next = alloc_async(d, BYTES, stream.raw)?;
+            let next = until_back(address, || alloc_async(d, BYTES, stream.raw))?;
             synchronize(d, stream.raw)?;
             Ok(next)
         };
