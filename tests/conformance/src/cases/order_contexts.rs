@@ -255,6 +255,30 @@ pub(super) fn stream_of_another_context(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// Each context has a default stream of its own: an action in one orders no stream of another.
+pub(super) fn default_streams_are_apart(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    init(d)?;
+    let one = create(d)?;
+    let held = Stream::new(d, CU_STREAM_DEFAULT)?;
+    let other = create(d)?;
+    let (stream, bytes) = (Stream::new(d, CU_STREAM_DEFAULT)?, Memory::new(d, 4096)?);
+    let block = alloc_async(d, BYTES, CUstream::NULL)?;
+    synchronize(d, CUstream::NULL)?;
+    enter(d, one)?;
+    let hold = Hold::close(d, held.raw)?;
+    enter(d, other)?;
+    let waited = hold.blocks(LATE, || {
+        free(d, block, CUstream::NULL)?;
+        must!(d, cuMemsetD8Async(bytes.address, 1, 4096, stream.raw));
+        synchronize(d, stream.raw)?;
+        synchronize(d, CUstream::NULL)
+    })?;
+    case.expect_eq("a stream of one context waited for another context's", waited, false);
+    hold.open();
+    synchronize(d, held.raw)
+}
+
 /// A primary context is not destroyed by `cuCtxDestroy`: what it has must live on.
 pub(super) fn refused_destroy(case: &mut Case) -> Verdict {
     let d = case.driver;

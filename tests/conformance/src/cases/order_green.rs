@@ -174,6 +174,28 @@ pub(super) fn waits(case: &mut Case) -> Verdict {
     primary.enter()
 }
 
+/// An event that a whole green context waits for.
+pub(super) fn waits_for_an_event(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (green, other) = Green::pair(d)?;
+    let (stream, beside, held) = (green.stream()?, other.stream()?, Stream::non_blocking(d)?);
+    let (event, bytes) = (Event::new(d, CU_EVENT_DISABLE_TIMING)?, Memory::new(d, 4096)?);
+    for (name, stream) in [("its stream", stream), ("another green context's stream", beside)] {
+        let hold = Hold::close(d, held.raw)?;
+        let waited = hold.blocks(SOON, || {
+            event.record(held.raw)?;
+            must!(d, cuGreenCtxWaitEvent(green.raw, event.raw));
+            must!(d, cuMemsetD8Async(bytes.address, 1, 4096, stream));
+            synchronize(d, stream)
+        })?;
+        case.observe(format!("{name} waits"), waited);
+        hold.open();
+        must!(d, cuCtxSynchronize());
+    }
+    Ok(())
+}
+
 /// Work in a green context's stream. Its kernels are loaded where that is current; no call about memory is made there.
 struct Worker {
     driver: &'static Driver,

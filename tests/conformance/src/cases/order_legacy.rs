@@ -9,7 +9,9 @@ use wm_abi::*;
 
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
-use crate::fixture::{Errors, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, synchronize};
+use crate::fixture::{
+    Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, synchronize,
+};
 use crate::{cu, must};
 
 const BYTES: usize = 1 << 20;
@@ -152,6 +154,37 @@ pub(super) fn free_is_an_action(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// Events are what a library has to order blocking streams by.
+pub(super) fn events_are_actions(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (first, second, apart) = (blocking(d)?, blocking(d)?, Stream::non_blocking(d)?);
+    let (done, event) = (Event::new(d, CU_EVENT_DISABLE_TIMING)?, Event::new(d, CU_EVENT_DISABLE_TIMING)?);
+    done.record(apart.raw)?;
+    synchronize(d, apart.raw)?;
+    for (name, first, second) in [
+        ("blocking streams", first.raw, second.raw),
+        ("from the thread's default stream", CUstream::PER_THREAD, second.raw),
+        ("to the thread's default stream", first.raw, CUstream::PER_THREAD),
+    ] {
+        let pair = Pair::new(d, first, second)?;
+        let recorded = pair.is_ordered_by(true, || event.record(LEGACY))?;
+        case.expect_that(&format!("{name}: by an event recorded in the default stream"), recorded);
+        let waited = pair.is_ordered_by(true, || {
+            must!(d, cuStreamWaitEvent(LEGACY, done.raw, 0));
+            Ok(())
+        })?;
+        case.expect_that(&format!("{name}: by a wait of the default stream for a past event"), waited);
+    }
+    let pair = Pair::new(d, first.raw, second.raw)?;
+    let asked = pair.is_ordered_by(false, || {
+        let _ = cu!(d, cuStreamQuery(LEGACY));
+        Ok(())
+    })?;
+    case.expect_eq("by a query of the default stream", asked, false);
+    Ok(())
+}
+
 /// Whether an allocation is an action too is not documented: the answer is the driver's.
 pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
     let d = case.driver;
@@ -221,7 +254,7 @@ pub(super) fn wait_for_a_free(case: &mut Case) -> Verdict {
         }
         Ok(())
     })?;
-    let event = crate::fixture::Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    let event = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
     freed_behind_default(case, "cuEventSynchronize", stream.raw, || {
         event.record(stream.raw)?;
         must!(d, cuEventSynchronize(event.raw));

@@ -179,16 +179,16 @@ fn let_go_until_done(driver: &'static Driver, holds: &[Hold], stream: CUstream) 
     Ok(holds.len())
 }
 
-/// `count` streams have freed a small block each, and are held before that.
+/// Each stream has freed a small block, behind a hold of its own.
 fn holders(driver: &'static Driver, streams: &[Stream]) -> Verdict<Vec<Hold>> {
-    let hold = |stream: &Stream| {
+    let holds = streams.iter().map(|_| Hold::new(driver)).collect::<Verdict<Vec<_>>>()?;
+    for (stream, hold) in streams.iter().zip(&holds) {
         let address = alloc_async(driver, 32 << 10, stream.raw)?;
-        let hold = Hold::close(driver, stream.raw)?;
+        hold.also(driver, stream.raw)?;
         set_byte(driver, address, stream.raw)?;
         free(driver, address, stream.raw)?;
-        Ok(hold)
-    };
-    streams.iter().map(hold).collect()
+    }
+    Ok(holds)
 }
 
 /// A GPU has a few queues for all streams of a context (8 by default): with more streams than queues, work waits
