@@ -24,6 +24,7 @@ mod memset;
 mod module;
 mod order_capture;
 mod order_contexts;
+mod order_ends;
 mod order_green;
 mod order_legacy;
 mod order_pool;
@@ -220,14 +221,15 @@ pub const CASES: &[Row] = cases! {
     order_contexts::plain_free_beside_another_context "a block given away after cuMemFree that another context still reads",
     order_contexts::stream_of_another_context "a block given away that a stream of another context still reads",
     order_contexts::default_streams_are_apart "a default stream that orders another context's streams",
-    order_contexts::refused_destroy "memory lost in a destruction that the driver refused",
-    order_contexts::ends_with_work "a block given away that a dying context still works on",
-    order_contexts::detached "contexts ended by the oldest call",
     order_contexts::plain_free_waits_for "a cuMemFree that is taken for a wait for other contexts",
     order_contexts::plain_free_waits_for_devices [Devices(2)] "a cuMemFree that is taken for a wait for another device",
-    order_contexts::reset_with_work "a device lost to the process by a reset with work in flight",
-    order_contexts::release_with_work "a device lost to the process by the last release with work in flight",
-    order_contexts::ends_with_a_capture "a capture that outlives its context, and forbids memory for ever",
+
+    order_ends::refused_destroy "memory lost in a destruction that the driver refused",
+    order_ends::ends_with_work "a block given away that a dying context still works on",
+    order_ends::detached "contexts ended by the oldest call",
+    order_ends::reset_with_work "a device lost to the process by a reset with work in flight",
+    order_ends::release_with_work "a device lost to the process by the last release with work in flight",
+    order_ends::ends_with_a_capture "a capture that outlives its context, and forbids memory for ever",
 
     order_capture::default_streams_of_two_threads "a captured allocation served from outside the graph after another thread's capture",
     order_capture::default_stream_beside_a_capture "one thread's capture taken for another's",
