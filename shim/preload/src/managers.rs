@@ -311,6 +311,7 @@ fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String
     }
     let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
+    label(device);
     log::info!("device {device}: managed, {} MiB in all, {limits:?}", total >> 20);
     Ok(Manager::new(gpu, limits))
 }
@@ -467,8 +468,25 @@ pub(crate) fn retire(ids: &[StreamId]) {
     streams().forget(ids);
 }
 
-/// The device's name for people.
-pub(crate) fn name(device: CUdevice) -> String {
+/// What people are told about a device.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// All of its memory, bytes; 0 where the driver does not tell.
+    pub(crate) total: u64,
+}
+
+/// The device's label, as it was when its manager was made: at the end of the process the driver answers no more.
+pub(crate) fn label(device: CUdevice) -> &'static Label {
+    static LABELS: [OnceLock<Label>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+    static UNKNOWN: Label = Label { name: String::new(), total: 0 };
+    let label = usize::try_from(device).ok().and_then(|index| LABELS.get(index));
+    label.map_or(&UNKNOWN, |label| {
+        label.get_or_init(|| Label { name: name(device), total: total_memory(device) })
+    })
+}
+
+fn name(device: CUdevice) -> String {
     let mut name = [0u8; 128];
     // SAFETY: the driver writes at most the length we name, NUL included.
     let result = unsafe { driver().get::<symbol::cuDeviceGetName>()(name.as_mut_ptr().cast(), 127, device) };
@@ -486,8 +504,7 @@ pub(crate) fn pitch_alignment(device: CUdevice) -> usize {
         .unwrap_or(FALLBACK)
 }
 
-/// All of a device's memory, bytes; 0 where the driver does not tell.
-pub(crate) fn total_memory(device: CUdevice) -> u64 {
+fn total_memory(device: CUdevice) -> u64 {
     let mut bytes = 0;
     // SAFETY: the out-pointer is to a live local.
     let result = unsafe { driver().get::<symbol::cuDeviceTotalMem_v2>()(&mut bytes, device) };

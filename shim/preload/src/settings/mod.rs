@@ -74,8 +74,8 @@ settings! {
     stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
     /// The folder of statistics sockets and dumps.
     stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
-    /// The signal that writes statistics to a file.
-    stats_signal: Option<i32> = Some(libc::SIGUSR2), "WMSHIM_STATS_SIGNAL", signal;
+    /// The signal that writes statistics to a file. Default: none, for a program may rely on any signal's default action.
+    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", signal;
     /// Where what the shim serves is written down, for `wmctl replay`.
     trace: Option<PathBuf> = None, "WMSHIM_TRACE", path;
     /// What goes to stderr.
