@@ -11,6 +11,7 @@
 //! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
+//! | work that nothing orders | `races` `footprint` |
 //!
 //! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without that ending.
 //!
@@ -46,6 +47,7 @@ mod entry;
 mod errors;
 mod event;
 mod fail;
+mod footprint;
 mod graph;
 mod graph_api;
 mod graph_memory;

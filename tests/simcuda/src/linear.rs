@@ -9,6 +9,7 @@ use crate::context::{Context, synchronize_device};
 use crate::entry::{Outcome, exports, put, put_optional, require};
 use crate::memory::{self, Area, Owner, Place};
 use crate::pool;
+use crate::races;
 use crate::state::driver;
 
 /// Rows of a pitched allocation start at multiples of this.
@@ -37,6 +38,8 @@ fn free(address: CUdeviceptr) -> Outcome {
     }
     let device = freeable(address)?;
     synchronize_device(device);
+    let bytes = driver().memory().find(address).map_or(0, |area| area.size);
+    races::leave(address..address + bytes, "a free by the host");
     let is_plain = |area: &Area| matches!(area.owner, Owner::Linear { .. } | Owner::Managed { .. });
     let area = driver().memory_mut().remove_if(address, is_plain);
     area.map(Area::discard).ok_or(CUresult::INVALID_VALUE)
