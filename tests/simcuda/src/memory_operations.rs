@@ -5,6 +5,7 @@
 use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use wm_abi::{CUdeviceptr, CUresult, CUstream};
 
@@ -93,15 +94,22 @@ impl Word {
     }
 }
 
+/// Between two looks: short at first. A stream that waits for long must not keep a processor from the others.
+fn rest(looks: u32) {
+    if looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+}
+
 fn wait(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) -> Outcome {
     let (stream, condition) = (call.stream(stream)?, flags & !FLUSH);
     require(condition <= 3, CUresult::INVALID_VALUE)?;
     let context = stream.context()?;
     let (device, fault, Word { address, width }) = (context.device, Arc::clone(&context.fault), word);
     let work = move || {
+        let mut looks = 0_u32;
         while !width.satisfies(width.load(address, device)?, value, condition) {
             fault.check()?;
-            std::thread::yield_now();
+            rest(looks);
+            looks = looks.saturating_add(1);
         }
         Ok(())
     };
