@@ -65,8 +65,8 @@ pub(super) fn settle(manager: &Manager<Device>) {
     let keep = threshold.load(Relaxed);
     if keep != u64::MAX {
         let usage = manager.usage();
-        if usage.idle.total() > 0 && reserved(&usage) > keep {
-            manager.trim(keep.saturating_add(usage.reserved.total() - reserved(&usage)));
+        if reserved(&usage) > keep {
+            manager.trim(keep.saturating_add(beside(&usage)));
         }
     }
 }
@@ -75,8 +75,13 @@ pub(super) fn settle(manager: &Manager<Device>) {
 /// no pool's.
 fn reserved(usage: &Usage) -> u64 {
     let plain = usage.live.total().saturating_sub(usage.pooled);
-    let is_used = usage.pooled > 0 || usage.idle.total() > 0;
+    let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
     if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
+}
+
+/// What is held beside the pool.
+fn beside(usage: &Usage) -> u64 {
+    usage.reserved.total() - reserved(usage)
 }
 
 /// Is this the device's default pool?
@@ -155,7 +160,7 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     let usage = manager.usage();
     let ours = match attribute {
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved(&usage),
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total(),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - beside(&usage),
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
         _ => return Answer::Pass,
@@ -212,7 +217,7 @@ fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
 pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     if let Some(manager) = served(pool) {
         let usage = manager.usage();
-        manager.trim((keep as u64).saturating_add(usage.reserved.total() - reserved(&usage)));
+        manager.trim((keep as u64).saturating_add(beside(&usage)));
     }
     Answer::Pass
 }

@@ -4,10 +4,9 @@
 //! capture for the end of all, and serves the others' allocations outside of their graphs: a replay then uses memory
 //! that belongs to somebody else.
 
-use std::ptr::null_mut;
-
 use wm_abi::*;
 
+use super::graph::node_types;
 use crate::case::{Case, Verdict, short};
 use crate::driver::Driver;
 use crate::fixture::{Event, Memory, Primary, Stream, alloc_async, device_properties, synchronize};
@@ -62,21 +61,6 @@ fn temporary(driver: &'static Driver, way: Way) -> Verdict<CUdeviceptr> {
         }
     }
     Ok(address)
-}
-
-fn node_types(driver: &'static Driver, graph: CUgraph) -> Verdict<Vec<u32>> {
-    let mut count = 0;
-    must!(driver, cuGraphGetNodes(graph, null_mut(), &mut count));
-    let mut nodes = vec![CUgraphNode::NULL; count];
-    must!(driver, cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count));
-    let mut types = Vec::new();
-    for node in nodes {
-        let mut type_ = u32::MAX;
-        must!(driver, cuGraphNodeGetType(node, &mut type_));
-        types.push(type_);
-    }
-    types.sort_unstable();
-    Ok(types)
 }
 
 /// A memset, an allocation, a free.

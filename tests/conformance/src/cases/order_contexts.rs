@@ -9,18 +9,13 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
-    Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, init, synchronize,
-    until_back,
+    Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, free_async, init,
+    synchronize, until_back,
 };
 use crate::{cu, must};
 
 /// Large enough that an allocator looks for memory that was freed before it makes more.
 pub(super) const BYTES: usize = 64 << 20;
-
-pub(super) fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
-    must!(driver, cuMemFreeAsync(address, stream));
-    Ok(())
-}
 
 pub(super) fn enter(driver: &'static Driver, context: CUcontext) -> Verdict {
     must!(driver, cuCtxSetCurrent(context));
@@ -92,7 +87,7 @@ fn freed_away(
     away.check(address, 1)?;
     // The way back must not be a deadlock: a driver may let the next owner wait for the last.
     hold.open_after(LATE);
-    free(d, address, away.stream.raw)?;
+    free_async(d, address, away.stream.raw)?;
     home.enter()?;
     go_on()?;
     let held = !hold.is_open();
@@ -105,7 +100,7 @@ fn freed_away(
     let wrong = away.errors.count()?;
     case.expect_eq(&format!("{label}: words that the last owner found changed"), wrong, 0);
     home.enter()?;
-    free(d, next, home.stream.raw)?;
+    free_async(d, next, home.stream.raw)?;
     synchronize(d, home.stream.raw)
 }
 
@@ -155,7 +150,7 @@ fn after_a_plain_free(case: &mut Case, home: &Side, away: &Side) -> Verdict {
     let hold = Hold::close(d, away.stream.raw)?;
     away.check(address, 1)?;
     hold.open_after(LATE);
-    free(d, address, away.stream.raw)?;
+    free_async(d, address, away.stream.raw)?;
     home.enter()?;
     drop(plain);
     case.observe("cuMemFree waited for the other stream", hold.is_open());
@@ -249,7 +244,7 @@ pub(super) fn stream_of_another_context(case: &mut Case) -> Verdict {
     hold.open();
     synchronize(d, stream.raw)?;
     case.expect_eq("words that the last owner found changed", home.errors.count()?, 0);
-    free(d, next, home.stream.raw)?;
+    free_async(d, next, home.stream.raw)?;
     synchronize(d, home.stream.raw)?;
     std::mem::forget((home, kernels, stream));
     Ok(())
@@ -269,7 +264,7 @@ pub(super) fn default_streams_are_apart(case: &mut Case) -> Verdict {
     let hold = Hold::close(d, held.raw)?;
     enter(d, other)?;
     let waited = hold.blocks(LATE, || {
-        free(d, block, CUstream::NULL)?;
+        free_async(d, block, CUstream::NULL)?;
         must!(d, cuMemsetD8Async(bytes.address, 1, 4096, stream.raw));
         synchronize(d, stream.raw)?;
         synchronize(d, CUstream::NULL)

@@ -3,10 +3,12 @@
 
 use wm_abi::*;
 
-use super::order_contexts::{BYTES, Side, create, enter, free};
+use super::order_contexts::{BYTES, Side, create, enter};
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
-use crate::fixture::{Hold, Kernels, Memory, Primary, SOON, Stream, alloc_async, init, synchronize};
+use crate::fixture::{
+    Hold, Kernels, Memory, Primary, SOON, Stream, alloc_async, free_async, init, synchronize,
+};
 use crate::{cu, must, supported};
 
 /// A primary context is not destroyed by `cuCtxDestroy`: what it has must live on.
@@ -54,7 +56,7 @@ pub(super) fn ends_with_work(case: &mut Case) -> Verdict {
         kernels.check(stream.raw, address, BYTES, 1, home.errors.address())?;
         must!(d, cuMemsetD8Async(own.address, 3, BYTES, stream.raw));
         if frees {
-            free(d, address, stream.raw)?;
+            free_async(d, address, stream.raw)?;
         }
         hold.open_after(SOON);
         case.expect_ok(&format!("{name}: destroy"), cu!(d, cuCtxDestroy_v2(short_lived)));
@@ -65,7 +67,7 @@ pub(super) fn ends_with_work(case: &mut Case) -> Verdict {
         synchronize(d, home.stream.raw)?;
         let wrong = home.errors.count()?;
         case.expect_eq(&format!("{name}: words that the last owner found changed"), wrong, 0);
-        free(d, next, home.stream.raw)?;
+        free_async(d, next, home.stream.raw)?;
         if !frees {
             case.expect_ok(&format!("{name}: free"), cu!(d, cuMemFreeAsync(address, home.stream.raw)));
         }
@@ -118,7 +120,7 @@ fn ends_busy(case: &mut Case, label: &str, end: impl FnOnce() -> CUresult) -> Ve
     kernels.stamp(stream.raw, plain.address, BYTES, 1)?;
     kernels.stamp(stream.raw, pooled, BYTES, 1)?;
     must!(d, cuMemcpyDtoDAsync_v2(plain.address, freed, BYTES, other.raw));
-    free(d, freed, other.raw)?;
+    free_async(d, freed, other.raw)?;
     hold.open_after(SOON);
     std::mem::forget((kernels, errors, stream, other, plain, primary));
     case.expect_ok(label, end());
@@ -136,7 +138,7 @@ fn ends_busy(case: &mut Case, label: &str, end: impl FnOnce() -> CUresult) -> Ve
     for (stamp, address) in [(5, plain.address), (6, pooled)] {
         kernels.check(stream.raw, address, BYTES, stamp, errors.address())?;
     }
-    free(d, pooled, stream.raw)?;
+    free_async(d, pooled, stream.raw)?;
     case.expect_ok(&format!("{label}: work afterwards"), cu!(d, cuStreamSynchronize(stream.raw)));
     case.expect_eq(&format!("{label}: wrong words afterwards"), errors.count()?, 0);
     drop((plain, stream, kernels, errors, primary));

@@ -11,17 +11,12 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
-    Errors, Event, Green, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, pattern, read,
-    synchronize, until_back,
+    Errors, Event, Green, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, free_async,
+    pattern, read, synchronize, until_back,
 };
 use crate::{cu, must};
 
 const BYTES: usize = 32 << 20;
-
-fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
-    must!(driver, cuMemFreeAsync(address, stream));
-    Ok(())
-}
 
 fn current(driver: &'static Driver) -> Verdict<CUcontext> {
     let mut context = CUcontext::NULL;
@@ -268,7 +263,6 @@ fn next_owner(
     reading.wait()?;
     must!(d, cuCtxSetCurrent(current));
     case.expect_eq(&format!("{label}: words that the last owner found changed"), reading.errors.count()?, 0);
-    must!(d, cuCtxSetCurrent(current));
     for block in next {
         must!(d, cuMemFree_v2(block));
     }
@@ -306,7 +300,7 @@ pub(super) fn reused_after_a_free_in_order(case: &mut Case) -> Verdict {
         [("primary current", primary.context), ("green current", green.context), ("other", other.context)]
     {
         let go_on = |address, freed_in| {
-            free(d, address, freed_in)?;
+            free_async(d, address, freed_in)?;
             // Whether this waits for the green stream or not, the next owner must come behind the last.
             must!(d, cuCtxSynchronize());
             let stream = Stream::non_blocking(d)?;
@@ -333,14 +327,14 @@ pub(super) fn destroyed(case: &mut Case) -> Verdict {
         for _ in 0..4 {
             let address = alloc_async(d, BYTES, stream)?;
             must!(d, cuMemsetD8Async(address, 1, BYTES, stream));
-            free(d, address, stream)?;
+            free_async(d, address, stream)?;
         }
         let hold = Hold::close(d, stream)?;
         hold.open_after(SOON);
         let last = alloc_async(d, BYTES, stream)?;
         must!(d, cuMemsetD8Async(last, 2, BYTES, stream));
         event.record(stream)?;
-        free(d, last, stream)?;
+        free_async(d, last, stream)?;
         drop(plain);
         primary.enter()?;
         case.code(format!("{round}: destroy"), green.destroy());
@@ -353,7 +347,7 @@ pub(super) fn destroyed(case: &mut Case) -> Verdict {
             let own = Stream::non_blocking(d)?;
             let address = alloc_async(d, BYTES >> (step % 3), own.raw)?;
             must!(d, cuMemsetD8Async(address, 4, 4096, own.raw));
-            free(d, address, own.raw)?;
+            free_async(d, address, own.raw)?;
             case.expect(cu!(d, cuStreamSynchronize(own.raw)) == CUresult::SUCCESS, "a stream is broken");
         }
         case.expect_ok(&format!("{round}: wait for the context"), cu!(d, cuCtxSynchronize()));
@@ -380,7 +374,7 @@ pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     let waited = hold.blocks(LATE, || {
         let address = alloc_async(d, BYTES, CUstream::NULL)?;
         must!(d, cuMemsetD8Async(address, 1, BYTES, CUstream::NULL));
-        free(d, address, CUstream::NULL)?;
+        free_async(d, address, CUstream::NULL)?;
         synchronize(d, CUstream::NULL)
     })?;
     case.observe("the default stream waits for a green stream", waited);
@@ -398,7 +392,7 @@ pub(super) fn stream_outlives_it(case: &mut Case) -> Verdict {
     let stream = green.stream()?;
     let pooled = alloc_async(d, 4096, stream)?;
     must!(d, cuMemsetD8Async(pooled, 3, 4096, stream));
-    free(d, alloc_async(d, BYTES, stream)?, stream)?;
+    free_async(d, alloc_async(d, BYTES, stream)?, stream)?;
     synchronize(d, stream)?;
     case.expect_ok("destroy", green.destroy());
     let (mut address, mut context) = (0, CUcontext::NULL);
@@ -415,7 +409,7 @@ pub(super) fn stream_outlives_it(case: &mut Case) -> Verdict {
     case.code("cuStreamDestroy", cu!(d, cuStreamDestroy_v2(stream)));
     let next = alloc_async(d, BYTES, CUstream::NULL)?;
     must!(d, cuMemsetD8Async(next, 1, BYTES, CUstream::NULL));
-    free(d, next, CUstream::NULL)?;
+    free_async(d, next, CUstream::NULL)?;
     case.expect_ok("wait for the primary context", cu!(d, cuCtxSynchronize()));
     drop(other);
     primary.enter()

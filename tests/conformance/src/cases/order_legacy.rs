@@ -10,7 +10,7 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
-    Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, synchronize,
+    Errors, Event, Hold, Kernels, LATE, Memory, Primary, SOON, Stream, alloc_async, free_async, synchronize,
 };
 use crate::{cu, must};
 
@@ -18,11 +18,6 @@ const BYTES: usize = 1 << 20;
 /// Large enough that an allocator looks for memory that was freed before it makes more.
 const LARGE: usize = 64 << 20;
 const LEGACY: CUstream = CUstream::NULL;
-
-fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
-    must!(driver, cuMemFreeAsync(address, stream));
-    Ok(())
-}
 
 fn blocking(driver: &'static Driver) -> Verdict<Stream> {
     Stream::new(driver, CU_STREAM_DEFAULT)
@@ -79,7 +74,7 @@ pub(super) fn temporaries(case: &mut Case) -> Verdict {
         kernels.stamp(stream, address, BYTES, round)?;
         kernels.spin(stream, 50_000)?;
         kernels.check(stream, address, BYTES, round, errors.address())?;
-        free(d, address, LEGACY)?;
+        free_async(d, address, LEGACY)?;
     }
     must!(d, cuCtxSynchronize());
     case.expect_eq("words that another owner wrote", errors.count()?, 0);
@@ -96,7 +91,7 @@ fn next_owner(case: &mut Case, label: &str, work: CUstream, next: CUstream) -> V
     kernels.check(work, address, BYTES, 1, errors.address())?;
     let mut again = 0;
     let waited = hold.blocks(SOON, || {
-        free(d, address, LEGACY)?;
+        free_async(d, address, LEGACY)?;
         again = alloc_async(d, BYTES, LEGACY)?;
         kernels.stamp(next, again, BYTES, 2)?;
         synchronize(d, next)
@@ -104,7 +99,7 @@ fn next_owner(case: &mut Case, label: &str, work: CUstream, next: CUstream) -> V
     synchronize(d, work)?;
     case.expect_that(&format!("{label}: the next owner waited"), waited);
     case.expect_eq(&format!("{label}: words that the next owner wrote too early"), errors.count()?, 0);
-    free(d, again, LEGACY)?;
+    free_async(d, again, LEGACY)?;
     synchronize(d, LEGACY)
 }
 
@@ -126,23 +121,23 @@ pub(super) fn free_is_an_action(case: &mut Case) -> Verdict {
     let address = || alloc_async(d, BYTES, LEGACY);
     let pair = Pair::new(d, first.raw, second.raw)?;
     let block = address()?;
-    case.expect_that("by cuMemFreeAsync", pair.is_ordered_by(true, || free(d, block, LEGACY))?);
+    case.expect_that("by cuMemFreeAsync", pair.is_ordered_by(true, || free_async(d, block, LEGACY))?);
     let block = address()?;
-    let by_name = pair.is_ordered_by(true, || free(d, block, CUstream::LEGACY))?;
+    let by_name = pair.is_ordered_by(true, || free_async(d, block, CUstream::LEGACY))?;
     case.expect_that("by the stream's name", by_name);
     let block = Memory::new(d, BYTES)?;
     let linear = std::mem::ManuallyDrop::new(block).address;
-    case.expect_that("of cuMemAlloc memory", pair.is_ordered_by(true, || free(d, linear, LEGACY))?);
+    case.expect_that("of cuMemAlloc memory", pair.is_ordered_by(true, || free_async(d, linear, LEGACY))?);
     let thread = Pair::new(d, CUstream::PER_THREAD, second.raw)?;
     let block = address()?;
-    let waited = thread.is_ordered_by(true, || free(d, block, LEGACY))?;
+    let waited = thread.is_ordered_by(true, || free_async(d, block, LEGACY))?;
     case.expect_that("behind the thread's default stream", waited);
     let block = address()?;
     let apart = Pair::new(d, apart.raw, second.raw)?;
-    let waited = apart.is_ordered_by(false, || free(d, block, LEGACY))?;
+    let waited = apart.is_ordered_by(false, || free_async(d, block, LEGACY))?;
     case.expect_eq("behind a non-blocking stream", waited, false);
     let block = address()?;
-    let waited = pair.is_ordered_by(false, || free(d, block, pair.second))?;
+    let waited = pair.is_ordered_by(false, || free_async(d, block, pair.second))?;
     case.expect_eq("by a free in the second stream itself", waited, false);
     let block = address()?;
     let waited = pair.is_ordered_by(false, || {
@@ -200,7 +195,7 @@ pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
     ] {
         if name == "reused" {
             let block = alloc_async(d, bytes, stream)?;
-            free(d, block, stream)?;
+            free_async(d, block, stream)?;
             must!(d, cuCtxSynchronize());
         }
         let waited = pair.is_ordered_by(true, || {
@@ -210,7 +205,7 @@ pub(super) fn allocation_as_an_action(case: &mut Case) -> Verdict {
         case.observe(name, waited);
     }
     for block in kept {
-        free(d, block, LEGACY)?;
+        free_async(d, block, LEGACY)?;
     }
     synchronize(d, LEGACY)
 }
@@ -230,7 +225,7 @@ fn freed_behind_default(
     let hold = Hold::close(d, LEGACY)?;
     kernels.check(LEGACY, address, LARGE, 1, errors.address())?;
     let waited = hold.blocks(SOON, || {
-        free(d, address, stream)?;
+        free_async(d, address, stream)?;
         wait()
     })?;
     let again = alloc_async(d, LARGE, other.raw)?;
@@ -239,7 +234,7 @@ fn freed_behind_default(
     synchronize(d, LEGACY)?;
     case.expect_that(&format!("{label}: the wait includes the free"), waited);
     case.expect_eq(&format!("{label}: words that the next owner wrote too early"), errors.count()?, 0);
-    free(d, again, other.raw)?;
+    free_async(d, again, other.raw)?;
     synchronize(d, other.raw)
 }
 
@@ -297,7 +292,7 @@ pub(super) fn behind_the_default_stream(case: &mut Case) -> Verdict {
         let address = alloc_async(d, BYTES, stream)?;
         case.expect_eq(&format!("{name}: the allocation returned while held"), hold.is_open(), false);
         case.code(format!("{name}: query after the allocation"), cu!(d, cuStreamQuery(stream)));
-        free(d, address, stream)?;
+        free_async(d, address, stream)?;
         case.expect_eq(&format!("{name}: the free returned while held"), hold.is_open(), false);
         let code = cu!(d, cuStreamQuery(stream));
         case.expect_code(&format!("{name}: query after the free"), code, CUresult::NOT_READY);
@@ -316,7 +311,7 @@ pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     let waited = hold.blocks(LATE, || {
         let address = alloc_async(d, BYTES, stream.raw)?;
         must!(d, cuMemsetD8Async(address, 1, BYTES, stream.raw));
-        free(d, address, stream.raw)?;
+        free_async(d, address, stream.raw)?;
         must!(d, cuMemsetD8Async(bytes.address, 1, 4096, stream.raw));
         synchronize(d, stream.raw)
     })?;
@@ -327,7 +322,7 @@ pub(super) fn beside_the_default_stream(case: &mut Case) -> Verdict {
     let waited = hold.blocks(LATE, || {
         let address = alloc_async(d, BYTES, LEGACY)?;
         must!(d, cuMemsetD8Async(address, 1, BYTES, LEGACY));
-        free(d, address, LEGACY)?;
+        free_async(d, address, LEGACY)?;
         synchronize(d, LEGACY)
     })?;
     case.expect_eq("the default stream waited for a non-blocking stream", waited, false);
@@ -360,17 +355,17 @@ pub(super) fn data_ordered_by_temporaries(case: &mut Case) -> Verdict {
     let _primary = Primary::new(d)?;
     keep_everything(d)?;
     let block = alloc_async(d, BYTES, LEGACY)?;
-    passed_on(case, "by a free", true, || free(d, block, LEGACY))?;
+    passed_on(case, "by a free", true, || free_async(d, block, LEGACY))?;
     let mut block = 0;
     passed_on(case, "by an allocation that reuses", false, || {
         block = alloc_async(d, BYTES, LEGACY)?;
         Ok(())
     })?;
     passed_on(case, "by a free and an allocation", true, || {
-        free(d, block, LEGACY)?;
+        free_async(d, block, LEGACY)?;
         block = alloc_async(d, BYTES, LEGACY)?;
         Ok(())
     })?;
-    free(d, block, LEGACY)?;
+    free_async(d, block, LEGACY)?;
     synchronize(d, LEGACY)
 }

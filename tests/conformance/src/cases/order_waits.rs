@@ -9,16 +9,12 @@ use wm_abi::*;
 use crate::case::{Case, Verdict};
 use crate::driver::Driver;
 use crate::fixture::{
-    Event, Gate, Hold, Kernels, LATE, Memory, Pinned, Primary, SOON, Stream, Word, alloc_async, synchronize,
+    Event, Gate, Hold, Kernels, LATE, Memory, Pinned, Primary, SOON, Stream, Word, alloc_async, free_async,
+    synchronize,
 };
 use crate::{cu, must};
 
 const BYTES: usize = 4 << 20;
-
-fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
-    must!(driver, cuMemFreeAsync(address, stream));
-    Ok(())
-}
 
 fn set_byte(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
     must!(driver, cuMemsetD8Async(address, 1, 4096, stream));
@@ -42,7 +38,7 @@ fn does_not_wait(case: &mut Case, label: &str, held: CUstream, call: impl FnOnce
     let address = alloc_async(d, BYTES, held)?;
     let hold = Hold::close(d, held)?;
     set_byte(d, address, held)?;
-    free(d, address, held)?;
+    free_async(d, address, held)?;
     let waited = hold.blocks(LATE, call)?;
     case.expect_eq(&format!("{label} waited for the held stream"), waited, false);
     hold.open();
@@ -78,7 +74,7 @@ pub(super) fn other_waits(case: &mut Case) -> Verdict {
     does_not_wait(case, "an allocation and a free in another stream", held.raw, || {
         let address = alloc_async(d, BYTES, other.raw)?;
         set_byte(d, address, other.raw)?;
-        free(d, address, other.raw)?;
+        free_async(d, address, other.raw)?;
         synchronize(d, other.raw)
     })
 }
@@ -117,13 +113,13 @@ fn submitted_later(case: &mut Case, label: &str, bytes: usize, how: Drained) -> 
     let (first, second) = (Stream::non_blocking(d)?, Stream::non_blocking(d)?);
     let address = alloc_async(d, bytes, first.raw)?;
     set_byte(d, address, first.raw)?;
-    free(d, address, first.raw)?;
+    free_async(d, address, first.raw)?;
     drain(d, first.raw, how)?;
     let hold = Hold::close(d, first.raw)?;
     let waited = hold.blocks(LATE, || {
         let again = alloc_async(d, bytes, second.raw)?;
         set_byte(d, again, second.raw)?;
-        free(d, again, second.raw)?;
+        free_async(d, again, second.raw)?;
         synchronize(d, second.raw)
     })?;
     case.expect_eq(&format!("{label}: the allocation waited for later work"), waited, false);
@@ -156,7 +152,7 @@ pub(super) fn without_internal_dependencies(case: &mut Case) -> Verdict {
     does_not_wait(case, "an allocation in another stream", first.raw, || {
         let address = alloc_async(d, BYTES, second.raw)?;
         set_byte(d, address, second.raw)?;
-        free(d, address, second.raw)?;
+        free_async(d, address, second.raw)?;
         synchronize(d, second.raw)
     })
 }
@@ -186,7 +182,7 @@ fn holders(driver: &'static Driver, streams: &[Stream]) -> Verdict<Vec<Hold>> {
         let address = alloc_async(driver, 32 << 10, stream.raw)?;
         hold.also(driver, stream.raw)?;
         set_byte(driver, address, stream.raw)?;
-        free(driver, address, stream.raw)?;
+        free_async(driver, address, stream.raw)?;
     }
     Ok(holds)
 }
@@ -207,7 +203,7 @@ pub(super) fn many_streams(case: &mut Case) -> Verdict {
         let holds = holders(d, &streams)?;
         let address = alloc_async(d, 32 << 10, other.raw)?;
         set_byte(d, address, other.raw)?;
-        free(d, address, other.raw)?;
+        free_async(d, address, other.raw)?;
         let with = let_go_until_done(d, &holds, other.raw)?;
         must!(d, cuCtxSynchronize());
         case.observe_machine(
@@ -322,7 +318,7 @@ pub(super) fn plain_memory_freed_in_order(case: &mut Case) -> Verdict {
     synchronize(d, stream.raw)?;
     let hold = Hold::close(d, stream.raw)?;
     kernels.check(stream.raw, block, BYTES, 1, errors.address())?;
-    let waited = hold.blocks(LATE, || free(d, block, stream.raw))?;
+    let waited = hold.blocks(LATE, || free_async(d, block, stream.raw))?;
     case.expect_eq("cuMemFreeAsync of cuMemAlloc memory waited", waited, false);
     let other = Stream::non_blocking(d)?;
     let plain = std::mem::ManuallyDrop::new(Memory::new(d, BYTES)?);
@@ -335,7 +331,7 @@ pub(super) fn plain_memory_freed_in_order(case: &mut Case) -> Verdict {
     synchronize(d, other.raw)?;
     synchronize(d, stream.raw)?;
     case.expect_eq("words that the last owner found changed", errors.count()?, 0);
-    free(d, next[1], other.raw)?;
+    free_async(d, next[1], other.raw)?;
     synchronize(d, other.raw)
 }
 
@@ -346,8 +342,8 @@ fn comes_and_goes(driver: &'static Driver, stream: CUstream) -> Verdict {
         let (pooled, plain) = (alloc_async(driver, bytes, stream)?, Memory::new(driver, bytes)?);
         set_byte(driver, pooled, stream)?;
         set_byte(driver, plain.address, stream)?;
-        free(driver, pooled, stream)?;
-        free(driver, std::mem::ManuallyDrop::new(plain).address, stream)?;
+        free_async(driver, pooled, stream)?;
+        free_async(driver, std::mem::ManuallyDrop::new(plain).address, stream)?;
         synchronize(driver, stream)?;
     }
     Ok(())
@@ -383,7 +379,7 @@ pub(super) fn held_by_a_host_function(case: &mut Case) -> Verdict {
     let address = alloc_async(d, BYTES, held.raw)?;
     let gate = Gate::close(d, held.raw)?;
     set_byte(d, address, held.raw)?;
-    free(d, address, held.raw)?;
+    free_async(d, address, held.raw)?;
     gate.open_after(LATE);
     comes_and_goes(d, other.raw)?;
     case.expect_eq("memory of another stream waited for a host function", gate.is_open(), false);
@@ -407,7 +403,7 @@ pub(super) fn threads_that_wait(case: &mut Case) -> Verdict {
         let address = alloc_async(d, BYTES, held.raw)?;
         let hold = Hold::close(d, held.raw)?;
         set_byte(d, address, held.raw)?;
-        free(d, address, held.raw)?;
+        free_async(d, address, held.raw)?;
         event.record(held.raw)?;
         hold.open_after(LATE);
         let begun = std::sync::Barrier::new(2);
