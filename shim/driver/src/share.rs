@@ -9,6 +9,7 @@ use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUresult, symbol};
 
 use crate::device::Device;
 use crate::gpu::{Gpu, Handle, Result};
+use crate::scope::Relaxed;
 
 /// Memory of another process, mapped here for one device.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ impl Device {
     /// # Errors
     /// The driver's, for memory that was not made to be shared.
     pub fn export(&self, handle: Handle) -> Result<OwnedFd> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let mut descriptor: libc::c_int = -1;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let export = self.driver().get::<symbol::cuMemExportToShareableHandle>();
@@ -43,6 +45,7 @@ impl Device {
     }
 
     fn import_handle(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let mut handle = 0;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let import = self.driver().get::<symbol::cuMemImportFromShareableHandle>();

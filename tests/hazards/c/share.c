@@ -14,9 +14,11 @@
  *   copy        then copy it to another device, which has no access to this one's memory
  *   enable      then let another device access this one's memory, and use it there
  *   enabled     the same, in the other order
+ *   threads     many threads open and close it on one device, and then access is granted to the other
  *   elsewhere   with another device current than the memory is on; prints the ordinal of the memory */
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -65,12 +67,22 @@ static CUdeviceptr of_pieces(int count)
     return joined;
 }
 
+/* It is there when it has returned from `fork`. */
 static void make_child(void)
 {
+    int ends[2];
+    char byte = 0;
+    if (pipe(ends))
+        exit(84);
     pid_t child = fork();
-    if (child == 0)
-        for (;;)
-            pause();
+    if (child == 0) {
+        if (write(ends[1], &byte, 1) == 1)
+            for (;;)
+                pause();
+        _exit(85);
+    }
+    if (read(ends[0], &byte, 1) != 1)
+        exit(86);
     printf("%d\n", child);
 }
 
@@ -192,9 +204,43 @@ static int elsewhere(const CUipcMemHandle *handle)
     return 0;
 }
 
-static int import(const CUipcMemHandle *handle, char **how)
+static pthread_barrier_t half;
+
+static void *opens_and_closes(void *handle)
 {
-    if (!strcmp(how[0], "copy") || !strncmp(how[0], "enable", 6) || !strcmp(how[0], "elsewhere"))
+    MUST(cuCtxSetCurrent(contexts[0]));
+    for (int i = 0; i < 40; i++) {
+        CUdeviceptr opened = open_block(handle);
+        if (i == 20)
+            pthread_barrier_wait(&half);
+        look(opened);
+        MUST(cuIpcCloseMemHandle(opened));
+    }
+    return NULL;
+}
+
+static int threads(CUipcMemHandle *handle)
+{
+    enum { COUNT = 4 };
+    pthread_t thread[COUNT];
+    pthread_barrier_init(&half, NULL, COUNT + 1);
+    for (int i = 0; i < COUNT; i++)
+        pthread_create(&thread[i], NULL, opens_and_closes, handle);
+    pthread_barrier_wait(&half);
+    enable();
+    for (int i = 0; i < COUNT; i++)
+        pthread_join(thread[i], NULL);
+    use(open_block(handle));
+    return 0;
+}
+
+static int import(CUipcMemHandle *handle, char **how)
+{
+    static const char *const with_two[] = {"copy", "enable", "enabled", "elsewhere", "threads"};
+    int two = 0;
+    for (size_t i = 0; i < sizeof with_two / sizeof *with_two; i++)
+        two |= !strcmp(how[0], with_two[i]);
+    if (two)
         two_devices();
     else
         begin();
@@ -209,6 +255,8 @@ static int import(const CUipcMemHandle *handle, char **how)
         return copy(handle);
     if (!strcmp(how[0], "elsewhere"))
         return elsewhere(handle);
+    if (!strcmp(how[0], "threads"))
+        return threads(handle);
     if (!strcmp(how[0], "enabled"))
         enable();
     CUdeviceptr opened = open_block(handle);

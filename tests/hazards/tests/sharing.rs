@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -135,6 +136,11 @@ impl Drop for Exporter {
     }
 }
 
+/// Bytes of a handle that was printed.
+fn bytes(handle: &str, range: Range<usize>) -> Vec<u8> {
+    range.map(|at| u8::from_str_radix(&handle[2 * at..][..2], 16).expect("two digits")).collect()
+}
+
 /// The numbers of a process's sockets.
 fn sockets(process: u32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{process}/fd")).expect("its descriptors").flatten();
@@ -221,6 +227,13 @@ fn signals_while_memory_is_opened_cost_nothing() {
     let stage = Stage::new();
     let exporter = stage.export(&["export", BYTES]);
     stage.import(&exporter.handle, &["signals"]).expect_success();
+}
+
+#[test]
+fn threads_open_and_close_one_block_while_access_is_granted() {
+    let stage = Stage::new();
+    let exporter = stage.export(&["export", BYTES]);
+    stage.import(&exporter.handle, &["threads"]).expect_success();
 }
 
 /// Two programs of one user may have the same number, each in a namespace of its own, and see one network.
@@ -319,12 +332,8 @@ fn a_request_without_the_key_is_not_answered() {
         let guesser = connect(&name);
         say(&guesser, &[7; 16]);
         hear(&guesser).expect("an answer to a nonce");
-        let (id, address) = (&exporter.handle[32..48], &exporter.handle[48..64]);
-        let asked: Vec<u8> = (0..16)
-            .map(|at| u8::from_str_radix(&[id, address].concat()[2 * at..][..2], 16))
-            .map(|byte| byte.expect("hex"))
-            .collect();
-        say(&guesser, &[asked, vec![0; 16]].concat());
+        let allocation = bytes(&exporter.handle, 16..32);
+        say(&guesser, &[allocation, vec![0; 16]].concat());
         assert_eq!(hear(&guesser), Some(vec![]), "closed without a word");
     }
 }
@@ -357,8 +366,7 @@ fn betrayed(bind: impl FnOnce(&str) -> Option<OwnedFd>) -> Option<(Vec<u8>, Stri
         let outcome = stage.import(&exporter.handle, &["once"]);
         (listener.join().expect("no panic"), outcome.expect_success().to_owned())
     });
-    let key: Vec<u8> =
-        (32..48).map(|at| u8::from_str_radix(&exporter.handle[2 * at..][..2], 16).expect("hex")).collect();
+    let key = bytes(&exporter.handle, 32..48);
     let told = heard.0.windows(8).any(|window| key.windows(8).any(|part| part == window));
     assert!(!told, "the key was told: {:x?}", heard.0);
     Some(heard)

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdeviceptr, CUresult};
 use wm_driver::share::Import;
@@ -25,6 +25,9 @@ type Key = (Ticket, i32);
 
 /// What is open.
 static OPEN: Mutex<Option<HashMap<Key, Opened>>> = Mutex::new(None);
+
+/// What was closed while nobody could wait for the device.
+static LEFT: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// How often access has been granted: tells a mapping that was made meanwhile.
 static GRANTS: AtomicU64 = AtomicU64::new(0);
@@ -43,9 +46,12 @@ pub(crate) struct View {
     pub(crate) device: &'static Device,
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn with_open<T>(body: impl FnOnce(&mut HashMap<Key, Opened>) -> T) -> T {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    body(open.get_or_insert_default())
+    body(lock(&OPEN).get_or_insert_default())
 }
 
 /// The address here of another process's block.
@@ -61,6 +67,7 @@ pub(crate) fn open(ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult>
     if let Some(address) = with_open(|open| hold(open, &key)) {
         return Ok(address);
     }
+    end_left();
     let granted = GRANTS.load(Ordering::SeqCst);
     let fresh = import(&ticket, site.manager.gpu()).map_err(|failure| explain(&ticket, failure))?;
     let address = insert(key, fresh);
@@ -136,21 +143,42 @@ fn explain(ticket: &Ticket, failure: Failure) -> CUresult {
 pub(crate) fn close(address: CUdeviceptr) -> Option<CUresult> {
     let is_it = |(_, opened): &(&Key, &Opened)| opened.view.address == address;
     let key = with_open(|open| Some(*open.iter().find(is_it)?.0))?;
+    end_left();
     release(&key)
 }
 
-/// One holder less; the last one waits for the device and unmaps. `None`: it is not open.
+/// One holder less; the last one ends the mapping. `None`: it is not open.
 fn release(key: &Key) -> Option<CUresult> {
     let last = with_open(|open| {
         let opened = open.get_mut(key)?;
         opened.holders -= 1;
         Some(if opened.holders == 0 { open.remove(key) } else { None })
     })?;
-    Some(last.map_or(CUresult::SUCCESS, |opened| {
-        let drained = opened.view.device.synchronize().into();
-        drop(opened.import);
-        drained
-    }))
+    Some(last.map_or(CUresult::SUCCESS, end))
+}
+
+/// Waits for the device, and unmaps.
+fn end(opened: Opened) -> CUresult {
+    match opened.view.device.synchronize() {
+        // While a stream is captured nobody may wait. The mapping stays until somebody can.
+        Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) => {
+            lock(&LEFT).push(opened);
+            CUresult::SUCCESS
+        }
+        drained => {
+            drop(opened.import);
+            drained.into()
+        }
+    }
+}
+
+/// Ends what was closed during a capture.
+fn end_left() {
+    let left = std::mem::take(&mut *lock(&LEFT));
+    for opened in left {
+        // Its program was told that it is closed.
+        let _ = end(opened);
+    }
 }
 
 /// The opened block that contains `address`.
