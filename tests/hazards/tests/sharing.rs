@@ -233,7 +233,9 @@ fn signals_while_memory_is_opened_cost_nothing() {
 fn threads_open_and_close_one_block_while_access_is_granted() {
     let stage = Stage::new();
     let exporter = stage.export(&["export", BYTES]);
-    stage.import(&exporter.handle, &["threads"]).expect_success();
+    let outcome = stage.import(&exporter.handle, &["threads"]);
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "", "no access was asked for where nothing is mapped");
 }
 
 /// Two programs of one user may have the same number, each in a namespace of its own, and see one network.
