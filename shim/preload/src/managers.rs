@@ -382,6 +382,7 @@ pub(crate) fn end_device(device: CUdevice) {
     // SAFETY: null or leaked, as in `known`.
     if let Some(manager) = unsafe { manager.as_ref() } {
         guard::end_device(device);
+        ipc::end_device(device);
         manager.discard();
     }
 }

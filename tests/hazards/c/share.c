@@ -14,6 +14,7 @@
  *   copy        then copy it to another device, which has no access to this one's memory
  *   enable      then let another device access this one's memory, and use it there
  *   enabled     the same, in the other order
+ *   anew        and once more after the device's context has ended, with the handle left open
  *   threads     many threads open and close it on one device, and then access is granted to the other
  *   elsewhere   with another device current than the memory is on; prints the ordinal of the memory */
 
@@ -193,6 +194,18 @@ static void use(CUdeviceptr opened)
     look(opened);
 }
 
+static int anew(const CUipcMemHandle *handle)
+{
+    CUdeviceptr opened = open_block(handle);
+    look(opened);
+    MUST(cuDevicePrimaryCtxRelease_v2(0));
+    begin();
+    opened = open_block(handle);
+    look(opened);
+    MUST(cuIpcCloseMemHandle(opened));
+    return cuIpcCloseMemHandle(opened) == CUDA_SUCCESS ? 87 : 0;
+}
+
 static int elsewhere(const CUipcMemHandle *handle)
 {
     int ordinal = -1;
@@ -257,6 +270,8 @@ static int import(CUipcMemHandle *handle, char **how)
         return elsewhere(handle);
     if (!strcmp(how[0], "threads"))
         return threads(handle);
+    if (!strcmp(how[0], "anew"))
+        return anew(handle);
     if (!strcmp(how[0], "enabled"))
         enable();
     CUdeviceptr opened = open_block(handle);

@@ -206,8 +206,12 @@ fn say(socket: &OwnedFd, bytes: &[u8]) {
     unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
 }
 
-/// Runs `body` on a thread that is another user's. `None` where only root could, and we are not.
+/// Runs `body` on a thread that is another user's. `None` where we are not root, who alone can.
 fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
+    // SAFETY: a plain question.
+    if unsafe { libc::geteuid() } != 0 {
+        return None;
+    }
     thread::scope(|scope| {
         let run = move || {
             // SAFETY: the bare system call changes this thread alone, and the thread ends here.
@@ -374,7 +378,7 @@ fn betrayed(bind: impl FnOnce(&str) -> Option<OwnedFd>) -> Option<(Vec<u8>, Stri
     Some(heard)
 }
 
-/// Everything that the first peer says, each packet answered with a header of nothing.
+/// Everything that the first peer says, each packet answered with a nonce and a tag of nothing.
 fn overhear(listener: &OwnedFd) -> Vec<u8> {
     // SAFETY: a listening socket of ours; the peer's address is not wanted.
     let raw = unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) };
@@ -394,8 +398,9 @@ fn overhear(listener: &OwnedFd) -> Vec<u8> {
 /// The name is public. Who binds it after the exporter's end has no memory to offer and learns nothing.
 #[test]
 fn an_impostor_is_not_believed_and_not_told_the_key() {
-    let (_, code) = betrayed(|name| Some(listen(name))).expect("bound");
+    let (heard, code) = betrayed(|name| Some(listen(name))).expect("bound");
     assert_eq!(code, INVALID_HANDLE);
+    assert_eq!(heard.len(), 16, "a nonce, and after an answer without the key no more: {heard:x?}");
 }
 
 #[test]
@@ -434,6 +439,14 @@ fn other_devices_reach_what_is_opened_as_they_reach_blocks() {
         assert!(outcome.status.success(), "{how}: {}", outcome.stderr);
     }
     assert_eq!(stage.import(&exporter.handle, &["elsewhere"]).expect_success(), "1");
+}
+
+/// What is opened ends with the device's contexts, as blocks do; what is opened later is as new.
+#[test]
+fn opened_memory_ends_with_the_devices_contexts() {
+    let stage = Stage::new();
+    let exporter = stage.export(&["export", BYTES]);
+    stage.import(&exporter.handle, &["anew"]).expect_success();
 }
 
 #[test]

@@ -8,8 +8,9 @@
 //! The file goes at exit. One that a killed process left is removed by the next process that exports: a socket that nobody
 //! listens at refuses. Other machines may share the folder, and their sockets refuse us too, so the name begins with this boot.
 
-use std::ffi::OsStr;
+use std::fs::{self, DirEntry};
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::net::{SocketAddrUnix, SocketType};
@@ -72,8 +73,14 @@ pub(super) fn addresses(ticket: &Ticket) -> Vec<SocketAddrUnix> {
 }
 
 /// The folders in which that process may listen.
-pub(super) fn folders(ticket: &Ticket) -> Vec<PathBuf> {
+fn folders(ticket: &Ticket) -> Vec<PathBuf> {
     place::candidates(settings::load().stats_dir.as_deref(), ticket.user)
+}
+
+/// The same, for people.
+pub(super) fn folders_in_words(ticket: &Ticket) -> String {
+    let words: Vec<String> = folders(ticket).iter().map(|folder| folder.display().to_string()).collect();
+    words.join(" or ")
 }
 
 fn abstract_address(key: &Key) -> io::Result<SocketAddrUnix> {
@@ -86,20 +93,22 @@ fn file_name(key: &Key) -> String {
 
 /// What tells this boot of this machine from others.
 fn boot() -> String {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.chars().take_while(char::is_ascii_hexdigit).collect()
+    let identity = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    identity.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
 /// Removes what killed processes left.
 fn sweep(folder: &Path) {
     let prefix = format!("{}-", boot());
-    let is_ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        name.starts_with(&prefix) && name.ends_with(".ipc")
+    let is_ours = |entry: &DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_str().unwrap_or_default();
+        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
+        is_socket && name.starts_with(&prefix) && name.ends_with(".ipc")
     };
-    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in paths.filter(is_ours).filter(|path| !file::is_alive(path, KIND)) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().filter(is_ours);
+    for path in entries.map(|entry| entry.path()).filter(|path| !file::is_alive(path, KIND)) {
         // Another process may be sweeping too.
-        let _ = std::fs::remove_file(path);
+        let _ = fs::remove_file(path);
     }
 }

@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wm_abi::{CUdeviceptr, CUresult};
+use wm_abi::{CUdevice, CUdeviceptr, CUresult};
 use wm_driver::share::Import;
 use wm_driver::{Device, Gpu};
 
@@ -124,12 +124,12 @@ fn explain(ticket: &Ticket, failure: Failure) -> CUresult {
     };
     let advice = match error.kind() {
         ErrorKind::NotFound => format!(
-            "it has ended, or shares neither a folder of {:?} nor the network namespace with this process: \
+            "it has ended, or shares neither the folder {} nor the network namespace with this process: \
              set WMSHIM_STATS_DIR to a folder that both see",
-            names::folders(ticket)
+            names::folders_in_words(ticket)
         ),
         ErrorKind::TimedOut => "it does not answer; is it stopped?".to_owned(),
-        ErrorKind::UnexpectedEof => format!(
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => format!(
             "it has ended, or refuses: memory is shared with processes of the same user and of root, it runs as user {}",
             ticket.user
         ),
@@ -185,6 +185,16 @@ fn end_left() {
 pub(crate) fn view(address: u64) -> Option<View> {
     let contains = |view: &View| (view.address..view.address + view.bytes as u64).contains(&address);
     with_open(|open| open.values().map(|opened| opened.view).find(contains))
+}
+
+/// The device's contexts are gone, and with them what was opened there. Their work is over: nobody has to be waited for.
+pub(crate) fn end_device(device: CUdevice) {
+    let is_there = |view: &View| view.device.ordinal() == device;
+    let ended: Vec<Opened> = with_open(|open| {
+        open.extract_if(|_, opened| is_there(&opened.view)).map(|(_, opened)| opened).collect()
+    });
+    let left: Vec<Opened> = lock(&LEFT).extract_if(.., |opened| is_there(&opened.view)).collect();
+    drop((ended, left));
 }
 
 /// Another device may access this device's memory from now on: so it may what is opened there.

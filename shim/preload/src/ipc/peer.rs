@@ -4,13 +4,14 @@
 //! nothing that depends on the request, and has [`PATIENCE`]. What it is sent fits into its socket, for it asks a batch at a
 //! time; a peer that asks without reading is dropped.
 
+use std::fmt;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_driver::Device;
-use wm_memory::{Backing, Manager};
+use wm_driver::{Device, Handle};
+use wm_memory::Manager;
 
 use super::key::{Key, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH};
@@ -31,13 +32,13 @@ pub(super) struct Peer {
     deadline: Instant,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Stage {
     /// It has connected.
     New,
     /// It has been answered with a nonce. Both nonces, its own first.
     Challenged([Nonce; 2]),
-    /// It may have this allocation.
+    /// It has been offered what it asked for.
     Trusted(Allocation),
 }
 
@@ -66,12 +67,14 @@ impl Peer {
             }
             packet => packet?,
         };
-        match self.stage {
+        match &self.stage {
             Stage::New => self.challenge(key, packet.words()?),
-            Stage::Challenged(nonces) => self.offer(key, nonces, packet.words()?, now),
+            Stage::Challenged(nonces) => self.offer(key, *nonces, packet.words()?, now),
             Stage::Trusted(allocation) => {
                 let [from] = packet.words()?;
-                self.pass_on(allocation, from as usize, now)
+                let (words, descriptors) = answer(allocation.export(from as usize))?;
+                self.deadline = now + BATCH_PATIENCE;
+                self.send(&words, &descriptors)
             }
         }
     }
@@ -90,27 +93,12 @@ impl Peer {
         if !key.verify(Purpose::Importer, &proved, [one, two]) {
             return Err(Error::other("it does not know the key"));
         }
-        let allocation = Allocation { id, address };
-        let Some((_, backing, bytes)) = allocation.find() else {
+        let Some((allocation, offset, bytes)) = Allocation::find(id, address) else {
             return self.send(&[CUresult::INVALID_VALUE.0.into(), 0, 0, 0, 0], &[]);
         };
-        let span = backing.handles.iter().map(|(_, bytes)| *bytes as u64).sum();
+        let offer = [0, allocation.pieces.len() as u64, allocation.span(), offset, bytes as u64];
         (self.stage, self.deadline) = (Stage::Trusted(allocation), now + BATCH_PATIENCE);
-        self.send(&[0, backing.handles.len() as u64, span, backing.offset, bytes as u64], &[])
-    }
-
-    fn pass_on(&mut self, allocation: Allocation, from: usize, now: Instant) -> Result<()> {
-        self.deadline = now + BATCH_PATIENCE;
-        match allocation.export(from) {
-            Ok(pieces) => {
-                let sizes = pieces.iter().map(|(_, bytes)| *bytes as u64);
-                let words: Vec<u64> = std::iter::once(0).chain(sizes).collect();
-                let descriptors: Vec<_> = pieces.into_iter().map(|(descriptor, _)| descriptor).collect();
-                self.send(&words, &descriptors)
-            }
-            Err(Refusal::Code(code)) => self.send(&[code.0.into()], &[]),
-            Err(Refusal::System(error)) => Err(error),
-        }
+        self.send(&offer, &[])
     }
 
     fn send(&self, words: &[u64], descriptors: &[Descriptor]) -> Result<()> {
@@ -136,35 +124,64 @@ impl From<Error> for Refusal {
     }
 }
 
-/// An allocation of this process. Its number tells it from one that lies there later.
-#[derive(Debug, Clone, Copy)]
+/// A batch as it is sent.
+fn answer(
+    batch: std::result::Result<Vec<(Descriptor, usize)>, Refusal>,
+) -> Result<(Vec<u64>, Vec<Descriptor>)> {
+    match batch {
+        Ok(pieces) => {
+            let (descriptors, sizes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+            Ok((std::iter::once(0).chain(sizes.into_iter().map(|bytes| bytes as u64)).collect(), descriptors))
+        }
+        Err(Refusal::Code(code)) => Ok((vec![code.0.into()], Vec::new())),
+        Err(Refusal::System(error)) => Err(error),
+    }
+}
+
+/// An allocation of this process, and what backs it for as long as it lives. Its number tells it from one that lies there
+/// later.
 struct Allocation {
+    manager: &'static Manager<Device>,
     id: u64,
     address: u64,
+    pieces: Vec<(Handle, usize)>,
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Allocation").field("id", &self.id).finish_non_exhaustive()
+    }
 }
 
 impl Allocation {
-    /// What backs it, and its bytes; `None` if it is no more.
-    fn find(self) -> Option<(&'static Manager<Device>, Backing, usize)> {
-        let manager = managers::owner(self.address)?;
-        let backing = manager.backing(self.address)?;
-        let block = manager.block(self.address).filter(|block| block.id == self.id)?;
-        Some((manager, backing, block.bytes))
+    /// The allocation, where it begins in its pieces, and its bytes; `None` if it is no more.
+    fn find(id: u64, address: u64) -> Option<(Self, u64, usize)> {
+        let manager = managers::owner(address)?;
+        let backing = manager.backing(address)?;
+        let bytes = manager.block(address).filter(|block| block.id == id)?.bytes;
+        Some((Self { manager, id, address, pieces: backing.handles }, backing.offset, bytes))
+    }
+
+    fn is_live(&self) -> bool {
+        self.manager.block(self.address).is_some_and(|block| block.id == self.id)
+    }
+
+    /// Bytes of all its pieces.
+    fn span(&self) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| *bytes as u64).sum()
     }
 
     /// A batch of its pieces.
-    fn export(self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Refusal> {
-        let (manager, backing, _) = self.find().ok_or(CUresult::INVALID_VALUE)?;
-        let rest = backing.handles.get(from..).ok_or(CUresult::INVALID_VALUE)?;
-        let mut pieces = Vec::with_capacity(BATCH);
+    fn export(&self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Refusal> {
+        let rest = self.pieces.get(from..).filter(|_| self.is_live()).ok_or(CUresult::INVALID_VALUE)?;
+        let mut exported = Vec::with_capacity(BATCH);
         for (handle, bytes) in rest.iter().take(BATCH) {
             if lifecycle::exiting() {
                 return Err(Error::other("this process is ending").into());
             }
-            pieces.push((Descriptor::adopt(manager.gpu().export(*handle)?)?, *bytes));
+            exported.push((Descriptor::adopt(self.manager.gpu().export(*handle)?)?, *bytes));
         }
         // Had it been freed meanwhile, a handle might have been another allocation's by now.
-        self.find().ok_or(CUresult::INVALID_VALUE)?;
-        Ok(pieces)
+        if self.is_live() { Ok(exported) } else { Err(CUresult::INVALID_VALUE.into()) }
     }
 }
