@@ -18,7 +18,7 @@ use wm_abi::CUresult;
 use super::handle::Ticket;
 use super::key::{Purpose, nonce};
 use super::names;
-use super::wire::{self, Packet, malformed};
+use super::wire::{self, Failure, Packet, malformed};
 use crate::sockets::descriptor::Descriptor;
 use crate::sockets::{self, file, place};
 
@@ -27,27 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For each batch.
 const BATCH_PATIENCE: Duration = Duration::from_secs(30);
-
-/// Why memory is not opened.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The exporter or the driver says so.
-    Answer(CUresult),
-    /// The exporter does not answer as it should.
-    Lost(Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Lost(error)
-    }
-}
-
-impl From<CUresult> for Failure {
-    fn from(code: CUresult) -> Self {
-        Self::Answer(code)
-    }
-}
 
 /// A block as it is offered.
 #[derive(Debug, Clone, Copy)]

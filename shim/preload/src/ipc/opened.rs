@@ -15,8 +15,9 @@ use wm_abi::{CUdevice, CUdeviceptr, CUresult};
 use wm_driver::share::Import;
 use wm_driver::{Device, Gpu};
 
-use super::exchange::{Exchange, Failure};
+use super::exchange::Exchange;
 use super::handle::Ticket;
+use super::wire::Failure;
 use super::{names, server};
 use crate::managers::Site;
 

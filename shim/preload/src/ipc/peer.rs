@@ -14,7 +14,7 @@ use wm_driver::{Device, Handle};
 use wm_memory::Manager;
 
 use super::key::{Key, Nonce, Purpose, nonce};
-use super::wire::{self, BATCH};
+use super::wire::{self, BATCH, Failure};
 use crate::sockets::descriptor::Descriptor;
 use crate::{lifecycle, managers};
 
@@ -106,35 +106,17 @@ impl Peer {
     }
 }
 
-/// Why a batch is not passed on.
-enum Refusal {
-    Code(CUresult),
-    System(Error),
-}
-
-impl From<CUresult> for Refusal {
-    fn from(code: CUresult) -> Self {
-        Self::Code(code)
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::System(error)
-    }
-}
-
 /// A batch as it is sent.
 fn answer(
-    batch: std::result::Result<Vec<(Descriptor, usize)>, Refusal>,
+    batch: std::result::Result<Vec<(Descriptor, usize)>, Failure>,
 ) -> Result<(Vec<u64>, Vec<Descriptor>)> {
     match batch {
         Ok(pieces) => {
             let (descriptors, sizes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
             Ok((std::iter::once(0).chain(sizes.into_iter().map(|bytes| bytes as u64)).collect(), descriptors))
         }
-        Err(Refusal::Code(code)) => Ok((vec![code.0.into()], Vec::new())),
-        Err(Refusal::System(error)) => Err(error),
+        Err(Failure::Answer(code)) => Ok((vec![code.0.into()], Vec::new())),
+        Err(Failure::Lost(error)) => Err(error),
     }
 }
 
@@ -172,7 +154,7 @@ impl Allocation {
     }
 
     /// A batch of its pieces.
-    fn export(&self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Refusal> {
+    fn export(&self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Failure> {
         let rest = self.pieces.get(from..).filter(|_| self.is_live()).ok_or(CUresult::INVALID_VALUE)?;
         let mut exported = Vec::with_capacity(BATCH);
         for (handle, bytes) in rest.iter().take(BATCH) {

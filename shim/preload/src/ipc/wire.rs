@@ -21,6 +21,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use wm_abi::CUresult;
 
 use crate::sockets::descriptor::Descriptor;
 
@@ -29,6 +30,27 @@ pub(super) const BATCH: usize = 32;
 
 /// Words of the longest packet.
 const WORDS: usize = 1 + BATCH;
+
+/// Why memory is not passed on.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The driver's code, for the importer's program.
+    Answer(CUresult),
+    /// The exchange cannot go on.
+    Lost(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<CUresult> for Failure {
+    fn from(code: CUresult) -> Self {
+        Self::Answer(code)
+    }
+}
 
 /// What arrives at once.
 #[derive(Debug)]

@@ -115,16 +115,35 @@ pub(crate) fn listen_at(address: &SocketAddrUnix, kind: SocketType) -> io::Resul
 /// # Errors
 /// The system's, and one where a file that is no socket is in the way.
 pub(crate) fn listen(path: &Path, kind: SocketType) -> io::Result<Bound> {
-    if fs::symlink_metadata(path).is_ok_and(|status| !status.file_type().is_socket()) {
-        return Err(io::Error::other("a file that is no socket is in the way"));
-    }
     let temporary = path.with_extension(std::process::id().to_string());
-    let _ = fs::remove_file(&temporary);
+    clear(&temporary)?;
+    if is_file(path) {
+        return Err(in_the_way(path));
+    }
     let bound = listen_and_rename(&temporary, path, kind);
     if bound.is_err() {
-        let _ = fs::remove_file(&temporary);
+        let _ = clear(&temporary);
     }
     bound
+}
+
+/// Removes a socket that a process of our number left; never anything else.
+fn clear(path: &Path) -> io::Result<()> {
+    if is_file(path) {
+        return Err(in_the_way(path));
+    }
+    // Mostly there is none.
+    let _ = fs::remove_file(path);
+    Ok(())
+}
+
+/// Is something there that is no socket?
+fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|status| !status.file_type().is_socket())
+}
+
+fn in_the_way(path: &Path) -> io::Error {
+    io::Error::other(format!("{}: a file that is no socket is in the way", path.display()))
 }
 
 fn listen_and_rename(temporary: &Path, path: &Path, kind: SocketType) -> io::Result<Bound> {

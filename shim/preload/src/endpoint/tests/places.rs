@@ -72,6 +72,16 @@ fn a_file_in_the_way_is_not_overwritten() {
 }
 
 #[test]
+fn a_file_by_the_temporary_name_is_not_removed() {
+    let scratch = Scratch::new("temporary");
+    let path = scratch.path().join(format!("data.{}", std::process::id()));
+    fs::write(&path, "data").expect("a file");
+    let bound = socket::bind(Some(&scratch.path().join("data.sock")), scratch.path());
+    assert!(bound.err().expect("refused").contains("no socket is in the way"));
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
+}
+
+#[test]
 fn a_path_too_long_for_a_socket_is_a_clear_problem() {
     let scratch = Scratch::new("length");
     let path = scratch.path().join("x".repeat(120));
