@@ -13,7 +13,9 @@
 
 mod cache;
 pub mod cells;
+mod actions;
 pub mod device;
+mod events;
 pub mod gpu;
 mod host;
 pub mod loader;

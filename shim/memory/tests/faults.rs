@@ -120,6 +120,7 @@ fn giving_back() {
             count,
             || fragmented(vec![], S),
             |world| {
+                world.manager.gpu().drain_all();
                 world.manager.trim(0);
                 world.manager.usage().reserved.total() == 128 * MIB
             },

@@ -11,6 +11,7 @@ use wm_memory::Order;
 
 use crate::guard;
 use crate::managers::{self, Site};
+use crate::state::streams;
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
@@ -27,8 +28,14 @@ fn table() -> &'static DashMap<u64, Owned> {
 /// A block was allocated in the site's context.
 pub(crate) fn note(site: &Site, address: u64) {
     if let Some(block) = site.manager.block(address) {
-        table().insert(address, Owned { context: site.context, id: block.id });
+        let context = streams().home(site.context);
+        table().insert(address, Owned { context, id: block.id });
     }
+}
+
+/// The context that a block was allocated in.
+pub(crate) fn context(address: u64, id: u64) -> Option<CUcontext> {
+    table().get(&address).filter(|owned| owned.id == id).map(|owned| owned.context)
 }
 
 /// The context ends: so do its blocks.

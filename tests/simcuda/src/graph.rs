@@ -14,6 +14,7 @@ use wm_abi::{CUgraphNode, CUresult};
 use crate::entry::{Outcome, require};
 use crate::lane::{Point, Work};
 use crate::memory::{Area, Owner};
+use crate::races;
 use crate::state::driver;
 
 /// What a node does (`CUgraphNodeType`).
@@ -169,10 +170,13 @@ impl Graph {
     /// `INVALID_VALUE` if nodes wait for each other in a circle.
     pub(crate) fn work(&self) -> Outcome<Work> {
         let (order, memory) = (self.ordered()?, Arc::clone(&self.memory));
-        Ok(Arc::new(move || {
+        let order = Arc::new(order);
+        let parts = Arc::clone(&order);
+        let work: Work = Arc::new(move || {
             let _kept = &memory;
             order.iter().try_for_each(|work| work())
-        }))
+        });
+        Ok(races::declare_all(work, parts.iter()))
     }
 }
 

@@ -104,6 +104,27 @@ fn chosen(device: CUdevice, pool: CUmemoryPool) {
     }
 }
 
+/// By the driver's rule a device whose current pool is destroyed has its default pool again.
+pub(super) fn destroy(pool: CUmemoryPool) -> CUresult {
+    // SAFETY: a handle that the driver checks.
+    let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
+    let replaced = GLANCE.replaced.load(Relaxed);
+    if result == CUresult::SUCCESS && replaced != 0 {
+        let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
+        let devices = (0..u64::BITS as CUdevice).filter(chose);
+        devices.for_each(|device| current_of(device).into_iter().for_each(|current| chosen(device, current)));
+    }
+    result
+}
+
+/// The device's current pool.
+fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuDeviceGetMemPool>()(&mut pool, device) }.ok().ok()?;
+    Some(pool)
+}
+
 /// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
 pub(super) unsafe fn select_at(location: *mut CUmemLocation, kind: u32, pool: CUmemoryPool) -> CUresult {
     // SAFETY: the program's arguments.
@@ -153,6 +174,10 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
             }
             // SAFETY: the driver has just read a 64-bit value there.
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
+            CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+                // SAFETY: the driver has just read a 32-bit value there.
+                managers::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
+            }
             _ => {}
         }
     }
