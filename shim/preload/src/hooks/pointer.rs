@@ -116,7 +116,9 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
             pieces: account(site.manager.gpu().ordinal()).held,
             limit: site.manager.settings().device_limit,
         };
-        let (usable, all) = figures(free_now as u64, total_now as u64, &holdings);
+        // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+        let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+        let (usable, all) = figures(to_be_had, total_now as u64, &holdings);
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
         unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::*;
 use wm_driver::Device;
-use wm_memory::Manager;
+use wm_memory::{Manager, Usage};
 
 use crate::boundary::Answer;
 use crate::glance::GLANCE;
@@ -63,9 +63,20 @@ pub(super) fn settle(manager: &Manager<Device>) {
     let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
     let Some(threshold) = threshold(device).filter(|_| used) else { return };
     let keep = threshold.load(Relaxed);
-    if keep != u64::MAX && manager.usage().reserved.total() > keep {
-        manager.trim(keep);
+    if keep != u64::MAX {
+        let usage = manager.usage();
+        if usage.idle.total() > 0 && reserved(&usage) > keep {
+            manager.trim(keep.saturating_add(usage.reserved.total() - reserved(&usage)));
+        }
     }
+}
+
+/// What the pool holds: all but what blocks of `cuMemAlloc` use. Where those are all there is, what their handles leave free is
+/// no pool's.
+fn reserved(usage: &Usage) -> u64 {
+    let plain = usage.live.total().saturating_sub(usage.pooled);
+    let is_used = usage.pooled > 0 || usage.idle.total() > 0;
+    if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
 }
 
 /// Is this the device's default pool?
@@ -143,7 +154,7 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     let Some(manager) = served(pool).filter(|_| !value.is_null()) else { return Answer::Pass };
     let usage = manager.usage();
     let ours = match attribute {
-        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => usage.reserved.total(),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved(&usage),
         CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total(),
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
@@ -200,7 +211,8 @@ fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
 
 pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     if let Some(manager) = served(pool) {
-        manager.trim(keep as u64);
+        let usage = manager.usage();
+        manager.trim((keep as u64).saturating_add(usage.reserved.total() - reserved(&usage)));
     }
     Answer::Pass
 }
