@@ -15,6 +15,7 @@ use wm_memory::{Manager, Order};
 use crate::glance::{GLANCE, MINE};
 use crate::guard;
 use crate::hooks;
+use crate::ipc;
 use crate::physical;
 use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
@@ -371,7 +372,7 @@ fn machine_memory() -> u64 {
     u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
 }
 
-/// `from` may access `owner`'s memory from now on: present blocks and future ones.
+/// `from` may access `owner`'s memory from now on: present blocks, future ones, and those of other processes that are open there.
 pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     let access = Access { owner, from };
     let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -380,10 +381,11 @@ pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     }
     drop(peers);
     let Some(manager) = known(owner) else { return };
-    if manager.gpu().admit_peer(from)
-        && let Err(code) = manager.refresh_access()
-    {
-        log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
+    if manager.gpu().admit_peer(from) {
+        let (own, opened) = (manager.refresh_access(), ipc::refresh_access(manager.gpu()));
+        if let Err(code) = own.and(opened) {
+            log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
+        }
     }
 }
 
@@ -453,6 +455,7 @@ pub(crate) fn end_device(device: CUdevice) {
     // SAFETY: null or leaked, as in `known`.
     if let Some(manager) = unsafe { manager.as_ref() } {
         guard::end_device(device);
+        ipc::end_device(device);
         manager.discard();
     }
 }

@@ -38,6 +38,7 @@ mod pool_share;
 mod process;
 mod share;
 mod share_ends;
+mod share_peers;
 mod stream;
 mod texture;
 mod vmm;
@@ -421,6 +422,11 @@ pub const CASES: &[Row] = cases! {
     share_ends::families "handles of memory that has none",
     share_ends::opened "opened memory that is not like memory",
     share_ends::many_pieces "memory of many pieces that another process sees cut",
+    share_ends::closed_in_a_capture "opened memory that cannot be closed, or is unmapped under running work",
+    share_peers::opened_elsewhere [Devices(2)] "memory opened on another device than it lies on",
+    share_peers::copied_to_a_peer [Devices(2)] "opened memory copied to a peer that has no access",
+    share_peers::used_by_a_peer [Devices(2)] "opened memory that peers cannot reach, enabled before or after",
+    share_peers::used_without_access [Devices(2)] "opened memory that peers reach without leave",
 
     peer::enable [Devices(2)] "peer access counted wrong",
     peer::copies [Devices(2)] "copies between devices",
@@ -470,5 +476,11 @@ pub const ROLES: &[Role] = &[
     Role { name: "ipc-export", play: share_ends::export },
     Role { name: "ipc-attributes", play: share_ends::ask },
     Role { name: "ipc-pieces", play: share_ends::open_pieces },
+    Role { name: "ipc-capture", play: share_ends::close_in_a_capture },
+    Role { name: "ipc-elsewhere", play: share_peers::open_elsewhere },
+    Role { name: "ipc-copy", play: share_peers::copy },
+    Role { name: "ipc-enable", play: share_peers::enable_after },
+    Role { name: "ipc-enabled", play: share_peers::enable_before },
+    Role { name: "ipc-no-access", play: share_peers::use_without_access },
     Role { name: "pool", play: pool_share::import },
 ];
