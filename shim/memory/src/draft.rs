@@ -7,8 +7,7 @@
 use wm_driver::Tier;
 
 use crate::decide::Rules;
-use crate::ledger::Taken;
-use crate::order::Pending;
+use crate::ledger::{Segments, Taken};
 use crate::plan::{Build, Built, Failure, Part, Undo};
 use crate::recipe::Recipe;
 use crate::sizes::Class;
@@ -114,15 +113,15 @@ impl State {
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
         for (piece, handle) in draft.pieces.iter().zip(&built.handles) {
-            let (key, pending) = match piece {
-                Piece::Taken(taken) => (taken.key, taken.pending.clone()),
+            let (key, segments) = match piece {
+                Piece::Taken(taken) => (taken.key, taken.segments.clone()),
                 Piece::New(tier, bytes) => {
                     self.counters.creates += 1;
-                    (self.ledger.memories.insert(*handle, *tier, *bytes), Pending::default())
+                    (self.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
                 }
             };
             self.ledger.map(key, address);
-            self.ledger.activate(key, address, &pending);
+            self.ledger.activate(key, address, segments);
             address += piece.part().bytes();
         }
     }

@@ -126,6 +126,7 @@ impl Shared {
 
     fn end(&self) {
         self.manager.audit().expect("the books balance");
+        self.manager.gpu().drain_all();
         self.manager.trim(0);
         assert_eq!(self.manager.usage().reserved.total(), 0);
         self.manager.discard();

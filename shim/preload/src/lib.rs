@@ -32,6 +32,7 @@ mod physical;
 mod pluggable;
 mod report;
 mod settings;
+mod sockets;
 mod state;
 mod torch;
 mod trace;

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use dashmap::DashMap;
 use wm_abi::CUcontext;
-use wm_driver::Device;
-use wm_memory::{Manager, Order};
+use wm_memory::Order;
 
 use crate::guard;
 use crate::managers::{self, Site};
+use crate::state::streams;
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
@@ -28,20 +28,14 @@ fn table() -> &'static DashMap<u64, Owned> {
 /// A block was allocated in the site's context.
 pub(crate) fn note(site: &Site, address: u64) {
     if let Some(block) = site.manager.block(address) {
-        table().insert(address, Owned { context: site.context, id: block.id });
+        let context = streams().home(site.context);
+        table().insert(address, Owned { context, id: block.id });
     }
 }
 
-/// The context that the live block around an address was allocated in; `None` for a pool's block.
-pub(crate) fn context(manager: &Manager<Device>, address: u64) -> Option<CUcontext> {
-    let block = manager.block(address)?;
-    let owned = table().get(&block.address).map(|owned| *owned);
-    owned.filter(|owned| owned.id == block.id).map(|owned| owned.context)
-}
-
-/// The block at an address is about to be freed. Says which it is, for [`forget`] afterwards.
-pub(crate) fn freeing(manager: &Manager<Device>, address: u64) -> Option<u64> {
-    manager.block(address).map(|block| block.id)
+/// The context that a block was allocated in.
+pub(crate) fn context(address: u64, id: u64) -> Option<CUcontext> {
+    table().get(&address).filter(|owned| owned.id == id).map(|owned| owned.context)
 }
 
 /// A block was freed: what is known of it goes, unless its address has been given out again meanwhile.

@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("client", &["wm-kernels"]),
     ("latency", &["wm-abi"]),
     ("demo", &["wm-abi", "wm-kernels"]),
+    ("oracle", &["wm-abi", "wm-kernels", "conformance"]),
     ("replay", &["wm-abi"]),
     ("stress", &["wm-abi", "wm-kernels"]),
     ("wmctl", &["wm-abi", "wm-driver", "wm-memory", "wm-multipath"]),

@@ -5,6 +5,7 @@
 //! on a device, and not the process.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::Arc;
 
 use wm_abi::{
@@ -264,16 +265,23 @@ impl Plan {
         }
     }
 
-    /// What the copy uses; nothing that can be told in two ranges if rows have gaps. A source that was kept aside has been read.
-    fn accesses(&self, staged: bool) -> impl Iterator<Item = Access> {
-        let (shape, bytes) = (self.shape, self.shape.bytes());
-        let sides = [(self.to, true), (self.from, false)];
-        let whole = sides.iter().all(|(known, _)| shape.extent(&known.side) == bytes);
-        let access = move |(known, writes): (Known, bool)| {
-            let start = known.side.address;
-            Access { range: start..start + bytes, writes }
-        };
-        sides.into_iter().filter(move |(_, writes)| whole && (*writes || !staged)).map(access)
+    /// What the copy uses, row by row. A source that was kept aside has been read.
+    fn accesses(&self, staged: bool) -> Vec<Access> {
+        let mut accesses = self.rows(&self.to).map(Access::write).collect::<Vec<_>>();
+        if !staged {
+            accesses.extend(self.rows(&self.from).map(Access::read));
+        }
+        accesses
+    }
+
+    /// The bytes of one side: all at once where rows have no gaps.
+    fn rows(&self, known: &Known) -> impl Iterator<Item = Range<u64>> {
+        let (shape, side) = (self.shape, known.side);
+        let whole = shape.extent(&side) == shape.bytes();
+        let (width, height, depth) =
+            if whole { (shape.bytes(), 1, 1) } else { (shape.width as u64, shape.height, shape.depth) };
+        let starts = (0..depth).flat_map(move |z| (0..height).map(move |y| side.row(y, z)));
+        starts.map(move |start| start..start + width)
     }
 
     /// The link that the bytes travel over.
@@ -329,7 +337,7 @@ pub(crate) fn work(context: &Context, shape: Shape) -> Outcome<Work> {
         return Ok(Arc::new(|| Ok(())));
     }
     let plan = Plan::new(context, shape)?;
-    Ok(Arc::new(move || plan.run()))
+    Ok(races::declare(Arc::new(move || plan.run()), || plan.accesses(false)))
 }
 
 /// Pageable sources of at most this many bytes are kept aside, so that the call need not wait.
@@ -348,11 +356,11 @@ pub(crate) fn start(context: &Context, stream: &Stream, shape: Shape, synchronou
     let staged =
         !synchronous && plan.from.is_pageable() && shape.bytes() <= STAGED && stream.capture().is_none();
     let work: Work = if staged { stage(&plan) } else { Arc::new(move || plan.run()) };
+    let work = races::declare(work, || plan.accesses(staged));
     let pageable = plan.to.is_pageable() || (plan.from.is_pageable() && !staged);
     let between_devices = plan.to.on_device().is_some() && plan.from.on_device().is_some();
     let waits = pageable || (synchronous && !between_devices);
     let Some(point) = stream.submit(Kind::MEMCPY, work)? else { return Ok(()) };
-    races::enter(&point, plan.accesses(staged));
     if waits {
         point.wait();
         return context.fault.check();

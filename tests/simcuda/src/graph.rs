@@ -14,6 +14,7 @@ use wm_abi::{CUDA_MEMCPY3D, CUgraphNode, CUresult};
 use crate::entry::{Outcome, require};
 use crate::lane::{Point, Work};
 use crate::memory::{Area, Owner};
+use crate::races;
 use crate::state::driver;
 
 /// What a node does (`CUgraphNodeType`).
@@ -214,11 +215,13 @@ impl Steps {
     /// All of it as one piece.
     pub(crate) fn work(&self) -> Work {
         let order: Vec<Work> = self.order.iter().map(|(_, work)| Arc::clone(work)).collect();
-        let memory = Arc::clone(&self.memory);
-        Arc::new(move || {
+        let (order, memory) = (Arc::new(order), Arc::clone(&self.memory));
+        let parts = Arc::clone(&order);
+        let work: Work = Arc::new(move || {
             let _kept = &memory;
             order.iter().try_for_each(|work| work())
-        })
+        });
+        races::declare_all(work, parts.iter())
     }
 
     /// Gives a node other work.

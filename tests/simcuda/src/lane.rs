@@ -73,7 +73,8 @@ impl Point {
         self.stamp.as_ref()
     }
 
-    fn is_passed(&self) -> bool {
+    /// Has the lane passed it? The host is not told.
+    pub(crate) fn is_passed(&self) -> bool {
         *self.timeline.done() >= self.number
     }
 
@@ -197,9 +198,13 @@ impl Lane {
         let number = line.last;
         let stamp = races::stamp(self.serial, number, line.stamp.as_ref(), &after);
         line.stamp.clone_from(&stamp);
+        let point = Point { timeline: Arc::clone(&self.shared.timeline), number, stamp };
+        let pushed = Arc::clone(&work);
         line.items.push_back(Item { number, after, work });
         self.shared.changed.notify_one();
-        Ok(Point { timeline: Arc::clone(&self.shared.timeline), number, stamp })
+        drop(line);
+        races::enter(&point, &pushed);
+        Ok(point)
     }
 
     fn start(&self) -> Outcome {

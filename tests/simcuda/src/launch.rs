@@ -14,10 +14,12 @@ use wm_kernels::cpu::{self, Fault};
 
 use crate::context::Context;
 use crate::entry::{Call, Outcome, exports, get, require};
+use crate::footprint;
 use crate::graph::Kind;
 use crate::lane::Work;
 use crate::memory::{Owner, Place};
 use crate::module::Function;
+use crate::races;
 use crate::state::driver;
 
 /// How many threads, and in what arrangement.
@@ -109,6 +111,16 @@ impl Arguments {
         Ok(())
     }
 
+    /// A parameter as a number.
+    fn number(&self, index: usize) -> u64 {
+        let (offset, size) = self.layout[index];
+        let mut bytes = [0_u8; 8];
+        let count = size.min(bytes.len());
+        // SAFETY: the parameter lies in the words with all its bytes.
+        unsafe { std::ptr::copy_nonoverlapping(self.at(offset), bytes.as_mut_ptr(), count) };
+        u64::from_ne_bytes(bytes)
+    }
+
     fn at_mut(&mut self, offset: usize) -> *mut u8 {
         self.words.as_mut_ptr().cast::<u8>().wrapping_add(offset)
     }
@@ -181,11 +193,14 @@ pub(crate) fn work(
 ) -> Outcome<Work> {
     grid.check()?;
     let (kernel, context) = (function.kernel, Arc::downgrade(context));
-    Ok(Arc::new(move || {
+    let arguments = Arc::new(arguments);
+    let used = Arc::clone(&arguments);
+    let work = move || {
         let context = context.upgrade().ok_or(CUresult::CONTEXT_IS_DESTROYED)?;
         arguments.addresses().try_for_each(|address| reachable(&context, address))?;
         run(kernel, grid, &arguments)
-    }))
+    };
+    Ok(races::declare(Arc::new(work), || footprint::of(kernel.name, |index| used.number(index))))
 }
 
 /// May kernels of this context touch what lies at an address, as far as the pages do not tell?
@@ -199,6 +214,10 @@ pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
         Owner::Reserved(_) => area.mapping(address).is_none_or(|(_, mapping)| mapping.rights.of(own) != 0),
         Owner::Linear { physical, context: owner } if physical.place != own => {
             context.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(owner)
+        }
+        Owner::Imported { context: owner, .. } => {
+            let elsewhere = driver().contexts.get(*owner).is_some_and(|owner| owner.device != context.device);
+            !elsewhere || context.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(owner)
         }
         Owner::Pool { pool, .. } => {
             driver().pools.get(*pool).is_none_or(|pool| pool.state().rights.of(own) != 0)

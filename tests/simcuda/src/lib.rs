@@ -6,11 +6,12 @@
 //! | part | files |
 //! |---|---|
 //! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
-//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `registry` |
+//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
 //! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
 //! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
+//! | work that nothing orders | `races` `footprint` |
 //!
 //! Files named `*_api` hold the `exports!` tables of an area whose workings are in the file without that ending.
 //!
@@ -26,7 +27,7 @@ pub mod exports {
     pub use crate::pool_api::*;
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
-    pub use crate::{array::*, array_copy::*, graph_copy::*, graph_memory::*, texture::*};
+    pub use crate::{array::*, array_copy::*, graph_copy::*, graph_memory::*, green::*, texture::*};
     pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
@@ -46,10 +47,12 @@ mod entry;
 mod errors;
 mod event;
 mod fail;
+mod footprint;
 mod graph;
 mod graph_api;
 mod graph_copy;
 mod graph_memory;
+mod green;
 mod host;
 mod ipc;
 mod lane;

@@ -9,6 +9,7 @@ use crate::context::{Context, synchronize_device};
 use crate::entry::{Outcome, exports, put, put_optional, require};
 use crate::memory::{self, Area, Owner, Place};
 use crate::pool;
+use crate::races;
 use crate::state::driver;
 
 /// Rows of a pitched allocation start at multiples of this.
@@ -18,14 +19,14 @@ fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     let place = Place::Device(context.device);
     let block = pool::with_reclaim(place, || memory::allocate(place, bytes))?;
-    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.handle }))
+    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.home() }))
 }
 
 fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     // Managed memory may exceed the device, so it is the host's.
     let block = memory::allocate(Place::Host, bytes)?;
-    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.handle }))
+    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
 }
 
 /// Waits for the whole device, as NVIDIA's driver does, and gives memory back.
@@ -37,6 +38,8 @@ fn free(address: CUdeviceptr) -> Outcome {
     }
     let device = freeable(address)?;
     synchronize_device(device);
+    let bytes = driver().memory().find(address).map_or(0, |area| area.size);
+    races::leave(address..address + bytes, "a free by the host");
     let is_plain = |area: &Area| matches!(area.owner, Owner::Linear { .. } | Owner::Managed { .. });
     let area = driver().memory_mut().remove_if(address, is_plain);
     area.map(Area::discard).ok_or(CUresult::INVALID_VALUE)

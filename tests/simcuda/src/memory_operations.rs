@@ -5,6 +5,7 @@
 use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use wm_abi::{CUdeviceptr, CUresult, CUstream};
 
@@ -12,6 +13,7 @@ use crate::entry::{Call, Outcome, exports, require};
 use crate::graph::Kind;
 use crate::lane::Work;
 use crate::memory::Want;
+use crate::races;
 use crate::state::driver;
 use crate::stream::Stream;
 
@@ -89,7 +91,20 @@ impl Word {
         let (bytes, device) = (self.width.bytes(), stream.context()?.device);
         require(self.address.is_multiple_of(bytes), CUresult::INVALID_VALUE)?;
         driver().memory().check(self.address, bytes, want, device)?;
-        stream.submit(Kind::MEMORY_OPERATION, work).map(drop)
+        let point = stream.submit(Kind::MEMORY_OPERATION, work)?;
+        if want == Want::Write {
+            point.iter().for_each(|point| races::signal(point, self.address));
+        }
+        Ok(())
+    }
+}
+
+/// Lets others run: for long where a wait is long.
+fn pause(looks: &mut u32) {
+    *looks = looks.saturating_add(1);
+    match looks {
+        0..100 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(20)),
     }
 }
 
@@ -99,12 +114,14 @@ fn wait(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) ->
     let context = stream.context()?;
     let (device, fault, Word { address, width }) = (context.device, Arc::clone(&context.fault), word);
     let work = move || {
+        let mut looks = 0_u32;
         while !width.satisfies(width.load(address, device)?, value, condition) {
             fault.check()?;
-            std::thread::yield_now();
+            pause(&mut looks);
         }
         Ok(())
     };
+    races::await_signal(address);
     word.submit(&stream, Want::Read, Arc::new(work))
 }
 

@@ -32,12 +32,13 @@ impl Fill {
         self.width == 0 || self.height == 0
     }
 
-    /// What it writes, if rows have no gaps.
-    fn access(&self) -> Option<Access> {
+    /// What it writes, row by row.
+    fn accesses(&self) -> Vec<Access> {
         let row = self.width * self.element;
-        let whole = !self.is_empty() && (self.height == 1 || self.pitch == row);
-        let end = self.address + (row * self.height) as u64;
-        whole.then_some(Access { range: self.address..end, writes: true })
+        let whole = self.height == 1 || self.pitch == row;
+        let (bytes, rows) = if whole { (row * self.height, 1) } else { (row, self.height) };
+        let start = |y: usize| self.address + (y * self.pitch) as u64;
+        (0..rows).map(|y| Access::write(start(y)..start(y) + bytes as u64)).collect()
     }
 
     fn row_bytes(&self) -> Outcome<usize> {
@@ -96,7 +97,7 @@ pub(crate) fn work(context: &Context, fill: Fill) -> Outcome<Work> {
     fill.check(device)?;
     // Kernels of the driver's write it: a peer's memory needs access, where copies do not.
     reachable(context, fill.address).map_err(|_| CUresult::INVALID_VALUE)?;
-    Ok(Arc::new(move || fill.run(device)))
+    Ok(races::declare(Arc::new(move || fill.run(device)), || fill.accesses()))
 }
 
 /// In the default stream. The host waits only for memory of its own.
@@ -105,7 +106,6 @@ fn now(call: &Call, fill: Fill) -> Outcome {
     let on_host = driver().memory().place(fill.address) == Some(Place::Host);
     let point = stream.submit(Kind::MEMSET, work(&context, fill)?)?;
     let Some(point) = point else { return Ok(()) };
-    races::enter(&point, fill.access());
     if on_host {
         point.wait();
     }
@@ -114,8 +114,7 @@ fn now(call: &Call, fill: Fill) -> Outcome {
 
 fn later(call: &Call, fill: Fill, stream: CUstream) -> Outcome {
     let context = call.context()?;
-    let point = call.stream(stream)?.submit(Kind::MEMSET, work(&context, fill)?)?;
-    point.iter().for_each(|point| races::enter(point, fill.access()));
+    call.stream(stream)?.submit(Kind::MEMSET, work(&context, fill)?)?;
     Ok(())
 }
 

@@ -1,8 +1,13 @@
 //! Stream-ordered memory: pools, and the blocks that go in and out of them.
 //!
 //! A block that was freed in a stream is usable at once by the next allocation in that stream, and by others once
-//! that stream has come so far. What a pool keeps beyond its release threshold goes back at the next synchronisation,
-//! and earlier if memory runs out.
+//! that stream has come so far, if `REUSE_ALLOW_OPPORTUNISTIC` is set. Before memory runs out, an allocation takes what another stream has
+//! yet to come past, and its stream waits for that, if `REUSE_ALLOW_INTERNAL_DEPENDENCIES` is set. That a stream waits for the free
+//! by an event (`REUSE_FOLLOW_EVENT_DEPENDENCIES`) is not made use of: a driver may, and need not. What a pool keeps beyond its
+//! release threshold goes back at the next synchronisation, and earlier if memory runs out.
+//!
+//! A free is an action of its stream: in the legacy default stream a barrier, in a blocking stream behind that one's work. So is an
+//! allocation in a blocking stream; in the legacy default stream it is none.
 //!
 //! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's blocks are
 //! charged for.
@@ -11,10 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdeviceptr, CUresult};
 
+use crate::capture;
 use crate::entry::{Outcome, require};
 use crate::graph::Kind;
-use crate::lane::Point;
+use crate::lane::{Point, Work};
 use crate::memory::{self, Area, Owner, Place, Rights, round_up};
+use crate::races::{self, Access, Use};
 use crate::state::driver;
 use crate::stream::Stream;
 
@@ -40,7 +47,7 @@ pub(crate) struct State {
     /// Bytes of its blocks in use, now and at most.
     pub(crate) used: Level,
     /// `CU_MEMPOOL_ATTR_REUSE_*`.
-    pub(crate) reuse: [i32; 3],
+    pub(crate) reuse: Reuse,
     /// The most that it may reserve; 0 for no limit.
     pub(crate) limit: u64,
     /// Devices that may touch its memory.
@@ -73,13 +80,50 @@ struct Free {
 
 impl Free {
     fn is_past(&self) -> bool {
-        self.after.as_ref().is_none_or(|(_, point)| point.is_done())
+        self.after.as_ref().is_none_or(|(_, point)| point.is_passed())
     }
 
-    fn suits(&self, bytes: u64, stream: &Stream) -> bool {
-        let fits = self.bytes >= bytes && self.bytes <= bytes.saturating_mul(2).max(1 << 16);
-        fits && (self.is_past() || self.after.as_ref().is_some_and(|(freed_in, _)| *freed_in == stream.id))
+    fn fits(&self, bytes: u64) -> bool {
+        self.bytes >= bytes && self.bytes <= bytes.saturating_mul(2).max(1 << 16)
     }
+
+    /// May work of a stream have it?
+    fn suits(&self, stream: &Stream, reuse: Reuse, pressure: bool) -> bool {
+        let Some((freed_in, _)) = &self.after else { return true };
+        let opportunistic = reuse[OPPORTUNISTIC] != 0 && self.is_past();
+        *freed_in == stream.id || opportunistic || (pressure && reuse[INTERNAL_DEPENDENCIES] != 0)
+    }
+}
+
+/// `CU_MEMPOOL_ATTR_REUSE_*`, in their order.
+type Reuse = [i32; 3];
+const OPPORTUNISTIC: usize = 1;
+const INTERNAL_DEPENDENCIES: usize = 2;
+
+/// A block for a new owner, and what must be past before it is used.
+struct Given {
+    start: u64,
+    after: Option<Point>,
+}
+
+impl Given {
+    /// Hands the block over in a stream's order.
+    fn to(self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
+        let Self { start, after } = self;
+        let waits = after.as_ref().is_some_and(|point| !point.is_passed());
+        if !stream.is_legacy() || waits {
+            stream.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
+        } else {
+            // Then the stream's next work comes behind it only if the host has seen that.
+            after.iter().for_each(Point::wait);
+        }
+        Ok(start)
+    }
+}
+
+/// Work that only takes its place in a stream's order.
+fn action(start: u64, bytes: u64, what: Use) -> Work {
+    races::declare(Arc::new(|| Ok(())), || vec![Access { range: start..start + bytes, what }])
 }
 
 impl Pool {
@@ -119,10 +163,22 @@ impl Pool {
         if bytes == 0 {
             return Ok(0);
         }
-        let rounded = round_up(bytes, memory::PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
-        if let Some(start) = self.reuse(bytes, rounded, stream) {
-            return Ok(start);
+        // Nothing is taken that could not be handed over.
+        if stream.is_legacy() {
+            capture::forbid_implicit(stream.context_id)?;
         }
+        let rounded = round_up(bytes, memory::PAGE).ok_or(CUresult::OUT_OF_MEMORY)?;
+        let given = match self.reuse(bytes, rounded, stream, false) {
+            Some(given) => given,
+            None => self
+                .grow(bytes, rounded)
+                .or_else(|error| self.reuse(bytes, rounded, stream, true).ok_or(error))?,
+        };
+        given.to(bytes, stream)
+    }
+
+    /// A block of new memory.
+    fn grow(&self, bytes: u64, rounded: u64) -> Outcome<Given> {
         let state = self.state();
         let within = state.limit == 0 || state.reserved.now.saturating_add(rounded) <= state.limit;
         drop(state);
@@ -132,14 +188,15 @@ impl Pool {
         let mut state = self.state();
         state.reserved.add(rounded);
         state.used.add(bytes);
-        Ok(start)
+        Ok(Given { start, after: None })
     }
 
-    fn reuse(&self, bytes: u64, rounded: u64, stream: &Stream) -> Option<CUdeviceptr> {
+    fn reuse(&self, bytes: u64, rounded: u64, stream: &Stream, pressure: bool) -> Option<Given> {
         let mut state = self.state();
+        let reuse = state.reuse;
         let best = (0..state.free.len())
-            .filter(|i| state.free[*i].suits(rounded, stream))
-            .min_by_key(|i| state.free[*i].bytes)?;
+            .filter(|i| state.free[*i].fits(rounded) && state.free[*i].suits(stream, reuse, pressure))
+            .min_by_key(|i| (!state.free[*i].is_past(), state.free[*i].bytes))?;
         let block = state.free.swap_remove(best);
         state.used.add(bytes);
         drop(state);
@@ -148,7 +205,7 @@ impl Pool {
         area.size = bytes;
         area.id = memory::store::unique();
         set_live(area, true);
-        Some(block.start)
+        Some(Given { start: block.start, after: block.after.map(|(_, point)| point) })
     }
 
     fn put_back(&self, block: Taken, after: Option<(u64, Point)>) {
@@ -258,7 +315,8 @@ pub(crate) fn free_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
         return free_linear_in(address, stream);
     }
     require(is_live(address), CUresult::INVALID_VALUE)?;
-    let point = stream.push(Vec::new(), Arc::new(|| Ok(())))?;
+    let bytes = driver().memory().find(address).map_or(0, |area| area.size);
+    let point = stream.push(Vec::new(), action(address, bytes, Use::Free))?;
     let (pool, block) = take(address)?;
     if let Some(pool) = pool {
         pool.put_back(block, Some((stream.id, point)));
@@ -279,6 +337,7 @@ fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
     let mut memory = driver().memory_mut();
     let area = memory.find_mut(address).ok_or(CUresult::INVALID_VALUE)?;
     let Owner::Linear { physical, .. } = &area.owner else { return Err(CUresult::INVALID_VALUE) };
+    let bytes = area.size;
     area.owner = Owner::Pool { physical: Arc::clone(physical), pool: 0, live: false };
     drop(memory);
     let leave = move || {
@@ -288,7 +347,9 @@ fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
         area.into_iter().for_each(Area::discard);
         Ok(())
     };
-    stream.push(Vec::new(), Arc::new(leave)).map(drop)
+    let leave =
+        races::declare(Arc::new(leave), || vec![Access { range: address..address + bytes, what: Use::Free }]);
+    stream.push(Vec::new(), leave).map(drop)
 }
 
 /// What `cuMemFree` does with a pool's block: the caller says that nothing uses it.
@@ -297,6 +358,7 @@ fn free_linear_in(address: CUdeviceptr, stream: &Stream) -> Outcome {
 /// `INVALID_VALUE` if no block in use starts here.
 pub(crate) fn free_now(address: CUdeviceptr) -> Outcome {
     let (pool, block) = take(address)?;
+    races::leave(address..address + block.size, "a free by the host");
     if let Some(pool) = pool {
         pool.put_back(block, None);
     }

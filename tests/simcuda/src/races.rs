@@ -1,28 +1,39 @@
-//! Finds copies and memsets that race: `SIMCUDA_RACES=1`.
+//! Finds work that races: `SIMCUDA_RACES=1`.
 //!
 //! Every piece of work gets a vector clock when it is pushed: for each lane, how much of it is certainly done when the work
 //! begins. It is joined from the lane's last work, from the points that the work waits for, and from what the host has
-//! seen done. Two accesses of overlapping bytes, one of which writes, race if neither is in the other's clock. That is judged
-//! by what was ordered, not by what happened to run first: a race is found whenever both are pushed, at any speed.
+//! seen done. Two accesses of one physical byte, of which one is more than a read, race if neither is in the other's clock. That is
+//! judged by what was ordered, not by what happened to run first: a race is found whenever both are pushed, at any speed.
+//! Memory that is unmapped or freed by the host at once races with every access that the host has not seen done.
+//!
+//! What a piece of work uses is declared for it when it is made, so that it is known again when a graph replays it. A graph is one
+//! piece of work: what its nodes do to each other is not looked at. Bytes are told apart by where they lie and not by address, as a
+//! handle can be mapped at several.
 //!
 //! What threads of the host tell each other is not known here, so they count as one: what any of them has seen done counts
-//! as seen by all. The processor's own accesses, kernels, replayed graphs and copies of rows with gaps are not looked at. So races
-//! are missed, and none is made up.
+//! as seen by all. A word that a stream writes is seen by the host once another stream is told to wait for it; what the host or a kernel
+//! writes is not known to order anything. The processor's own accesses, and kernels that [`crate::footprint`] does not know, are
+//! not looked at.
 //!
 //! A race ends the process: an error code might be handled, and a race must not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::lane::Point;
+use crate::entry::Outcome;
+use crate::lane::{Point, Work};
+use crate::memory::map::Piece;
 use crate::settings::{complain, settings};
+use crate::state::driver;
 
 /// For each lane, by serial number, how many pieces of its work are certainly done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Clock(BTreeMap<u64, u64>);
 
 impl Clock {
+    const NONE: Self = Self(BTreeMap::new());
+
     fn has(&self, lane: u64, number: u64) -> bool {
         self.0.get(&lane).is_some_and(|done| *done >= number)
     }
@@ -49,30 +60,67 @@ impl Stamp {
     }
 }
 
-/// Bytes that a piece of work uses.
+/// What is done with bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    Allocation,
+    Free,
+}
+
+/// Bytes that a piece of work uses, by address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) range: Range<u64>,
-    pub(crate) writes: bool,
+    pub(crate) what: Use,
 }
 
 impl Access {
+    pub(crate) fn read(range: Range<u64>) -> Self {
+        Self { range, what: Use::Read }
+    }
+
+    pub(crate) fn write(range: Range<u64>) -> Self {
+        Self { range, what: Use::Write }
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// An access, and where its bytes lie.
+#[derive(Debug, Clone)]
+struct Placed {
+    access: Access,
+    pieces: Vec<Piece>,
+}
+
+impl Placed {
     fn conflicts(&self, other: &Self) -> bool {
-        let overlap = self.range.start < other.range.end && other.range.start < self.range.end;
-        overlap && (self.writes || other.writes)
+        let writes = self.access.what != Use::Read || other.access.what != Use::Read;
+        let shares = |piece: &Piece| {
+            other.pieces.iter().any(|p| p.file == piece.file && overlap(&p.range, &piece.range))
+        };
+        writes && self.pieces.iter().any(shares)
     }
 }
 
 /// All that is known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Races {
     /// What the host has seen done.
     host: Clock,
     /// Accesses that the host has not seen done.
-    open: Vec<(Arc<Stamp>, Access)>,
+    open: Vec<(Arc<Stamp>, Placed)>,
+    /// By address, who wrote words for others to wait for.
+    words: BTreeMap<u64, Arc<Stamp>>,
 }
 
 impl Races {
+    const NONE: Self = Self { host: Clock::NONE, open: Vec::new(), words: BTreeMap::new() };
+
     fn see(&mut self, stamp: &Stamp) {
         self.host.join(&stamp.clock);
         let host = &self.host;
@@ -80,18 +128,27 @@ impl Races {
     }
 
     /// Enters an access. Another one that it races with.
-    fn enter(&mut self, stamp: &Arc<Stamp>, access: Access) -> Option<Access> {
-        let races = |(other, earlier): &&(Arc<Stamp>, Access)| {
-            earlier.conflicts(&access) && !other.is_before(stamp) && !stamp.is_before(other)
+    fn enter(&mut self, stamp: &Arc<Stamp>, placed: Placed) -> Option<Access> {
+        let races = |(other, earlier): &&(Arc<Stamp>, Placed)| {
+            !other.is_before(stamp) && !stamp.is_before(other) && earlier.conflicts(&placed)
         };
-        let found = self.open.iter().find(races).map(|(_, earlier)| earlier.clone());
-        self.open.push((Arc::clone(stamp), access));
+        let found = self.open.iter().find(races).map(|(_, earlier)| earlier.access.clone());
+        self.open.push((Arc::clone(stamp), placed));
         found
+    }
+
+    /// An access of these addresses that the host has not seen done.
+    fn unseen(&self, range: &Range<u64>) -> Option<Access> {
+        let accesses = self.open.iter().map(|(_, placed)| &placed.access);
+        accesses
+            .filter(|access| access.what != Use::Free)
+            .find(|access| overlap(&access.range, range))
+            .cloned()
     }
 }
 
 fn races() -> MutexGuard<'static, Races> {
-    static RACES: Mutex<Races> = Mutex::new(Races { host: Clock(BTreeMap::new()), open: Vec::new() });
+    static RACES: Mutex<Races> = Mutex::new(Races::NONE);
     RACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -118,21 +175,99 @@ pub(crate) fn see(stamp: Option<&Arc<Stamp>>) {
     }
 }
 
-/// Work that was pushed uses these bytes. Ends the process if that races with other work.
-pub(crate) fn enter(point: &Point, accesses: impl IntoIterator<Item = Access>) {
+/// A stream writes a word that others may wait for.
+pub(crate) fn signal(point: &Point, word: u64) {
+    if let Some(stamp) = point.stamp() {
+        races().words.insert(word, Arc::clone(stamp));
+    }
+}
+
+/// A stream is told to wait for a word.
+pub(crate) fn await_signal(word: u64) {
+    if settings().races {
+        let stamp = races().words.get(&word).cloned();
+        see(stamp.as_ref());
+    }
+}
+
+type Job = dyn Fn() -> Outcome + Send + Sync;
+
+/// What pieces of work use. A weak reference keeps the place of a piece of work that is gone from being another's.
+type Declared = HashMap<usize, (Weak<Job>, Arc<[Access]>)>;
+
+fn declared() -> MutexGuard<'static, Option<Declared>> {
+    static DECLARED: Mutex<Option<Declared>> = Mutex::new(None);
+    DECLARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn place_of(work: &Work) -> usize {
+    Arc::as_ptr(work).cast::<()>() as usize
+}
+
+/// Says what a piece of work uses, however often it runs.
+pub(crate) fn declare(work: Work, accesses: impl FnOnce() -> Vec<Access>) -> Work {
+    if settings().races {
+        let mut declared = declared();
+        let all = declared.get_or_insert_default();
+        if all.len().is_power_of_two() {
+            all.retain(|_, (work, _)| work.strong_count() > 0);
+        }
+        all.insert(place_of(&work), (Arc::downgrade(&work), accesses().into()));
+    }
+    work
+}
+
+/// Says that a piece of work does all that others do.
+pub(crate) fn declare_all<'a>(work: Work, parts: impl IntoIterator<Item = &'a Work>) -> Work {
+    if !settings().races {
+        return work;
+    }
+    let accesses: Vec<Access> = parts.into_iter().flat_map(|part| uses(part).to_vec()).collect();
+    declare(work, || accesses)
+}
+
+fn uses(work: &Work) -> Arc<[Access]> {
+    let declared = declared();
+    let found = declared.as_ref().and_then(|all| all.get(&place_of(work)));
+    found.map_or_else(Arc::default, |(_, accesses)| Arc::clone(accesses))
+}
+
+/// Work was pushed. Ends the process if that races with other work.
+pub(crate) fn enter(point: &Point, work: &Work) {
     let Some(stamp) = point.stamp() else { return };
-    for access in accesses {
-        let found = races().enter(stamp, access.clone());
+    for access in uses(work).iter() {
+        let pieces = driver().memory().pieces(access.range.clone());
+        let found = races().enter(stamp, Placed { access: access.clone(), pieces });
         if let Some(other) = found {
-            complain(&format!("a race: {} and, not ordered with it, {}", told(&access), told(&other)));
-            std::process::abort();
+            end(&format!("{} and, not ordered with it, {}", told(access), told(&other)));
         }
     }
 }
 
+/// The host takes memory away at once. Ends the process if that races with work.
+pub(crate) fn leave(range: Range<u64>, how: &str) {
+    if settings().races {
+        let found = races().unseen(&range);
+        if let Some(other) = found {
+            end(&format!("{how} at {:#x} and, not seen done, {}", range.start, told(&other)));
+        }
+    }
+}
+
+fn end(race: &str) -> ! {
+    complain(&format!("a race: {race}"));
+    std::process::abort();
+}
+
 fn told(access: &Access) -> String {
     let Range { start, end } = access.range;
-    format!("{} of {} bytes at {start:#x}", if access.writes { "a write" } else { "a read" }, end - start)
+    let what = match access.what {
+        Use::Read => "a read",
+        Use::Write => "a write",
+        Use::Allocation => "an allocation",
+        Use::Free => "a free",
+    };
+    format!("{what} of {} bytes at {start:#x}", end - start)
 }
 
 #[cfg(test)]
@@ -147,36 +282,52 @@ mod tests {
         Arc::new(Stamp { lane, number, clock })
     }
 
-    fn access(range: Range<u64>, writes: bool) -> Access {
-        Access { range, writes }
+    /// An access by one of the addresses of the bytes.
+    fn placed(address: u64, bytes: Range<u64>, what: Use) -> Placed {
+        let range = address..address + (bytes.end - bytes.start);
+        Placed { access: Access { range, what }, pieces: vec![Piece { file: 1, range: bytes }] }
+    }
+
+    fn access(bytes: Range<u64>, what: Use) -> Placed {
+        placed(bytes.start, bytes, what)
     }
 
     #[test]
     fn unordered_work_races_where_bytes_overlap_and_one_writes() {
-        let mut races = Races::default();
-        assert_eq!(races.enter(&at(1, 1, &[]), access(0..8, true)), None);
-        assert_eq!(races.enter(&at(2, 1, &[]), access(8..16, true)), None, "other bytes");
-        assert_eq!(races.enter(&at(2, 2, &[]), access(7..9, false)), Some(access(0..8, true)));
-        let mut readers = Races::default();
-        assert_eq!(readers.enter(&at(1, 1, &[]), access(0..8, false)), None);
-        assert_eq!(readers.enter(&at(2, 1, &[]), access(0..8, false)), None, "both read");
+        let mut races = Races::NONE;
+        assert_eq!(races.enter(&at(1, 1, &[]), access(0..8, Use::Write)), None);
+        assert_eq!(races.enter(&at(2, 1, &[]), access(8..16, Use::Write)), None, "other bytes");
+        let found = races.enter(&at(2, 2, &[]), access(7..9, Use::Read));
+        assert_eq!(found, Some(access(0..8, Use::Write).access));
+        let mut readers = Races::NONE;
+        assert_eq!(readers.enter(&at(1, 1, &[]), access(0..8, Use::Read)), None);
+        assert_eq!(readers.enter(&at(2, 1, &[]), access(0..8, Use::Read)), None, "both read");
+    }
+
+    #[test]
+    fn bytes_are_told_apart_by_where_they_lie() {
+        let mut races = Races::NONE;
+        assert_eq!(races.enter(&at(1, 1, &[]), placed(0x1000, 0..8, Use::Write)), None);
+        assert!(races.enter(&at(2, 1, &[]), placed(0x9000, 0..8, Use::Read)).is_some(), "another address");
     }
 
     #[test]
     fn order_passes_through_others_whichever_is_entered_first() {
-        let (first, mut races) = (at(1, 1, &[]), Races::default());
+        let (first, mut races) = (at(1, 1, &[]), Races::NONE);
         let between = at(2, 1, &[&first]);
         let last = at(3, 1, &[&between]);
-        assert_eq!(races.enter(&last, access(0..8, true)), None);
-        assert_eq!(races.enter(&first, access(0..8, true)), None);
+        assert_eq!(races.enter(&last, access(0..8, Use::Write)), None);
+        assert_eq!(races.enter(&first, access(0..8, Use::Write)), None);
     }
 
     #[test]
     fn what_the_host_has_seen_done_is_before_all_that_comes() {
-        let (first, mut races) = (at(1, 1, &[]), Races::default());
-        races.enter(&first, access(0..8, true));
+        let (first, mut races) = (at(1, 1, &[]), Races::NONE);
+        races.enter(&first, access(0..8, Use::Write));
+        assert!(races.unseen(&(4..12)).is_some() && races.unseen(&(8..12)).is_none());
         races.see(&first);
         assert_eq!((races.open.len(), races.host.has(1, 1)), (0, true));
-        assert_eq!(races.enter(&at(2, 1, &[]), access(0..8, true)), None);
+        assert!(races.unseen(&(4..12)).is_none());
+        assert_eq!(races.enter(&at(2, 1, &[]), access(0..8, Use::Write)), None);
     }
 }

@@ -13,6 +13,7 @@ use crate::entry::{Outcome, exports, get, get_all, put, require};
 use crate::memory::space::{self, Protection};
 use crate::memory::store::{self, unique};
 use crate::memory::{Area, GRANULARITY, Mapping, Owner, Physical, Place, Rights};
+use crate::races;
 use crate::state::driver;
 
 /// Handles of physical memory look like no other handle.
@@ -140,6 +141,7 @@ fn inside(mappings: &BTreeMap<u64, Mapping>, start: u64, size: u64) -> Outcome<V
 }
 
 fn unmap(start: CUdeviceptr, size: u64) -> Outcome {
+    races::leave(start..start.saturating_add(size), "an unmapping");
     let mut memory = driver().memory_mut();
     let mappings = memory.reservation(start, size).ok_or(CUresult::INVALID_VALUE)?;
     let starts = inside(mappings, start, size)?;

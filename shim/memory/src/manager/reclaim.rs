@@ -13,7 +13,7 @@ use crate::state::State;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
-    /// Waits for work that may still be touching free memory, if that is what it takes.
+    /// Asks how far streams have come, and waits for none: what may still be touched stays.
     pub fn trim(&self, keep: u64) -> u64 {
         self.give_back(None, |state| state.reserved.now.total().saturating_sub(keep))
     }
@@ -27,14 +27,19 @@ impl<G: Gpu> Manager<G> {
         })
     }
 
-    /// First what is ready, then, after waiting, what was not.
+    /// First what is known to be ready, then what proves to be.
     fn give_back(&self, tier: Option<Tier>, wanted: impl Fn(&State) -> u64) -> u64 {
         let ready = self.release(tier, &wanted);
-        if wanted(&self.lock()) == 0 {
+        let mut state = self.lock();
+        if wanted(&state) == 0 {
             return ready;
         }
-        let needs = self.lock().idle_needs(tier);
-        self.look(needs, true);
+        let doubts = state.timeline.doubts(None, usize::MAX);
+        drop(state);
+        if doubts.is_empty() {
+            return ready;
+        }
+        self.inquire(doubts);
         ready + self.release(tier, &wanted)
     }
 

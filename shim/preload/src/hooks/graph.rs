@@ -264,12 +264,12 @@ fn named(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
 /// The context of memory of ours: the one that it was allocated in; for a pool's, the current one if that is on its device.
 fn of_memory(address: u64) -> Option<CUcontext> {
     let manager = managers::owner(address)?;
+    let made_in = || manager.block(address).and_then(|block| owners::context(block.address, block.id));
     let current = || {
         let is_there = managers::current_device() == Some(manager.gpu().ordinal());
         is_there.then(|| current_context(driver()))
     };
-    let context =
-        owners::context(manager, address).or_else(current).unwrap_or_else(|| manager.gpu().context());
+    let context = made_in().or_else(current).unwrap_or_else(|| manager.gpu().context());
     (!context.is_null()).then_some(context)
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
 use wm_driver::Device;
-use wm_memory::{Block, Manager, Order};
+use wm_memory::{Block, Order};
 
 use super::marked::Marked;
 use super::{physical, pool};
@@ -58,7 +58,7 @@ enum Meaning {
 fn meaning(address: u64) -> Meaning {
     match managers::owner(address) {
         Some(manager) => match manager.block(address) {
-            Some(block) => Meaning::Live(own(manager, &block, address)),
+            Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
             // What another process shares with us is mapped in our address space too.
             None => ipc::view(address).map_or(Meaning::Dead, |view| Meaning::Live(foreign(&view, address))),
         },
@@ -83,8 +83,7 @@ impl Meaning {
     }
 }
 
-fn own(manager: &'static Manager<Device>, block: &Block, address: u64) -> Found {
-    let device = manager.gpu();
+fn own(device: &'static Device, block: &Block, address: u64) -> Found {
     let ordered = matches!(block.order, Order::Stream(_));
     let pool = if ordered { pool::default_of(device.ordinal()) } else { None };
     Found {
@@ -92,7 +91,7 @@ fn own(manager: &'static Manager<Device>, block: &Block, address: u64) -> Found 
         base: block.address,
         bytes: block.bytes,
         device,
-        context: if ordered { CUcontext::NULL } else { maker(manager, address) },
+        context: if ordered { CUcontext::NULL } else { maker(device, block) },
         buffer: OUR_BUFFERS | block.id,
         pool: pool.unwrap_or_default(),
         shareable: !ordered && device.is_exportable(),
@@ -100,8 +99,8 @@ fn own(manager: &'static Manager<Device>, block: &Block, address: u64) -> Found 
 }
 
 /// The context that a block of `cuMemAlloc` was allocated in.
-fn maker(manager: &Manager<Device>, address: u64) -> CUcontext {
-    owners::context(manager, address).unwrap_or_else(|| manager.gpu().context())
+fn maker(device: &Device, block: &Block) -> CUcontext {
+    owners::context(block.address, block.id).unwrap_or_else(|| device.context())
 }
 
 /// Buffer id of an opened block.
@@ -134,7 +133,9 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
             pieces: account(site.manager.gpu().ordinal()).held,
             limit: site.manager.settings().device_limit,
         };
-        let (usable, all) = figures(free_now as u64, total_now as u64, &holdings);
+        // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+        let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+        let (usable, all) = figures(to_be_had, total_now as u64, &holdings);
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
         unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }

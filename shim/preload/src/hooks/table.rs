@@ -18,7 +18,7 @@ hooks! {
         cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint)
             => allocate::pitched, Memory, "the same for rows of equal distance";
         cuMemFree_v2(dptr: CUdeviceptr)
-            => allocate::free, Memory, "takes a block back without waiting for the device";
+            => allocate::free, Memory, "takes a block back once the work of its context is over, as the driver does";
         cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
             => allocate::ordered::<Legacy>, Memory, "serves device memory in stream order";
         cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
@@ -42,6 +42,8 @@ hooks! {
             => pool::set, Memory, "resets our high-water marks with the pool's";
         cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize)
             => pool::trim, Memory, "gives our unused memory back with the pool's";
+        cuMemPoolDestroy(pool: CUmemoryPool)
+            => pool::destroy, Memory, "a device whose pool this was has its default pool again";
         cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize)
             => pool::grant, Memory, "lets peers reach our blocks as they reach the pool's";
         // Queries: our blocks answer like the driver's own memory.
@@ -69,27 +71,31 @@ hooks! {
             => sharing::open, Memory, "maps the block of another process under the shim";
         cuIpcCloseMemHandle(dptr: CUdeviceptr)
             => sharing::close, Memory, "unmaps it";
-        // Streams: their ends, and captures.
+        // Streams: their kinds, their ends, and captures.
+        cuStreamCreate(pstream: *mut CUstream, flags: c_uint)
+            => stream::create, Lifetimes, "a blocking stream can tell frees in the default stream";
+        cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int)
+            => stream::create_with_priority, Lifetimes, "a blocking stream can tell frees in the default stream";
         cuStreamDestroy(stream: CUstream)
             => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamDestroy_v2(stream: CUstream)
             => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamBeginCapture(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_ptsz(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph_ptsz(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamEndCapture(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture>, Lifetimes, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture, Legacy>, Lifetimes, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture_ptsz>, Lifetimes, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture_ptsz, PerThread>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
             => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
@@ -126,17 +132,25 @@ hooks! {
             => reserved::host_flags, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
-            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
+            => context::destroy::<symbol::cuCtxDestroy>, Lifetimes, "the context's streams and events are forgotten";
         cuCtxDestroy_v2(ctx: CUcontext)
-            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
+            => context::destroy::<symbol::cuCtxDestroy_v2>, Lifetimes, "the context's streams and events are forgotten";
         cuDevicePrimaryCtxRelease(dev: CUdevice)
-            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::release::<symbol::cuDevicePrimaryCtxRelease>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxRelease_v2(dev: CUdevice)
-            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::release::<symbol::cuDevicePrimaryCtxRelease_v2>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxReset(dev: CUdevice)
-            => context::reset, Lifetimes, "the device's blocks are given back";
+            => context::reset::<symbol::cuDevicePrimaryCtxReset>, Lifetimes, "the device's blocks are given back";
         cuDevicePrimaryCtxReset_v2(dev: CUdevice)
-            => context::reset, Lifetimes, "the device's blocks are given back";
+            => context::reset::<symbol::cuDevicePrimaryCtxReset_v2>, Lifetimes, "the device's blocks are given back";
+        cuCtxAttach(pctx: *mut CUcontext, flags: c_uint)
+            => context::attach, Lifetimes, "one user more, before whom the context does not end";
+        cuCtxDetach(ctx: CUcontext)
+            => context::detach, Lifetimes, "with the last user the context's streams and events are forgotten";
+        cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: *mut c_void)
+            => context::from_green, Lifetimes, "memory and events of a green context are those of the context that it is a part of";
+        cuGreenCtxDestroy(h_ctx: *mut c_void)
+            => context::destroy_green, Lifetimes, "blocks freed in its streams get an event that outlives it";
         // Copies: counted by path.
         cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
             => copies::plain(HostToDevice, Legacy), Always, "counted; a large one may take several links";
@@ -273,8 +287,6 @@ hooks! {
         cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v3(pctx: *mut CUcontext, params_array: *mut c_void, num_params: c_int, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v4(pctx: *mut CUcontext, ctx_create_params: *mut c_void, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
-        cuStreamCreate(pstream: *mut CUstream, flags: c_uint): "contexts, streams and events live in device memory";
-        cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int): "contexts, streams and events live in device memory";
         cuEventCreate(p_event: *mut CUevent, flags: c_uint): "contexts, streams and events live in device memory";
         cuGraphInstantiate(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiate_v2(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";

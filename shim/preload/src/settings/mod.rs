@@ -52,6 +52,8 @@ settings! {
     torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", torch;
     /// Serve device memory ourselves. `off`: every allocation is the driver's.
     stitch: bool = true, "WMSHIM_STITCH", switch;
+    /// `cuMemFree` waits for the device, as the driver's does. `off`: it returns at once, and its memory is used again later.
+    free_waits: bool = true, "WMSHIM_FREE_WAITS", switch;
     /// Most device memory to hold, a size or a share of the device.
     device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", |text| size(text).map(Some);
     /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
@@ -74,8 +76,8 @@ settings! {
     stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
     /// The folder of statistics sockets and dumps.
     stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
-    /// The signal that writes statistics to a file.
-    stats_signal: Option<i32> = Some(libc::SIGUSR2), "WMSHIM_STATS_SIGNAL", signal;
+    /// The signal that writes statistics to a file. Default: none, for a program may rely on any signal's default action.
+    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", signal;
     /// Where what the shim serves is written down, for `wmctl replay`.
     trace: Option<PathBuf> = None, "WMSHIM_TRACE", path;
     /// What goes to stderr.

@@ -4,6 +4,7 @@
 //! no rights; the protection of the pages equals the union of the rights.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use wm_abi::{
@@ -121,6 +122,15 @@ pub(crate) struct Segment {
     /// Its rights, if it is a mapping; everything else is open to every copy.
     pub(crate) rights: Option<Rights>,
     end: u64,
+}
+
+/// Bytes that lie in one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The file's number; 0 for memory of the program, which lies at its addresses.
+    pub(crate) file: u64,
+    /// Where in it.
+    pub(crate) range: Range<u64>,
 }
 
 /// How far an area reaches, for the question that is asked.
@@ -250,6 +260,33 @@ impl AddressMap {
             }
         }
         places
+    }
+
+    /// Where the bytes of a range lie, whatever addresses lead to them.
+    pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
+        let (mut at, mut pieces) = (range.start, Vec::new());
+        while at < range.end {
+            let (end, piece) = self.piece(at, range.end);
+            pieces.push(piece);
+            at = end;
+        }
+        pieces
+    }
+
+    /// The piece at an address, which ends before the limit, and its end.
+    fn piece(&self, at: u64, limit: u64) -> (u64, Piece) {
+        let found = self.find_within(at, Area::backed).and_then(|area| match area.mapping(at) {
+            Some((start, mapping)) => Some((start, &mapping.physical)),
+            None => area.physical().map(|physical| (area.start, physical)),
+        });
+        let Some((start, physical)) = found.filter(|(start, physical)| at - start < physical.size) else {
+            let next = self.areas.range(at + 1..).next().map_or(limit, |(start, _)| *start);
+            let end = next.min(limit);
+            return (end, Piece { file: 0, range: at..end });
+        };
+        let end = limit.min(start + physical.size);
+        let offset = physical.file().1;
+        (end, Piece { file: physical.file_number(), range: offset + at - start..offset + end - start })
     }
 
     /// Where the first byte of a range is; `None` if the driver does not know the address.

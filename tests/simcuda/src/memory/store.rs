@@ -187,6 +187,15 @@ impl Physical {
         }
     }
 
+    /// The number of that file, the same for everybody who has it open.
+    pub(crate) fn file_number(&self) -> u64 {
+        // SAFETY: all zeroes is a valid `stat`.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: an open descriptor and a valid structure. Of an open file, the call does not fail.
+        unsafe { libc::fstat(self.file().0.as_raw_fd(), &raw mut stat) };
+        stat.st_ino
+    }
+
     /// Maps the bytes over a reserved range.
     ///
     /// # Errors

@@ -1,0 +1,43 @@
+//! The process in which programs run: it reads them, a line each, and answers each with a line.
+
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use crate::outcome::Outcome;
+use crate::program::Program;
+use crate::run::{self, Marks};
+use crate::world::{Ready, World};
+
+/// How programs are run.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct Arguments {
+    /// The driver to open, by name or path
+    #[arg(long, default_value = "libcuda.so.1")]
+    open: String,
+    /// Devices to use
+    #[arg(long, default_value_t = 1)]
+    devices: usize,
+    /// Milliseconds that a step may take
+    #[arg(long, default_value_t = 5000)]
+    limit: u64,
+}
+
+/// Runs what standard input says.
+pub(crate) fn main(arguments: &Arguments) -> Ready {
+    let world = World::open(&arguments.open, arguments.devices)?;
+    let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|error| error.to_string())?;
+        let program: Program = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+        say(&run::run(&world, &program, &mut marks, limit)?);
+    }
+    Ok(())
+}
+
+/// Hands an outcome over.
+pub(crate) fn say(outcome: &Outcome) {
+    let line = serde_json::to_string(outcome).unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more: then there is nobody to tell.
+    let _told = writeln!(out, "{line}").and_then(|()| out.flush());
+}

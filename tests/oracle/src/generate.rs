@@ -1,0 +1,443 @@
+//! Draws programs. What is drawn is tried on the model of the rules, and kept if it is legal.
+//!
+//! Each program has a bent of its own: few kinds of streams, few sizes, a liking for gates or none. So that some programs dwell on
+//! what others never come to.
+
+use crate::model::Model;
+use crate::program::{Action, Context, Kind, Node, Pool, Program, Rules, Shape, Step, Stream, Way};
+use crate::random::Random;
+
+/// What programs may have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    pub(crate) devices: usize,
+    /// Most steps of a program.
+    pub(crate) steps: usize,
+    pub(crate) rules: Rules,
+    /// May streams be held up?
+    pub(crate) gates: bool,
+    /// Is memory short, so that every allocation may fail?
+    pub(crate) scarce: bool,
+}
+
+/// What is drawn next.
+#[derive(Debug, Clone, Copy)]
+enum Draw {
+    Allocate,
+    Free,
+    Access,
+    Copy,
+    Handover,
+    Spin,
+    Close,
+    Open,
+    Event,
+    Sync,
+    Query,
+    Trim,
+    Info,
+    Capture,
+    Launch,
+    Destroy,
+}
+
+/// What a program likes.
+struct Bent {
+    sizes: Vec<u64>,
+    ways: Vec<(usize, usize)>,
+    draws: Vec<(Draw, usize)>,
+    /// Blocks at a time.
+    blocks: usize,
+    contexts: Vec<Context>,
+    /// A stream that most allocations and frees are made in.
+    home: Option<usize>,
+}
+
+/// An untouched block: larger than what memory the library keeps without asking.
+const HUGE: u64 = 1536 << 20;
+/// Larger blocks are not worth the time to write them.
+const TOUCHED: u64 = 64 << 20;
+
+struct Generator {
+    random: Random,
+    shape: Shape,
+    bent: Bent,
+    model: Model,
+    steps: Vec<Step>,
+    /// The next number of a block, event, gate or graph.
+    number: usize,
+}
+
+/// The program of a seed.
+pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
+    let mut random = Random::new(seed);
+    let (shape, contexts) = shape(&mut random, wishes);
+    let bent = bent(&mut random, wishes, &shape, contexts);
+    let model = Model::new(&shape);
+    let mut generator = Generator { random, shape, bent, model, steps: Vec::new(), number: 0 };
+    let length = wishes.steps / 4 + generator.random.below(wishes.steps * 3 / 4 + 1);
+    // A draw that is legal nowhere is a draw less.
+    for _ in 0..length * 20 {
+        if generator.steps.len() >= length {
+            break;
+        }
+        generator.draw();
+    }
+    generator.close();
+    Program { seed, shape: generator.shape, steps: generator.steps }
+}
+
+fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
+    let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
+    let mut contexts = vec![Context::First];
+    contexts.extend(random.one_in(4).then_some(Context::Second));
+    contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
+    let mut streams = Vec::new();
+    for context in &contexts {
+        let mut kinds = vec![Kind::NonBlocking; random.below(3)];
+        kinds.extend(vec![Kind::Blocking; random.below(4)]);
+        kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
+        let thread = random.below(threads);
+        kinds.extend(random.one_in(3).then_some(Kind::PerThread(thread)));
+        kinds.extend(kinds.is_empty().then_some(Kind::NonBlocking));
+        streams.extend(kinds.into_iter().map(|kind| Stream { context: *context, kind }));
+    }
+    let (keep, internal) = (random.one_in(2), random.one_in(2));
+    (Shape { threads, streams, keep, internal, rules: wishes.rules }, contexts)
+}
+
+/// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
+fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
+    let streams = &shape.streams;
+    let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
+    match random.below(4) {
+        0 => None,
+        1 => Some(random.below(streams.len())),
+        _ => legacy,
+    }
+}
+
+fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Context>) -> Bent {
+    const SIZES: [(u64, usize); 7] = [
+        (4 << 10, 2),
+        (64 << 10, 3),
+        ((1 << 20) + 512, 2),
+        (2 << 20, 5),
+        ((2 << 20) + 4096, 2),
+        (6 << 20, 4),
+        (20 << 20, 1),
+    ];
+    let home = home(random, shape);
+    let count = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
+    let mut sizes: Vec<u64> = (0..count).map(|_| random.weighted(&SIZES)).collect();
+    sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
+    let mut often = |limit: usize| random.below(limit + 1);
+    let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
+    let gates = often(2) * if wishes.gates { 4 } else { 0 };
+    let events = often(1);
+    let draws = vec![
+        (Draw::Allocate, 10 + often(8)),
+        (Draw::Free, 8 + often(8)),
+        (Draw::Access, 16),
+        (Draw::Copy, often(3)),
+        (Draw::Handover, 2 + often(4) + 8 * events),
+        (Draw::Spin, often(4)),
+        (Draw::Close, gates),
+        (Draw::Open, gates / 2),
+        (Draw::Event, often(2)),
+        (Draw::Sync, 2 + often(8)),
+        (Draw::Query, often(4)),
+        (Draw::Trim, often(1)),
+        (Draw::Info, often(1)),
+        (Draw::Capture, often(1)),
+        (Draw::Launch, 2),
+        (Draw::Destroy, often(1) / 2),
+    ];
+    Bent { sizes, ways, draws, blocks: 1 + often(5), contexts, home }
+}
+
+impl Generator {
+    fn is_legal(&self, steps: &[Step]) -> bool {
+        let mut model = self.model.clone();
+        steps.iter().all(|step| model.apply(step).is_ok())
+    }
+
+    /// Enters steps if they are legal, one after the other.
+    fn enter(&mut self, steps: Vec<Step>) -> bool {
+        let mut model = self.model.clone();
+        let legal = !steps.is_empty() && steps.iter().all(|step| model.apply(step).is_ok());
+        if legal {
+            self.model = model;
+            self.number += 1;
+            self.steps.extend(steps);
+        }
+        legal
+    }
+
+    fn draw(&mut self) {
+        let draw = self.random.weighted(&self.bent.draws.clone());
+        for _ in 0..6 {
+            let steps = self.propose(draw).unwrap_or_default();
+            if self.enter(steps) {
+                return;
+            }
+        }
+    }
+
+    fn propose(&mut self, draw: Draw) -> Option<Vec<Step>> {
+        match draw {
+            Draw::Allocate => self.allocate(),
+            Draw::Free => self.free(),
+            Draw::Access => self.access(),
+            Draw::Copy => self.copy(),
+            Draw::Handover => self.handover(),
+            Draw::Spin => {
+                let (stream, microseconds) = (self.stream()?, 20 << self.random.below(5));
+                Some(vec![self.step(Action::Spin { stream, microseconds })])
+            }
+            Draw::Close => {
+                let (gate, stream) = (self.number, self.stream()?);
+                let few = self.model.closed().len() < 3;
+                few.then(|| vec![self.step(Action::Close { gate, stream })])
+            }
+            Draw::Open => {
+                let gate = self.random.pick(&self.model.closed())?;
+                Some(vec![self.step(Action::Open { gate })])
+            }
+            Draw::Event => self.event(),
+            Draw::Sync => self.sync(),
+            Draw::Query => {
+                let stream = self.stream()?;
+                let action =
+                    if self.random.one_in(2) { Action::Idle { stream } } else { Action::Busy { stream } };
+                Some(vec![self.step(action)])
+            }
+            Draw::Trim => {
+                let pool = self.pool();
+                Some(vec![self.step(Action::Trim { pool })])
+            }
+            Draw::Info => Some(vec![self.step(Action::Info)]),
+            Draw::Capture => self.capture(),
+            Draw::Launch => {
+                let (graph, stream) = (self.random.pick(&self.model.graphs())?, self.stream()?);
+                Some(vec![self.step(Action::Launch { graph, stream })])
+            }
+            Draw::Destroy => {
+                let stream = self.stream()?;
+                Some(vec![self.step(Action::Destroy { stream })])
+            }
+        }
+    }
+
+    /// A step by a thread, in a context, that may make it.
+    fn step(&mut self, action: Action) -> Step {
+        let stream = action.stream().map(|stream| self.shape.streams[stream]);
+        let thread = match stream {
+            Some(Stream { kind: Kind::PerThread(thread), .. }) => thread,
+            _ => self.random.below(self.shape.threads),
+        };
+        let any = self.random.pick(&self.bent.contexts).unwrap_or(Context::First);
+        // Calls that name a stream of a context that is not current are legal, and rare.
+        let strange =
+            matches!(action, Action::Allocate { .. } | Action::FreeIn { .. }) && self.random.one_in(3);
+        let current = match stream {
+            Some(stream) if !(strange && stream.kind.is_created()) => stream.context,
+            _ => any,
+        };
+        Step { thread, current, detached: false, action }
+    }
+
+    fn stream(&mut self) -> Option<usize> {
+        self.random.pick(&self.model.streams())
+    }
+
+    /// A stream to allocate or free in.
+    fn home(&mut self) -> Option<usize> {
+        let home = self.bent.home.filter(|stream| self.model.streams().contains(stream));
+        if self.random.one_in(4) { self.stream() } else { home.or_else(|| self.stream()) }
+    }
+
+    fn block(&mut self) -> Option<usize> {
+        let blocks: Vec<usize> = self.model.live().map(|(number, _)| number).collect();
+        self.random.pick(&blocks)
+    }
+
+    /// A block that is written and read.
+    fn touched(&mut self) -> Option<usize> {
+        let small = self.model.live().filter(|(_, block)| block.bytes <= TOUCHED);
+        let blocks: Vec<usize> = small.map(|(number, _)| number).collect();
+        self.random.pick(&blocks)
+    }
+
+    fn pool(&mut self) -> Pool {
+        let device = self.random.pick(&self.bent.contexts).map_or(0, Context::device);
+        Pool { device, own: self.random.one_in(2) }
+    }
+
+    /// As likely as not the stream in which a block was used last.
+    fn near(&mut self, block: usize) -> Option<usize> {
+        let last =
+            self.model.live().find(|(number, _)| *number == block).and_then(|(_, block)| block.last_stream());
+        let last = last.filter(|stream| self.model.streams().contains(stream));
+        if self.random.one_in(2) { last.or_else(|| self.stream()) } else { self.stream() }
+    }
+
+    fn allocate(&mut self) -> Option<Vec<Step>> {
+        if self.model.live().count() >= self.bent.blocks {
+            return None;
+        }
+        let (block, bytes, stream) = (self.number, self.random.pick(&self.bent.sizes)?, self.home()?);
+        let way = match self.random.weighted(&self.bent.ways.clone()) {
+            0 => Way::Plain,
+            1 if bytes < HUGE => Way::Pitch,
+            3 => Way::From { pool: Pool { own: false, ..self.pool() }, stream },
+            4 => Way::From { pool: Pool { own: true, ..self.pool() }, stream },
+            _ => Way::Async { stream },
+        };
+        let mut steps = vec![self.step(Action::Allocate { block, bytes, way })];
+        let fill = bytes <= TOUCHED && !self.random.one_in(3);
+        let near = way_stream(way).filter(|_| self.random.one_in(2));
+        if let (true, Some(stream)) = (fill, near.or_else(|| self.stream())) {
+            let kernel = self.random.one_in(2);
+            steps.push(self.step(Action::Stamp { block, stream, kernel }));
+        }
+        // What is not in order with the allocation is filled later.
+        if !self.is_legal(&steps) {
+            steps.truncate(1);
+        }
+        Some(steps)
+    }
+
+    fn free(&mut self) -> Option<Vec<Step>> {
+        let block = self.block()?;
+        if self.random.one_in(4) {
+            return Some(vec![self.step(Action::Free { block })]);
+        }
+        let stream = if self.random.one_in(2) { self.home()? } else { self.near(block)? };
+        Some(vec![self.step(Action::FreeIn { block, stream })])
+    }
+
+    fn use_of(&mut self, block: usize, stream: usize) -> Action {
+        let kernel = !self.random.one_in(3);
+        match self.random.below(5) {
+            0 | 1 => Action::Stamp { block, stream, kernel },
+            _ => Action::Check { block, stream, kernel },
+        }
+    }
+
+    fn access(&mut self) -> Option<Vec<Step>> {
+        let block = self.touched()?;
+        let stream = self.near(block)?;
+        let action = self.use_of(block, stream);
+        Some(vec![self.step(action)])
+    }
+
+    fn copy(&mut self) -> Option<Vec<Step>> {
+        let (from, to) = (self.touched()?, self.touched()?);
+        let stream = self.near(from)?;
+        Some(vec![self.step(Action::Copy { from, to, stream })])
+    }
+
+    /// Uses or frees a block in another stream, behind an event.
+    fn handover(&mut self) -> Option<Vec<Step>> {
+        let block = self.touched()?;
+        let last = self.model.live().find(|(number, _)| *number == block)?.1.last_stream()?;
+        let (event, stream) = (self.number, self.stream()?);
+        let action =
+            if self.random.one_in(2) { Action::FreeIn { block, stream } } else { self.use_of(block, stream) };
+        let record = self.step(Action::Record { event, stream: last });
+        Some(vec![record, self.step(Action::Wait { event, stream }), self.step(action)])
+    }
+
+    fn event(&mut self) -> Option<Vec<Step>> {
+        let stream = self.stream()?;
+        if self.random.one_in(2) {
+            let event = self.number;
+            return Some(vec![self.step(Action::Record { event, stream })]);
+        }
+        let event = self.random.pick(&self.model.events())?;
+        Some(vec![self.step(Action::Wait { event, stream })])
+    }
+
+    fn sync(&mut self) -> Option<Vec<Step>> {
+        let action = match self.random.below(4) {
+            0 => Action::SyncEvent { event: self.random.pick(&self.model.events())? },
+            1 => Action::SyncContext,
+            _ => Action::SyncStream { stream: self.stream()? },
+        };
+        let detached = self.shape.threads > 1 && self.random.one_in(3);
+        let step = self.step(action);
+        Some(vec![Step { detached, ..step }])
+    }
+
+    fn capture(&mut self) -> Option<Vec<Step>> {
+        let (graph, stream) = (self.number, self.stream()?);
+        let mode = self.random.below(3) as u32;
+        let mut nodes = Vec::new();
+        for _ in 0..=self.random.below(2) {
+            if self.random.one_in(2) {
+                nodes.push(Node::Own { bytes: self.random.pick(&self.bent.sizes)?.min(TOUCHED) });
+            } else {
+                nodes.push(Node::Mark { block: self.touched()? });
+            }
+        }
+        let capture = self.step(Action::Capture { graph, stream, mode, nodes });
+        Some(vec![capture])
+    }
+
+    /// Opens what is closed, and looks at all that is left.
+    fn close(&mut self) {
+        let closed = self.model.closed();
+        for gate in closed {
+            let step = self.step(Action::Open { gate });
+            self.enter(vec![step]);
+        }
+        let left: Vec<usize> = self.model.live().map(|(number, _)| number).collect();
+        for block in left {
+            let Some(stream) = self.near(block) else { continue };
+            let step = self.step(Action::Check { block, stream, kernel: true });
+            self.enter(vec![step]);
+        }
+    }
+}
+
+fn way_stream(way: Way) -> Option<usize> {
+    match way {
+        Way::Async { stream } | Way::From { stream, .. } => Some(stream),
+        Way::Plain | Way::Pitch => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a generator that draws little of the language, or what its own rules forbid.
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true };
+
+    fn wishes() -> Wishes {
+        Wishes { devices: 2, steps: 60, rules: RULES, gates: true, scarce: false }
+    }
+
+    #[test]
+    fn what_is_drawn_is_legal_and_repeats() {
+        for seed in 0..200 {
+            let drawn = program(seed, &wishes());
+            assert_eq!(drawn, program(seed, &wishes()));
+            let mut model = Model::new(&drawn.shape);
+            for step in &drawn.steps {
+                assert_eq!(model.apply(step), Ok(()), "{drawn}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_step_is_drawn() {
+        let programs = (0..400).map(|seed| program(seed, &wishes()));
+        let drawn: BTreeSet<&str> =
+            programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
+        assert_eq!(drawn.len(), 24, "{drawn:?}");
+    }
+}

@@ -1,0 +1,445 @@
+//! The rules of a bare driver: is a step legal here, and what is ordered behind what once it was made?
+//!
+//! A step is legal if the driver alone promises that it works: every access of a block is behind the block's allocation and behind
+//! each access that it conflicts with, a free is behind all of them, and no wait of the host can last, given the gates that
+//! are open. Nothing else is relied on: not the order in which things happen to run, and not what an allocator does besides.
+
+use std::collections::BTreeMap;
+
+use crate::clock::{Before, Clock, Place, Stamp};
+use crate::program::{Action, Context, Kind, Node, Shape, Step, Way};
+
+/// Why a step is not legal.
+pub(crate) type Refusal = &'static str;
+type Verdict<T = ()> = Result<T, Refusal>;
+
+/// All that is known after some steps.
+#[derive(Debug, Clone)]
+pub(crate) struct Model {
+    shape: Shape,
+    lanes: Vec<Lane>,
+    /// What the host has seen done.
+    host: Clock,
+    /// Waits that are not over yet, by thread.
+    waiting: Vec<Option<Vec<Stamp>>>,
+    gates: BTreeMap<usize, Gate>,
+    events: BTreeMap<usize, Stamp>,
+    blocks: BTreeMap<usize, Block>,
+    graphs: BTreeMap<usize, Graph>,
+    /// Steps so far: the number of the next one.
+    steps: usize,
+}
+
+/// The work of a stream so far.
+#[derive(Debug, Clone, Default)]
+struct Lane {
+    last: u32,
+    before: Before,
+    destroyed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Gate {
+    place: Place,
+    open: bool,
+}
+
+/// A block of memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Block {
+    pub(crate) way: Way,
+    pub(crate) bytes: u64,
+    /// The context that was current when it was allocated.
+    context: Context,
+    /// The device that it lies on.
+    device: usize,
+    /// Its allocation in a stream's order.
+    born: Option<Stamp>,
+    accesses: Vec<(Stamp, bool)>,
+    /// The step whose value it holds.
+    pub(crate) content: Option<usize>,
+    pub(crate) freed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Graph {
+    context: Context,
+    nodes: Vec<Node>,
+    /// The step that captured it.
+    step: usize,
+    /// Its latest run: runs of one graph are ordered by the driver.
+    latest: Option<Stamp>,
+}
+
+impl Block {
+    /// Is it memory of a pool?
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.way, Way::Async { .. } | Way::From { .. })
+    }
+
+    /// The stream of its last access, or of its allocation.
+    pub(crate) fn last_stream(&self) -> Option<usize> {
+        self.accesses.last().map(|(stamp, _)| stamp).or(self.born.as_ref()).map(|stamp| stamp.place.stream)
+    }
+}
+
+fn require(holds: bool, refusal: Refusal) -> Verdict {
+    if holds { Ok(()) } else { Err(refusal) }
+}
+
+impl Model {
+    /// Nothing has happened yet.
+    pub(crate) fn new(shape: &Shape) -> Self {
+        Self {
+            shape: shape.clone(),
+            lanes: vec![Lane::default(); shape.streams.len()],
+            host: Clock::default(),
+            waiting: vec![None; shape.threads],
+            gates: BTreeMap::new(),
+            events: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            graphs: BTreeMap::new(),
+            steps: 0,
+        }
+    }
+
+    /// Blocks that are not freed.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &Block)> {
+        self.blocks.iter().filter(|(_, block)| !block.freed).map(|(number, block)| (*number, block))
+    }
+
+    /// Gates that are not open.
+    pub(crate) fn closed(&self) -> Vec<usize> {
+        self.gates.iter().filter(|(_, gate)| !gate.open).map(|(number, _)| *number).collect()
+    }
+
+    /// Streams that were not destroyed.
+    pub(crate) fn streams(&self) -> Vec<usize> {
+        (0..self.lanes.len()).filter(|stream| !self.lanes[*stream].destroyed).collect()
+    }
+
+    /// Events that were recorded.
+    pub(crate) fn events(&self) -> Vec<usize> {
+        self.events.keys().copied().collect()
+    }
+
+    /// Graphs that can run.
+    pub(crate) fn graphs(&self) -> Vec<usize> {
+        self.graphs.keys().copied().collect()
+    }
+
+    /// The value that a check will find, by the step that writes it.
+    pub(crate) fn content(&self, block: usize) -> Option<usize> {
+        self.blocks.get(&block)?.content
+    }
+
+    /// Makes a step.
+    ///
+    /// # Errors
+    /// Why it is not legal. The model is of no use then.
+    pub(crate) fn apply(&mut self, step: &Step) -> Verdict {
+        self.rejoin(step.thread)?;
+        self.admits(step)?;
+        self.act(step)?;
+        self.steps += 1;
+        Ok(())
+    }
+
+    /// A thread that makes a step has come back from its wait.
+    fn rejoin(&mut self, thread: usize) -> Verdict {
+        let waiting = self.waiting.get_mut(thread).ok_or("no such thread")?.take();
+        waiting.map_or(Ok(()), |stamps| self.wait_for(&stamps))
+    }
+
+    /// Can this thread, in this context, name the stream?
+    fn admits(&self, step: &Step) -> Verdict {
+        require(!step.detached || step.action.is_wait(), "only waits are detached")?;
+        let Some(number) = step.action.stream() else { return Ok(()) };
+        let stream = self.shape.streams.get(number).ok_or("no such stream")?;
+        require(!self.lanes[number].destroyed, "the stream is destroyed")?;
+        let here = step.current == stream.context;
+        match stream.kind {
+            Kind::PerThread(thread) => require(here && thread == step.thread, "another thread's stream")?,
+            Kind::Legacy => require(here, "another context's default stream")?,
+            Kind::Blocking | Kind::NonBlocking => {}
+        }
+        let same_device = step.current.device() == stream.context.device();
+        match step.action {
+            Action::FreeIn { .. } | Action::SyncStream { .. } | Action::Idle { .. } | Action::Busy { .. } => {
+                Ok(())
+            }
+            Action::Allocate { .. } => require(same_device, "a stream of another device"),
+            _ => require(here, "work of another context"),
+        }
+    }
+
+    fn act(&mut self, step: &Step) -> Verdict {
+        let number = self.steps;
+        match &step.action {
+            Action::Allocate { block, bytes, way } => self.allocate(step.current, *block, *bytes, *way),
+            Action::Free { block } => self.free(*block),
+            Action::FreeIn { block, stream } => self.free_in(*block, *stream),
+            Action::Stamp { block, stream, .. } => {
+                let stamp = self.push(*stream, &[]);
+                self.access(*block, &stamp, true)?;
+                self.fill(*block, Some(number))
+            }
+            Action::Check { block, stream, .. } => {
+                let stamp = self.push(*stream, &[]);
+                require(self.content(*block).is_some(), "nothing is in the block")?;
+                self.access(*block, &stamp, false)
+            }
+            Action::Copy { from, to, stream } => self.copy(*from, *to, *stream),
+            Action::Spin { stream, .. } => {
+                self.push(*stream, &[]);
+                Ok(())
+            }
+            Action::Close { gate, stream } => {
+                let place = self.push(*stream, &[]).place;
+                let fresh = self.gates.insert(*gate, Gate { place, open: false }).is_none();
+                require(fresh, "a gate is closed once")
+            }
+            Action::Open { gate } => {
+                let gate = self.gates.get_mut(gate).ok_or("no such gate")?;
+                require(!std::mem::replace(&mut gate.open, true), "a gate is opened once")
+            }
+            Action::Record { event, stream } => {
+                let stamp = self.push(*stream, &[]);
+                require(self.events.insert(*event, stamp).is_none(), "an event is recorded once")
+            }
+            Action::Wait { event, stream } => {
+                let stamp = self.events.get(event).ok_or("no such event")?.clone();
+                self.push(*stream, &[&stamp]);
+                Ok(())
+            }
+            Action::SyncStream { .. } | Action::SyncEvent { .. } | Action::SyncContext => self.wait(step),
+            Action::Idle { stream } => {
+                let stamps = self.ends(*stream);
+                self.wait_for(&stamps)
+            }
+            Action::Busy { stream } => {
+                require(self.shape.streams[*stream].kind != Kind::Legacy, "its own work may be done")?;
+                let held = self.closed_in(&self.lanes[*stream].before.sure);
+                require(held, "it may be done")
+            }
+            Action::Trim { .. } | Action::Info => Ok(()),
+            Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),
+            Action::Launch { graph, stream } => self.launch(*graph, *stream),
+            Action::Destroy { stream } => {
+                require(self.shape.streams[*stream].kind.is_created(), "a default stream stays")?;
+                self.lanes[*stream].destroyed = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn closed_in(&self, clock: &Clock) -> bool {
+        self.gates.values().any(|gate| !gate.open && clock.has(gate.place))
+    }
+
+    /// The host waits until these places are passed, and knows it then.
+    fn wait_for(&mut self, stamps: &[Stamp]) -> Verdict {
+        let held = stamps.iter().any(|stamp| self.closed_in(&stamp.before.most));
+        require(!held, "the host would wait for a gate that is closed")?;
+        stamps.iter().for_each(|stamp| self.host.join(&stamp.before.sure));
+        Ok(())
+    }
+
+    fn wait(&mut self, step: &Step) -> Verdict {
+        let stamps = match step.action {
+            Action::SyncStream { stream } => self.ends(stream),
+            Action::SyncEvent { event } => vec![self.events.get(&event).ok_or("no such event")?.clone()],
+            _ => self.tails(|context| context == step.current),
+        };
+        if !step.detached {
+            return self.wait_for(&stamps);
+        }
+        self.waiting[step.thread] = Some(stamps);
+        Ok(())
+    }
+
+    /// The end of a stream's work, if it has any. A wait for the legacy stream may be one for all blocking streams.
+    fn ends(&self, stream: usize) -> Vec<Stamp> {
+        let mut ends: Vec<Stamp> = self.tail(stream).into_iter().collect();
+        if self.shape.streams[stream].kind == Kind::Legacy {
+            let mut most = Before::default();
+            self.peers(stream).for_each(|other| most.most.join(&self.lanes[other].before.most));
+            ends.push(Stamp { place: Place { stream, number: 0 }, before: most });
+        }
+        ends
+    }
+
+    fn tail(&self, stream: usize) -> Option<Stamp> {
+        let Lane { last: number, before, .. } = &self.lanes[stream];
+        (*number > 0).then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
+    }
+
+    /// The ends of all work of some contexts.
+    fn tails(&self, of: impl Fn(Context) -> bool) -> Vec<Stamp> {
+        let streams = (0..self.lanes.len()).filter(|stream| of(self.shape.streams[*stream].context));
+        streams.filter_map(|stream| self.tail(stream)).collect()
+    }
+
+    /// Streams of the same context that a legacy stream and they wait for each other.
+    fn peers(&self, stream: usize) -> impl Iterator<Item = usize> {
+        let streams = &self.shape.streams;
+        let (context, kind) = (streams[stream].context, streams[stream].kind);
+        let is_peer = move |other: Kind| match kind {
+            Kind::Legacy => other.is_blocking(),
+            _ => kind.is_blocking() && other == Kind::Legacy,
+        };
+        (0..streams.len())
+            .filter(move |other| streams[*other].context == context && is_peer(streams[*other].kind))
+    }
+
+    /// The next piece of a stream's work.
+    fn push(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
+        let mut before = self.lanes[stream].before.clone();
+        before.sure.join(&self.host);
+        after.iter().for_each(|stamp| before.join(&stamp.before));
+        for other in self.peers(stream) {
+            let lane = &self.lanes[other];
+            before.most.join(&lane.before.most);
+            // Whether the barrier of the default stream sees a stream that is gone is not documented.
+            if !lane.destroyed {
+                before.sure.join(&lane.before.sure);
+            }
+        }
+        let number = self.lanes[stream].last + 1;
+        let place = Place { stream, number };
+        before.sure.set(place);
+        before.most.set(place);
+        let lane = &mut self.lanes[stream];
+        (lane.last, lane.before) = (number, before.clone());
+        Stamp { place, before }
+    }
+
+    /// A place behind a stream's work that is no work itself.
+    fn mark(&self, stream: usize) -> Stamp {
+        let Lane { last: number, before, .. } = self.lanes[stream].clone();
+        let mut before = before;
+        before.sure.join(&self.host);
+        Stamp { place: Place { stream, number }, before }
+    }
+
+    fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {
+        let (born, device) = match way {
+            Way::Plain | Way::Pitch => (None, context.device()),
+            Way::Async { stream } => (Some(self.birth(stream)), context.device()),
+            Way::From { stream, pool } => (Some(self.birth(stream)), pool.device),
+        };
+        let block_of =
+            Block { way, bytes, context, device, born, accesses: Vec::new(), content: None, freed: false };
+        require(self.blocks.insert(block, block_of).is_none(), "a block is allocated once")
+    }
+
+    fn birth(&mut self, stream: usize) -> Stamp {
+        if self.shape.rules.allocation_is_action { self.push(stream, &[]) } else { self.mark(stream) }
+    }
+
+    fn block(&self, block: usize) -> Verdict<&Block> {
+        self.blocks.get(&block).filter(|block| !block.freed).ok_or("no such block")
+    }
+
+    /// May work of a context touch a block? Linear memory is its context's; the devices' primary contexts share theirs.
+    fn reaches(&self, context: Context, block: &Block) -> bool {
+        let shared = [context, block.context].iter().all(|context| *context != Context::Second);
+        block.is_pooled() || context == block.context || shared
+    }
+
+    fn access(&mut self, number: usize, stamp: &Stamp, writes: bool) -> Verdict {
+        let block = self.block(number)?;
+        let context = self.shape.streams[stamp.place.stream].context;
+        require(self.reaches(context, block), "another context's memory")?;
+        require(block.born.as_ref().is_none_or(|born| born.is_before(stamp)), "not behind the allocation")?;
+        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !other.is_before(stamp);
+        require(!block.accesses.iter().any(|access| conflicts(&access)), "not behind another access")?;
+        let block = self.blocks.get_mut(&number).ok_or("no such block")?;
+        block.accesses.push((stamp.clone(), writes));
+        Ok(())
+    }
+
+    fn fill(&mut self, number: usize, content: Option<usize>) -> Verdict {
+        self.blocks.get_mut(&number).ok_or("no such block")?.content = content;
+        Ok(())
+    }
+
+    fn copy(&mut self, from: usize, to: usize, stream: usize) -> Verdict {
+        require(from != to && self.block(from)?.bytes == self.block(to)?.bytes, "blocks of two sizes")?;
+        let content = self.content(from);
+        require(content.is_some(), "nothing is in the block")?;
+        let stamp = self.push(stream, &[]);
+        self.access(from, &stamp, false)?;
+        self.access(to, &stamp, true)?;
+        self.fill(to, content)
+    }
+
+    /// `cuMemFree` waits for the device if the memory is `cuMemAlloc`'s, and else for nothing.
+    fn free(&mut self, number: usize) -> Verdict {
+        let block = self.block(number)?;
+        let (host, context) = (&self.host, block.context);
+        let seen = |stamp: &Stamp| host.has(stamp.place);
+        let waited_for =
+            |stamp: &Stamp| !block.is_pooled() && self.shape.streams[stamp.place.stream].context == context;
+        let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
+        require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
+        let device = block.device;
+        if !block.is_pooled() {
+            // What it waits for counts, and nothing is learnt from it: that it waits is not documented.
+            let held = self.tails(|context| context.device() == device);
+            let held = held.iter().any(|stamp| self.closed_in(&stamp.before.most));
+            require(!held, "the host would wait for a gate that is closed")?;
+        }
+        self.end_of(number)
+    }
+
+    fn free_in(&mut self, number: usize, stream: usize) -> Verdict {
+        let stamp = if self.shape.rules.free_is_action { self.push(stream, &[]) } else { self.mark(stream) };
+        let block = self.block(number)?;
+        let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
+        require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;
+        if !block.is_pooled() {
+            // Whether it waits is not documented.
+            let held = self.tails(|context| context.device() == block.device);
+            let held = held.iter().any(|stamp| self.closed_in(&stamp.before.most));
+            require(!held, "the host might wait for a gate that is closed")?;
+        }
+        self.end_of(number)
+    }
+
+    fn end_of(&mut self, number: usize) -> Verdict {
+        let block = self.blocks.get_mut(&number).ok_or("no such block")?;
+        (block.freed, block.accesses) = (true, Vec::new());
+        Ok(())
+    }
+
+    fn capture(&mut self, graph: usize, stream: usize, nodes: &[Node]) -> Verdict {
+        let Shape { streams, .. } = &self.shape;
+        require(streams[stream].kind != Kind::Legacy, "the default stream is not captured")?;
+        require(!nodes.is_empty(), "a graph of nothing")?;
+        let idle = self.waiting.iter().all(Option::is_none);
+        require(idle, "another thread's wait may break the capture")?;
+        let context = streams[stream].context;
+        for node in nodes {
+            if let Node::Mark { block } = node {
+                require(self.reaches(context, self.block(*block)?), "another context's memory")?;
+            }
+        }
+        let graph_of = Graph { context, nodes: nodes.to_vec(), step: self.steps, latest: None };
+        require(self.graphs.insert(graph, graph_of).is_none(), "a graph is captured once")
+    }
+
+    fn launch(&mut self, number: usize, stream: usize) -> Verdict {
+        let Graph { context, nodes, step, latest } = self.graphs.get(&number).ok_or("no such graph")?.clone();
+        require(context == self.shape.streams[stream].context, "a graph of another context")?;
+        let stamp = self.push(stream, &latest.iter().collect::<Vec<_>>());
+        for node in &nodes {
+            if let Node::Mark { block } = node {
+                self.access(*block, &stamp, true)?;
+                self.fill(*block, Some(step))?;
+            }
+        }
+        self.graphs.get_mut(&number).ok_or("no such graph")?.latest = Some(stamp);
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! What a run of a program tells, as a value that one process writes and another reads.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A call that did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    /// The step; none for what comes after the last one.
+    pub(crate) step: Option<usize>,
+    pub(crate) call: String,
+    pub(crate) code: u32,
+}
+
+/// A run that came to its end, or to a place where it stayed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) refused: Vec<Refused>,
+    /// Bytes that are not as they were written, answers that cannot be right.
+    pub(crate) wrong: Vec<String>,
+    /// Where the host waited for too long.
+    pub(crate) hang: Option<String>,
+    /// Bytes that were looked at.
+    pub(crate) checked: u64,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Run {
+    Over(Outcome),
+    /// The process ended before: how, and its last words.
+    Died(String),
+}
+
+/// What is wrong with a run, by kind: a smaller program must fail in the same way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Wrong(String),
+    Hang(String),
+    Died(String),
+    Answer(String),
+}
+
+impl Fault {
+    /// Its kind, in a word.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Wrong(_) => "wrong bytes",
+            Self::Hang(_) => "hang",
+            Self::Died(text) if text.contains("a race: ") => "race",
+            Self::Died(_) => "death",
+            Self::Answer(_) => "answer",
+        }
+    }
+
+    fn text(&self) -> &str {
+        let (Self::Wrong(text) | Self::Hang(text) | Self::Died(text) | Self::Answer(text)) = self;
+        text
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind(), self.text())
+    }
+}
+
+const OUT_OF_MEMORY: u32 = 2;
+
+/// What is wrong with a run by itself. Memory may be short in some runs.
+pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
+    let outcome = match run {
+        Run::Died(how) => return Some(Fault::Died(how.clone())),
+        Run::Over(outcome) => outcome,
+    };
+    if let Some(wrong) = outcome.wrong.first() {
+        return Some(Fault::Wrong(wrong.clone()));
+    }
+    if let Some(hang) = &outcome.hang {
+        return Some(Fault::Hang(hang.clone()));
+    }
+    let counts = |refused: &&Refused| !(scarce && refused.code == OUT_OF_MEMORY);
+    outcome.refused.iter().find(counts).map(|refused| Fault::Answer(told(refused)))
+}
+
+/// What is wrong with a run beside one that is right by definition.
+pub(crate) fn beside(bare: &Run, run: &Run, scarce: bool) -> Option<Fault> {
+    let (Run::Over(right), Run::Over(outcome)) = (bare, run) else { return alone(run, scarce) };
+    match alone(run, scarce) {
+        Some(Fault::Answer(_)) | None => {}
+        fault => return fault,
+    }
+    let matters = |refused: &&Refused| !(scarce && refused.code == OUT_OF_MEMORY);
+    let more = outcome.refused.iter().filter(matters).find(|refused| !right.refused.contains(refused));
+    let less = right.refused.iter().filter(matters).find(|refused| !outcome.refused.contains(refused));
+    // Where memory is short, what is skipped in one run is not in the other.
+    let answers = if scarce { None } else { more.or(less) };
+    answers.map(|refused| Fault::Answer(format!("only one of the two: {}", told(refused))))
+}
+
+fn told(refused: &Refused) -> String {
+    let Refused { step, call, code } = refused;
+    let at = step.map_or("at the end".to_owned(), |step| format!("at step {step}"));
+    format!("{call} {at}: {}", wm_abi::CUresult(*code))
+}

@@ -1,0 +1,274 @@
+//! What all programs of a process share: contexts, kernels, pools, and pinned memory that the allocator under test has nothing
+//! to do with.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use conformance::cu;
+use conformance::driver::{Driver, Lookup};
+use wm_abi::*;
+use wm_kernels::{Arguments, diagnostics, ownership};
+
+use crate::program::{Context, Pool, Shape};
+
+/// Words of a ledger, as `wm_check_block` wants it.
+pub(crate) const LEDGER: usize = 6;
+/// Steps of a program, at most.
+const STEPS: usize = 1024;
+/// Bytes between two gates.
+const GATE: usize = 64;
+/// Bytes that checks of one program can copy out.
+pub(crate) const STAGE: u64 = 8 << 20;
+
+/// Outcome of what prepares a run.
+pub(crate) type Ready<T = ()> = Result<T, String>;
+
+/// Like `cu!`, for a call that has to succeed.
+macro_rules! ready {
+    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
+        cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
+    };
+}
+
+/// Kernels of a context.
+#[derive(Debug, Clone, Copy)]
+struct Kernels {
+    own: CUfunction,
+    check: CUfunction,
+    spin: CUfunction,
+}
+
+/// Handles and memory.
+pub(crate) struct World {
+    pub(crate) driver: &'static Driver,
+    devices: usize,
+    contexts: Vec<CUcontext>,
+    kernels: Vec<Kernels>,
+    /// By device: its own, ours.
+    pools: Vec<[CUmemoryPool; 2]>,
+    ledgers: *mut u64,
+    gates: *mut u8,
+    stage: *mut u8,
+}
+
+// SAFETY: pinned memory lives as long as the process and is written by devices and through atomics; the rest is handles.
+unsafe impl Sync for World {}
+
+impl World {
+    /// Opens a driver and makes everything that programs need.
+    pub(crate) fn open(driver: &str, devices: usize) -> Ready<Self> {
+        let driver = Driver::open(driver, Lookup::Exported)?;
+        ready!(driver, cuInit(0))?;
+        let mut count = 0;
+        ready!(driver, cuDeviceGetCount(&mut count))?;
+        if devices > count as usize {
+            return Err(format!("{devices} devices are asked for, {count} are there"));
+        }
+        let (contexts, kernels, pools) = (Vec::new(), Vec::new(), Vec::new());
+        let none = (null_mut(), null_mut(), null_mut());
+        let mut world =
+            Self { driver, devices, contexts, kernels, pools, ledgers: none.0, gates: none.1, stage: none.2 };
+        world.fill()?;
+        Ok(world)
+    }
+
+    fn fill(&mut self) -> Ready {
+        for context in Context::ALL {
+            if context.device() < self.devices {
+                let made = self.context(context)?;
+                self.contexts.push(made);
+                let kernels = self.load(context.device())?;
+                self.kernels.push(kernels);
+            }
+        }
+        if self.devices > 1 {
+            self.befriend(Context::First, Context::Other)?;
+            self.befriend(Context::Other, Context::First)?;
+        }
+        ready!(self.driver, cuCtxSetCurrent(self.contexts[0]))?;
+        for device in 0..self.devices {
+            let pools = self.pools_of(device as CUdevice)?;
+            self.pools.push(pools);
+        }
+        self.ledgers = self.pinned(STEPS * LEDGER * 8)?.cast();
+        self.gates = self.pinned(STEPS * GATE)?;
+        self.stage = self.pinned(STAGE as usize)?;
+        Ok(())
+    }
+
+    fn context(&self, context: Context) -> Ready<CUcontext> {
+        let (mut handle, device) = (CUcontext::NULL, context.device() as CUdevice);
+        match context {
+            Context::Second => ready!(self.driver, cuCtxCreate_v2(&mut handle, 0, device))?,
+            _ => ready!(self.driver, cuDevicePrimaryCtxRetain(&mut handle, device))?,
+        }
+        ready!(self.driver, cuCtxSetCurrent(handle))?;
+        Ok(handle)
+    }
+
+    fn load(&self, device: usize) -> Ready<Kernels> {
+        let mut major = 0;
+        let attribute = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+        ready!(self.driver, cuDeviceGetAttribute(&mut major, attribute, device as CUdevice))?;
+        let image = |code: &'static [u8]| {
+            let mut module = CUmodule::NULL;
+            ready!(self.driver, cuModuleLoadData(&mut module, code.as_ptr().cast()))?;
+            Ok::<_, String>(module)
+        };
+        let function = |module: CUmodule, name: &CStr| {
+            let mut function = CUfunction::NULL;
+            ready!(self.driver, cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
+            Ok::<_, String>(function)
+        };
+        let owners = image(ownership::IMAGE.code_for(major))?;
+        let others = image(diagnostics::IMAGE.code_for(major))?;
+        let own = function(owners, c"wm_own_block")?;
+        Ok(Kernels { own, check: function(owners, c"wm_check_block")?, spin: function(others, c"wm_spin")? })
+    }
+
+    fn befriend(&self, one: Context, other: Context) -> Ready {
+        let (one, other) = (self.handle(one), self.handle(other));
+        ready!(self.driver, cuCtxSetCurrent(one))?;
+        ready!(self.driver, cuCtxEnablePeerAccess(other, 0))
+    }
+
+    fn pools_of(&self, device: CUdevice) -> Ready<[CUmemoryPool; 2]> {
+        let (mut default, mut own) = (CUmemoryPool::NULL, CUmemoryPool::NULL);
+        ready!(self.driver, cuDeviceGetDefaultMemPool(&mut default, device))?;
+        // SAFETY: all zero is a valid value of every field.
+        let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
+        ready!(self.driver, cuMemPoolCreate(&mut own, &properties))?;
+        for pool in [default, own] {
+            for peer in (0..self.devices as CUdevice).filter(|peer| *peer != device) {
+                let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: peer };
+                let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+                ready!(self.driver, cuMemPoolSetAccess(pool, &access, 1))?;
+            }
+        }
+        Ok([default, own])
+    }
+
+    fn pinned(&self, bytes: usize) -> Ready<*mut u8> {
+        let mut address: *mut c_void = null_mut();
+        ready!(self.driver, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
+        Ok(address.cast())
+    }
+
+    /// Before a program: pools as it wants them, gates closed, ledgers empty.
+    pub(crate) fn reset(&self, shape: &Shape) -> Ready {
+        let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
+        ready!(self.driver, cuCtxSetCurrent(self.contexts[0]))?;
+        for pool in self.pools.iter().flatten() {
+            let threshold = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            ready!(self.driver, cuMemPoolSetAttribute(*pool, threshold, (&raw mut keep).cast()))?;
+            let dependencies = CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+            ready!(self.driver, cuMemPoolSetAttribute(*pool, dependencies, (&raw mut internal).cast()))?;
+        }
+        // SAFETY: memory of ours, which no work uses between two programs.
+        unsafe {
+            self.ledgers.cast::<u8>().write_bytes(0, STEPS * LEDGER * 8);
+            self.gates.write_bytes(0, STEPS * GATE);
+        }
+        Ok(())
+    }
+
+    /// A context's handle.
+    pub(crate) fn handle(&self, context: Context) -> CUcontext {
+        self.contexts[context as usize]
+    }
+
+    /// A pool's handle.
+    pub(crate) fn pool(&self, pool: Pool) -> CUmemoryPool {
+        self.pools[pool.device][usize::from(pool.own)]
+    }
+
+    /// Contexts that there are.
+    pub(crate) fn contexts(&self) -> impl Iterator<Item = CUcontext> {
+        self.contexts.iter().copied()
+    }
+
+    /// The word that a gate's stream waits for.
+    pub(crate) fn gate(&self, gate: usize) -> CUdeviceptr {
+        self.gates.wrapping_add(gate * GATE) as CUdeviceptr
+    }
+
+    /// Opens a gate.
+    pub(crate) fn open_gate(&self, gate: usize) {
+        // SAFETY: pinned memory of ours, aligned, and written as an atomic.
+        unsafe { AtomicU32::from_ptr(self.gate(gate) as *mut u32) }.store(1, Ordering::SeqCst);
+    }
+
+    /// The ledger of a step's checks.
+    pub(crate) fn ledger(&self, step: usize) -> CUdeviceptr {
+        self.ledgers.wrapping_add(step * LEDGER) as CUdeviceptr
+    }
+
+    /// What a ledger says. All work is over.
+    pub(crate) fn entries(&self, step: usize) -> [u64; LEDGER] {
+        // SAFETY: words of ours, written by a device: hence volatile.
+        std::array::from_fn(|index| unsafe { self.ledgers.add(step * LEDGER + index).read_volatile() })
+    }
+
+    /// Where bytes are copied out to.
+    pub(crate) fn stage(&self, offset: u64) -> *mut u8 {
+        self.stage.wrapping_add(offset as usize)
+    }
+
+    /// Writes a mark into a block.
+    pub(crate) fn own(
+        &self,
+        context: Context,
+        stream: CUstream,
+        block: CUdeviceptr,
+        bytes: u64,
+        owner: u64,
+    ) -> CUresult {
+        self.launch(
+            self.kernels[context as usize].own,
+            stream,
+            bytes,
+            &ownership::OwnBlock { block, bytes, owner },
+        )
+    }
+
+    /// Looks for a mark in a block.
+    pub(crate) fn check(
+        &self,
+        context: Context,
+        stream: CUstream,
+        block: CUdeviceptr,
+        bytes: u64,
+        owner: u64,
+        ledger: CUdeviceptr,
+    ) -> CUresult {
+        let arguments = ownership::CheckBlock { block, bytes, owner, ledger };
+        self.launch(self.kernels[context as usize].check, stream, bytes, &arguments)
+    }
+
+    /// Keeps a stream busy.
+    pub(crate) fn spin(&self, context: Context, stream: CUstream, microseconds: u64) -> CUresult {
+        let arguments = diagnostics::Spin { duration: microseconds * 1000 };
+        self.launch(self.kernels[context as usize].spin, stream, 1, &arguments)
+    }
+
+    /// A grid for `bytes` of memory, small enough that many kernels run at once.
+    fn launch<A: Arguments>(
+        &self,
+        function: CUfunction,
+        stream: CUstream,
+        bytes: u64,
+        arguments: &A,
+    ) -> CUresult {
+        let blocks = bytes.div_ceil(64 << 10).clamp(1, 64) as u32;
+        let pointers = arguments.pointers();
+        let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
+        let threads = if bytes <= 1 { 1 } else { 128 };
+        cu!(
+            self.driver,
+            cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut())
+        )
+    }
+}
