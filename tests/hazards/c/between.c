@@ -1,11 +1,14 @@
 /* One copy, in the form that the first argument names, that has to do with two devices: from memory of device 1 to memory
  * of device 0, with the first one's context current; or between the host and memory of device 1. The copy starts
  * inside the blocks, and its ends are shifted against each other, so that borders inside the blocks meet it at different
- * places: where a limit makes the library put the end of a block on the host. With a second argument, says first
- * what the library says of itself. Ends with 0 if every byte is as it should be. */
+ * places: where a limit makes the library put the end of a block on the host. With the second argument "opened", the
+ * source is memory of another process; with another one, the program says first what the library says of itself. Ends with 0 if every byte is as it should be. */
 
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -337,18 +340,49 @@ static int host_form(const char *form)
     return 0;
 }
 
+/* A second process, started before this one has a driver: its block on device 1 is opened here. It ends when this one does. */
+static int exporter(void)
+{
+    int ends[2];
+    if (pipe(ends))
+        exit(91);
+    if (fork())
+        return ends[0];
+    CUipcMemHandle named;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    begin();
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuIpcGetMemHandle(&named, block_on(there)));
+    if (write(ends[1], &named, sizeof named) != sizeof named)
+        _exit(92);
+    pause();
+    _exit(0);
+}
+
+static CUdeviceptr open_from(int pipe)
+{
+    CUipcMemHandle named;
+    CUdeviceptr opened;
+    if (read(pipe, &named, sizeof named) != sizeof named)
+        exit(93);
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuIpcOpenMemHandle_v2(&opened, named, 1));
+    return opened;
+}
+
 int main(int arguments, char **argument)
 {
     const char *form = arguments > 1 ? argument[1] : "memcpy";
+    int opens = arguments > 2 && !strcmp(argument[2], "opened"), pipe = opens ? exporter() : 0;
     here = begin();
     MUST(cuDevicePrimaryCtxRetain(&there, 1));
     wanted = malloc(BLOCK), is = malloc(BLOCK);
     MUST(cuMemAllocHost_v2((void **)&host, BLOCK));
     if (!strncmp(form, "set", 3))
         other = block_on(there);
-    from = block_on(there), to = block_on(here);
+    from = opens ? open_from(pipe) : block_on(there), to = block_on(here);
     MUST(cuStreamCreate(&stream, NON_BLOCKING));
-    if (arguments > 2 && wmshim_stats_json) {
+    if (arguments > 2 && !opens && wmshim_stats_json) {
         char *stats = wmshim_stats_json();
         printf("stats %s\n", stats);
         free(stats);

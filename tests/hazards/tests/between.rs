@@ -93,6 +93,12 @@ fn copies_of_the_host_are_cut_where_another_tier_begins() {
     assert_right(&HOST, &[MIXED]);
 }
 
+/// What the other process sends lies on two tiers as well, and nobody here has made it.
+#[test]
+fn copies_of_opened_memory_are_cut_where_another_tier_begins() {
+    assert_right(&["peer opened", "memcpy opened", "2d_async opened", "graph opened"], &[MIXED]);
+}
+
 #[test]
 fn copies_in_graphs_are_cut_where_another_tier_begins() {
     assert_right(&GRAPHS, &[MIXED]);

@@ -8,12 +8,15 @@
 //! Nothing is done, and no description is read, in a process with one device. With several, a copy costs a look at the owner
 //! of each end.
 
+use std::ops::Range;
+
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
     CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdeviceptr, CUresult,
-    CUstream,
+    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY3D_PEER, CUcontext,
+    CUdevice, CUdeviceptr, CUresult, CUstream,
 };
+use wm_driver::Gpu;
 use wm_driver::device::current_context;
 
 use super::stream::{DefaultStream, Legacy, PerThread, captured};
@@ -21,6 +24,7 @@ use super::volume::{self, Description};
 use crate::boundary::Answer;
 use crate::counters::Direction;
 use crate::cut::{End, Part, Size, cut};
+use crate::ipc;
 use crate::managers;
 use crate::multipath::Linear;
 use crate::physical;
@@ -131,13 +135,29 @@ fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
 
 /// Where other tiers begin at an end.
 fn borders(end: &End, size: &Size) -> Vec<u64> {
-    match managers::owner(end.address) {
-        Some(manager) => {
-            let is_mixed = manager.block(end.address).is_some_and(|block| block.tiers.elsewhere() > 0);
-            if is_mixed { manager.borders(end.range(size)) } else { Vec::new() }
-        }
-        None => physical::borders(end.range(size)),
+    let Some(manager) = managers::owner(end.address) else { return physical::borders(end.range(size)) };
+    match manager.block(end.address) {
+        Some(block) if block.tiers.elsewhere() == 0 => Vec::new(),
+        Some(_) => manager.borders(end.range(size)),
+        None if ipc::view(end.address).is_some() => told(end.range(size), manager.gpu().granularity() as u64),
+        None => Vec::new(),
     }
+}
+
+/// Where what the driver tells of a range's memory changes: that of another process, of which we know no more. Handles begin at
+/// multiples of `unit`.
+fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
+    let what = |at| {
+        let kind = attribute::<u32>(at, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+        (kind, attribute::<CUdevice>(at, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
+    };
+    let mut before = what(range.start);
+    let starts = (range.start / unit + 1..).map(|number| number * unit).take_while(|at| *at < range.end);
+    let changes = |at: &u64| {
+        let now = what(*at);
+        std::mem::replace(&mut before, now) != now
+    };
+    starts.filter(changes).collect()
 }
 
 /// Is every end that has an address known to be memory of the calling thread's device?
