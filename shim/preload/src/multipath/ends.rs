@@ -39,13 +39,7 @@ pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(Direction, H
 
 fn memory(address: u64, bytes: usize) -> Option<Memory> {
     if let Some(manager) = managers::owner(address) {
-        // A relay is another device, whose copies must not touch two tiers in one call.
-        let is_mixed = manager.block(address).is_some_and(|block| block.tiers.elsewhere() > 0);
-        let crosses = is_mixed && !manager.borders(address..address + bytes as u64).is_empty();
-        return (!crosses).then(|| Memory::Device(manager.gpu().ordinal()));
-    }
-    if !physical::borders(address..address + bytes as u64).is_empty() {
-        return None;
+        return Some(Memory::Device(manager.gpu().ordinal()));
     }
     // What stands in for device memory is none of the host's: nobody but its device has access to it.
     if let Some(view) = physical::elsewhere(address) {
