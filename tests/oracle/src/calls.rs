@@ -170,7 +170,7 @@ impl Running<'_> {
             CUresult::NOT_READY => None,
             CUresult::SUCCESS => {
                 let step = &self.program.steps[number];
-                self.state().wrong.push(format!("step {number}: {step}: the answer is that it is done"));
+                self.state().early.push(format!("step {number}: {step}: the answer is that it is done"));
                 None
             }
             code => Some(code),

@@ -327,7 +327,12 @@ impl Generator {
             return Some(vec![self.step(Action::Free { block })]);
         }
         let stream = if self.random.one_in(2) { self.home()? } else { self.near(block)? };
-        Some(vec![self.step(Action::FreeIn { block, stream })])
+        let free = self.step(Action::FreeIn { block, stream });
+        // The host may wait until the block is free.
+        if self.random.one_in(6) {
+            return Some(vec![free, self.step(Action::SyncStream { stream })]);
+        }
+        Some(vec![free])
     }
 
     fn use_of(&mut self, block: usize, stream: usize) -> Action {

@@ -234,7 +234,9 @@ impl Options {
             Some(case) if !self.no_shrink => judge.shrink(case, &verdict),
             _ => repeats.unwrap_or(alone).to_vec(),
         };
-        found.fail(small, verdict, repeats.is_some());
+        // What is told is how the small one fails.
+        let last = judge.judge(&small).pop().filter(|last| last.is_like(&verdict));
+        found.fail(small, last.unwrap_or(verdict), repeats.is_some());
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) struct State {
     pub(crate) staged: u64,
     pub(crate) refused: Vec<Refused>,
     pub(crate) wrong: Vec<String>,
+    pub(crate) early: Vec<String>,
 }
 
 /// Runs a program. Where the host stays for longer than the limit, the process ends with that as the outcome.
@@ -259,6 +260,7 @@ impl Running<'_> {
             seed: self.program.seed,
             refused: state.refused.clone(),
             wrong: state.wrong.clone(),
+            early: state.early.clone(),
             hang: None,
             checked: state.checks.values().sum::<u64>() + copied,
         }

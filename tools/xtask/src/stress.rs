@@ -98,13 +98,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     oracle(&folder, &driver, arguments)
 }
 
-/// Ways in which random programs are drawn. On the simulated driver, each gets its share of the time.
+/// Ways in which random programs are drawn; each gets its share of the time.
 const PROGRAMS: [&[&str]; 4] = [&[], &["--devices", "2"], &["--devices", "2", "--no-gates"], &["--scarce"]];
+/// A real device may be the only one, and has too much memory to be short of it.
+const PROGRAMS_OF_A_GPU: [&[&str]; 2] = [&[], &["--green"]];
 
 /// Compares random programs bare and under the library.
 fn oracle(folder: &Path, driver: &Driver, arguments: &Arguments) -> Result<()> {
-    // A real device has too much memory to be short of it, and may be the only one.
-    let ways = if matches!(driver, Driver::Real) { &PROGRAMS[..1] } else { &PROGRAMS[..] };
+    let ways = if matches!(driver, Driver::Real) { &PROGRAMS_OF_A_GPU[..] } else { &PROGRAMS[..] };
     let seconds = (60 * arguments.oracle / ways.len() as u64).to_string();
     for way in ways.iter().filter(|_| arguments.oracle > 0) {
         let mut command = Command::new(folder.join("oracle"));
