@@ -8,7 +8,7 @@ demo:    ## Run a program that outgrows its GPU: bare, then under the shim
 	cargo xtask demo
 test:    ## Build everything and run every test
 	cargo xtask test
-stress:  ## Look for two owners of one block, for about an hour
+stress:  ## Look for two owners of one block, and for what a bare driver would not do, for about an hour and a quarter
 	cargo xtask stress
 check:   ## Format, lints, generated files, dependencies, exports
 	cargo xtask check

@@ -243,8 +243,12 @@ impl Streams {
     }
 
     /// A blocking stream has been made or used: what is done in the legacy default stream is a barrier for it.
+    #[inline]
     pub fn note_blocking(&self) {
-        self.mixes.store(true, Ordering::Release);
+        // Written once: the line is in every core's cache.
+        if !self.mixes() {
+            self.mixes.store(true, Ordering::Release);
+        }
     }
 
     /// May there be work in blocking streams?

@@ -14,6 +14,8 @@ pub(crate) struct Wishes {
     /// Most steps of a program.
     pub(crate) steps: usize,
     pub(crate) rules: Rules,
+    /// Has the device green contexts?
+    pub(crate) green: bool,
     /// May streams be held up?
     pub(crate) gates: bool,
     /// Is memory short, so that every allocation may fail?
@@ -51,6 +53,8 @@ struct Bent {
     contexts: Vec<Context>,
     /// A stream that most allocations and frees are made in.
     home: Option<usize>,
+    /// Are other contexts than the first current only where they have to be?
+    aloof: bool,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -90,10 +94,16 @@ pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
 fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
     let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
     let mut contexts = vec![Context::First];
-    contexts.extend(random.one_in(4).then_some(Context::Second));
+    contexts.extend(random.one_in(3).then_some(Context::Second));
     contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
     let mut streams = Vec::new();
-    for context in &contexts {
+    for context in [Context::GreenOne, Context::GreenTwo] {
+        // Their streams are non-blocking.
+        let count = if wishes.green { random.below(3) } else { 0 };
+        streams.extend(vec![Stream { context, kind: Kind::NonBlocking }; count]);
+        contexts.extend((count > 0).then_some(context));
+    }
+    for context in contexts.iter().filter(|context| !context.is_green()) {
         let mut kinds = vec![Kind::NonBlocking; random.below(3)];
         kinds.extend(vec![Kind::Blocking; random.below(4)]);
         kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
@@ -134,7 +144,7 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
     let gates = often(2) * if wishes.gates { 4 } else { 0 };
-    let events = often(1);
+    let (events, waits) = (often(1), often(2));
     let draws = vec![
         (Draw::Allocate, 10 + often(8)),
         (Draw::Free, 8 + often(8)),
@@ -145,15 +155,17 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
         (Draw::Close, gates),
         (Draw::Open, gates / 2),
         (Draw::Event, often(2)),
-        (Draw::Sync, 2 + often(8)),
-        (Draw::Query, often(4)),
+        (Draw::Sync, 1 + 3 * waits),
+        (Draw::Query, often(1) * waits),
         (Draw::Trim, often(1)),
         (Draw::Info, often(1)),
         (Draw::Capture, often(1)),
         (Draw::Launch, 2),
-        (Draw::Destroy, often(1) / 2),
+        (Draw::Destroy, often(3) / 3),
     ];
-    Bent { sizes, ways, draws, blocks: 1 + often(5), contexts, home }
+    let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
+    let aloof = often(2) == 0;
+    Bent { sizes, ways, draws, blocks, contexts, home, aloof }
 }
 
 impl Generator {
@@ -236,10 +248,11 @@ impl Generator {
             Some(Stream { kind: Kind::PerThread(thread), .. }) => thread,
             _ => self.random.below(self.shape.threads),
         };
-        let any = self.random.pick(&self.bent.contexts).unwrap_or(Context::First);
-        // Calls that name a stream of a context that is not current are legal, and rare.
-        let strange =
-            matches!(action, Action::Allocate { .. } | Action::FreeIn { .. }) && self.random.one_in(3);
+        let any = if self.bent.aloof { None } else { self.random.pick(&self.bent.contexts) };
+        let any = any.unwrap_or(Context::First);
+        // Calls may name a stream of a context that is not current.
+        let may = matches!(action, Action::Allocate { .. } | Action::FreeIn { .. });
+        let strange = may && (self.bent.aloof || self.random.one_in(8));
         let current = match stream {
             Some(stream) if !(strange && stream.kind.is_created()) => stream.context,
             _ => any,
@@ -314,7 +327,12 @@ impl Generator {
             return Some(vec![self.step(Action::Free { block })]);
         }
         let stream = if self.random.one_in(2) { self.home()? } else { self.near(block)? };
-        Some(vec![self.step(Action::FreeIn { block, stream })])
+        let free = self.step(Action::FreeIn { block, stream });
+        // The host may wait until the block is free.
+        if self.random.one_in(6) {
+            return Some(vec![free, self.step(Action::SyncStream { stream })]);
+        }
+        Some(vec![free])
     }
 
     fn use_of(&mut self, block: usize, stream: usize) -> Action {
@@ -415,15 +433,15 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true };
+    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true, lawless: false };
 
     fn wishes() -> Wishes {
-        Wishes { devices: 2, steps: 60, rules: RULES, gates: true, scarce: false }
+        Wishes { devices: 2, steps: 60, rules: RULES, green: true, gates: true, scarce: false }
     }
 
     #[test]
     fn what_is_drawn_is_legal_and_repeats() {
-        for seed in 0..200 {
+        for seed in 0..60 {
             let drawn = program(seed, &wishes());
             assert_eq!(drawn, program(seed, &wishes()));
             let mut model = Model::new(&drawn.shape);
@@ -435,7 +453,7 @@ mod tests {
 
     #[test]
     fn every_step_is_drawn() {
-        let programs = (0..400).map(|seed| program(seed, &wishes()));
+        let programs = (0..200).map(|seed| program(seed, &wishes()));
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
         assert_eq!(drawn.len(), 24, "{drawn:?}");

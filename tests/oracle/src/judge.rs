@@ -29,13 +29,18 @@ pub(crate) enum Sides {
 }
 
 /// How long a step may take while a program is cut down, where each run of one that hangs takes that long.
-const SHORT: Duration = Duration::from_secs(2);
+const SHORT: Duration = Duration::from_millis(1500);
 
 /// What was found about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right, with so many bytes looked at.
-    Right(u64),
+    /// Right, with so many bytes looked at and so many calls refused.
+    Right {
+        checked: u64,
+        refused: u64,
+    },
+    /// The driver alone stays too, because of what it makes streams wait for: that is its right where memory is short.
+    Open,
     /// The driver alone fails: the program, the rules or the driver is wrong.
     Bare(Fault),
     Library(Fault),
@@ -45,7 +50,7 @@ impl Verdict {
     /// The kind of fault, and whose it is.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Right(_) => "right".to_owned(),
+            Self::Right { .. } | Self::Open => "right".to_owned(),
             Self::Bare(fault) => format!("{} bare", fault.kind()),
             Self::Library(fault) => format!("{} under the library", fault.kind()),
         }
@@ -84,16 +89,21 @@ impl Judge {
     }
 
     fn verdict(&self, bare: Option<&Run>, library: Option<&Run>) -> Verdict {
-        if let Some(fault) = bare.and_then(|run| outcome::alone(run, self.scarce)) {
-            return Verdict::Bare(fault);
+        // What a real driver makes streams wait for is its own affair.
+        let may_stay = self.scarce || self.bench.simulated.is_none();
+        match bare.and_then(|run| outcome::alone(run, self.scarce)) {
+            Some(Fault::Hang(_)) if may_stay => return Verdict::Open,
+            // Nor can it be wrong in its answers.
+            Some(Fault::Answer(_)) if self.bench.simulated.is_none() => {}
+            Some(fault) => return Verdict::Bare(fault),
+            None => {}
         }
         let fault = match (bare, library) {
             (Some(bare), Some(library)) => outcome::beside(bare, library, self.scarce),
             (None, Some(library)) => outcome::alone(library, self.scarce),
             _ => None,
         };
-        let checked = |run: &Run| if let Run::Over(outcome) = run { outcome.checked } else { 0 };
-        fault.map_or_else(|| Verdict::Right(library.or(bare).map_or(0, checked)), Verdict::Library)
+        fault.map_or_else(|| library.or(bare).map_or(Verdict::Open, right), Verdict::Library)
     }
 
     /// What is left of programs, of which the last fails after the others, when it still fails in the same way: steps are left out for as
@@ -132,6 +142,16 @@ impl Judge {
     /// Does the last of some programs fail in a way, after the others?
     pub(crate) fn fails(&self, case: &[Program], verdict: &Verdict) -> bool {
         self.judge(case).last().is_some_and(|last| last.is_like(verdict))
+    }
+}
+
+/// The verdict on a run without a fault.
+fn right(run: &Run) -> Verdict {
+    match run {
+        Run::Over(outcome) => {
+            Verdict::Right { checked: outcome.checked, refused: outcome.refused.len() as u64 }
+        }
+        Run::Died(_) => Verdict::Open,
     }
 }
 

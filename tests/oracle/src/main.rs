@@ -8,9 +8,11 @@
 #![allow(clippy::print_stdout, reason = "a program that tells what it found")]
 
 mod bench;
+mod calls;
 mod child;
 mod clock;
 mod generate;
+mod green;
 mod judge;
 mod model;
 mod outcome;
@@ -71,6 +73,12 @@ struct Options {
     /// Memory of a simulated device; default: 16GiB, or 64MiB with --scarce
     #[arg(long)]
     memory: Option<String>,
+    /// Use green contexts too, where the driver has them
+    #[arg(long)]
+    green: bool,
+    /// Draw programs that keep no order between streams, to see that they are found
+    #[arg(long)]
+    lawless: bool,
     /// Draw no gates: no stream is ever held up
     #[arg(long)]
     no_gates: bool,
@@ -150,9 +158,17 @@ impl Options {
     }
 
     fn wishes(&self) -> Wishes {
-        let rules = Rules { allocation_is_action: !self.passive_allocations, free_is_action: true };
+        let (lawless, allocation_is_action) = (self.lawless, !self.passive_allocations);
+        let rules = Rules { allocation_is_action, free_is_action: true, lawless };
         let devices = usize::from(self.devices);
-        Wishes { devices, steps: self.steps.clamp(4, 600), rules, gates: !self.no_gates, scarce: self.scarce }
+        Wishes {
+            devices,
+            steps: self.steps.clamp(4, 600),
+            rules,
+            green: self.green,
+            gates: !self.no_gates,
+            scarce: self.scarce,
+        }
     }
 
     fn draw(&self, seed: u64) -> Program {
@@ -200,7 +216,8 @@ impl Options {
         for (at, verdict) in verdicts.into_iter().enumerate() {
             let ended = verdict.ends_a_process();
             match verdict {
-                Verdict::Right(checked) => found.checked += checked,
+                Verdict::Right { checked, refused } => found.add(checked, refused),
+                Verdict::Open => found.open += 1,
                 _ if found.failed.len() >= self.failures => {}
                 verdict => self.failed(judge, &programs[first..=at], verdict, found),
             }
@@ -217,7 +234,9 @@ impl Options {
             Some(case) if !self.no_shrink => judge.shrink(case, &verdict),
             _ => repeats.unwrap_or(alone).to_vec(),
         };
-        found.fail(small, verdict, repeats.is_some());
+        // What is told is how the small one fails.
+        let last = judge.judge(&small).pop().filter(|last| last.is_like(&verdict));
+        found.fail(small, last.unwrap_or(verdict), repeats.is_some());
     }
 }
 

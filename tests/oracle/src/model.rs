@@ -21,13 +21,21 @@ pub(crate) struct Model {
     /// What the host has seen done.
     host: Clock,
     /// Waits that are not over yet, by thread.
-    waiting: Vec<Option<Vec<Stamp>>>,
+    waiting: Vec<Option<Waiting>>,
     gates: BTreeMap<usize, Gate>,
     events: BTreeMap<usize, Stamp>,
     blocks: BTreeMap<usize, Block>,
     graphs: BTreeMap<usize, Graph>,
     /// Steps so far: the number of the next one.
     steps: usize,
+}
+
+/// A wait of a thread beside the others.
+#[derive(Debug, Clone)]
+struct Waiting {
+    step: Step,
+    /// What it waits for certainly: what was there when it was called.
+    stamps: Vec<Stamp>,
 }
 
 /// The work of a stream so far.
@@ -148,7 +156,11 @@ impl Model {
     /// A thread that makes a step has come back from its wait.
     fn rejoin(&mut self, thread: usize) -> Verdict {
         let waiting = self.waiting.get_mut(thread).ok_or("no such thread")?.take();
-        waiting.map_or(Ok(()), |stamps| self.wait_for(&stamps))
+        let Some(Waiting { step, stamps }) = waiting else { return Ok(()) };
+        // The call may have come so late that it waits for all that is there by now.
+        let latest = self.awaited(&step)?;
+        require(!self.holds(&latest), "the host would wait for a gate that is closed")?;
+        self.wait_for(&stamps)
     }
 
     /// Can this thread, in this context, name the stream?
@@ -227,6 +239,7 @@ impl Model {
             Action::Launch { graph, stream } => self.launch(*graph, *stream),
             Action::Destroy { stream } => {
                 require(self.shape.streams[*stream].kind.is_created(), "a default stream stays")?;
+                require(self.waiting.iter().all(Option::is_none), "another thread may wait for it")?;
                 self.lanes[*stream].destroyed = true;
                 Ok(())
             }
@@ -239,22 +252,35 @@ impl Model {
 
     /// The host waits until these places are passed, and knows it then.
     fn wait_for(&mut self, stamps: &[Stamp]) -> Verdict {
-        let held = stamps.iter().any(|stamp| self.closed_in(&stamp.before.most));
-        require(!held, "the host would wait for a gate that is closed")?;
+        require(!self.holds(stamps), "the host would wait for a gate that is closed")?;
         stamps.iter().for_each(|stamp| self.host.join(&stamp.before.sure));
         Ok(())
     }
 
-    fn wait(&mut self, step: &Step) -> Verdict {
-        let stamps = match step.action {
+    /// May one of these places be held up by a gate?
+    fn holds(&self, stamps: &[Stamp]) -> bool {
+        stamps.iter().any(|stamp| self.closed_in(&stamp.before.most))
+    }
+
+    /// What a wait of the host waits for now.
+    fn awaited(&self, step: &Step) -> Verdict<Vec<Stamp>> {
+        Ok(match step.action {
             Action::SyncStream { stream } => self.ends(stream),
             Action::SyncEvent { event } => vec![self.events.get(&event).ok_or("no such event")?.clone()],
-            _ => self.tails(|context| context == step.current),
-        };
+            // A primary context waits for its green ones too, as is documented.
+            _ => {
+                let green = |context: Context| step.current == Context::First && context.is_green();
+                self.tails(|context| context == step.current || green(context))
+            }
+        })
+    }
+
+    fn wait(&mut self, step: &Step) -> Verdict {
+        let stamps = self.awaited(step)?;
         if !step.detached {
             return self.wait_for(&stamps);
         }
-        self.waiting[step.thread] = Some(stamps);
+        self.waiting[step.thread] = Some(Waiting { step: step.clone(), stamps });
         Ok(())
     }
 
@@ -323,6 +349,8 @@ impl Model {
     }
 
     fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {
+        let plain = matches!(way, Way::Plain | Way::Pitch);
+        require(!(plain && context.is_green()), "whose memory it is, is not documented")?;
         let (born, device) = match way {
             Way::Plain | Way::Pitch => (None, context.device()),
             Way::Async { stream } => (Some(self.birth(stream)), context.device()),
@@ -343,16 +371,19 @@ impl Model {
 
     /// May work of a context touch a block? Linear memory is its context's; the devices' primary contexts share theirs.
     fn reaches(&self, context: Context, block: &Block) -> bool {
-        let shared = [context, block.context].iter().all(|context| *context != Context::Second);
-        block.is_pooled() || context == block.context || shared
+        let primary = |context| matches!(context, Context::First | Context::Other);
+        let shared = primary(block.context) && primary(context);
+        let green = block.context == Context::First && context.is_green();
+        block.is_pooled() || context == block.context || shared || green
     }
 
     fn access(&mut self, number: usize, stamp: &Stamp, writes: bool) -> Verdict {
         let block = self.block(number)?;
         let context = self.shape.streams[stamp.place.stream].context;
         require(self.reaches(context, block), "another context's memory")?;
-        require(block.born.as_ref().is_none_or(|born| born.is_before(stamp)), "not behind the allocation")?;
-        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !other.is_before(stamp);
+        let ordered = |other: &Stamp| self.shape.rules.lawless || other.is_before(stamp);
+        require(block.born.as_ref().is_none_or(ordered), "not behind the allocation")?;
+        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !ordered(other);
         require(!block.accesses.iter().any(|access| conflicts(&access)), "not behind another access")?;
         let block = self.blocks.get_mut(&number).ok_or("no such block")?;
         block.accesses.push((stamp.clone(), writes));
@@ -379,15 +410,17 @@ impl Model {
         let block = self.block(number)?;
         let (host, context) = (&self.host, block.context);
         let seen = |stamp: &Stamp| host.has(stamp.place);
-        let waited_for =
-            |stamp: &Stamp| !block.is_pooled() && self.shape.streams[stamp.place.stream].context == context;
+        let waited_for = |stamp: &Stamp| {
+            let used_in = self.shape.streams[stamp.place.stream].context;
+            let same = used_in == context || (context == Context::First && used_in.is_green());
+            !block.is_pooled() && same
+        };
         let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
         require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
         let device = block.device;
         if !block.is_pooled() {
             // What it waits for counts, and nothing is learnt from it: that it waits is not documented.
-            let held = self.tails(|context| context.device() == device);
-            let held = held.iter().any(|stamp| self.closed_in(&stamp.before.most));
+            let held = self.holds(&self.tails(|context| context.device() == device));
             require(!held, "the host would wait for a gate that is closed")?;
         }
         self.end_of(number)
@@ -400,8 +433,7 @@ impl Model {
         require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;
         if !block.is_pooled() {
             // Whether it waits is not documented.
-            let held = self.tails(|context| context.device() == block.device);
-            let held = held.iter().any(|stamp| self.closed_in(&stamp.before.most));
+            let held = self.holds(&self.tails(|context| context.device() == block.device));
             require(!held, "the host might wait for a gate that is closed")?;
         }
         self.end_of(number)
@@ -420,6 +452,7 @@ impl Model {
         let idle = self.waiting.iter().all(Option::is_none);
         require(idle, "another thread's wait may break the capture")?;
         let context = streams[stream].context;
+        require(!context.is_green(), "graphs of green contexts are not drawn")?;
         for node in nodes {
             if let Node::Mark { block } = node {
                 require(self.reaches(context, self.block(*block)?), "another context's memory")?;

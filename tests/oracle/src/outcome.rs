@@ -18,8 +18,10 @@ pub(crate) struct Refused {
 pub(crate) struct Outcome {
     pub(crate) seed: u64,
     pub(crate) refused: Vec<Refused>,
-    /// Bytes that are not as they were written, answers that cannot be right.
+    /// Bytes that are not as they were written.
     pub(crate) wrong: Vec<String>,
+    /// Streams that were said to be done while they were held.
+    pub(crate) early: Vec<String>,
     /// Where the host waited for too long.
     pub(crate) hang: Option<String>,
     /// Bytes that were looked at.
@@ -81,6 +83,9 @@ pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
     if let Some(hang) = &outcome.hang {
         return Some(Fault::Hang(hang.clone()));
     }
+    if let Some(early) = outcome.early.first() {
+        return Some(Fault::Answer(early.clone()));
+    }
     let counts = |refused: &&Refused| !(scarce && refused.code == OUT_OF_MEMORY);
     outcome.refused.iter().find(counts).map(|refused| Fault::Answer(told(refused)))
 }
@@ -89,7 +94,8 @@ pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
 pub(crate) fn beside(bare: &Run, run: &Run, scarce: bool) -> Option<Fault> {
     let (Run::Over(right), Run::Over(outcome)) = (bare, run) else { return alone(run, scarce) };
     match alone(run, scarce) {
-        Some(Fault::Answer(_)) | None => {}
+        Some(Fault::Answer(_)) if outcome.early.is_empty() => {}
+        None => {}
         fault => return fault,
     }
     let matters = |refused: &&Refused| !(scarce && refused.code == OUT_OF_MEMORY);

@@ -37,6 +37,9 @@ pub(crate) struct Rules {
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
+    /// Nothing is promised and nothing is kept: such programs are wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) lawless: bool,
 }
 
 /// A stream.
@@ -55,14 +58,20 @@ pub(crate) enum Context {
     Second,
     /// The second device's primary context.
     Other,
+    /// Two green contexts of the first device.
+    GreenOne,
+    GreenTwo,
 }
 
 impl Context {
-    pub(crate) const ALL: [Self; 3] = [Self::First, Self::Second, Self::Other];
-
     /// Its device's ordinal.
     pub(crate) fn device(self) -> usize {
         usize::from(self == Self::Other)
+    }
+
+    /// A part of the first device, in whose memory it is the primary context.
+    pub(crate) fn is_green(self) -> bool {
+        matches!(self, Self::GreenOne | Self::GreenTwo)
     }
 }
 
@@ -357,6 +366,12 @@ impl fmt::Display for Step {
 }
 
 impl Program {
+    /// Does it use a context?
+    pub(crate) fn is_in(&self, context: Context) -> bool {
+        let streams = self.shape.streams.iter().map(|stream| stream.context);
+        streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
+    }
+
     fn uses(&self, stream: usize) -> bool {
         self.steps.iter().any(|step| step.action.stream() == Some(stream))
     }

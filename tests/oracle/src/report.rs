@@ -12,7 +12,11 @@ use crate::program::{Action, Program};
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) programs: u64,
-    pub(crate) checked: u64,
+    checked: u64,
+    /// Calls that were refused on both sides, or for want of memory.
+    refused: u64,
+    /// Programs that the driver does not end either.
+    pub(crate) open: u64,
     blocks: u64,
     steps: Counts,
     pub(crate) failed: Vec<Failed>,
@@ -38,6 +42,12 @@ impl Found {
         }
     }
 
+    /// Counts a run without a fault.
+    pub(crate) fn add(&mut self, checked: u64, refused: u64) {
+        self.checked += checked;
+        self.refused += refused;
+    }
+
     /// Keeps a program that failed, and shows it.
     pub(crate) fn fail(&mut self, case: Vec<Program>, verdict: Verdict, repeats: bool) {
         let failed = Failed { case, verdict, repeats };
@@ -51,14 +61,18 @@ impl Failed {
         match &self.verdict {
             Verdict::Bare(fault) => ("bare", fault.to_string()),
             Verdict::Library(fault) => ("under the library", fault.to_string()),
-            Verdict::Right(_) => ("nowhere", String::new()),
+            Verdict::Right { .. } | Verdict::Open => ("nowhere", String::new()),
         }
     }
 
     fn told(&self) -> String {
         let (side, fault) = self.side();
         let repeats = if self.repeats { "" } else { ", but not again" };
-        let programs: String = self.case.iter().map(Program::to_string).collect();
+        // More than a few are too many to be read.
+        let hidden = self.case.len().saturating_sub(4);
+        let before = if hidden == 0 { String::new() } else { format!("after {hidden} other programs:\n") };
+        let shown = &self.case[hidden..];
+        let programs: String = std::iter::once(before).chain(shown.iter().map(Program::to_string)).collect();
         format!("fails {side}{repeats}: {fault}\n{programs}")
     }
 }
@@ -76,10 +90,12 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     }
     let steps: u64 = found.steps.values().sum();
     println!(
-        "{} programs, {steps} steps, {} blocks, {} MiB checked, {} failed",
+        "{} programs, {steps} steps, {} blocks, {} MiB checked, {} calls refused, {} left open, {} failed",
         found.programs,
         found.blocks,
         found.checked >> 20,
+        found.refused,
+        found.open,
         found.failed.len()
     );
     found.steps.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
@@ -95,6 +111,7 @@ fn document(found: &Found) -> serde_json::Value {
     });
     json!({
         "programs": found.programs, "blocks": found.blocks, "checked_bytes": found.checked,
+        "refused": found.refused, "open": found.open,
         "steps": found.steps, "failed": failed.collect::<Vec<_>>(),
     })
 }

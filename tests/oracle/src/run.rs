@@ -11,44 +11,47 @@ use std::time::Duration;
 use conformance::cu;
 use wm_abi::*;
 
+use crate::green;
 use crate::model::Model;
 use crate::outcome::{Outcome, Refused};
-use crate::program::{Action, Context, Kind, Node, Program, Step, Way};
-use crate::world::{Ready, STAGE, World};
+use crate::program::{Action, Context, Kind, Program, Step, Stream};
+use crate::world::{Ready, World, ready};
 
 /// What programs of one process have made so far, so that no two marks are alike.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(u32);
 
 /// A program under way.
-struct Running<'a> {
-    world: &'a World,
-    program: &'a Program,
+pub(crate) struct Running<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) program: &'a Program,
     /// By step, the step whose mark it looks for.
-    expected: Vec<Option<usize>>,
+    pub(crate) expected: Vec<Option<usize>>,
     base: u32,
     state: Mutex<State>,
 }
 
+/// What a program has, and what was found.
 #[derive(Default)]
-struct State {
-    streams: Vec<CUstream>,
-    blocks: BTreeMap<usize, (CUdeviceptr, u64)>,
-    events: BTreeMap<usize, CUevent>,
-    graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
-    gates: Vec<usize>,
+pub(crate) struct State {
+    pub(crate) streams: Vec<CUstream>,
+    pub(crate) blocks: BTreeMap<usize, (CUdeviceptr, u64)>,
+    pub(crate) events: BTreeMap<usize, CUevent>,
+    pub(crate) graphs: BTreeMap<usize, (CUgraph, CUgraphExec)>,
+    pub(crate) gates: Vec<usize>,
     /// Checks that were launched, by step: bytes.
-    checks: BTreeMap<usize, u64>,
+    pub(crate) checks: BTreeMap<usize, u64>,
     /// Checks by copy: step, offset, bytes, mark.
-    copies: Vec<(usize, u64, u64, u32)>,
-    staged: u64,
-    refused: Vec<Refused>,
-    wrong: Vec<String>,
+    pub(crate) copies: Vec<(usize, u64, u64, u32)>,
+    pub(crate) staged: u64,
+    pub(crate) refused: Vec<Refused>,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) early: Vec<String>,
 }
 
 /// Runs a program. Where the host stays for longer than the limit, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
-    world.reset(&program.shape)?;
+    world.reset(program)?;
     let expected = expected(program);
     let running = Running { world, program, expected, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
@@ -75,37 +78,44 @@ fn expected(program: &Program) -> Vec<Option<usize>> {
 }
 
 impl Running<'_> {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The mark that a step writes.
-    fn mark(&self, step: usize) -> u32 {
+    pub(crate) fn mark(&self, step: usize) -> u32 {
         (self.base + step as u32 + 1).wrapping_mul(0x9e37_79b1) | 1
     }
 
-    fn owner(&self, step: usize) -> u64 {
+    pub(crate) fn owner(&self, step: usize) -> u64 {
         let mark = u64::from(self.mark(step));
         mark << 32 | mark
     }
 
-    fn streams(&self) -> Result<(), String> {
+    fn streams(&self) -> Ready {
         for stream in &self.program.shape.streams {
-            let mut handle = match stream.kind {
+            let handle = match stream.kind {
                 Kind::Legacy => CUstream::NULL,
                 Kind::PerThread(_) => CUstream::PER_THREAD,
-                Kind::Blocking | Kind::NonBlocking => CUstream::NULL,
+                Kind::Blocking | Kind::NonBlocking => self.create(*stream)?,
             };
-            if stream.kind.is_created() {
-                let flags =
-                    if stream.kind == Kind::Blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
-                let current = cu!(self.world.driver, cuCtxSetCurrent(self.world.handle(stream.context)));
-                let created = cu!(self.world.driver, cuStreamCreate(&mut handle, flags));
-                current.ok().and_then(|()| created.ok()).map_err(|code| format!("cuStreamCreate: {code}"))?;
-            }
             self.state().streams.push(handle);
         }
         Ok(())
+    }
+
+    fn create(&self, stream: Stream) -> Ready<CUstream> {
+        let (d, mut handle) = (self.world.driver, CUstream::NULL);
+        let blocking = stream.kind == Kind::Blocking;
+        let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
+        ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
+        let created = if stream.context.is_green() {
+            green::stream(d, self.world.green(stream.context), &mut handle)
+        } else {
+            cu!(d, cuStreamCreate(&mut handle, flags))
+        };
+        created.ok().map_err(|code| format!("a stream: {code}"))?;
+        Ok(handle)
     }
 
     /// Makes all steps.
@@ -174,221 +184,12 @@ impl Running<'_> {
         }
     }
 
-    fn note(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
+    pub(crate) fn note(&self, step: Option<usize>, call: &str, code: CUresult) -> bool {
         if code != CUresult::SUCCESS {
             let refused = Refused { step, call: call.to_owned(), code: code.0 };
             self.state().refused.push(refused);
         }
         code == CUresult::SUCCESS
-    }
-
-    fn perform(&self, number: usize, step: &Step) {
-        let (d, name) = (self.world.driver, step.action.name());
-        let current = cu!(d, cuCtxSetCurrent(self.world.handle(step.current)));
-        self.note(Some(number), "cuCtxSetCurrent", current);
-        let stream =
-            step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
-        let code = match &step.action {
-            Action::Allocate { block, bytes, way } => self.allocate(*block, *bytes, *way, stream),
-            Action::Free { block } => self.take(*block).map(|address| cu!(d, cuMemFree_v2(address))),
-            Action::FreeIn { block, .. } => {
-                self.take(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
-            }
-            Action::Stamp { .. } | Action::Check { .. } | Action::Copy { .. } => {
-                self.access(number, step, stream)
-            }
-            Action::Spin { microseconds, .. } => Some(self.world.spin(step.current, stream, *microseconds)),
-            Action::Close { gate, .. } => {
-                self.state().gates.push(*gate);
-                Some(cu!(d, cuStreamWaitValue32_v2(stream, self.world.gate(*gate), 1, 0)))
-            }
-            Action::Open { gate } => {
-                self.world.open_gate(*gate);
-                None
-            }
-            Action::Record { event, .. } => self.record(*event, stream),
-            Action::Wait { event, .. } => {
-                let event = self.state().events.get(event).copied();
-                event.map(|event| cu!(d, cuStreamWaitEvent(stream, event, 0)))
-            }
-            Action::SyncStream { .. } => Some(cu!(d, cuStreamSynchronize(stream))),
-            Action::SyncEvent { event } => {
-                let event = self.state().events.get(event).copied();
-                event.map(|event| cu!(d, cuEventSynchronize(event)))
-            }
-            Action::SyncContext => Some(cu!(d, cuCtxSynchronize())),
-            Action::Idle { .. } => Some(self.until_idle(stream)),
-            Action::Busy { .. } => self.while_held(number, stream),
-            Action::Trim { pool } => Some(cu!(d, cuMemPoolTrimTo(self.world.pool(*pool), 0))),
-            Action::Info => {
-                let (mut free, mut total) = (0, 0);
-                Some(cu!(d, cuMemGetInfo_v2(&mut free, &mut total)))
-            }
-            Action::Capture { graph, mode, nodes, .. } => {
-                self.capture(number, step.current, *graph, stream, *mode, nodes);
-                None
-            }
-            Action::Launch { graph, .. } => {
-                let graph = self.state().graphs.get(graph).copied();
-                graph.map(|(_, exec)| cu!(d, cuGraphLaunch(exec, stream)))
-            }
-            Action::Destroy { .. } => Some(cu!(d, cuStreamDestroy_v2(stream))),
-        };
-        self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
-    }
-
-    fn allocate(&self, block: usize, bytes: u64, way: Way, stream: CUstream) -> Option<CUresult> {
-        let (d, mut address, size) = (self.world.driver, 0, bytes as usize);
-        let code = match way {
-            Way::Plain => cu!(d, cuMemAlloc_v2(&mut address, size)),
-            Way::Pitch => {
-                // Rows of whole multiples of every pitch, so that no bytes are lost between them.
-                let (mut pitch, row) = (0, if bytes.is_multiple_of(4096) { 4096 } else { 512 });
-                cu!(d, cuMemAllocPitch_v2(&mut address, &mut pitch, row, size.div_ceil(row), 4))
-            }
-            Way::Async { .. } => cu!(d, cuMemAllocAsync(&mut address, size, stream)),
-            Way::From { pool, .. } => {
-                cu!(d, cuMemAllocFromPoolAsync(&mut address, size, self.world.pool(pool), stream))
-            }
-        };
-        if code == CUresult::SUCCESS {
-            self.state().blocks.insert(block, (address, bytes));
-        }
-        Some(code)
-    }
-
-    /// The address of a block that is about to be freed.
-    fn take(&self, block: usize) -> Option<CUdeviceptr> {
-        self.state().blocks.remove(&block).map(|(address, _)| address)
-    }
-
-    fn place(&self, block: usize) -> Option<(CUdeviceptr, u64)> {
-        self.state().blocks.get(&block).copied()
-    }
-
-    fn access(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
-        let d = self.world.driver;
-        match step.action {
-            Action::Stamp { block, kernel, .. } => {
-                let (address, bytes) = self.place(block)?;
-                if kernel {
-                    return Some(self.world.own(step.current, stream, address, bytes, self.owner(number)));
-                }
-                Some(cu!(d, cuMemsetD32Async(address, self.mark(number), bytes as usize / 4, stream)))
-            }
-            Action::Check { block, kernel, .. } => {
-                let (address, bytes) = self.place(block)?;
-                let written = self.expected[number]?;
-                if !kernel && let Some(code) = self.copy_out(number, address, bytes, written, stream) {
-                    return Some(code);
-                }
-                self.state().checks.insert(number, bytes);
-                let (owner, ledger) = (self.owner(written), self.world.ledger(number));
-                Some(self.world.check(step.current, stream, address, bytes, owner, ledger))
-            }
-            Action::Copy { from, to, .. } => {
-                let ((from, bytes), (to, _)) = (self.place(from)?, self.place(to)?);
-                Some(cu!(d, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream)))
-            }
-            _ => None,
-        }
-    }
-
-    /// Copies a block out, where there is room.
-    fn copy_out(
-        &self,
-        number: usize,
-        address: u64,
-        bytes: u64,
-        written: usize,
-        stream: CUstream,
-    ) -> Option<CUresult> {
-        let mut state = self.state();
-        let offset = state.staged;
-        if offset + bytes > STAGE {
-            return None;
-        }
-        state.staged += bytes;
-        state.copies.push((number, offset, bytes, self.mark(written)));
-        drop(state);
-        let to = self.world.stage(offset);
-        Some(cu!(self.world.driver, cuMemcpyDtoHAsync_v2(to.cast(), address, bytes as usize, stream)))
-    }
-
-    fn record(&self, number: usize, stream: CUstream) -> Option<CUresult> {
-        let (d, mut event) = (self.world.driver, CUevent::NULL);
-        let created = cu!(d, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
-        if created != CUresult::SUCCESS {
-            return Some(created);
-        }
-        self.state().events.insert(number, event);
-        Some(cu!(d, cuEventRecord(event, stream)))
-    }
-
-    fn until_idle(&self, stream: CUstream) -> CUresult {
-        loop {
-            match cu!(self.world.driver, cuStreamQuery(stream)) {
-                CUresult::NOT_READY => std::thread::sleep(Duration::from_micros(20)),
-                code => return code,
-            }
-        }
-    }
-
-    fn while_held(&self, number: usize, stream: CUstream) -> Option<CUresult> {
-        match cu!(self.world.driver, cuStreamQuery(stream)) {
-            CUresult::NOT_READY => None,
-            CUresult::SUCCESS => {
-                let step = &self.program.steps[number];
-                self.state().wrong.push(format!("step {number}: {step}: the answer is that it is done"));
-                None
-            }
-            code => Some(code),
-        }
-    }
-
-    fn capture(
-        &self,
-        number: usize,
-        current: Context,
-        graph: usize,
-        stream: CUstream,
-        mode: u32,
-        nodes: &[Node],
-    ) {
-        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
-        let (mut captured, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
-        note("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
-        for node in nodes {
-            self.node(number, current, stream, *node);
-        }
-        let ended = note("cuStreamEndCapture", cu!(d, cuStreamEndCapture(stream, &mut captured)));
-        if ended && note("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0))) {
-            self.state().graphs.insert(graph, (captured, exec));
-        }
-    }
-
-    fn node(&self, number: usize, current: Context, stream: CUstream, node: Node) {
-        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
-        let (mut address, bytes) = match node {
-            Node::Mark { block } => match self.place(block) {
-                Some(place) => place,
-                None => return,
-            },
-            Node::Own { bytes } => (0, bytes),
-        };
-        let own = matches!(node, Node::Own { .. });
-        if own && !note("cuMemAllocAsync", cu!(d, cuMemAllocAsync(&mut address, bytes as usize, stream))) {
-            return;
-        }
-        let owner = self.owner(number);
-        note("stamp", self.world.own(current, stream, address, bytes, owner));
-        let ledger = self.world.ledger(number);
-        note("check", self.world.check(current, stream, address, bytes, owner, ledger));
-        if own {
-            note("cuMemFreeAsync", cu!(d, cuMemFreeAsync(address, stream)));
-        }
-        // How often a graph runs is not known here.
-        self.state().checks.insert(number, 0);
     }
 
     fn open_gates(&self) {
@@ -427,6 +228,7 @@ impl Running<'_> {
             note("cuEventDestroy", cu!(d, cuEventDestroy_v2(event)));
         }
         self.destroy_streams();
+        note("cuCtxDestroy", self.world.leave());
     }
 
     /// What the program still has, taken out of the state.
@@ -458,6 +260,7 @@ impl Running<'_> {
             seed: self.program.seed,
             refused: state.refused.clone(),
             wrong: state.wrong.clone(),
+            early: state.early.clone(),
             hang: None,
             checked: state.checks.values().sum::<u64>() + copied,
         }

@@ -4,13 +4,15 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use conformance::cu;
 use conformance::driver::{Driver, Lookup};
 use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
-use crate::program::{Context, Pool, Shape};
+use crate::green;
+use crate::program::{Context, Pool, Program};
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
@@ -27,13 +29,17 @@ pub(crate) type Ready<T = ()> = Result<T, String>;
 /// Like `cu!`, for a call that has to succeed.
 macro_rules! ready {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
+        conformance::cu!($driver, $name($($argument),*)).ok().map_err(|code| format!("{}: {code}", stringify!($name)))
     };
 }
+pub(crate) use ready;
 
-/// Kernels of a context.
+type Places = [Option<Place>; 5];
+
+/// A context and its kernels.
 #[derive(Debug, Clone, Copy)]
-struct Kernels {
+struct Place {
+    context: CUcontext,
     own: CUfunction,
     check: CUfunction,
     spin: CUfunction,
@@ -43,8 +49,10 @@ struct Kernels {
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
     devices: usize,
-    contexts: Vec<CUcontext>,
-    kernels: Vec<Kernels>,
+    /// By [`Context`]. Those that are not primary live as long as a program that uses them.
+    places: Mutex<Places>,
+    /// Green contexts under their own handles.
+    greens: Mutex<Vec<usize>>,
     /// By device: its own, ours.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
@@ -65,28 +73,22 @@ impl World {
         if devices > count as usize {
             return Err(format!("{devices} devices are asked for, {count} are there"));
         }
-        let (contexts, kernels, pools) = (Vec::new(), Vec::new(), Vec::new());
+        let (places, greens, pools) = (Mutex::default(), Mutex::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
         let mut world =
-            Self { driver, devices, contexts, kernels, pools, ledgers: none.0, gates: none.1, stage: none.2 };
+            Self { driver, devices, places, greens, pools, ledgers: none.0, gates: none.1, stage: none.2 };
         world.fill()?;
         Ok(world)
     }
 
     fn fill(&mut self) -> Ready {
-        for context in Context::ALL {
-            if context.device() < self.devices {
-                let made = self.context(context)?;
-                self.contexts.push(made);
-                let kernels = self.load(context.device())?;
-                self.kernels.push(kernels);
-            }
-        }
+        self.make(Context::First)?;
         if self.devices > 1 {
+            self.make(Context::Other)?;
             self.befriend(Context::First, Context::Other)?;
             self.befriend(Context::Other, Context::First)?;
         }
-        ready!(self.driver, cuCtxSetCurrent(self.contexts[0]))?;
+        ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
         for device in 0..self.devices {
             let pools = self.pools_of(device as CUdevice)?;
             self.pools.push(pools);
@@ -94,6 +96,18 @@ impl World {
         self.ledgers = self.pinned(STEPS * LEDGER * 8)?.cast();
         self.gates = self.pinned(STEPS * GATE)?;
         self.stage = self.pinned(STAGE as usize)?;
+        Ok(())
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a context, with its kernels.
+    fn make(&self, context: Context) -> Ready {
+        let handle = self.context(context)?;
+        let place = self.load(handle, context.device())?;
+        self.places()[context as usize] = Some(place);
         Ok(())
     }
 
@@ -107,7 +121,7 @@ impl World {
         Ok(handle)
     }
 
-    fn load(&self, device: usize) -> Ready<Kernels> {
+    fn load(&self, context: CUcontext, device: usize) -> Ready<Place> {
         let mut major = 0;
         let attribute = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
         ready!(self.driver, cuDeviceGetAttribute(&mut major, attribute, device as CUdevice))?;
@@ -124,7 +138,12 @@ impl World {
         let owners = image(ownership::IMAGE.code_for(major))?;
         let others = image(diagnostics::IMAGE.code_for(major))?;
         let own = function(owners, c"wm_own_block")?;
-        Ok(Kernels { own, check: function(owners, c"wm_check_block")?, spin: function(others, c"wm_spin")? })
+        Ok(Place {
+            context,
+            own,
+            check: function(owners, c"wm_check_block")?,
+            spin: function(others, c"wm_spin")?,
+        })
     }
 
     fn befriend(&self, one: Context, other: Context) -> Ready {
@@ -157,10 +176,22 @@ impl World {
         Ok(address.cast())
     }
 
-    /// Before a program: pools as it wants them, gates closed, ledgers empty.
-    pub(crate) fn reset(&self, shape: &Shape) -> Ready {
+    /// Before a program: contexts and pools as it wants them, gates closed, ledgers empty.
+    pub(crate) fn reset(&self, program: &Program) -> Ready {
+        let shape = &program.shape;
+        if program.is_in(Context::Second) {
+            self.make(Context::Second)?;
+        }
+        if program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo) {
+            let greens = green::pair(self.driver)?;
+            for (context, green) in [Context::GreenOne, Context::GreenTwo].into_iter().zip(greens) {
+                let place = self.load(green::enter(self.driver, green)?, 0)?;
+                self.places()[context as usize] = Some(place);
+            }
+            *self.greens() = greens.map(|green| green as usize).to_vec();
+        }
         let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
-        ready!(self.driver, cuCtxSetCurrent(self.contexts[0]))?;
+        ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
         for pool in self.pools.iter().flatten() {
             let threshold = CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
             ready!(self.driver, cuMemPoolSetAttribute(*pool, threshold, (&raw mut keep).cast()))?;
@@ -177,7 +208,28 @@ impl World {
 
     /// A context's handle.
     pub(crate) fn handle(&self, context: Context) -> CUcontext {
-        self.contexts[context as usize]
+        self.places()[context as usize].map_or(CUcontext::NULL, |place| place.context)
+    }
+
+    fn greens(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.greens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After a program: ends its contexts.
+    pub(crate) fn leave(&self) -> CUresult {
+        let second = self.places()[Context::Second as usize].take();
+        let mut codes: Vec<CUresult> =
+            second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
+        self.places()[Context::GreenOne as usize..].fill(None);
+        let greens = std::mem::take(&mut *self.greens());
+        codes.extend(greens.iter().map(|green| green::destroy(self.driver, *green as *mut c_void)));
+        codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+    }
+
+    /// The green context of a stream.
+    pub(crate) fn green(&self, context: Context) -> *mut c_void {
+        let second = usize::from(context == Context::GreenTwo);
+        self.greens().get(second).map_or(null_mut(), |green| *green as *mut c_void)
     }
 
     /// A pool's handle.
@@ -186,8 +238,12 @@ impl World {
     }
 
     /// Contexts that there are.
-    pub(crate) fn contexts(&self) -> impl Iterator<Item = CUcontext> {
-        self.contexts.iter().copied()
+    pub(crate) fn contexts(&self) -> Vec<CUcontext> {
+        self.places().iter().flatten().map(|place| place.context).collect()
+    }
+
+    fn kernel(&self, context: Context, choose: impl Fn(&Place) -> CUfunction) -> CUfunction {
+        self.places()[context as usize].as_ref().map_or(CUfunction::NULL, choose)
     }
 
     /// The word that a gate's stream waits for.
@@ -227,7 +283,7 @@ impl World {
         owner: u64,
     ) -> CUresult {
         self.launch(
-            self.kernels[context as usize].own,
+            self.kernel(context, |place| place.own),
             stream,
             bytes,
             &ownership::OwnBlock { block, bytes, owner },
@@ -245,13 +301,13 @@ impl World {
         ledger: CUdeviceptr,
     ) -> CUresult {
         let arguments = ownership::CheckBlock { block, bytes, owner, ledger };
-        self.launch(self.kernels[context as usize].check, stream, bytes, &arguments)
+        self.launch(self.kernel(context, |place| place.check), stream, bytes, &arguments)
     }
 
     /// Keeps a stream busy.
     pub(crate) fn spin(&self, context: Context, stream: CUstream, microseconds: u64) -> CUresult {
         let arguments = diagnostics::Spin { duration: microseconds * 1000 };
-        self.launch(self.kernels[context as usize].spin, stream, 1, &arguments)
+        self.launch(self.kernel(context, |place| place.spin), stream, 1, &arguments)
     }
 
     /// A grid for `bytes` of memory, small enough that many kernels run at once.

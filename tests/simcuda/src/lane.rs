@@ -16,7 +16,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 
 use crate::entry::Outcome;
-use crate::races::{self, Stamp};
+use crate::races::{self, Stamp, Uses};
 use crate::settings::settings;
 
 /// Something a lane does. May run more than once: graphs replay it.
@@ -186,6 +186,7 @@ impl Lane {
     /// # Errors
     /// `CONTEXT_IS_DESTROYED` if the lane is closed, `OPERATING_SYSTEM` if the worker cannot be started.
     pub(crate) fn push(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
+        let uses = Uses::of(&work);
         let mut line = self.shared.line();
         if line.closed {
             return Err(CUresult::CONTEXT_IS_DESTROYED);
@@ -199,11 +200,10 @@ impl Lane {
         let stamp = races::stamp(self.serial, number, line.stamp.as_ref(), &after);
         line.stamp.clone_from(&stamp);
         let point = Point { timeline: Arc::clone(&self.shared.timeline), number, stamp };
-        let pushed = Arc::clone(&work);
         line.items.push_back(Item { number, after, work });
         self.shared.changed.notify_one();
         drop(line);
-        races::enter(&point, &pushed);
+        uses.enter(&point);
         Ok(point)
     }
 

@@ -99,13 +99,9 @@ impl Word {
     }
 }
 
-/// Lets others run: for long where a wait is long.
-fn pause(looks: &mut u32) {
-    *looks = looks.saturating_add(1);
-    match looks {
-        0..100 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(20)),
-    }
+/// Between two looks: short at first. A stream that waits for long must not keep a processor from the others.
+fn rest(looks: u32) {
+    if looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
 }
 
 fn wait(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) -> Outcome {
@@ -117,7 +113,8 @@ fn wait(call: &Call, stream: CUstream, word: Word, value: u64, flags: c_uint) ->
         let mut looks = 0_u32;
         while !width.satisfies(width.load(address, device)?, value, condition) {
             fault.check()?;
-            pause(&mut looks);
+            rest(looks);
+            looks = looks.saturating_add(1);
         }
         Ok(())
     };

@@ -98,6 +98,11 @@ struct Placed {
 }
 
 impl Placed {
+    /// Where the bytes lie now.
+    fn now(access: &Access) -> Self {
+        Self { access: access.clone(), pieces: driver().memory().pieces(access.range.clone()) }
+    }
+
     fn conflicts(&self, other: &Self) -> bool {
         let writes = self.access.what != Use::Read || other.access.what != Use::Read;
         let shares = |piece: &Piece| {
@@ -137,13 +142,14 @@ impl Races {
         found
     }
 
-    /// An access of these addresses that the host has not seen done.
-    fn unseen(&self, range: &Range<u64>) -> Option<Access> {
-        let accesses = self.open.iter().map(|(_, placed)| &placed.access);
-        accesses
-            .filter(|access| access.what != Use::Free)
-            .find(|access| overlap(&access.range, range))
-            .cloned()
+    /// An access that the host has not seen done, by these addresses of these bytes.
+    fn unseen(&self, gone: &Placed) -> Option<Access> {
+        let is_it = |placed: &&Placed| {
+            placed.access.what != Use::Free
+                && overlap(&placed.access.range, &gone.access.range)
+                && placed.conflicts(gone)
+        };
+        self.open.iter().map(|(_, placed)| placed).find(is_it).map(|placed| placed.access.clone())
     }
 }
 
@@ -232,14 +238,25 @@ fn uses(work: &Work) -> Arc<[Access]> {
     found.map_or_else(Arc::default, |(_, accesses)| Arc::clone(accesses))
 }
 
-/// Work was pushed. Ends the process if that races with other work.
-pub(crate) fn enter(point: &Point, work: &Work) {
-    let Some(stamp) = point.stamp() else { return };
-    for access in uses(work).iter() {
-        let pieces = driver().memory().pieces(access.range.clone());
-        let found = races().enter(stamp, Placed { access: access.clone(), pieces });
-        if let Some(other) = found {
-            end(&format!("{} and, not ordered with it, {}", told(access), told(&other)));
+/// What a piece of work uses, and where that lies before the work can run.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Vec<Placed>);
+
+impl Uses {
+    /// Looks at work that is about to be pushed.
+    pub(crate) fn of(work: &Work) -> Self {
+        if settings().races { Self(uses(work).iter().map(Placed::now).collect()) } else { Self::default() }
+    }
+
+    /// The work was pushed. Ends the process if it races with other work.
+    pub(crate) fn enter(self, point: &Point) {
+        let Some(stamp) = point.stamp() else { return };
+        for placed in self.0 {
+            let access = placed.access.clone();
+            let found = races().enter(stamp, placed);
+            if let Some(other) = found {
+                end(&format!("{} and, not ordered with it, {}", told(&access), told(&other)));
+            }
         }
     }
 }
@@ -247,9 +264,11 @@ pub(crate) fn enter(point: &Point, work: &Work) {
 /// The host takes memory away at once. Ends the process if that races with work.
 pub(crate) fn leave(range: Range<u64>, how: &str) {
     if settings().races {
-        let found = races().unseen(&range);
+        let gone = Placed::now(&Access { range, what: Use::Free });
+        let found = races().unseen(&gone);
         if let Some(other) = found {
-            end(&format!("{how} at {:#x} and, not seen done, {}", range.start, told(&other)));
+            let start = gone.access.range.start;
+            end(&format!("{how} at {start:#x} and, not seen done, {}", told(&other)));
         }
     }
 }
@@ -324,10 +343,13 @@ mod tests {
     fn what_the_host_has_seen_done_is_before_all_that_comes() {
         let (first, mut races) = (at(1, 1, &[]), Races::NONE);
         races.enter(&first, access(0..8, Use::Write));
-        assert!(races.unseen(&(4..12)).is_some() && races.unseen(&(8..12)).is_none());
+        let gone = |bytes| access(bytes, Use::Free);
+        assert!(races.unseen(&gone(4..12)).is_some() && races.unseen(&gone(8..12)).is_none());
+        let elsewhere = placed(0x1000, 0..8, Use::Free);
+        assert!(races.unseen(&elsewhere).is_none(), "the bytes are still there at the address in use");
         races.see(&first);
         assert_eq!((races.open.len(), races.host.has(1, 1)), (0, true));
-        assert!(races.unseen(&(4..12)).is_none());
+        assert!(races.unseen(&gone(4..12)).is_none());
         assert_eq!(races.enter(&at(2, 1, &[]), access(0..8, Use::Write)), None);
     }
 }

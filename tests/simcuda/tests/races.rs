@@ -1,4 +1,4 @@
-//! Hazard: a race that `SIMCUDA_RACES` does not find, or ordered copies that it calls one.
+//! Hazard: a race that `SIMCUDA_RACES` does not find, or ordered work that it calls one.
 //!
 //! A race ends the process, so each program runs in one of its own.
 
@@ -116,5 +116,214 @@ fn memory_that_was_freed_is_anybodys() {
         ok!(cuStreamDestroy_v2(one));
         ok!(cuMemFree_v2(device));
         into(allocate(BYTES), pinned(), other);
+    });
+}
+
+fn block(stream: CUstream) -> u64 {
+    let mut address = 0;
+    ok!(cuMemAllocAsync(&raw mut address, BYTES, stream));
+    address
+}
+
+fn set_all(address: u64, stream: CUstream) {
+    ok!(cuMemsetD8Async(address, 1, BYTES, stream));
+}
+
+fn fill_all(address: u64, stream: CUstream) {
+    assert_eq!(fill(address, BYTES as u64 / 4, 1, stream), CUresult::SUCCESS);
+}
+
+#[test]
+fn a_kernel_and_a_memset() {
+    races("a_kernel_and_a_memset", || {
+        let ([one, other], device) = (two_streams(), allocate(BYTES));
+        fill_all(device, one);
+        set_all(device, other);
+    });
+}
+
+#[test]
+fn kernels_in_one_stream_or_on_other_bytes_need_no_order() {
+    does_not_race("kernels_in_one_stream_or_on_other_bytes_need_no_order", || {
+        let ([one, other], device) = (two_streams(), allocate(2 * BYTES));
+        fill_all(device, one);
+        set_all(device, one);
+        fill_all(device + BYTES as u64, other);
+    });
+}
+
+#[test]
+fn rows_that_lie_between_each_other_share_nothing() {
+    does_not_race("rows_that_lie_between_each_other_share_nothing", || {
+        let ([one, other], device) = (two_streams(), allocate(BYTES));
+        ok!(cuMemsetD2D8Async(device, 64, 0, 16, 8, one));
+        ok!(cuMemsetD2D8Async(device + 16, 64, 0, 16, 8, other));
+    });
+}
+
+#[test]
+fn rows_that_meet() {
+    races("rows_that_meet", || {
+        let ([one, other], device) = (two_streams(), allocate(BYTES));
+        ok!(cuMemsetD2D8Async(device, 64, 0, 16, 8, one));
+        ok!(cuMemsetD8Async(device + 3 * 64 + 15, 0, 1, other));
+    });
+}
+
+#[test]
+fn a_graph_that_is_launched() {
+    races("a_graph_that_is_launched", || {
+        let ([one, other], device) = (two_streams(), allocate(BYTES));
+        let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+        ok!(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_RELAXED));
+        fill_all(device, one);
+        ok!(cuStreamEndCapture(one, &raw mut graph));
+        ok!(cuGraphInstantiateWithFlags(&raw mut exec, graph, 0));
+        set_all(device, other);
+        ok!(cuGraphLaunch(exec, one));
+    });
+}
+
+#[test]
+fn a_capture_is_no_work() {
+    does_not_race("a_capture_is_no_work", || {
+        let ([one, other], device) = (two_streams(), allocate(BYTES));
+        ok!(cuStreamBeginCapture_v2(one, CU_STREAM_CAPTURE_MODE_RELAXED));
+        fill_all(device, one);
+        let mut graph = CUgraph::NULL;
+        ok!(cuStreamEndCapture(one, &raw mut graph));
+        set_all(device, other);
+    });
+}
+
+/// A second address of a handle.
+fn alias(handle: u64) -> u64 {
+    let address = reserve(UNIT);
+    ok!(cuMemMap(address, UNIT, 0, handle, 0));
+    let flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    assert_eq!(access(address, UNIT, CU_MEM_LOCATION_TYPE_DEVICE, 0, flags), CUresult::SUCCESS);
+    address
+}
+
+#[test]
+fn one_handle_at_two_addresses() {
+    races("one_handle_at_two_addresses", || {
+        let ([one, other], (address, handle)) = (two_streams(), mapped(UNIT));
+        set_all(address, one);
+        set_all(alias(handle), other);
+    });
+}
+
+#[test]
+fn an_unmapping_under_work() {
+    races("an_unmapping_under_work", || {
+        let ([one, _], (address, _)) = (two_streams(), mapped(UNIT));
+        set_all(address, one);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        ok!(cuMemUnmap(address, UNIT));
+    });
+}
+
+#[test]
+fn an_unmapping_after_the_work_or_of_another_address() {
+    does_not_race("an_unmapping_after_the_work_or_of_another_address", || {
+        let ([one, _], (address, handle)) = (two_streams(), mapped(UNIT));
+        let other = alias(handle);
+        set_all(address, one);
+        ok!(cuMemUnmap(other, UNIT));
+        ok!(cuStreamSynchronize(one));
+        ok!(cuMemUnmap(address, UNIT));
+    });
+}
+
+#[test]
+fn work_that_is_not_behind_its_allocation() {
+    races("work_that_is_not_behind_its_allocation", || {
+        let [one, other] = two_streams();
+        set_all(block(one), other);
+    });
+}
+
+#[test]
+fn work_that_is_not_before_its_free() {
+    races("work_that_is_not_before_its_free", || {
+        let [one, other] = two_streams();
+        let device = block(one);
+        ok!(cuStreamSynchronize(one));
+        set_all(device, other);
+        ok!(cuMemFreeAsync(device, one));
+    });
+}
+
+#[test]
+fn pool_memory_that_the_host_frees_under_work() {
+    races("pool_memory_that_the_host_frees_under_work", || {
+        let [one, _] = two_streams();
+        let device = block(one);
+        set_all(device, one);
+        ok!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn a_pools_next_owner_comes_behind_the_last() {
+    does_not_race("a_pools_next_owner_comes_behind_the_last", || {
+        let [one, other] = two_streams();
+        let device = block(one);
+        set_all(device, one);
+        ok!(cuMemFreeAsync(device, one));
+        let again = block(one);
+        assert_eq!(again, device, "reused at once in its stream");
+        set_all(again, one);
+        ok!(cuMemFreeAsync(again, one));
+        // SAFETY: a stream of this test's own.
+        while unsafe { cuStreamQuery(one) } == CUresult::NOT_READY {}
+        set_all(block(other), other);
+    });
+}
+
+#[test]
+fn a_free_and_an_allocation_in_the_default_stream_are_barriers() {
+    does_not_race("a_free_and_an_allocation_in_the_default_stream_are_barriers", || {
+        let [one, other] = [stream(CU_STREAM_DEFAULT), stream(CU_STREAM_DEFAULT)];
+        let (device, freed) = (allocate(BYTES), block(CUstream::LEGACY));
+        set_all(device, one);
+        ok!(cuMemFreeAsync(freed, CUstream::LEGACY));
+        set_all(device, other);
+        block(CUstream::LEGACY);
+        set_all(device, one);
+    });
+}
+
+#[test]
+fn a_free_in_a_blocking_stream_waits_for_the_default_stream() {
+    does_not_race("a_free_in_a_blocking_stream_waits_for_the_default_stream", || {
+        let ([one, _], blocking, device) = (two_streams(), stream(CU_STREAM_DEFAULT), allocate(BYTES));
+        let freed = block(blocking);
+        set_all(device, CUstream::LEGACY);
+        ok!(cuMemFreeAsync(freed, blocking));
+        ok!(cuStreamSynchronize(blocking));
+        set_all(device, one);
+    });
+}
+
+#[test]
+fn an_idle_blocking_stream_says_nothing_of_the_default_stream() {
+    races("an_idle_blocking_stream_says_nothing_of_the_default_stream", || {
+        let ([one, _], blocking, device) = (two_streams(), stream(CU_STREAM_DEFAULT), allocate(BYTES));
+        set_all(device, CUstream::LEGACY);
+        ok!(cuStreamSynchronize(blocking));
+        set_all(device, one);
+    });
+}
+
+#[test]
+fn a_word_that_a_stream_wrote_orders_what_waits_for_it() {
+    does_not_race("a_word_that_a_stream_wrote_orders_what_waits_for_it", || {
+        let ([one, other], device, word) = (two_streams(), allocate(BYTES), flag() as u64);
+        set_all(device, one);
+        ok!(cuStreamWriteValue32_v2(one, word, 1, 0));
+        ok!(cuStreamWaitValue32_v2(other, word, 1, 0));
+        set_all(device, other);
     });
 }

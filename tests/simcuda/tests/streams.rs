@@ -193,3 +193,63 @@ fn an_idle_default_stream_of_a_dead_context_is_an_error() {
     context(0);
     ok!(cuStreamSynchronize(CUstream::NULL));
 }
+
+fn pool_of_first_device() -> CUmemoryPool {
+    let mut pool = CUmemoryPool::NULL;
+    ok!(cuDeviceGetDefaultMemPool(&raw mut pool, 0));
+    pool
+}
+
+fn allow(reuse: u32, allowed: i32) {
+    let mut value = allowed;
+    ok!(cuMemPoolSetAttribute(pool_of_first_device(), reuse, at(&mut value)));
+}
+
+#[test]
+fn a_full_pool_makes_a_stream_wait_for_another_if_it_may() {
+    start(&[("SIMCUDA_MEMORY", "8MiB")]);
+    let (holding, taking) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));
+    let (word, mut first, mut second) = (flag(), 0, 0);
+    ok!(cuMemAllocAsync(&raw mut first, 6 * MIB, holding));
+    ok!(cuStreamWaitValue32_v2(holding, word as u64, 1, 0));
+    ok!(cuMemFreeAsync(first, holding));
+    allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 0);
+    fails!(OUT_OF_MEMORY, cuMemAllocAsync(&raw mut second, 6 * MIB, taking));
+    ok!(cuStreamSynchronize(taking));
+    allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, 1);
+    ok!(cuMemAllocAsync(&raw mut second, 6 * MIB, taking));
+    assert_eq!(second, first);
+    fails!(NOT_READY, cuStreamQuery(taking));
+    set(word, 1);
+    ok!(cuStreamSynchronize(taking));
+}
+
+#[test]
+fn a_pool_takes_what_is_past_if_it_may() {
+    start(&[]);
+    let (freeing, taking) = (stream(CU_STREAM_NON_BLOCKING), stream(CU_STREAM_NON_BLOCKING));
+    let (mut first, mut second, mut third) = (0, 0, 0);
+    ok!(cuMemAllocAsync(&raw mut first, MIB, freeing));
+    ok!(cuMemFreeAsync(first, freeing));
+    // The free is past, and the pool keeps its memory, as nothing was synchronised.
+    // SAFETY: a stream of this test's own.
+    while unsafe { cuStreamQuery(freeing) } == CUresult::NOT_READY {}
+    allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 0);
+    ok!(cuMemAllocAsync(&raw mut second, MIB, taking));
+    allow(CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, 1);
+    ok!(cuMemAllocAsync(&raw mut third, MIB, taking));
+    assert!(second != first && third == first);
+}
+
+#[test]
+fn an_allocation_in_the_default_stream_is_an_action() {
+    start(&[]);
+    let (one, other, word) = (stream(CU_STREAM_DEFAULT), stream(CU_STREAM_DEFAULT), flag());
+    ok!(cuStreamWaitValue32_v2(one, word as u64, 1, 0));
+    let (event, mut address) = (event(), 0);
+    ok!(cuMemAllocAsync(&raw mut address, MIB, CUstream::LEGACY));
+    ok!(cuEventRecord(event, other));
+    fails!(NOT_READY, cuEventQuery(event));
+    set(word, 1);
+    ok!(cuEventSynchronize(event));
+}

@@ -17,7 +17,7 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// What cargo makes and where it goes.
-const BUILT: [(&str, &str); 7] = [
+const BUILT: [(&str, &str); 8] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libsimcuda.so", "sim/libcuda.so.1"),
@@ -25,6 +25,7 @@ const BUILT: [(&str, &str); 7] = [
     ("conformance", "bin/conformance"),
     ("demo", "bin/demo"),
     ("stress", "bin/stress"),
+    ("oracle", "bin/oracle"),
 ];
 
 /// Links beside the library. The shim opens `libcuda.so` in its own folder once, so that the loader knows it by that
@@ -45,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo", "stress"];
+    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo", "stress", "oracle"];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;

@@ -1,6 +1,8 @@
 //! `cargo xtask stress`: the program of tests/stress in many runs, each with another seed, in turn over the situations in
 //! which memory is short in another way.
 //!
+//! After them come random programs whose runs bare and under the library are compared (tests/oracle).
+//!
 //! By default as many operations as the simulated driver makes in about an hour; on a GPU they take less. Each run is one
 //! line, with the library's own books checked after it. The first run that finds something ends the task, with the command
 //! that repeats it.
@@ -28,6 +30,9 @@ pub(crate) struct Arguments {
     /// Operations a run
     #[arg(long, default_value_t = 100_000)]
     run: u64,
+    /// Minutes of random programs, bare and under the library, after the runs
+    #[arg(long, default_value_t = 15)]
+    oracle: u64,
     /// Seed of the first run; each later one has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -90,12 +95,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let (minutes, gib) = (start.elapsed().as_secs_f64() / 60.0, checked >> 30);
     println!("\n{done} operations in {minutes:.1} minutes, {gib} GiB checked: every mark was its owner's.");
+    oracle(&folder, &driver, arguments)
+}
+
+/// Ways in which random programs are drawn; each gets its share of the time.
+const PROGRAMS: [&[&str]; 4] = [&[], &["--devices", "2"], &["--devices", "2", "--no-gates"], &["--scarce"]];
+/// A real device may be the only one, and has too much memory to be short of it.
+const PROGRAMS_OF_A_GPU: [&[&str]; 2] = [&[], &["--green"]];
+
+/// Compares random programs bare and under the library.
+fn oracle(folder: &Path, driver: &Driver, arguments: &Arguments) -> Result<()> {
+    let ways = if matches!(driver, Driver::Real) { &PROGRAMS_OF_A_GPU[..] } else { &PROGRAMS[..] };
+    let seconds = (60 * arguments.oracle / ways.len() as u64).to_string();
+    for way in ways.iter().filter(|_| arguments.oracle > 0) {
+        let mut command = Command::new(folder.join("oracle"));
+        command.args(["--seconds", &seconds, "--seed", &arguments.seed.to_string()]).args(*way);
+        if let Driver::Simulated(library) = driver {
+            command.arg("--simulated").arg(library);
+        }
+        step::run("random programs", command)?;
+    }
     Ok(())
 }
 
 fn build(release: bool) -> Result<PathBuf> {
     let mut build = step::cargo(&["build"]);
-    for package in ["wmshim", "simcuda", "wmctl", "stress"] {
+    for package in ["wmshim", "simcuda", "wmctl", "stress", "oracle"] {
         build.args(["--package", package]);
     }
     build.args(release.then_some("--release"));

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphNode, CUresult, CUstream,
+    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUlaunchConfig, CUgraph, CUgraphNode, CUresult, CUstream,
 };
 
 use crate::boundary::Answer;
@@ -30,10 +30,40 @@ impl DefaultStream for PerThread {
     const HANDLE: CUstream = CUstream::PER_THREAD;
 }
 
-/// The stream that a handle stands for.
+/// The stream that a handle stands for. One that is about to be worked in.
 #[inline]
 pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
-    if stream.is_null() { D::HANDLE } else { stream }
+    let stream = if stream.is_null() { D::HANDLE } else { stream };
+    note_use(stream);
+    stream
+}
+
+/// What names a stream among a function's arguments.
+pub(super) trait NamesStream {
+    fn is_per_thread(&self) -> bool;
+}
+
+impl NamesStream for CUstream {
+    #[inline]
+    fn is_per_thread(&self) -> bool {
+        *self == CUstream::PER_THREAD
+    }
+}
+
+impl NamesStream for *const CUlaunchConfig {
+    #[inline]
+    fn is_per_thread(&self) -> bool {
+        // SAFETY: null, or the program's description of a launch.
+        unsafe { self.as_ref() }.is_some_and(|config| config.hStream == CUstream::PER_THREAD)
+    }
+}
+
+/// Work goes into this stream. A per-thread default stream is a blocking one, and nobody makes it: it is there once it is used.
+#[inline]
+pub(super) fn note_use(stream: impl NamesStream) {
+    if stream.is_per_thread() {
+        streams().note_blocking();
+    }
 }
 
 /// Is any stream of the process being captured?

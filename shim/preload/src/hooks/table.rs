@@ -272,12 +272,12 @@ hooks! {
         cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void): "loading code takes device memory";
         cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
         cuLibraryLoadFromFile(library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
-        cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in config: "a first launch loads code and grows local memory";
+        cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in config: "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
         cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint): "memory that stays with the driver";
         cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR): "memory that stays with the driver";
         cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR): "memory that stays with the driver";
@@ -293,9 +293,31 @@ hooks! {
         cuGraphInstantiateWithFlags(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, flags: u64): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithParams(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithParams_ptsz(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphLaunch(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphLaunch_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphUpload(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphUpload_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch_ptsz(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload_ptsz(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        // What may be the first to work in a per-thread default stream that is named by its handle.
+        cuMemsetD8Async(dst_device: CUdeviceptr, uc: u8, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD16Async(dst_device: CUdeviceptr, us: u16, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD32Async(dst_device: CUdeviceptr, ui: c_uint, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D8Async(dst_device: CUdeviceptr, dst_pitch: usize, uc: u8, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D16Async(dst_device: CUdeviceptr, dst_pitch: usize, us: u16, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D32Async(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuEventRecord(h_event: CUevent, stream: CUstream) in stream: "sees per-thread default streams";
+        cuEventRecordWithFlags(h_event: CUevent, stream: CUstream, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitEvent(stream: CUstream, h_event: CUevent, flags: c_uint) in stream: "sees per-thread default streams";
+        cuLaunchHostFunc(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void) in stream: "sees per-thread default streams";
+        cuLaunchHostFunc_v2(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void, sync_mode: c_uint) in stream: "sees per-thread default streams";
+        cuStreamAddCallback(stream: CUstream, callback: *mut c_void, user_data: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, param_array: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
+        cuMemcpyAtoHAsync_v2(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemcpyHtoAAsync_v2(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemPrefetchAsync(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemPrefetchAsync_v2(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, stream: CUstream) in stream: "sees per-thread default streams";
     }
 }

@@ -1,0 +1,224 @@
+//! The driver calls of each step.
+//!
+//! What a step needs may be missing because a call before it was refused: then the step is left out. No lock is held during a call.
+
+use std::time::Duration;
+
+use conformance::cu;
+use wm_abi::*;
+
+use crate::program::{Action, Context, Node, Step, Way};
+use crate::run::Running;
+use crate::world::STAGE;
+
+impl Running<'_> {
+    /// Makes a step.
+    pub(crate) fn perform(&self, number: usize, step: &Step) {
+        let (d, name) = (self.world.driver, step.action.name());
+        let current = cu!(d, cuCtxSetCurrent(self.world.handle(step.current)));
+        self.note(Some(number), "cuCtxSetCurrent", current);
+        let stream =
+            step.action.stream().map(|stream| self.state().streams[stream]).unwrap_or(CUstream::NULL);
+        let code = match &step.action {
+            Action::Allocate { block, bytes, way } => self.allocate(*block, *bytes, *way, stream),
+            Action::Free { block } => self.take(*block).map(|address| cu!(d, cuMemFree_v2(address))),
+            Action::FreeIn { block, .. } => {
+                self.take(*block).map(|address| cu!(d, cuMemFreeAsync(address, stream)))
+            }
+            Action::Stamp { .. } | Action::Check { .. } | Action::Copy { .. } => {
+                self.access(number, step, stream)
+            }
+            Action::Spin { microseconds, .. } => Some(self.world.spin(step.current, stream, *microseconds)),
+            Action::Close { gate, .. } => {
+                self.state().gates.push(*gate);
+                Some(cu!(d, cuStreamWaitValue32_v2(stream, self.world.gate(*gate), 1, 0)))
+            }
+            Action::Open { gate } => {
+                self.world.open_gate(*gate);
+                None
+            }
+            Action::Record { event, .. } => self.record(*event, stream),
+            Action::Wait { event, .. } => {
+                let event = self.state().events.get(event).copied();
+                event.map(|event| cu!(d, cuStreamWaitEvent(stream, event, 0)))
+            }
+            Action::SyncStream { .. } => Some(cu!(d, cuStreamSynchronize(stream))),
+            Action::SyncEvent { event } => {
+                let event = self.state().events.get(event).copied();
+                event.map(|event| cu!(d, cuEventSynchronize(event)))
+            }
+            Action::SyncContext => Some(cu!(d, cuCtxSynchronize())),
+            Action::Idle { .. } => Some(self.until_idle(stream)),
+            Action::Busy { .. } => self.while_held(number, stream),
+            Action::Trim { pool } => Some(cu!(d, cuMemPoolTrimTo(self.world.pool(*pool), 0))),
+            Action::Info => {
+                let (mut free, mut total) = (0, 0);
+                Some(cu!(d, cuMemGetInfo_v2(&mut free, &mut total)))
+            }
+            Action::Capture { graph, mode, nodes, .. } => {
+                self.capture(number, step.current, *graph, stream, *mode, nodes);
+                None
+            }
+            Action::Launch { graph, .. } => {
+                let graph = self.state().graphs.get(graph).copied();
+                graph.map(|(_, exec)| cu!(d, cuGraphLaunch(exec, stream)))
+            }
+            Action::Destroy { .. } => Some(cu!(d, cuStreamDestroy_v2(stream))),
+        };
+        self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
+    }
+
+    fn allocate(&self, block: usize, bytes: u64, way: Way, stream: CUstream) -> Option<CUresult> {
+        let (d, mut address, size) = (self.world.driver, 0, bytes as usize);
+        let code = match way {
+            Way::Plain => cu!(d, cuMemAlloc_v2(&mut address, size)),
+            Way::Pitch => {
+                // Rows of whole multiples of every pitch, so that no bytes are lost between them.
+                let (mut pitch, row) = (0, if bytes.is_multiple_of(4096) { 4096 } else { 512 });
+                cu!(d, cuMemAllocPitch_v2(&mut address, &mut pitch, row, size.div_ceil(row), 4))
+            }
+            Way::Async { .. } => cu!(d, cuMemAllocAsync(&mut address, size, stream)),
+            Way::From { pool, .. } => {
+                cu!(d, cuMemAllocFromPoolAsync(&mut address, size, self.world.pool(pool), stream))
+            }
+        };
+        if code == CUresult::SUCCESS {
+            self.state().blocks.insert(block, (address, bytes));
+        }
+        Some(code)
+    }
+
+    /// The address of a block that is about to be freed.
+    fn take(&self, block: usize) -> Option<CUdeviceptr> {
+        self.state().blocks.remove(&block).map(|(address, _)| address)
+    }
+
+    fn place(&self, block: usize) -> Option<(CUdeviceptr, u64)> {
+        self.state().blocks.get(&block).copied()
+    }
+
+    fn access(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
+        let d = self.world.driver;
+        match step.action {
+            Action::Stamp { block, kernel, .. } => {
+                let (address, bytes) = self.place(block)?;
+                if kernel {
+                    return Some(self.world.own(step.current, stream, address, bytes, self.owner(number)));
+                }
+                Some(cu!(d, cuMemsetD32Async(address, self.mark(number), bytes as usize / 4, stream)))
+            }
+            Action::Check { block, kernel, .. } => {
+                let (address, bytes) = self.place(block)?;
+                let written = self.expected[number]?;
+                if !kernel && let Some(code) = self.copy_out(number, address, bytes, written, stream) {
+                    return Some(code);
+                }
+                self.state().checks.insert(number, bytes);
+                let (owner, ledger) = (self.owner(written), self.world.ledger(number));
+                Some(self.world.check(step.current, stream, address, bytes, owner, ledger))
+            }
+            Action::Copy { from, to, .. } => {
+                let ((from, bytes), (to, _)) = (self.place(from)?, self.place(to)?);
+                Some(cu!(d, cuMemcpyDtoDAsync_v2(to, from, bytes as usize, stream)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Copies a block out, where there is room.
+    fn copy_out(
+        &self,
+        number: usize,
+        address: u64,
+        bytes: u64,
+        written: usize,
+        stream: CUstream,
+    ) -> Option<CUresult> {
+        let mut state = self.state();
+        let offset = state.staged;
+        if offset + bytes > STAGE {
+            return None;
+        }
+        state.staged += bytes;
+        state.copies.push((number, offset, bytes, self.mark(written)));
+        drop(state);
+        let to = self.world.stage(offset);
+        Some(cu!(self.world.driver, cuMemcpyDtoHAsync_v2(to.cast(), address, bytes as usize, stream)))
+    }
+
+    fn record(&self, number: usize, stream: CUstream) -> Option<CUresult> {
+        let (d, mut event) = (self.world.driver, CUevent::NULL);
+        let created = cu!(d, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
+        if created != CUresult::SUCCESS {
+            return Some(created);
+        }
+        self.state().events.insert(number, event);
+        Some(cu!(d, cuEventRecord(event, stream)))
+    }
+
+    fn until_idle(&self, stream: CUstream) -> CUresult {
+        loop {
+            match cu!(self.world.driver, cuStreamQuery(stream)) {
+                CUresult::NOT_READY => std::thread::sleep(Duration::from_micros(20)),
+                code => return code,
+            }
+        }
+    }
+
+    fn while_held(&self, number: usize, stream: CUstream) -> Option<CUresult> {
+        match cu!(self.world.driver, cuStreamQuery(stream)) {
+            CUresult::NOT_READY => None,
+            CUresult::SUCCESS => {
+                let step = &self.program.steps[number];
+                self.state().early.push(format!("step {number}: {step}: the answer is that it is done"));
+                None
+            }
+            code => Some(code),
+        }
+    }
+
+    fn capture(
+        &self,
+        number: usize,
+        current: Context,
+        graph: usize,
+        stream: CUstream,
+        mode: u32,
+        nodes: &[Node],
+    ) {
+        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
+        let (mut captured, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+        note("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
+        for node in nodes {
+            self.node(number, current, stream, *node);
+        }
+        let ended = note("cuStreamEndCapture", cu!(d, cuStreamEndCapture(stream, &mut captured)));
+        if ended && note("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0))) {
+            self.state().graphs.insert(graph, (captured, exec));
+        }
+    }
+
+    fn node(&self, number: usize, current: Context, stream: CUstream, node: Node) {
+        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
+        let (mut address, bytes) = match node {
+            Node::Mark { block } => match self.place(block) {
+                Some(place) => place,
+                None => return,
+            },
+            Node::Own { bytes } => (0, bytes),
+        };
+        let own = matches!(node, Node::Own { .. });
+        if own && !note("cuMemAllocAsync", cu!(d, cuMemAllocAsync(&mut address, bytes as usize, stream))) {
+            return;
+        }
+        let owner = self.owner(number);
+        note("stamp", self.world.own(current, stream, address, bytes, owner));
+        let ledger = self.world.ledger(number);
+        note("check", self.world.check(current, stream, address, bytes, owner, ledger));
+        if own {
+            note("cuMemFreeAsync", cu!(d, cuMemFreeAsync(address, stream)));
+        }
+        // How often a graph runs is not known here.
+        self.state().checks.insert(number, 0);
+    }
+}

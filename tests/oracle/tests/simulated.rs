@@ -1,0 +1,130 @@
+//! Hazard: an allocator that orders less, or waits for more, than the driver does; and an oracle that does not see it.
+//!
+//! Bounded runs on the simulated driver with its work reordered and races looked for. The driver alone must be right in every program:
+//! that the generator draws only legal ones is shown so. Then the library is held to the same programs. Long runs are
+//! `cargo xtask stress`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const ORACLE: &str = env!("CARGO_BIN_EXE_oracle");
+
+/// What `cargo build` left beside the program.
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(ORACLE).with_file_name(name);
+    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
+    path
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{}\n{out}\n{err}", output.status)
+}
+
+/// Runs programs on the simulated driver. The document about them.
+fn oracle(arguments: &[&str]) -> (Value, Output) {
+    let mut command = Command::new(ORACLE);
+    command.args(["--json", "--programs", "60", "--limit", "10000", "--simulated"]);
+    let output = command.arg(built("libsimcuda.so")).args(arguments).output().expect("the program starts");
+    let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    (document, output)
+}
+
+fn clean(arguments: &[&str]) -> Value {
+    let (document, output) = oracle(arguments);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(document["checked_bytes"].as_u64() > Some(0), "nothing was looked at: {document}");
+    document
+}
+
+/// The kind of each fault that was found.
+fn faults(document: &Value) -> Vec<String> {
+    let failed = document["failed"].as_array().expect("a list");
+    let kind =
+        |failed: &Value| failed["fault"].as_str().expect("a text").split(':').next().unwrap_or("").to_owned();
+    failed.iter().map(kind).collect()
+}
+
+/// Programs of one device with gates, programs of two devices without, programs for which memory is short.
+const SITUATIONS: [&[&str]; 3] = [
+    &["--seed", "1000"],
+    &["--seed", "2000", "--devices", "2", "--no-gates"],
+    &["--seed", "3000", "--scarce"],
+];
+
+fn bare(situation: usize) -> Value {
+    clean(&[SITUATIONS[situation], &["--sides", "bare"]].concat())
+}
+
+fn both(situation: usize) -> Value {
+    clean(
+        &[SITUATIONS[situation], &["--sides", "both", "--library", &built("libwmshim.so").to_string_lossy()]]
+            .concat(),
+    )
+}
+
+#[test]
+fn the_driver_alone_with_gates() {
+    let document = bare(0);
+    assert!(document["steps"]["close a gate"].as_u64() > Some(0), "{document}");
+}
+
+#[test]
+fn the_driver_alone_with_two_devices() {
+    bare(1);
+}
+
+#[test]
+fn the_driver_alone_with_little_memory() {
+    let document = bare(2);
+    assert!(document["refused"].as_u64() > Some(0), "memory was never short: {document}");
+}
+
+#[test]
+fn the_library_with_gates() {
+    both(0);
+}
+
+#[test]
+fn the_library_with_two_devices() {
+    both(1);
+}
+
+#[test]
+fn the_library_with_little_memory() {
+    both(2);
+}
+
+#[test]
+fn work_that_nothing_orders_is_found_by_its_bytes() {
+    let (document, output) = oracle(&["--lawless", "--sides", "bare", "--no-races", "--failures", "1"]);
+    assert_eq!(
+        (output.status.code(), faults(&document)),
+        (Some(1), vec!["wrong bytes".into()]),
+        "{}",
+        said(&output)
+    );
+}
+
+#[test]
+fn work_that_nothing_orders_is_found_as_a_race_and_again_when_it_was_saved() {
+    let (document, output) = oracle(&["--lawless", "--sides", "bare", "--failures", "1"]);
+    assert_eq!(
+        (output.status.code(), faults(&document)),
+        (Some(1), vec!["race".into()]),
+        "{}",
+        said(&output)
+    );
+    let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lawless.json");
+    fs::write(&saved, document["failed"][0]["programs"].to_string()).expect("a file");
+    let (document, output) = oracle(&["--sides", "bare", "--program", &saved.to_string_lossy()]);
+    assert_eq!(
+        (output.status.code(), faults(&document)),
+        (Some(1), vec!["race".into()]),
+        "{}",
+        said(&output)
+    );
+}
