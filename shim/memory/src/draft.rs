@@ -4,6 +4,8 @@
 //! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
 //! the draft into an extent with the request's block in it; a rollback puts everything back.
 
+use std::time::Instant;
+
 use wm_driver::Tier;
 
 use crate::decide::Rules;
@@ -108,6 +110,9 @@ impl State {
         // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
         let view = stitched || draft.class == Class::Guarded;
         let made = draft.created_bytes().total();
+        if made > 0 {
+            self.keep.made(made, Instant::now());
+        }
         let late = made > 0 && self.growth.is_late(made, self.reserved.now.total());
         self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
         self.counters.stitches += u64::from(stitched);

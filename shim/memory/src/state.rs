@@ -13,6 +13,7 @@ use crate::error::FreeError;
 use crate::front::{Front, Part};
 use crate::growth::Growth;
 use crate::guard;
+use crate::keep::Keep;
 use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
@@ -92,6 +93,7 @@ pub(crate) struct State {
     /// The part of `reserved` that plans under way have yet to make.
     pub(crate) planned: TierBytes,
     pub(crate) scarcity: Scarcity,
+    pub(crate) keep: Keep,
     /// The program forbids that a stream waits for another one's free.
     pub(crate) forbids_dependencies: bool,
     /// What could not be taken apart.

@@ -38,6 +38,8 @@ mod guard;
 mod idle;
 #[path = "../src/joint.rs"]
 mod joint;
+#[path = "../src/keep.rs"]
+mod keep;
 #[path = "../src/ledger/mod.rs"]
 mod ledger;
 #[path = "../src/manager/mod.rs"]

@@ -335,6 +335,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
     wm_memory::Settings {
         device_limit: bytes(settings.device_limit, u64::MAX),
         headroom: bytes(settings.headroom, headroom),
+        keep_idle: bytes(settings.keep_idle, 512 << 20),
         host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(machine_memory())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),

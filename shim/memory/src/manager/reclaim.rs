@@ -3,6 +3,8 @@
 //! What is given back is taken out of the state first, under the lock, so that nobody else can choose it; then the
 //! driver is called. Nothing is unmapped before everything that may touch it is past.
 
+use std::time::Instant;
+
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
@@ -25,6 +27,23 @@ impl<G: Gpu> Manager<G> {
         self.give_back(Some(Tier::Device), |state| {
             bytes.saturating_sub(before.saturating_sub(state.reserved.now.device))
         })
+    }
+
+    /// The program has freed memory without a stream, and waited: gives back what is idle on the device beyond what is kept for
+    /// its next need. Returns the bytes given back.
+    pub fn give_back_idle(&self) -> u64 {
+        let mut state = self.lock();
+        let idle = state.ledger.memories.idle_bytes().device + state.front.bytes();
+        let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());
+        let held = state.reserved.now.device;
+        drop(state);
+        if excess == 0 {
+            return 0;
+        }
+        let left = |state: &State| excess.saturating_sub(held.saturating_sub(state.reserved.now.device));
+        let given = self.release(Some(Tier::Device), &left);
+        self.lock().keep.gave(given, Instant::now());
+        given
     }
 
     /// First what is known to be ready, then what proves to be.

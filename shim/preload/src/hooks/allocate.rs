@@ -218,7 +218,9 @@ fn free_plain(manager: &'static Manager<Device>, address: u64, id: u64) -> Answe
     if let Err(code) = manager.gpu().wait_as_free(context) {
         return Answer::Is(code);
     }
-    take_in(manager, address, Order::Device, || Call::plain("cuMemFree"))
+    let answer = take_in(manager, address, Order::Device, || Call::plain("cuMemFree"));
+    pool::give_back_idle(manager);
+    answer
 }
 
 #[inline]

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
 
+use super::pool;
 use crate::state::{driver, streams};
 use crate::{guard, managers, multipath, owners};
 
@@ -62,6 +63,7 @@ fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl F
     if result == CUresult::SUCCESS && has_ended() {
         managers::end_context(context);
         owners::end(context);
+        managers::all().for_each(pool::give_back_idle);
     } else {
         managers::resume_context(context);
     }

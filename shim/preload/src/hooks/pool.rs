@@ -84,6 +84,17 @@ fn beside(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
+/// Memory was freed that is no pool's: what is idle beyond what is kept goes back. Not where the program uses the default pool
+/// and told it to keep whatever it has: their memory is one.
+pub(super) fn give_back_idle(manager: &Manager<Device>) {
+    let device = manager.gpu().ordinal();
+    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
+    if !(used && keeps_all) {
+        manager.give_back_idle();
+    }
+}
+
 /// Is this the device's default pool?
 fn is_default(pool: CUmemoryPool, device: CUdevice) -> bool {
     default_of(device) == Some(pool)

@@ -58,6 +58,9 @@ settings! {
     device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", |text| size(text).map(Some);
     /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
     headroom: Option<Size> = None, "WMSHIM_HEADROOM", |text| size(text).map(Some);
+    /// Idle device memory that stays where the program frees with `cuMemFree`, a size or a share of the device. What is more goes
+    /// back to the driver, so that other processes can have it. Default: 512 MiB.
+    keep_idle: Option<Size> = None, "WMSHIM_KEEP_IDLE", |text| size(text).map(Some);
     /// Where blocks go when the device is full, in this order.
     overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
     /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
