@@ -83,7 +83,10 @@ fn install() {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
-        let plain = |real| match settings.stitch && !settings.disable && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default()) {
+        let plain = |real| match settings.stitch
+            && !settings.disable
+            && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default())
+        {
             true => first_per_thread_call as *const (),
             false => real,
         };

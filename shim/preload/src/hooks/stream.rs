@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUlaunchConfig, CUgraph, CUgraphNode, CUresult, CUstream,
+    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphNode, CUlaunchConfig, CUresult,
+    CUstream,
 };
 
 use crate::boundary::Answer;
