@@ -66,6 +66,7 @@ fn device_memory_of_every_kind() {
     });
 }
 
+/// A relay is another device: its copies must not touch two tiers in one call, which crashes the driver. Within one tier they may.
 #[test]
 fn blocks_that_overflowed_to_the_host() {
     let small = [("SIMCUDA_MEMORY", "96MiB"), ("WMSHIM_HEADROOM", "32MiB"), ("WMSHIM_DEVICE_LIMIT", "20MiB")];
@@ -74,7 +75,9 @@ fn blocks_that_overflowed_to_the_host() {
         p.fill(17);
         let mut spills = 0;
         cu!(cuMemAlloc_v2(&mut spills, BYTES));
-        assert_eq!(through(p, "part device, part host", p.from, spills, BYTES), 2);
-        assert_eq!(through(p, "inside", p.from, spills + 5 * MIB as u64 + 3, 4 * MIB), 2);
+        assert_eq!(through(p, "part device, part host", p.from, spills, BYTES), 0);
+        let last = spills + (BYTES - 4 * MIB) as u64;
+        assert_eq!(through(p, "the device's part", p.from, spills + 3, 3 * MIB), 2);
+        assert_eq!(through(p, "the host's part", p.from, last + 3, 3 * MIB), 2);
     });
 }

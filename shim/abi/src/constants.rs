@@ -344,6 +344,14 @@ pub const CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS: c_uint = 1;
 pub const CU_MEM_ATTACH_GLOBAL: c_uint = 1;
 pub const CU_MEM_ATTACH_HOST: c_uint = 2;
 
+// What an end of a copy in a batch of three-dimensional ones is (CUmemcpy3DOperandType).
+pub const CU_MEMCPY_OPERAND_TYPE_POINTER: c_uint = 1;
+
+// Kinds of graph nodes (CUgraphNodeType), those that concern memory.
+pub const CU_GRAPH_NODE_TYPE_MEMCPY: c_uint = 1;
+pub const CU_GRAPH_NODE_TYPE_MEMSET: c_uint = 2;
+pub const CU_GRAPH_NODE_TYPE_GRAPH: c_uint = 4;
+
 // Keys of the `extra` launch parameters: values of pointer-sized entries.
 pub const CU_LAUNCH_PARAM_END: usize = 0;
 pub const CU_LAUNCH_PARAM_BUFFER_POINTER: usize = 1;

@@ -1,11 +1,14 @@
-//! Structures of textures, surfaces and graph memory, which driver functions take by untyped pointer.
+//! Structures of textures, surfaces and graph nodes, which driver functions take by untyped pointer.
 //!
 //! Layouts are those of CUDA 13.5's headers on 64-bit Linux; `tests/layout.rs` holds their sizes and offsets.
 #![allow(missing_docs, reason = "NVIDIA's fields, documented there")]
 
 use std::ffi::{c_int, c_uint};
 
-use crate::{CUarray, CUdeviceptr, CUmemAccessDesc, CUmemPoolProps, CUmipmappedArray};
+use crate::{
+    CUDA_MEMCPY3D, CUarray, CUcontext, CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemPoolProps,
+    CUmipmappedArray,
+};
 
 /// What a texture or surface is made over: a kind, and the part of [`CUresource`] that the kind says.
 #[repr(C)]
@@ -87,4 +90,60 @@ pub struct CUDA_MEM_ALLOC_NODE_PARAMS {
     pub accessDescCount: usize,
     pub bytesize: usize,
     pub dptr: CUdeviceptr,
+}
+
+/// A copy as a node of any kind names it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_MEMCPY_NODE_PARAMS {
+    pub flags: c_int,
+    pub reserved: c_int,
+    pub copyCtx: CUcontext,
+    pub copyParams: CUDA_MEMCPY3D,
+}
+
+/// A memset as a node of any kind names it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CUDA_MEMSET_NODE_PARAMS_v2 {
+    pub dst: CUdeviceptr,
+    pub pitch: usize,
+    pub value: c_uint,
+    pub elementSize: c_uint,
+    pub width: usize,
+    pub height: usize,
+    pub ctx: CUcontext,
+}
+
+/// A node of any kind: a kind, and the part of [`CUgraphNodeBody`] that the kind says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct CUgraphNodeParams {
+    pub type_: c_uint,
+    pub reserved0: [c_int; 3],
+    pub body: CUgraphNodeBody,
+    pub reserved2: i64,
+}
+
+/// The parts of a [`CUgraphNodeParams`] that concern memory, by `CU_GRAPH_NODE_TYPE_*`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union CUgraphNodeBody {
+    pub reserved1: [i64; 29],
+    pub memcpy: CUDA_MEMCPY_NODE_PARAMS,
+    pub memset: CUDA_MEMSET_NODE_PARAMS_v2,
+    pub graph: CUgraph,
+}
+
+impl CUgraphNodeParams {
+    /// A node of a kind, with nothing in it yet.
+    pub const fn empty(kind: c_uint) -> Self {
+        Self { type_: kind, reserved0: [0; 3], body: CUgraphNodeBody { reserved1: [0; 29] }, reserved2: 0 }
+    }
+}
+
+impl std::fmt::Debug for CUgraphNodeParams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CUgraphNodeParams").field("type_", &self.type_).finish_non_exhaustive()
+    }
 }

@@ -181,6 +181,30 @@ pub struct CUDA_MEMCPY3D_PEER {
     pub Depth: usize,
 }
 
+/// One end of a [`CUDA_MEMCPY3D_BATCH_OP`] that is a pointer; an array has other fields in the same place. Lengths are bytes and rows.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct CUmemcpy3DOperand {
+    pub type_: c_uint,
+    pub ptr: CUdeviceptr,
+    pub rowLength: usize,
+    pub layerHeight: usize,
+    pub locHint: CUmemLocation,
+}
+
+/// A three-dimensional copy of a batch.
+#[repr(C)]
+#[derive(Debug, Default, Clone, Copy)]
+pub struct CUDA_MEMCPY3D_BATCH_OP {
+    pub src: CUmemcpy3DOperand,
+    pub dst: CUmemcpy3DOperand,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub srcAccessOrder: c_uint,
+    pub flags: c_uint,
+}
+
 /// A memset node of a graph.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]

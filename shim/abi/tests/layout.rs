@@ -17,17 +17,22 @@ fn sizes_are_the_drivers() {
         CUDA_KERNEL_NODE_PARAMS = 72,
         CUDA_MEMCPY2D = 128,
         CUDA_MEMCPY3D = 200,
+        CUDA_MEMCPY3D_BATCH_OP = 112,
         CUDA_MEMCPY3D_PEER = 200,
         CUDA_MEM_ALLOC_NODE_PARAMS = 120,
+        CUDA_MEMCPY_NODE_PARAMS = 216,
         CUDA_MEMSET_NODE_PARAMS = 40,
+        CUDA_MEMSET_NODE_PARAMS_v2 = 48,
         CUDA_POINTER_ATTRIBUTE_P2P_TOKENS = 16,
         CUDA_RESOURCE_DESC = 144,
         CUDA_TEXTURE_DESC = 104,
+        CUgraphNodeParams = 256,
         CUipcEventHandle = 64,
         CUipcMemHandle = 64,
         CUlaunchConfig = 56,
         CUmemAccessDesc = 12,
         CUmemAllocationProp = 32,
+        CUmemcpy3DOperand = 40,
         CUmemcpyAttributes = 24,
         CUmemLocation = 8,
         CUmemPoolProps = 88,
@@ -50,6 +55,8 @@ fn offsets_are_the_drivers() {
     assert_eq!(offset_of!(CUresourcePitch2D, pitchInBytes), 32);
     assert_eq!(offset_of!(CUDA_TEXTURE_DESC, borderColor), 40);
     assert_eq!(offset_of!(CUDA_MEM_ALLOC_NODE_PARAMS, dptr), 112);
+    assert_eq!(offset_of!(CUgraphNodeParams, body), 16);
+    assert_eq!(offset_of!(CUDA_MEMCPY_NODE_PARAMS, copyParams), 16);
 }
 
 #[test]

@@ -4,12 +4,14 @@
 //! returns; a method never disturbs a stream capture (the thread's capture mode is relaxed around our calls, and a
 //! stream under capture is left alone).
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use wm_abi::symbol;
 use wm_abi::*;
 
+use crate::actions::Spares;
+use crate::events::{Events, Standing, raw};
 use crate::gpu::{Aside, Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
 use crate::probe::Probes;
@@ -53,17 +55,11 @@ pub struct Device {
     /// Other devices that may read and write this device's blocks.
     peers: RwLock<Vec<CUdevice>>,
     events: Mutex<Events>,
+    spares: Spares,
     aside: fn(CUdevice) -> Aside,
     windows: Windows,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
-}
-
-/// Events by context. An event that is not `live` belonged to a context that is gone: its work is over.
-#[derive(Debug, Default)]
-struct Events {
-    idle: HashMap<CUcontext, Vec<CUevent>>,
-    live: HashMap<CUevent, CUcontext>,
 }
 
 /// Why a device cannot be managed: its blocks then come from the driver as before.
@@ -96,6 +92,7 @@ impl Device {
             granularity: 0,
             peers: RwLock::default(),
             events: Mutex::default(),
+            spares: Spares::default(),
             aside: |_| Aside::default(),
             windows: Windows::default(),
             probes: Box::new(Probes::new()),
@@ -117,6 +114,10 @@ impl Device {
 
     pub(crate) fn streams(&self) -> &'static Streams {
         self.streams
+    }
+
+    pub(crate) fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     /// The device's ordinal.
@@ -143,15 +144,25 @@ impl Device {
 
     /// Another context of this device allocates: what is freed waits for its work too.
     pub fn adopt(&self, context: CUcontext) {
+        let context = self.streams.home(context);
         let mut contexts = self.contexts.write().unwrap_or_else(PoisonError::into_inner);
         if !contexts.contains(&context) {
             contexts.push(context);
         }
     }
 
-    /// Is the device used through this context and no other, as far as was seen?
-    pub fn is_used_through(&self, context: CUcontext) -> bool {
-        self.contexts.read().unwrap_or_else(PoisonError::into_inner)[..] == [context]
+    /// Blocks the calling thread until the GPU has passed an event.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        match self.standing(event) {
+            Standing::Live => {}
+            Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
+            Standing::Done => return Ok(()),
+        }
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        call!(self, cuEventSynchronize(raw(event)))
     }
 
     /// NUMA node of the host memory near this device.
@@ -189,12 +200,21 @@ impl Device {
         self.descriptors
     }
 
-    /// A context is about to be destroyed: its events go with it.
+    /// A context is about to be ended: its events are left alone until it is known whether it was.
+    pub fn suspend_context(&self, context: CUcontext) {
+        self.lock_events().suspend(context);
+    }
+
+    /// It was not.
+    pub fn resume_context(&self, context: CUcontext) {
+        self.lock_events().resume(context);
+    }
+
+    /// A context is gone: its events went with it, and their work is over.
     pub fn forget_context(&self, context: CUcontext) {
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
-        let mut events = self.lock_events();
-        events.idle.remove(&context);
-        events.live.retain(|_, owner| *owner != context);
+        self.lock_events().forget(context);
+        self.spares.forget(context);
     }
 
     fn ask_granularity(&self) -> Result<usize> {
@@ -252,13 +272,15 @@ impl Device {
     }
 
     fn event(&self, context: CUcontext) -> Result<CUevent> {
-        if let Some(event) = self.lock_events().idle.get_mut(&context).and_then(Vec::pop) {
+        // A green context may be destroyed with work under way; events that tell of it must outlive it.
+        let context = self.streams.home(context);
+        if let Some(event) = self.lock_events().take_idle(context) {
             return Ok(event);
         }
         let _current = Current::make(self.driver, context)?;
         let mut event = CUevent::NULL;
         call!(self, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING))?;
-        self.lock_events().live.insert(event, context);
+        self.lock_events().enter(event, context);
         Ok(event)
     }
 
@@ -284,8 +306,8 @@ impl Device {
         }
     }
 
-    fn is_live(&self, event: &Event) -> bool {
-        self.lock_events().live.contains_key(&raw(event))
+    fn standing(&self, event: &Event) -> Standing {
+        self.lock_events().standing(event)
     }
 
     /// An event behind all work of a context, in streams we know and streams we do not.
@@ -305,8 +327,10 @@ impl Device {
         call!(self, cuCtxSynchronize())
     }
 
+    /// A default stream is the current context's.
     fn record_here(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
-        let _current = Current::make(self.driver, context)?;
+        let named = stream != CUstream::LEGACY && stream != CUstream::PER_THREAD;
+        let _current = (!named).then(|| Current::make(self.driver, context)).transpose()?;
         call!(self, cuEventRecord(event, stream))
     }
 
@@ -320,10 +344,6 @@ impl Device {
             }
         }
     }
-}
-
-fn raw(event: &Event) -> CUevent {
-    CUevent(event.0 as usize)
 }
 
 impl Gpu for Device {
@@ -391,6 +411,14 @@ impl Gpu for Device {
         self.finish(event, recorded)
     }
 
+    fn probe(&self, stream: StreamId) -> Result<Event> {
+        let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
+        if key.stream == CUstream::LEGACY && self.streams.mixes() {
+            return Err(CUresult::NOT_PERMITTED);
+        }
+        self.record(stream)
+    }
+
     fn record_all(&self) -> Result<Vec<Event>> {
         self.refuse_capture()?;
         let contexts = self.known_contexts();
@@ -408,8 +436,10 @@ impl Gpu for Device {
     }
 
     fn is_done(&self, event: &Event) -> Result<bool> {
-        if !self.is_live(event) {
-            return Ok(true);
+        match self.standing(event) {
+            Standing::Live => {}
+            Standing::Ending => return Ok(false),
+            Standing::Done => return Ok(true),
         }
         let _relaxed = Relaxed::enter(self.driver, self.streams);
         match call!(self, cuEventQuery(raw(event))) {
@@ -419,17 +449,27 @@ impl Gpu for Device {
         }
     }
 
-    fn wait(&self, event: &Event) -> Result<()> {
-        if !self.is_live(event) {
-            return Ok(());
+    fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize> {
+        // The driver waits for one event, not for any of several, and without a limit: so they are asked in turn.
+        const PAUSE: Duration = Duration::from_micros(50);
+        let begun = Instant::now();
+        loop {
+            let is_done = |event: &Event| self.is_done(event).unwrap_or(false);
+            if let Some(done) = sets.iter().position(|set| set.iter().all(is_done)) {
+                return Some(done);
+            }
+            if begun.elapsed() >= limit {
+                return None;
+            }
+            std::thread::sleep(PAUSE);
         }
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuEventSynchronize(raw(event)))
     }
 
     fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
-        if !self.is_live(event) {
-            return Ok(());
+        match self.standing(event) {
+            Standing::Live => {}
+            Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
+            Standing::Done => return Ok(()),
         }
         let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
         self.refuse_captured(key.stream)?;
@@ -438,11 +478,7 @@ impl Gpu for Device {
     }
 
     fn recycle(&self, event: Event) {
-        let event = raw(&event);
-        let mut events = self.lock_events();
-        if let Some(context) = events.live.get(&event).copied() {
-            events.idle.entry(context).or_default().push(event);
-        }
+        self.lock_events().put_back(&event);
     }
 
     fn memory_info(&self) -> Result<(u64, u64)> {

@@ -10,6 +10,8 @@
 //! * A mapping is whole: `unmap` takes exactly a range that `map` calls covered (several adjacent mappings at once
 //!   are allowed), never part of one.
 
+use std::time::Duration;
+
 use wm_abi::CUresult;
 
 /// Physical memory: what `cuMemCreate` returned.
@@ -95,15 +97,23 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn allow(&self, address: u64, bytes: usize) -> Result<()>;
 
-    /// Records an event behind all work now in `stream`.
+    /// Records an event behind all work now in `stream`. For a free in the stream: in the legacy default stream both are a
+    /// barrier for the blocking streams of its context.
     ///
     /// # Errors
     /// `STREAM_CAPTURE_UNSUPPORTED` where the stream is being captured (nothing may be recorded there now), and the
     /// driver's error for a stream that is gone.
     fn record(&self, stream: StreamId) -> Result<Event>;
 
-    /// Records events behind all work that is now in any stream of the GPU: what `cuMemFree` waits for. Work that is
-    /// left of destroyed streams counts.
+    /// As [`Gpu::record`], to learn how far the stream has come at a time when the program does nothing in it.
+    ///
+    /// # Errors
+    /// As [`Gpu::record`]; also where recording would order other streams.
+    fn probe(&self, stream: StreamId) -> Result<Event> {
+        self.record(stream)
+    }
+
+    /// Records events behind all work that is now in any stream of the GPU. Work that is left of destroyed streams counts.
     ///
     /// # Errors
     /// As [`Gpu::record`].
@@ -115,11 +125,9 @@ pub trait Gpu: Send + Sync {
     /// A sticky error of the context.
     fn is_done(&self, event: &Event) -> Result<bool>;
 
-    /// Blocks the calling thread until the GPU has passed the event.
-    ///
-    /// # Errors
-    /// A sticky error of the context.
-    fn wait(&self, event: &Event) -> Result<()>;
+    /// Blocks the calling thread until the GPU has passed all events of one of the sets, or until `limit` is over. The
+    /// position of that set; `None` where none was passed.
+    fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize>;
 
     /// Makes all later work of `stream` wait for the event, on the GPU.
     ///

@@ -11,9 +11,11 @@
 //! Invariant: every call goes through a [`Table`], never through this process's exports, so the library never meets
 //! its own hooks.
 
+mod actions;
 mod cache;
 pub mod cells;
 pub mod device;
+mod events;
 pub mod gpu;
 mod host;
 pub mod loader;

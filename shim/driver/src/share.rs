@@ -1,14 +1,15 @@
 //! Physical memory between processes: handles as file descriptors, and mappings of what another process made.
 //!
-//! Invariant: an [`Import`] owns its reservation, its mappings and its handles; dropping it gives all of them back. The
-//! owner sees to it that the GPU no longer uses the range.
+//! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory; dropping it gives all of
+//! them back. The owner sees to it that the GPU no longer uses the range.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, symbol};
+use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUresult, symbol};
 
 use crate::device::Device;
 use crate::gpu::{Gpu, Handle, Result};
+use crate::scope::Relaxed;
 
 /// Memory of another process, mapped here for one device.
 #[derive(Debug)]
@@ -17,7 +18,6 @@ pub struct Import {
     base: u64,
     bytes: usize,
     mapped: usize,
-    handles: Vec<Handle>,
 }
 
 impl Device {
@@ -26,6 +26,7 @@ impl Device {
     /// # Errors
     /// The driver's, for memory that was not made to be shared.
     pub fn export(&self, handle: Handle) -> Result<OwnedFd> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let mut descriptor: libc::c_int = -1;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let export = self.driver().get::<symbol::cuMemExportToShareableHandle>();
@@ -35,22 +36,16 @@ impl Device {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
-    /// Maps memory of another process, piece after piece, in a range of its own that this device may read and write.
+    /// A range of its own for memory of another process, to be mapped there piece after piece.
     ///
     /// # Errors
-    /// The driver's; whatever had been done is undone.
-    pub fn import(&'static self, pieces: &[(OwnedFd, usize)]) -> Result<Import> {
-        let bytes = pieces.iter().map(|(_, bytes)| bytes).sum();
-        let mut import =
-            Import { device: self, base: self.reserve(bytes)?, bytes, mapped: 0, handles: Vec::new() };
-        for (descriptor, bytes) in pieces {
-            import.add(descriptor, *bytes)?;
-        }
-        self.allow(import.base, import.bytes)?;
-        Ok(import)
+    /// The driver's.
+    pub fn import(&'static self, bytes: usize) -> Result<Import> {
+        Ok(Import { device: self, base: self.reserve(bytes)?, bytes, mapped: 0 })
     }
 
-    fn import_handle(&self, descriptor: &OwnedFd) -> Result<Handle> {
+    fn import_handle(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let mut handle = 0;
         let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let import = self.driver().get::<symbol::cuMemImportFromShareableHandle>();
@@ -71,12 +66,32 @@ impl Import {
         self.bytes
     }
 
-    fn add(&mut self, descriptor: &OwnedFd, bytes: usize) -> Result<()> {
+    /// Maps the next piece. The descriptor is not needed afterwards.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` where it does not fit into the range; the driver's.
+    pub fn add(&mut self, descriptor: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+        if bytes > self.bytes - self.mapped {
+            return Err(CUresult::INVALID_VALUE);
+        }
         let handle = self.device.import_handle(descriptor)?;
-        self.handles.push(handle);
-        self.device.map(self.base + self.mapped as u64, bytes, handle)?;
+        let mapped = self.device.map(self.base + self.mapped as u64, bytes, handle);
+        // A mapping keeps the memory; there is nobody to report a failure to.
+        let _ = self.device.release(handle);
+        mapped?;
         self.mapped += bytes;
         Ok(())
+    }
+
+    /// Lets the device, and every peer that may access its memory now, read and write what is mapped.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` where pieces are missing; the driver's.
+    pub fn allow(&self) -> Result<()> {
+        if self.mapped < self.bytes {
+            return Err(CUresult::INVALID_VALUE);
+        }
+        self.device.allow(self.base, self.bytes)
     }
 }
 
@@ -87,8 +102,5 @@ impl Drop for Import {
             let _ = self.device.unmap(self.base, self.mapped);
         }
         let _ = self.device.unreserve(self.base, self.bytes);
-        for handle in &self.handles {
-            let _ = self.device.release(*handle);
-        }
     }
 }

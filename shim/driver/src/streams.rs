@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use wm_abi::{CUcontext, CUstream};
@@ -54,9 +54,30 @@ struct Names {
 pub struct Streams {
     capturing: AtomicUsize,
     epoch: AtomicUsize,
+    mixes: AtomicBool,
     next: AtomicU64,
-    captures: Mutex<Vec<CUstream>>,
+    captures: Mutex<Vec<Captured>>,
+    /// Green contexts, each with the context that it is a part of.
+    greens: RwLock<Vec<(CUcontext, CUcontext)>>,
     names: RwLock<Names>,
+}
+
+/// A stream under capture. The handle of a per-thread stream means another one in every thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Captured {
+    stream: CUstream,
+    thread: u64,
+}
+
+impl Captured {
+    fn new(stream: CUstream) -> Self {
+        Self { stream, thread: thread_of(stream) }
+    }
+}
+
+/// The calling thread's number where the handle means a stream of its own, else 0.
+fn thread_of(stream: CUstream) -> u64 {
+    if stream == CUstream::PER_THREAD { thread_number() } else { 0 }
 }
 
 #[derive(Clone, Copy)]
@@ -91,7 +112,7 @@ impl Default for Streams {
 
 impl Streams {
     /// Bytes at the start of the value that a call looks at, where nothing has changed since the last one.
-    pub const SEEN: usize = 2 * size_of::<AtomicUsize>();
+    pub const SEEN: usize = 2 * size_of::<AtomicUsize>() + size_of::<AtomicBool>();
 
     /// No stream is known yet.
     pub const fn new() -> Self {
@@ -101,8 +122,10 @@ impl Streams {
         Self {
             capturing: AtomicUsize::new(0),
             epoch: AtomicUsize::new(0),
+            mixes: AtomicBool::new(false),
             next: AtomicU64::new(0),
             captures: Mutex::new(Vec::new()),
+            greens: RwLock::new(Vec::new()),
             names: RwLock::new(Names { ids: map(), keys: map(), contexts: map() }),
         }
     }
@@ -120,8 +143,7 @@ impl Streams {
 
     /// The stream's identity, made at first sight.
     pub fn identify(&self, context: CUcontext, stream: CUstream) -> StreamId {
-        let thread = if stream == CUstream::PER_THREAD { thread_number() } else { 0 };
-        let key = Key { context, stream, thread };
+        let key = Key { context, stream, thread: thread_of(stream) };
         let epoch = self.epoch();
         if let Some(last) = LAST.get().filter(|last| last.key == key && last.epoch == epoch) {
             return last.id;
@@ -200,18 +222,63 @@ impl Streams {
 
     /// A capture begins in `stream`. Said before the driver is asked, and taken back if it refuses.
     pub fn capture_began(&self, stream: CUstream) {
-        self.change_captures(|captures| captures.push(stream));
+        self.change_captures(|captures| captures.push(Captured::new(stream)));
     }
 
     /// The capture in `stream` is over, or the stream is. Without a capture there: nothing.
     pub fn capture_ended(&self, stream: CUstream) {
-        self.change_captures(|captures| captures.retain(|captured| *captured != stream));
+        let ended = Captured::new(stream);
+        self.change_captures(|captures| captures.retain(|captured| *captured != ended));
     }
 
-    fn change_captures(&self, change: impl FnOnce(&mut Vec<CUstream>)) {
+    /// A context is gone, and with it what was captured in its streams.
+    pub fn captures_ended_in(&self, streams: &[CUstream]) {
+        self.change_captures(|captures| captures.retain(|captured| !streams.contains(&captured.stream)));
+    }
+
+    fn change_captures(&self, change: impl FnOnce(&mut Vec<Captured>)) {
         let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut captures);
         self.capturing.store(captures.len(), Ordering::Release);
+    }
+
+    /// A blocking stream has been made or used: what is done in the legacy default stream is a barrier for it.
+    #[inline]
+    pub fn note_blocking(&self) {
+        // Written once: the line is in every core's cache.
+        if !self.mixes() {
+            self.mixes.store(true, Ordering::Release);
+        }
+    }
+
+    /// May there be work in blocking streams?
+    #[inline]
+    pub fn mixes(&self) -> bool {
+        self.mixes.load(Ordering::Acquire)
+    }
+
+    /// `green` is a part of another context.
+    pub fn note_green(&self, green: CUcontext, home: CUcontext) {
+        let mut greens = self.greens.write().unwrap_or_else(PoisonError::into_inner);
+        greens.retain(|(known, _)| *known != green);
+        greens.push((green, home));
+    }
+
+    /// The green contexts that are a part of a context.
+    pub fn greens_of(&self, home: CUcontext) -> Vec<CUcontext> {
+        let greens = self.greens.read().unwrap_or_else(PoisonError::into_inner);
+        greens.iter().filter(|(_, of)| *of == home).map(|(green, _)| *green).collect()
+    }
+
+    /// A green context is gone.
+    pub fn forget_green(&self, green: CUcontext) {
+        self.greens.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != green);
+    }
+
+    /// The context that memory and events of `context` belong to: itself, or the one that a green context is a part of.
+    pub fn home(&self, context: CUcontext) -> CUcontext {
+        let greens = self.greens.read().unwrap_or_else(PoisonError::into_inner);
+        greens.iter().find(|(green, _)| *green == context).map_or(context, |(_, home)| *home)
     }
 
     /// Is some stream of the process under capture?

@@ -4,6 +4,8 @@
 //! meets it, or learns something that the attempt remembers (events that are done, room that is left, a tier that
 //! proved full, a stream that cannot be recorded in), so rounds come to an end.
 
+use std::sync::Arc;
+
 use wm_driver::Tier;
 
 use crate::draft::Draft;
@@ -14,33 +16,46 @@ use crate::ledger::Key;
 use crate::ledger::runs::{ALL, EARLY, LATE, Ranks};
 use crate::order::{Order, Pending};
 use crate::settings::Settings;
-use crate::sizes::{Class, DEVICE_PART, UNUSED, WINDOW_VISITS};
+use crate::sizes::{Class, DEVICE_PART, DOUBTS, WINDOW_VISITS};
 use crate::state::{Grant, Request, State};
-use crate::timeline::Need;
+use crate::timeline::{Doubt, Fence};
 
 /// A request, and what was learned while trying to meet it.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) request: Request,
-    /// Events were asked about.
-    pub(crate) polled: bool,
-    /// The requesting stream cannot be made to wait: only memory that is ready will do.
-    pub(crate) ready_only: bool,
+    /// Some streams were asked how far they have come.
+    asked_some: bool,
+    /// All of them were.
+    asked_all: bool,
+    /// Memory will do that the requesting stream must be ordered behind events for.
+    pub(crate) may_order: bool,
+    /// The requesting stream cannot be made to wait.
+    pub(crate) cannot_order: bool,
+    /// Nothing was freed for as long as a request waits.
+    pub(crate) waited: bool,
     /// What the driver and the host have left.
     pub(crate) room: Option<Room>,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
-    /// Orders no event can be recorded in now.
-    pub(crate) barred: Vec<Order>,
     /// A guarded block may take a handle that is far too large for it.
     pub(crate) wasteful: bool,
 }
 
 impl Attempt {
     pub(crate) fn new(request: Request) -> Self {
-        let ready_only = request.order == Order::Device;
-        let (full, barred) = (Vec::new(), Vec::new());
-        Self { request, polled: false, ready_only, room: None, full, barred, wasteful: false }
+        let cannot_order = request.order == Order::Device;
+        Self {
+            request,
+            asked_some: false,
+            asked_all: false,
+            may_order: false,
+            cannot_order,
+            waited: false,
+            room: None,
+            full: Vec::new(),
+            wasteful: false,
+        }
     }
 
     /// Another plan has ended: what was learned about room no longer holds.
@@ -74,8 +89,10 @@ pub(crate) enum Decision {
     Build(Draft),
     /// Make a joint.
     Join(Joint),
-    /// Ask about events (or wait for them), then decide again.
-    Watch { needs: Vec<Need>, wait: bool },
+    /// Ask how far streams have come, then decide again.
+    Inquire(Vec<Doubt>),
+    /// Wait until one of these is done, for a while, then decide again.
+    Wait(Vec<Arc<Fence>>),
     /// Find out what room is left, then decide again.
     Ask,
     /// Wait for what other threads have under way, then decide again.
@@ -94,33 +111,70 @@ pub(crate) enum Making {
 impl State {
     /// The next thing to do for a request.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
-        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
-        let first = if pressed { &ALL } else { &EARLY };
-        // Joints cost calls at every miss: they are for those who would be refused otherwise.
-        let alone = rules.settings.overflow.is_empty();
-        if let Some(question) = self.poll(attempt) {
-            return question;
+        self.forget_past();
+        self.timeline.meet(attempt.request.order);
+        if let Some(doubts) = self.ask_first(attempt) {
+            return doubts;
         }
-        if pressed {
+        if self.is_pressed() {
             self.squeeze(attempt);
         }
+        self.on_device(attempt, rules)
+            .or_else(|| self.ask_all(attempt))
+            .or_else(|| self.ordered(attempt, rules))
+            .or_else(|| self.elsewhere(attempt, rules))
+            .or_else(|| self.wait(attempt))
+            .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// Device memory that is ready, or new. Joints cost calls at every miss: they are for those who would be refused
+    /// otherwise.
+    fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
+        let first = if pressed { &ALL } else { &EARLY };
+        let alone = rules.settings.overflow.is_empty();
         self.cut(attempt, device, first)
+            .or_else(|| self.ask_some(attempt))
             .or_else(|| self.cut_cached(attempt, device, first))
             .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.cut(attempt, device, &LATE))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
-            .or_else(|| self.wait_sooner(attempt))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
             .or_else(|| self.trespass(attempt))
-            .or_else(|| self.wait(attempt))
-            .or_else(|| self.squander(attempt, rules))
+    }
+
+    /// The device is full. Memory that another stream has freed and may still be using: the requesting stream waits for it, on
+    /// the GPU, if the program's pool allows that, and on nothing that came after the free.
+    fn ordered(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let order = attempt.request.order;
+        if attempt.cannot_order || self.forbids_dependencies || !self.timeline.has_exact(order) {
+            return None;
+        }
+        if attempt.room.is_none() {
+            return Some(Decision::Ask);
+        }
+        let device = &[Tier::Device][..];
+        attempt.may_order = true;
+        let found = self
+            .cut(attempt, device, &ALL)
+            .or_else(|| self.reuse(attempt, device))
+            .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
+            .or_else(|| self.create(attempt, rules))
+            .or_else(|| self.trespass(attempt));
+        attempt.may_order = false;
+        found
+    }
+
+    /// Memory that is not, or not all, on the device, where that is allowed.
+    fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let alone = rules.settings.overflow.is_empty();
+        self.squander(attempt, rules)
             .or_else(|| self.overflow(attempt, rules))
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
             .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
-            .unwrap_or_else(|| self.refuse(attempt, rules))
     }
 
     /// Out of what the front cache holds: first of the request's own class, for the others keep their hits then. What follows
@@ -143,9 +197,9 @@ impl State {
     }
 
     /// Did requests no larger than this find the device full just now? Then what exists on other tiers is tried before
-    /// the driver is asked again. Not where the alternative is to wait: asking is cheaper.
+    /// the driver is asked again.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
-        attempt.room.is_none() && !attempt.ready_only && self.scarcity.spares(attempt.request.bytes)
+        attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
     }
 
     /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call. Not the one
@@ -170,39 +224,38 @@ impl State {
 
     pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
         self.ledger.memories.is_idle(key)
-            && self.ledger.pending(key).is_none_or(|pending| self.is_usable(attempt, pending))
+            && self.ledger.is_usable(key, |pending| self.is_usable(attempt, pending))
     }
 
-    /// Asks, once, about events of free memory that the request cannot have before they are done. Before anything else, so
-    /// that what it gets does not depend on who asked last.
-    fn poll(&self, attempt: &mut Attempt) -> Option<Decision> {
-        if !attempt.ready_only || std::mem::replace(&mut attempt.polled, true) {
-            return None;
-        }
-        let needs = self.awaited(attempt);
-        (!needs.is_empty()).then_some(Decision::Watch { needs, wait: false })
+    /// Before anything else for a request that names no stream, so that what it gets does not depend on who asked last.
+    fn ask_first(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        (attempt.request.order == Order::Device).then(|| self.ask_some(attempt)).flatten()
     }
 
-    /// Waits for free memory: cheaper than using memory that is not on the device ever after.
+    /// Asks, once, how far some other streams have come: what they freed may be ready.
+    fn ask_some(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let asked = std::mem::replace(&mut attempt.asked_some, true);
+        (!asked).then(|| self.ask(attempt, DOUBTS)).flatten()
+    }
+
+    /// The same, all of them: the alternative is worse.
+    fn ask_all(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let asked = std::mem::replace(&mut attempt.asked_all, true);
+        (!asked).then(|| self.ask(attempt, usize::MAX)).flatten()
+    }
+
+    fn ask(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
+        let doubts = self.timeline.doubts(Some(attempt.request.order), most);
+        (!doubts.is_empty()).then_some(Decision::Inquire(doubts))
+    }
+
+    /// Nothing is left but what streams have freed and may still be using. The host waits for it, for a while, since the
+    /// alternative is to refuse.
     fn wait(&self, attempt: &Attempt) -> Option<Decision> {
-        let needs: Vec<Need> = if attempt.ready_only { self.awaited(attempt) } else { Vec::new() };
-        let first: Vec<Need> = needs.into_iter().take(1).collect();
-        (!first.is_empty()).then_some(Decision::Watch { needs: first, wait: true })
-    }
-
-    /// Where `cuMemFree` of the driver waits for the device, ours does not; but a program that allocates and frees ahead of
-    /// the device must not pile up memory for it either, since other processes share the device. Beyond as much again as
-    /// is live, it waits here.
-    fn wait_sooner(&self, attempt: &Attempt) -> Option<Decision> {
-        let unused = self.ledger.memories.idle_bytes().device;
-        let enough = unused >= attempt.request.bytes && unused > self.live.now.device.max(UNUSED);
-        (attempt.request.order == Order::Device && enough).then(|| self.wait(attempt)).flatten()
-    }
-
-    fn awaited(&self, attempt: &Attempt) -> Vec<Need> {
         let mut pending = Pending::default();
-        self.ledger.runs.all().for_each(|(_, run)| pending.join(&run.pending));
-        self.timeline.outstanding(&pending, &attempt.barred)
+        self.ledger.runs.all().for_each(|(_, run)| pending.join(&run.segments.pending()));
+        let fences = if attempt.waited { Vec::new() } else { self.timeline.awaited(&pending) };
+        (!fences.is_empty()).then_some(Decision::Wait(fences))
     }
 
     /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.

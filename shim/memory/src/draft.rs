@@ -4,11 +4,12 @@
 //! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
 //! the draft into an extent with the request's block in it; a rollback puts everything back.
 
+use std::time::Instant;
+
 use wm_driver::Tier;
 
 use crate::decide::Rules;
-use crate::ledger::Taken;
-use crate::order::Pending;
+use crate::ledger::{Segments, Taken};
 use crate::plan::{Build, Built, Failure, Part, Undo};
 use crate::recipe::Recipe;
 use crate::sizes::Class;
@@ -109,20 +110,23 @@ impl State {
         // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
         let view = stitched || draft.class == Class::Guarded;
         let made = draft.created_bytes().total();
+        if made > 0 {
+            self.keep.made(made, Instant::now());
+        }
         let late = made > 0 && self.growth.is_late(made, self.reserved.now.total());
         self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
         for (piece, handle) in draft.pieces.iter().zip(&built.handles) {
-            let (key, pending) = match piece {
-                Piece::Taken(taken) => (taken.key, taken.pending.clone()),
+            let (key, segments) = match piece {
+                Piece::Taken(taken) => (taken.key, taken.segments.clone()),
                 Piece::New(tier, bytes) => {
                     self.counters.creates += 1;
-                    (self.ledger.memories.insert(*handle, *tier, *bytes), Pending::default())
+                    (self.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
                 }
             };
             self.ledger.map(key, address);
-            self.ledger.activate(key, address, &pending);
+            self.ledger.activate(key, address, segments);
             address += piece.part().bytes();
         }
     }

@@ -38,26 +38,22 @@ impl State {
         if self.ledger.extents.range(run.start).is_some_and(at_end) { run.end - bytes } else { run.start }
     }
 
-    /// The best fit that is ready; where none is, the best that an event makes ready.
+    /// The usable stretch of the best fitting run that has one.
     fn best_fit(&self, attempt: &Attempt, class: Class, tier: Tier, ranks: &Ranks) -> Option<Range<u64>> {
-        let request = &attempt.request;
-        let mut second = None;
-        let fitting = self.ledger.runs.fitting(class, tier, request.bytes, ranks);
-        for (address, run) in fitting.take(CANDIDATES) {
-            if self.timeline.is_ready(request.order, &run.pending) {
-                return Some(address..address + run.bytes);
-            }
-            if second.is_none() && self.is_usable(attempt, &run.pending) {
-                second = Some(address..address + run.bytes);
-            }
-        }
-        second
+        let bytes = attempt.request.bytes;
+        let fitting = self.ledger.runs.fitting(class, tier, bytes, ranks).take(CANDIDATES);
+        let usable = |pending: &Pending| self.is_usable(attempt, pending);
+        fitting
+            .filter_map(|(start, run)| Some((start, run.segments.usable(bytes, usable)?)))
+            .next()
+            .map(|(start, stretch)| start + stretch.start..start + stretch.end)
     }
 
-    /// May the request have memory that waits for `pending`, now or after ordering its stream behind events?
+    /// May the request have memory that waits for `pending`: now, or, where there is no other, after its stream was ordered
+    /// behind events?
     pub(crate) fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {
         let user = attempt.request.order;
         self.timeline.is_ready(user, pending)
-            || !attempt.ready_only && self.timeline.can_be_ordered(user, pending, &attempt.barred)
+            || attempt.may_order && self.timeline.can_be_ordered(user, pending)
     }
 }

@@ -8,10 +8,10 @@
 
 use std::ops::Range;
 
-use crate::order::{Order, Pending};
+use crate::order::Order;
 use crate::sizes::{Class, UNIT, round_up};
 use crate::state::{Request, State};
-use crate::timeline::Need;
+use crate::timeline::Doubt;
 
 /// Alignment of a block that ends where its mapping ends: what the driver promises of its own memory.
 pub const ALIGNMENT: u64 = 256;
@@ -65,13 +65,10 @@ impl Request {
 }
 
 impl State {
-    /// What idle views beyond `keep` wait for, the oldest of them first.
-    pub(crate) fn overdue_views(&self, keep: usize) -> Vec<Need> {
-        let views = self.ledger.extents.idle_views();
-        let excess = views.len().saturating_sub(keep);
-        let mut pending = Pending::default();
-        views.take(excess).for_each(|base| pending.join(&self.ledger.touching(base)));
-        self.timeline.outstanding(&pending, &[])
+    /// How to learn whether idle views may go, where there are more than `keep`.
+    pub(crate) fn overdue_views(&mut self, keep: usize) -> Vec<Doubt> {
+        let excess = self.ledger.extents.idle_views().len() > keep;
+        if excess { self.timeline.doubts(None, usize::MAX) } else { Vec::new() }
     }
 }
 

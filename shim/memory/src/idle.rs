@@ -13,7 +13,7 @@ use crate::ledger::{Key, Ledger, Mapping, Memory};
 use crate::order::Pending;
 use crate::plan::Undo;
 use crate::state::State;
-use crate::timeline::{Fence, Need};
+use crate::timeline::Fence;
 
 /// Steps in the order they must be taken.
 #[derive(Debug, Default)]
@@ -30,15 +30,6 @@ impl Steps {
 }
 
 impl State {
-    /// What must be past before idle handles of a tier (`None`: of all) can be given back.
-    pub(crate) fn idle_needs(&self, tier: Option<Tier>) -> Vec<Need> {
-        let mut pending = Pending::default();
-        for (key, _) in self.ledger.memories.all().filter(|(key, _)| self.ledger.is_idle_on(*key, tier)) {
-            pending.join(&self.ledger.touching_handle(key));
-        }
-        self.timeline.outstanding(&pending, &[])
-    }
-
     /// Takes idle handles of at least `bytes`, large ones first, that nothing touches any more.
     pub(crate) fn take_idle(&mut self, tier: Option<Tier>, bytes: u64) -> Vec<Undo> {
         let mut steps = Steps { unmap: Vec::new(), unreserve: Vec::new(), release: self.quarantined() };
@@ -129,7 +120,7 @@ impl Ledger {
 
     /// Everything that may still be touching a handle, through any of its mappings.
     fn touching_handle(&self, key: Key) -> Pending {
-        let mut pending = self.pending(key).cloned().unwrap_or_default();
+        let mut pending = self.pending(key);
         for address in self.memories.get(key).iter().flat_map(|memory| &memory.mapped) {
             let echo = self.extents.at(*address).map(|(_, extent)| &extent.echo);
             echo.into_iter().for_each(|echo| pending.join(echo));

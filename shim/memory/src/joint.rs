@@ -48,6 +48,13 @@ struct End {
     bytes: u64,
 }
 
+impl End {
+    /// `None` where nothing is free.
+    fn of(key: Key, bytes: u64) -> Option<Self> {
+        (bytes > 0).then_some(Self { key, bytes })
+    }
+}
+
 /// A tail and a head that lie side by side in a joint, or one of them alone.
 type Pair = (Option<End>, Option<End>);
 
@@ -101,7 +108,9 @@ impl State {
             let memory = self.ledger.memories.get(key)?;
             let (start, end) = (memory.active?, memory.active? + memory.bytes);
             let (from, run) = self.ledger.runs.at(end - 1)?;
-            self.may_lend(attempt, run).then(|| end - from.max(start))
+            let usable = |pending: &Pending| self.is_usable(attempt, pending);
+            may_lend(attempt, run)
+                .then(|| run.segments.usable_upto(end - from, usable).min(end - from.max(start)))
         };
         free().unwrap_or(0)
     }
@@ -112,15 +121,10 @@ impl State {
             let memory = self.ledger.memories.get(key)?;
             let start = memory.active?;
             let (from, run) = self.ledger.runs.at(start)?;
-            self.may_lend(attempt, run).then(|| (from + run.bytes - start).min(memory.bytes))
+            let usable = |pending: &Pending| self.is_usable(attempt, pending);
+            may_lend(attempt, run).then(|| run.segments.usable_from(start - from, usable).min(memory.bytes))
         };
         free().unwrap_or(0)
-    }
-
-    fn may_lend(&self, attempt: &Attempt, run: &Run) -> bool {
-        run.class == attempt.request.class
-            && run.tier == Tier::Device
-            && self.is_usable(attempt, &run.pending)
     }
 
     fn join_anew(&mut self, attempt: &Attempt) -> Option<Decision> {
@@ -160,25 +164,26 @@ impl State {
             if longest + run.bytes < missing {
                 break;
             }
-            if self.may_lend(attempt, run) {
-                self.note_ends(start, start + run.bytes, &mut ends);
+            if may_lend(attempt, run) {
+                self.note_ends(attempt, start, run, &mut ends);
             }
         }
         ends.best(missing)
     }
 
-    fn note_ends(&self, start: u64, end: u64, ends: &mut Ends) {
+    fn note_ends(&self, attempt: &Attempt, start: u64, run: &Run, ends: &mut Ends) {
+        let (end, usable) = (start + run.bytes, |pending: &Pending| self.is_usable(attempt, pending));
         if let Some((from, to, key)) = self.ledger.extents.mapping_of(start)
             && from < start
             && to <= end
         {
-            ends.tails.push(End { key, bytes: to - start });
+            ends.tails.extend(End::of(key, run.segments.usable_upto(to - start, usable).min(to - start)));
         }
         if let Some((from, to, key)) = self.ledger.extents.mapping_of(end - 1)
             && start <= from
             && end < to
         {
-            ends.heads.push(End { key, bytes: end - from });
+            ends.heads.extend(End::of(key, run.segments.usable_from(from - start, usable)));
         }
     }
 
@@ -215,6 +220,10 @@ impl State {
         }
         self.strand_held(failure.stranded);
     }
+}
+
+fn may_lend(attempt: &Attempt, run: &Run) -> bool {
+    run.class == attempt.request.class && run.tier == Tier::Device
 }
 
 impl Ends {

@@ -18,6 +18,7 @@
 //! | `directory` | the live blocks, for readers without the lock |
 //! | `state`, `decide`, `fit`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
 //! | `growth` | which memory is used last |
+//! | `keep` | how much idle memory stays |
 //! | [`guard`] | room behind a block that shows when a program writes past its end |
 //! | `joint` | blocks from what others leave free of their handles |
 //! | `idle` | what can be given back |
@@ -40,6 +41,7 @@ mod growth;
 pub mod guard;
 mod idle;
 mod joint;
+mod keep;
 mod ledger;
 mod manager;
 mod order;

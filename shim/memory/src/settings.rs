@@ -11,6 +11,8 @@ pub struct Settings {
     pub device_limit: u64,
     /// Device memory that stays free for the driver's own needs: modules, local memory, libraries' workspaces.
     pub headroom: u64,
+    /// Idle device memory that stays where the program frees without a stream.
+    pub keep_idle: u64,
     /// Where blocks go when the device is full, first choice first. Empty: out of memory is reported instead.
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
@@ -25,6 +27,7 @@ impl Default for Settings {
             stitch_views: 512,
             device_limit: u64::MAX,
             headroom: 512 << 20,
+            keep_idle: 512 << 20,
             overflow: vec![Tier::Host],
             host_limit: u64::MAX,
             peer_limit: u64::MAX,

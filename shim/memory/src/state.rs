@@ -13,13 +13,14 @@ use crate::error::FreeError;
 use crate::front::{Front, Part};
 use crate::growth::Growth;
 use crate::guard;
+use crate::keep::Keep;
 use crate::ledger::Ledger;
 use crate::order::{Order, Pending, Point};
 use crate::plan::Undo;
 use crate::scarcity::Scarcity;
 use crate::sizes::{CACHED_BELOW, Class, UNIT, round_up};
 use crate::tiers::{Gauge, Level, TierBytes, only};
-use crate::timeline::{Fence, Need, Timeline};
+use crate::timeline::{Fence, Marks, Numbered, Timeline};
 use crate::usage::Counters;
 
 /// What the program asked for.
@@ -48,12 +49,22 @@ impl Request {
     }
 }
 
-/// Memory set aside for a request, and the calls that must succeed before the program may have it.
+/// How the memory of a freed block may be used again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Freed {
+    /// Nothing touches it any more.
+    Past,
+    /// Once the order has come so far. `eager`: no event can be recorded in it later.
+    In { order: Order, eager: bool },
+}
+
+/// Memory set aside for a request, and the fences that its stream must be ordered behind before the program may have it.
 #[derive(Debug)]
 pub(crate) struct Grant {
     pub(crate) address: u64,
     pub(crate) pending: Pending,
-    pub(crate) needs: Vec<Need>,
+    /// `None`: a fence was given up meanwhile, so that the memory cannot be had.
+    pub(crate) needs: Option<Vec<Arc<Fence>>>,
     pub(crate) epoch: u64,
 }
 
@@ -82,6 +93,9 @@ pub(crate) struct State {
     /// The part of `reserved` that plans under way have yet to make.
     pub(crate) planned: TierBytes,
     pub(crate) scarcity: Scarcity,
+    pub(crate) keep: Keep,
+    /// The program forbids that a stream waits for another one's free.
+    pub(crate) forbids_dependencies: bool,
     /// What could not be taken apart.
     pub(crate) quarantine: Vec<Undo>,
     /// Plans and grants under way.
@@ -116,8 +130,8 @@ impl State {
 
     /// Takes a block back, whole, into the front cache. A very large one goes to the ledger at once, and so does one that
     /// is not all on the device: a hit must not hand slow memory out where the device may have room again. A guarded one
-    /// does too: its addresses are not to come back soon.
-    pub(crate) fn free(&mut self, address: u64, order: Order) -> Result<(), FreeError> {
+    /// does too: its addresses are not to come back soon. Returns the free as it was numbered; `None` for one that is past.
+    pub(crate) fn free(&mut self, address: u64, freed: Freed) -> Result<Option<Numbered>, FreeError> {
         let Some(piece) = self.blocks.starting_at(address) else {
             return Err(self.why_not_freed(address));
         };
@@ -127,19 +141,25 @@ impl State {
         self.growth.fallen_to(self.live.now.total());
         self.pooled.subtract(pooled);
         self.counters.frees += 1;
-        let freed = self.timeline.freed(order);
+        let (order, numbered) = match freed {
+            Freed::Past => (Order::Device, None),
+            Freed::In { order, eager } => (order, Some(self.timeline.freed(order, bytes, eager))),
+        };
+        // What is past has number 0, which every order has passed.
+        let number = numbered.map_or(0, |numbered| numbered.number);
         if whole {
-            self.front.push(order, bytes, address, freed, &mut self.blocks)
+            self.front.push(order, bytes, address, number, &mut self.blocks)
         } else {
-            self.give_up(address, bytes, (order, freed))
+            self.give_up(address, bytes, (order, number))
         }
-        Ok(())
+        Ok(numbered)
     }
 
     /// Turns a block into free runs.
     fn give_up(&mut self, address: u64, bytes: u64, freed: Point) {
+        let pending = if self.timeline.is_past(freed) { Pending::default() } else { Pending::at(freed) };
         self.blocks.remove(address);
-        self.ledger.vacate(address, bytes, &Pending::at(freed));
+        self.ledger.vacate(address, bytes, &pending);
     }
 
     fn why_not_freed(&self, address: u64) -> FreeError {
@@ -219,22 +239,24 @@ impl State {
     /// Notes what calls of the driver taught. Returns fences that have nothing more to tell.
     #[must_use = "their events are to be recycled, outside the lock"]
     pub(crate) fn learn(&mut self, lessons: &Lessons, user: Order) -> Vec<Arc<Fence>> {
-        lessons.recorded.iter().for_each(|fence| self.timeline.add_fence(fence));
+        let mut told: Vec<_> =
+            lessons.recorded.iter().filter_map(|fence| self.timeline.add_fence(fence)).collect();
         if let Order::Stream(stream) = user {
             lessons.behind.iter().for_each(|fence| self.timeline.now_behind(stream, fence));
         }
         self.counters.orders += lessons.behind.len() as u64;
-        lessons.past.iter().flat_map(|fence| self.reached(&fence.covers)).collect()
+        let done = self.timeline.done(&lessons.past);
+        told.extend(self.reached(&done));
+        told
     }
 
     /// Notes points that are past. Returns fences that have nothing more to tell.
     #[must_use = "their events are to be recycled, outside the lock"]
-    pub(crate) fn reached(&mut self, points: &[Point]) -> Vec<Arc<Fence>> {
-        let told = self.timeline.reached(points);
-        self.forget_past();
-        told
+    pub(crate) fn reached(&mut self, marks: &Marks) -> Vec<Arc<Fence>> {
+        self.timeline.reached(marks)
     }
 
+    /// Drops what is past from what free memory waits for, if anything has passed: its stretches join then.
     pub(crate) fn forget_past(&mut self) {
         if self.timeline.has_dropped() {
             let timeline = &self.timeline;

@@ -95,6 +95,11 @@ impl<T: Keyed> Table<T> {
     }
 
     /// Drops values, and gives the others as much room as they want.
+    /// All values, to change them but for their keys.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.cells.iter_mut().flatten()
+    }
+
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.full = self.iter().filter(|value| keep(value)).count();
         let cells = (self.full * 4).next_power_of_two().max(LEAST);

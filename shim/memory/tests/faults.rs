@@ -118,7 +118,12 @@ fn giving_back() {
     for count in [1, 2, 100] {
         at_every_call(
             count,
-            || fragmented(vec![], S),
+            || {
+                let world = fragmented(vec![], S);
+                world.manager.gpu().drain_all();
+                world.manager.passed_all();
+                world
+            },
             |world| {
                 world.manager.trim(0);
                 world.manager.usage().reserved.total() == 128 * MIB

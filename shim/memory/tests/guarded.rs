@@ -26,7 +26,7 @@ fn a_freed_block_is_unmapped_once_the_gpu_is_past_it() {
     manager.free(block, S).expect("live");
     manager.end_views(0);
     assert!(manager.gpu().is_mapped(block, 5 * MIB), "the GPU is not done with it");
-    let mark = manager.mark(Some(STREAM));
+    let mark = manager.mark(STREAM);
     manager.gpu().drain(STREAM);
     manager.reached(&mark);
     manager.end_views(0);

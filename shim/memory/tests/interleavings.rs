@@ -38,6 +38,8 @@ mod guard;
 mod idle;
 #[path = "../src/joint.rs"]
 mod joint;
+#[path = "../src/keep.rs"]
+mod keep;
 #[path = "../src/ledger/mod.rs"]
 mod ledger;
 #[path = "../src/manager/mod.rs"]
@@ -126,6 +128,7 @@ impl Shared {
 
     fn end(&self) {
         self.manager.audit().expect("the books balance");
+        self.manager.gpu().drain_all();
         self.manager.trim(0);
         assert_eq!(self.manager.usage().reserved.total(), 0);
         self.manager.discard();

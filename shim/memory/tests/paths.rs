@@ -21,10 +21,13 @@ fn take(manager: &Manager<Model>, bytes: usize, order: Order) -> u64 {
     manager.allocate(bytes, order).expect("there is room")
 }
 
+/// Driver calls that make, map, give back or ask for memory. Those on events cost a hundredth of these.
 fn calls_of(manager: &Manager<Model>, action: impl FnOnce(&Manager<Model>)) -> u64 {
-    let before = manager.gpu().all_calls();
+    let gpu = manager.gpu();
+    let calls = || gpu.all_calls() - gpu.calls("record") - gpu.calls("is_done");
+    let before = calls();
     action(manager);
-    manager.gpu().all_calls() - before
+    calls() - before
 }
 
 /// Every other one of eight blocks of 32 MiB that fill the device is free.
@@ -193,32 +196,77 @@ fn another_stream_is_ordered_on_the_gpu() {
     assert_eq!((usage.counters.orders, usage.counters.waits), (1, 0));
 }
 
-/// A program that allocates and frees far ahead of the device, where there is room for much more.
+/// `cuMemFree` has waited: its memory is anybody's at once, and no event is needed to learn it.
 #[test]
-fn frees_ahead_of_the_device_do_not_pile_up_without_bound() {
-    let manager = manager(16 << 10, vec![]);
-    for _ in 0..100 {
-        let block = take(&manager, 256 * MB, Order::Device);
-        manager.gpu().touch(StreamId(0), block, 256 * MIB);
-        manager.free(block, Order::Device).expect("live");
-    }
-    let usage = manager.usage();
-    assert!(usage.reserved_peak.device <= (2 << 30), "{} MiB", usage.reserved_peak.device >> 20);
-    assert!(usage.counters.waits > 0);
-}
-
-/// `cuMemAlloc` prefers new memory to a wait, and a wait to slow memory.
-#[test]
-fn memory_for_any_stream_is_new_then_waited_for() {
-    let manager = manager(128, vec![Tier::Host]);
+fn memory_that_is_past_is_anybodys_at_once() {
+    let manager = manager(64, vec![]);
     let block = take(&manager, 60 * MB, S);
     manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.gpu().drain_all();
     manager.free(block, Order::Device).expect("live");
-    assert_ne!(take(&manager, 60 * MB, Order::Device), block);
-    assert_eq!(manager.usage().counters.waits, 0);
-    assert_eq!(take(&manager, 60 * MB, Order::Device), block);
-    assert_eq!(manager.usage().counters.waits, 1);
-    assert_eq!(manager.usage().reserved.host, 0);
+    let calls = calls_of(&manager, |manager| {
+        for order in [Order::Device, T, S] {
+            assert_eq!(take(manager, 60 * MB, order), block);
+            manager.free(block, Order::Device).expect("live");
+        }
+    });
+    assert_eq!(calls, 0);
+}
+
+/// Memory for any stream is new before it is slow, and the host waits only where the alternative is to refuse.
+#[test]
+fn memory_for_any_stream_is_new_then_elsewhere_then_waited_for() {
+    for (overflow, waits, elsewhere) in [(vec![Tier::Host], 0, 52 * MIB), (vec![], 1, 0)] {
+        let manager = manager(128, overflow);
+        let block = take(&manager, 60 * MB, S);
+        manager.gpu().touch(StreamId(0), block, 60 * MIB);
+        manager.free_behind_all(block).expect("live");
+        assert_ne!(take(&manager, 60 * MB, Order::Device), block);
+        assert_eq!(manager.usage().counters.waits, 0);
+        let last = take(&manager, 60 * MB, Order::Device);
+        let usage = manager.usage();
+        assert_eq!((usage.counters.waits, usage.reserved.host), (waits, elsewhere));
+        assert_eq!(last == block, waits == 1);
+    }
+}
+
+/// Hazard: a stream gets new memory and waits for nobody, but the memory it could have had is never found again.
+#[test]
+fn what_another_stream_freed_is_found_once_it_is_past() {
+    let manager = manager(256, vec![]);
+    let block = take(&manager, 60 * MB, S);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.free(block, S).expect("live");
+    let other = take(&manager, 60 * MB, T);
+    assert_ne!(other, block, "new memory before an order of our making");
+    manager.gpu().drain(StreamId(0));
+    assert_eq!(take(&manager, 60 * MB, T), block, "asked, the event tells");
+    assert_eq!((manager.usage().counters.orders, manager.usage().counters.waits), (0, 0));
+}
+
+/// A stream's own memory is its at once, though another stream's lies beside it in one free run.
+#[test]
+fn neighbours_that_others_freed_keep_nobody_waiting() {
+    let manager = manager(256, vec![]);
+    let blocks: Vec<u64> = (0..4).map(|_| take(&manager, 8 * MB, S)).collect();
+    manager.gpu().touch(StreamId(1), blocks[1], 8 * MIB);
+    manager.free(blocks[1], T).expect("live");
+    manager.free(blocks[2], S).expect("live");
+    manager.free(blocks[3], S).expect("live");
+    assert_eq!(take(&manager, 16 * MB, S), blocks[2]);
+    assert_eq!(manager.usage().counters.orders, 0);
+}
+
+/// A program that forbids it never has a stream wait for another one's free.
+#[test]
+fn dependencies_that_are_forbidden_are_not_made() {
+    let manager = manager(64, vec![Tier::Host]);
+    manager.allow_dependencies(false);
+    let block = take(&manager, 60 * MB, S);
+    manager.gpu().touch(StreamId(0), block, 60 * MIB);
+    manager.free(block, S).expect("live");
+    assert_ne!(take(&manager, 60 * MB, T), block);
+    assert_eq!((manager.usage().counters.orders, manager.usage().reserved.host), (0, 56 * MIB));
 }
 
 /// Nothing can be recorded in a stream that is gone: what was freed in it gets its event before.
@@ -237,8 +285,8 @@ fn memory_of_a_destroyed_stream_is_not_lost() {
 fn a_captured_stream_keeps_its_memory_to_itself() {
     let manager = manager(64, vec![]);
     let block = take(&manager, 60 * MB, S);
-    manager.free(block, S).expect("live");
     manager.gpu().set_capturing(StreamId(0), true);
+    manager.free(block, S).expect("live");
     assert!(matches!(manager.allocate(40 * MB, T), Err(AllocateError::OutOfMemory(_))));
     assert_eq!(take(&manager, 40 * MB, S), block);
     manager.gpu().set_capturing(StreamId(0), false);

@@ -77,6 +77,21 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Hazard: a program that ends without us waits for ever, because we made one stream depend on another.
+    #[test]
+    fn where_memory_is_plenty_no_stream_waits_for_another_and_the_host_for_none(
+        steps in prop::collection::vec(step(bytes()), 1..120),
+    ) {
+        let mut world = World::new(Model::new(256 << 30, 0), Settings { headroom: 0, ..Settings::default() });
+        steps.iter().for_each(|step| world.run(step));
+        prop_assert_eq!((world.manager.gpu().calls("order"), world.manager.gpu().calls("wait_any")), (0, 0));
+        world.end();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Hazard: blocks that share handles at both ends, on a device that is always full.
     #[test]
     fn so_it_is_where_blocks_are_joined_from_ends(

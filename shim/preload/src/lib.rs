@@ -12,7 +12,9 @@
 #![cfg(target_os = "linux")]
 
 mod boundary;
+mod callers;
 mod counters;
+mod cut;
 mod endpoint;
 mod figures;
 mod glance;
@@ -30,6 +32,7 @@ mod physical;
 mod pluggable;
 mod report;
 mod settings;
+mod sockets;
 mod state;
 mod torch;
 mod trace;

@@ -44,6 +44,7 @@ extern "C" fn in_child() {
     if USED.load(Ordering::Relaxed) {
         GLANCE.forked.store(true, Ordering::Relaxed);
         crate::endpoint::forked();
+        crate::ipc::forked();
     }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn at_first_call() {
 extern "C" fn at_exit() {
     GLANCE.exiting.store(true, Ordering::Relaxed);
     if !forked() {
+        crate::ipc::stop();
         crate::endpoint::stop();
         crate::trace::finish();
         crate::guard::finish();

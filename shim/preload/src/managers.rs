@@ -3,11 +3,11 @@
 //! A program names streams and contexts, not devices: [`Site`] is where a call acts. Managers are leaked on purpose,
 //! also when their context ends: another thread may be inside one, and blocks' addresses outlive contexts.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::symbol;
-use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
+use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::device::device_attribute;
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::{Manager, Order};
@@ -15,6 +15,7 @@ use wm_memory::{Manager, Order};
 use crate::glance::{GLANCE, MINE};
 use crate::guard;
 use crate::hooks;
+use crate::ipc;
 use crate::physical;
 use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
@@ -43,6 +44,46 @@ pub(crate) struct Site {
     pub(crate) device: CUdevice,
 }
 
+/// How a stream takes part in the order of its context's legacy default stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is that stream: what is done in it comes after the blocking streams' work, and before what they do later.
+    Legacy,
+    /// A thread's own default stream: blocking, and no other thread can name it.
+    PerThread,
+    /// What is done in it comes after the legacy default stream's work.
+    Blocking,
+    NonBlocking,
+}
+
+/// A stream that a call names.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    pub(crate) context: CUcontext,
+    /// Its handle; never null.
+    pub(crate) stream: CUstream,
+    pub(crate) id: StreamId,
+    pub(crate) kind: Kind,
+}
+
+impl Named {
+    pub(crate) fn order(&self) -> Order {
+        Order::Stream(self.id)
+    }
+
+    /// Is a free in it an action that other streams can tell?
+    #[inline]
+    pub(crate) fn is_told_of_frees(&self) -> bool {
+        self.kind != Kind::NonBlocking && streams().mixes()
+    }
+
+    /// Is an allocation in it one? The driver's in the legacy default stream is not.
+    #[inline]
+    pub(crate) fn is_told_of_allocations(&self) -> bool {
+        matches!(self.kind, Kind::Blocking | Kind::PerThread) && streams().mixes()
+    }
+}
+
 /// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their handles come again.
 #[derive(Clone, Copy)]
 pub(crate) struct Last {
@@ -50,13 +91,14 @@ pub(crate) struct Last {
     /// A stream of the site's context, and the name of it; null, where the call named none.
     stream: CUstream,
     id: StreamId,
-    epoch: usize,
+    epoch: u32,
+    kind: Kind,
 }
 
 /// What the thread remembers, if it is still so and the context is the same.
 #[inline]
 fn last(context: CUcontext) -> Option<Last> {
-    let epoch = streams().epoch();
+    let epoch = streams().epoch() as u32;
     MINE.with(|mine| mine.last.get()).filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
@@ -83,11 +125,11 @@ fn site(context: CUcontext) -> Option<Site> {
 #[cold]
 #[inline(never)]
 fn arrive(context: CUcontext) -> Option<Site> {
-    let epoch = streams().epoch();
+    let epoch = streams().epoch() as u32;
     let device = current_device()?;
-    let site = Site { manager: manager(device, context)?, context, device };
+    let site = Site { manager: manager(device, streams().home(context))?, context, device };
     site.manager.gpu().adopt(context);
-    remember(Last { site, stream: CUstream::NULL, id: StreamId(0), epoch });
+    remember(Last { site, stream: CUstream::NULL, id: StreamId(0), epoch, kind: Kind::NonBlocking });
     Some(site)
 }
 
@@ -103,54 +145,63 @@ pub(crate) fn present() -> Option<Site> {
     Some(Site { manager: known(device)?, context, device })
 }
 
-/// Where work in `stream` acts, and in which order. `default` is what the null handle stands for.
+/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands for.
 #[inline]
-pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
+pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Named)> {
     let stream = if stream.is_null() { default } else { stream };
     let context = current_context()?;
     match last(context) {
-        Some(last) if last.stream == stream => Some((last.site, Order::Stream(last.id))),
+        Some(last) if last.stream == stream => {
+            Some((last.site, Named { context, stream, id: last.id, kind: last.kind }))
+        }
         _ => find(context, stream),
     }
 }
 
-/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it, if it is of this context and the same
-/// for every thread.
+/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
 #[cold]
 #[inline(never)]
-fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Order)> {
-    let epoch = streams().epoch();
-    let (site, order) = order(site(context)?, stream)?;
-    if let Order::Stream(id) = order
-        && site.context == context
-    {
-        remember(Last { site, stream, id, epoch });
+fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
+    let epoch = streams().epoch() as u32;
+    let named = resolve(context, stream)?;
+    if named.context == context {
+        let site = site(context)?;
+        remember(Last { site, stream, id: named.id, epoch, kind: named.kind });
+        return Some((site, named));
     }
-    Some((site, order))
+    let device = device_of(named.context)?;
+    let manager = manager(device, streams().home(named.context))?;
+    manager.gpu().adopt(named.context);
+    Some((Site { manager, context: named.context, device }, named))
 }
 
-/// As [`at`], where the device has a manager already.
-pub(crate) fn present_at(stream: CUstream, default: CUstream) -> Option<(Site, Order)> {
-    order(present()?, if stream.is_null() { default } else { stream })
+/// Which stream a handle means, where the device has a manager or not. `default` is what the null handle stands for.
+pub(crate) fn named(stream: CUstream, default: CUstream) -> Option<Named> {
+    let stream = if stream.is_null() { default } else { stream };
+    resolve(current_context()?, stream)
 }
 
-fn order(site: Site, stream: CUstream) -> Option<(Site, Order)> {
-    match stream {
-        CUstream::PER_THREAD => Some((site, Order::Device)),
-        CUstream::LEGACY => Some((site, Order::Stream(streams().identify(site.context, CUstream::LEGACY)))),
-        stream => explicit(site, stream),
-    }
+fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
+    let (context, kind) = match stream {
+        CUstream::LEGACY => (context, Kind::Legacy),
+        CUstream::PER_THREAD => {
+            streams().note_blocking();
+            (context, Kind::PerThread)
+        }
+        stream => {
+            let id = streams().identify_handle(stream, || context_of(stream))?;
+            (streams().context(id)?, kind_of(stream)?)
+        }
+    };
+    Some(Named { context, stream, id: streams().identify(context, stream), kind })
 }
 
-/// A stream of another device than the current one is left to the driver.
-fn explicit(site: Site, stream: CUstream) -> Option<(Site, Order)> {
-    let id = streams().identify_handle(stream, || context_of(stream))?;
-    let context = streams().context(id)?;
-    if context == site.context {
-        return Some((site, Order::Stream(id)));
-    }
-    let device = device_of(context)?;
-    Some((Site { manager: known(device)?, context, device }, Order::Stream(id)))
+/// The kind of a created stream.
+fn kind_of(stream: CUstream) -> Option<Kind> {
+    let mut flags = 0;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuStreamGetFlags>()(stream, &mut flags) }.ok().ok()?;
+    Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::NonBlocking })
 }
 
 fn context_of(stream: CUstream) -> Option<CUcontext> {
@@ -225,6 +276,7 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     }
     match build(device, context) {
         Ok(manager) => {
+            manager.allow_dependencies(INDEPENDENT.load(Ordering::Relaxed) & (1 << index) == 0);
             torch::announce();
             Some(publish(index, manager))
         }
@@ -234,6 +286,20 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
             None
         }
     }
+}
+
+/// Devices whose default pool forbids that a stream waits for another one's free, a bit each.
+static INDEPENDENT: AtomicU64 = AtomicU64::new(0);
+
+/// The program says whether it is forbidden, maybe before the device has a manager.
+pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
+    let bit = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0);
+    if allowed {
+        INDEPENDENT.fetch_and(!bit, Ordering::Relaxed);
+    } else {
+        INDEPENDENT.fetch_or(bit, Ordering::Relaxed);
+    }
+    known(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
 }
 
 fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String> {
@@ -246,6 +312,7 @@ fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String
     }
     let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
+    label(device);
     log::info!("device {device}: managed, {} MiB in all, {limits:?}", total >> 20);
     Ok(Manager::new(gpu, limits))
 }
@@ -268,6 +335,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
     wm_memory::Settings {
         device_limit: bytes(settings.device_limit, u64::MAX),
         headroom: bytes(settings.headroom, headroom),
+        keep_idle: bytes(settings.keep_idle, 512 << 20),
         host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(machine_memory())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
@@ -305,7 +373,7 @@ fn machine_memory() -> u64 {
     u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
 }
 
-/// `from` may access `owner`'s memory from now on: present blocks and future ones.
+/// `from` may access `owner`'s memory from now on: present blocks, future ones, and those of other processes that are open there.
 pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     let access = Access { owner, from };
     let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,10 +382,11 @@ pub(crate) fn grant(owner: CUdevice, from: CUdevice) {
     }
     drop(peers);
     let Some(manager) = known(owner) else { return };
-    if manager.gpu().admit_peer(from)
-        && let Err(code) = manager.refresh_access()
-    {
-        log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
+    if manager.gpu().admit_peer(from) {
+        let (own, opened) = (manager.refresh_access(), ipc::refresh_access(manager.gpu()));
+        if let Err(code) = own.and(opened) {
+            log::warn!("device {from} cannot reach some blocks of device {owner}: {code}");
+        }
     }
 }
 
@@ -342,34 +411,47 @@ fn device_count() -> Option<CUdevice> {
     Some(count)
 }
 
-/// Lets the calling thread's device reach blocks of another one, for a copy between them: the driver's own memory needs
-/// no peer access for that, mapped memory does. Costs next to nothing where there is one device, or where it is so already.
-pub(crate) fn make_reachable(address: u64) {
+/// Lets the calling thread's device reach the block at an address, for a copy between devices: the driver's own memory needs
+/// no peer access for that, mapped memory does. `false`: these devices cannot. Costs next to nothing where there is one device,
+/// or where it is so already.
+pub(crate) fn make_reachable(address: u64) -> bool {
     if !are_several() {
-        return;
+        return true;
     }
-    let Some(manager) = owner(address) else { return };
-    let Some(here) = current_device().filter(|device| *device != manager.gpu().ordinal()) else { return };
+    let Some(manager) = owner(address) else { return true };
     let ordinal = manager.gpu().ordinal();
-    if !manager.gpu().admits(here) && reaches(here, ordinal) {
+    let Some(here) = current_device().filter(|device| *device != ordinal) else { return true };
+    if manager.gpu().admits(here) {
+        return true;
+    }
+    let able = reaches(here, ordinal);
+    if able {
         grant(ordinal, here);
     }
+    able
 }
 
-/// A context is about to end: its streams and events are no more.
-pub(crate) fn end_context(context: CUcontext) {
+/// A context is about to be ended: nothing of it is touched until it is known whether it was.
+pub(crate) fn suspend_context(context: CUcontext) {
     guard::end_context(context);
-    let ids = streams().within(context);
-    retire(&ids);
-    all().for_each(|manager| manager.gpu().forget_context(context));
-    streams().outdate();
+    all().for_each(|manager| manager.gpu().suspend_context(context));
 }
 
-/// A context is gone already: its work is over, and no event can be recorded in it any more.
-pub(crate) fn drained(context: CUcontext) {
-    for id in streams().within(context) {
-        all().for_each(|manager| manager.passed(id));
+/// The driver refused to end it.
+pub(crate) fn resume_context(context: CUcontext) {
+    all().for_each(|manager| manager.gpu().resume_context(context));
+}
+
+/// A context has ended: its work is over, and its streams, captures and events are no more.
+pub(crate) fn end_context(context: CUcontext) {
+    let ids = streams().within(context);
+    let handles: Vec<CUstream> = ids.iter().filter_map(|id| Some(streams().key(*id)?.stream)).collect();
+    for manager in all() {
+        ids.iter().for_each(|id| manager.drained(*id));
+        manager.gpu().forget_context(context);
     }
+    streams().captures_ended_in(&handles);
+    streams().forget(&ids);
 }
 
 /// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
@@ -380,6 +462,7 @@ pub(crate) fn end_device(device: CUdevice) {
     // SAFETY: null or leaked, as in `known`.
     if let Some(manager) = unsafe { manager.as_ref() } {
         guard::end_device(device);
+        ipc::end_device(device);
         manager.discard();
     }
 }
@@ -395,8 +478,25 @@ pub(crate) fn retire(ids: &[StreamId]) {
     streams().forget(ids);
 }
 
-/// The device's name for people.
-pub(crate) fn name(device: CUdevice) -> String {
+/// What people are told about a device.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// All of its memory, bytes; 0 where the driver does not tell.
+    pub(crate) total: u64,
+}
+
+/// The device's label, as it was when its manager was made: at the end of the process the driver answers no more.
+pub(crate) fn label(device: CUdevice) -> &'static Label {
+    static LABELS: [OnceLock<Label>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+    static UNKNOWN: Label = Label { name: String::new(), total: 0 };
+    let label = usize::try_from(device).ok().and_then(|index| LABELS.get(index));
+    label.map_or(&UNKNOWN, |label| {
+        label.get_or_init(|| Label { name: name(device), total: total_memory(device) })
+    })
+}
+
+fn name(device: CUdevice) -> String {
     let mut name = [0u8; 128];
     // SAFETY: the driver writes at most the length we name, NUL included.
     let result = unsafe { driver().get::<symbol::cuDeviceGetName>()(name.as_mut_ptr().cast(), 127, device) };
@@ -414,8 +514,7 @@ pub(crate) fn pitch_alignment(device: CUdevice) -> usize {
         .unwrap_or(FALLBACK)
 }
 
-/// All of a device's memory, bytes; 0 where the driver does not tell.
-pub(crate) fn total_memory(device: CUdevice) -> u64 {
+fn total_memory(device: CUdevice) -> u64 {
     let mut bytes = 0;
     // SAFETY: the out-pointer is to a live local.
     let result = unsafe { driver().get::<symbol::cuDeviceTotalMem_v2>()(&mut bytes, device) };

@@ -1,7 +1,7 @@
 //! Which context a block of `cuMemAlloc` was allocated in: it ends with that context.
 //!
-//! Memory in stream order belongs to the device's pool instead, and survives. An entry is not removed when its block is
-//! freed, which may happen on a hot path; it names the allocation by id, so a stale one is known for what it is.
+//! Memory in stream order belongs to the device's pool instead, and survives. An entry goes with its block, if `cuMemFree`
+//! takes that; it names the allocation by id, so that a stale one is known for what it is.
 
 use std::sync::OnceLock;
 
@@ -11,6 +11,7 @@ use wm_memory::Order;
 
 use crate::guard;
 use crate::managers::{self, Site};
+use crate::state::streams;
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
@@ -27,8 +28,19 @@ fn table() -> &'static DashMap<u64, Owned> {
 /// A block was allocated in the site's context.
 pub(crate) fn note(site: &Site, address: u64) {
     if let Some(block) = site.manager.block(address) {
-        table().insert(address, Owned { context: site.context, id: block.id });
+        let context = streams().home(site.context);
+        table().insert(address, Owned { context, id: block.id });
     }
+}
+
+/// The context that a block was allocated in.
+pub(crate) fn context(address: u64, id: u64) -> Option<CUcontext> {
+    table().get(&address).filter(|owned| owned.id == id).map(|owned| owned.context)
+}
+
+/// A block was freed: what is known of it goes, unless its address has been given out again meanwhile.
+pub(crate) fn forget(address: u64, id: u64) {
+    table().remove_if(&address, |_, owned| owned.id == id);
 }
 
 /// The context ends: so do its blocks.
@@ -51,5 +63,24 @@ fn free(address: u64, id: u64) {
     if manager.block(address).is_some_and(|block| block.id == id) {
         guard::forget(address);
         let _ = manager.free(address, Order::Device);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a table that grows with every address that a program ever got, or that forgets a live block's context.
+    use super::*;
+
+    #[test]
+    fn a_free_forgets_its_own_block_only() {
+        let owned = |id| Owned { context: CUcontext(7), id };
+        for id in 1..100 {
+            table().insert(4096 * id, owned(id));
+            forget(4096 * id, id);
+        }
+        assert!(table().is_empty());
+        table().insert(4096, owned(101));
+        forget(4096, 100);
+        assert!(table().get(&4096).is_some_and(|owned| owned.id == 101), "it is another block's by now");
     }
 }

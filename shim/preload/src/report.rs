@@ -97,12 +97,12 @@ fn driver() -> Value {
 
 fn device(manager: &'static Manager<Device>) -> Value {
     let (usage, limits) = (manager.usage(), manager.settings());
-    let total = managers::total_memory(manager.gpu().ordinal());
+    let label = managers::label(manager.gpu().ordinal());
     json!({
         "ordinal": manager.gpu().ordinal(),
-        "name": managers::name(manager.gpu().ordinal()),
-        "total_bytes": total,
-        "limit_bytes": limits.device_limit.min(total),
+        "name": label.name,
+        "total_bytes": label.total,
+        "limit_bytes": limits.device_limit.min(label.total),
         "headroom_bytes": limits.headroom,
         "tiers": tiers(&usage),
         "pieces": pieces(manager.gpu().ordinal()),

@@ -15,7 +15,7 @@ use wm_driver::{Loader, Table, search};
 
 use crate::glance::GLANCE;
 use crate::settings;
-use crate::trampolines::SLOTS;
+use crate::trampolines::{SLOTS, first_per_thread_call};
 use crate::{boundary, guard, hooks, lifecycle, logger, trace};
 
 static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
@@ -57,6 +57,15 @@ pub(crate) extern "C" fn resolve(index: usize) -> *const () {
     })
 }
 
+/// The address behind slot `index`, a function of per-thread default streams that is called for the first time. These are
+/// blocking streams, which nobody makes: that there are any is seen here.
+pub(crate) extern "C" fn resolve_per_thread(index: usize) -> *const () {
+    streams().note_blocking();
+    let real = driver().address(index).map_or(stand_in_missing as *const (), <*const _>::cast);
+    SLOTS[index].store(real.cast_mut(), Ordering::Release);
+    real
+}
+
 fn open() -> Option<Table> {
     logger::install();
     let settings = settings::load();
@@ -74,7 +83,14 @@ fn install() {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
-        real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or(real))
+        let plain = |real| match settings.stitch
+            && !settings.disable
+            && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default())
+        {
+            true => first_per_thread_call as *const (),
+            false => real,
+        };
+        real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or_else(|| plain(real)))
     });
     log::info!("driver {}", table.path().display());
 }

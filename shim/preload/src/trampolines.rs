@@ -20,27 +20,43 @@ compile_error!("the trampolines are written for x86-64");
 /// Where each trampoline jumps: `first_call` from load time, the real function or a hook afterwards.
 pub(crate) static SLOTS: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(first_call as *mut ()) }; COUNT];
 
-/// The end of every trampoline before the driver is open: r11 holds the function's index.
+/// Declares what a slot may point to besides a function: it asks `$resolver` where to go, with the function's index, which is in
+/// r11, and goes there.
 ///
 /// Saves all that may carry arguments (six integer and eight vector registers, `rax`, `r10`), resolves, restores and
 /// jumps to the function as if nothing had been.
-#[unsafe(naked)]
-unsafe extern "C" fn first_call() {
-    naked_asm!(
-        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax", "push r10",
-        "sub rsp, 136",
-        "movups [rsp], xmm0", "movups [rsp + 16], xmm1", "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
-        "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
-        "mov rdi, r11",
-        "call {resolve}",
-        "mov r11, rax",
-        "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
-        "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]", "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
-        "add rsp, 136",
-        "pop r10", "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
-        "jmp r11",
-        resolve = sym state::resolve,
-    )
+macro_rules! resolving {
+    ($(#[$doc:meta])+ $name:ident, $resolver:path) => {
+        $(#[$doc])+
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C" fn $name() {
+            naked_asm!(
+                "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax", "push r10",
+                "sub rsp, 136",
+                "movups [rsp], xmm0", "movups [rsp + 16], xmm1", "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
+                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
+                "mov rdi, r11",
+                "call {resolve}",
+                "mov r11, rax",
+                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
+                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]", "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
+                "add rsp, 136",
+                "pop r10", "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+                "jmp r11",
+                resolve = sym $resolver,
+            )
+        }
+    };
+}
+
+resolving! {
+    /// The end of every trampoline before the driver is open.
+    first_call, state::resolve
+}
+
+resolving! {
+    /// The end of a trampoline whose function works in per-thread default streams, before its first call.
+    first_per_thread_call, state::resolve_per_thread
 }
 
 /// Declares the exports, and the table of their addresses by index.

@@ -1,6 +1,8 @@
 /* Does with device memory what PyTorch's expandable segments do: one large reservation, filled with pieces of 4 MiB that
  * are made, mapped and opened one by one. Arguments: the number of pieces, and what to ask for beside plain memory
- * ("plain", "descriptor", "fabric"), and a number of plain blocks to take besides. Says where the pieces ended up, and ends with 0 if every byte was as written and
+ * ("plain", "descriptor", "fabric"), a number of plain blocks to
+ * take besides, a number of them to take and free before, and
+ * any sixth to copy everything to a second device and back. Says where the pieces ended up, and ends with 0 if every byte was as written and
  * every answer that of device memory; with the driver's code if a piece could not be made. */
 
 #include <string.h>
@@ -8,7 +10,7 @@
 
 #include "driver.h"
 
-enum { PIECE = 4 << 20, MOST = 64, DEVICE = 1, HOST = 2, DESCRIPTOR = 1, FABRIC = 8, READWRITE = 3 };
+enum { PIECE = 4 << 20, MOST = 64, DEVICE = 1, HOST = 2, DESCRIPTOR = 1, FABRIC = 8, READWRITE = 3, NOT_SUPPORTED = 801 };
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, ORDINAL = 9 };
 
 struct location { int type, id; };
@@ -16,7 +18,9 @@ struct flags { unsigned char compression, rdma; unsigned short usage; unsigned c
 struct property { int type, handle_types; struct location location; void *metadata; struct flags flags; };
 struct access { struct location location; int flags; };
 
-CUresult cuMemCreate(unsigned long long *handle, size_t bytes, const struct property *property, unsigned long long flags);
+/* Of the library that the test names: see piece.c. */
+CUresult make_piece(unsigned long long *handle, size_t bytes, const struct property *property);
+CUresult export_piece(int *descriptor, unsigned long long handle, int type);
 CUresult cuMemRelease(unsigned long long handle);
 CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes);
@@ -27,6 +31,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(struct property *property, unsig
 CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
 CUresult cuMemExportToShareableHandle(void *shared, unsigned long long handle, int type, unsigned long long flags);
 CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *shared, int type);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t bytes);
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address);
 char *wmshim_stats_json(void);
@@ -64,7 +69,7 @@ static void check_figures(size_t held, int piece)
 static CUresult grow(int piece)
 {
     CUdeviceptr at = base + (CUdeviceptr)piece * PIECE;
-    CUresult made = cuMemCreate(&handles[piece], PIECE, &wanted, 0);
+    CUresult made = make_piece(&handles[piece], PIECE, &wanted);
     if (made)
         return made;
     MUST(cuMemMap(at, PIECE, 0, handles[piece], 0));
@@ -104,6 +109,21 @@ static void check_answers(int piece)
     check(cuMemSetAccess(at, PIECE, &FOR_CPU, 1) != CUDA_SUCCESS, "is open to the CPU", piece);
 }
 
+/* To anybody but its maker, a piece on the host is not exported: for others it would not be what it is said to be. */
+static void check_exports(void)
+{
+    int refused = 0;
+    for (int piece = 0; piece < count; piece++) {
+        int descriptor = -1;
+        CUresult exported = cuMemExportToShareableHandle(&descriptor, handles[piece], DESCRIPTOR, 0);
+        check(exported == CUDA_SUCCESS || exported == NOT_SUPPORTED, "is exported with another answer", piece);
+        refused += exported == NOT_SUPPORTED;
+        if (exported == CUDA_SUCCESS)
+            close(descriptor);
+    }
+    printf("refused %d\n", refused);
+}
+
 /* One more reference: what is unmapped and released once stays. */
 static void check_references(int piece)
 {
@@ -121,7 +141,7 @@ static void check_sharing(int piece)
     unsigned long long copy;
     CUdeviceptr second;
     unsigned there, here;
-    MUST(cuMemExportToShareableHandle(&descriptor, handles[piece], DESCRIPTOR, 0));
+    MUST(export_piece(&descriptor, handles[piece], DESCRIPTOR));
     MUST(cuMemImportFromShareableHandle(&copy, (void *)(size_t)descriptor, DESCRIPTOR));
     MUST(cuMemAddressReserve(&second, PIECE, 0, 0, 0));
     MUST(cuMemMap(second, PIECE, 0, copy, 0));
@@ -173,11 +193,48 @@ static void take_blocks(int blocks)
     report("mixed");
 }
 
+/* As many blocks, freed at once: memory that the library holds and nobody uses. */
+static void leave_blocks(int blocks)
+{
+    CUdeviceptr block[MOST];
+    for (int i = 0; i < blocks; i++)
+        MUST(cuMemAlloc_v2(&block[i], 4 << 20));
+    for (int i = 0; i < blocks; i++)
+        MUST(cuMemFree_v2(block[i]));
+}
+
+/* All pieces at once to another device, by the copy between contexts and by addresses, and back. */
+static void check_peer(CUcontext here)
+{
+    static const struct access FOR_PEER = { { DEVICE, 1 }, READWRITE };
+    size_t bytes = (size_t)count * PIECE;
+    unsigned *out = malloc(bytes), *in = malloc(bytes);
+    CUcontext there;
+    CUdeviceptr block;
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuMemAlloc_v2(&block, bytes));
+    MUST(cuCtxSetCurrent(here));
+    MUST(cuMemSetAccess(base, bytes, &FOR_PEER, 1));
+    for (size_t i = 0; i < bytes / 4; i++)
+        out[i] = word(i, 3);
+    MUST(cuMemcpyHtoD_v2(base, out, bytes));
+    MUST(cuMemcpyPeer(block, there, base, here, bytes));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemsetD8_v2(base, 0, bytes));
+    MUST(cuMemcpyDtoD_v2(base + 4, block, bytes - 4));
+    MUST(cuMemcpyDtoH_v2(in, base, bytes));
+    check(in[0] == 0 && !memcmp(in + 1, out, bytes - 4), "went to the other device and came back with other bytes", 0);
+    free(out), free(in);
+}
+
 int main(int arguments, char **argument)
 {
     count = arguments > 1 ? atoi(argument[1]) : 1;
     wanted.handle_types = strcmp(argument[2], "plain") ? strcmp(argument[2], "fabric") ? DESCRIPTOR : FABRIC : 0;
-    begin();
+    CUcontext here = begin();
+    if (arguments > 4)
+        leave_blocks(atoi(argument[4]));
     MUST(cuMemAddressReserve(&base, (size_t)MOST * PIECE, 0, 0, 0));
     for (int piece = 0; piece < count; piece++) {
         CUresult made = grow(piece);
@@ -188,8 +245,12 @@ int main(int arguments, char **argument)
         }
     }
     report("full");
+    if (wanted.handle_types == DESCRIPTOR)
+        check_exports();
     take_blocks(arguments > 3 ? atoi(argument[3]) : 0);
     check_contents(1);
+    if (arguments > 5)
+        check_peer(here);
     for (int piece = 0; piece < count; piece++) {
         check_answers(piece);
         check_references(piece);

@@ -1,6 +1,7 @@
 //! A host program that stays while a test looks at it: obeys one word at a time, see `c/resident.c`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout};
 
@@ -22,9 +23,18 @@ impl Resident {
     /// # Panics
     /// If it cannot be started.
     pub fn start(scratch: &Scratch) -> Self {
+        Self::start_with(scratch, &[])
+    }
+
+    /// As [`Self::start`], with variables of the environment.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_with(scratch: &Scratch, environment: &[(&str, &str)]) -> Self {
         let driver = driver::simulated(scratch);
         let program = c::cuda_program(scratch, "resident");
-        let mut child = Host::shimmed(program, scratch, &driver).start();
+        let host = Host::shimmed(program, scratch, &driver);
+        let mut child = environment.iter().fold(host, |host, (name, value)| host.env(name, value)).start();
         let words = child.stdin.take().expect("a pipe");
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
         let id = child.id();
@@ -52,6 +62,17 @@ impl Resident {
         let output = host::watched(child);
         assert!(output.status.success(), "{:?}", output.status);
         String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Sends a signal, and waits for the process to end of it. Returns the signal that it ended of.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub fn end_by(mut self, signal: i32) -> Option<i32> {
+        let child = self.child.take().expect("it has not ended");
+        // SAFETY: plain system call; the process is a child of this one, and not yet waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as libc::pid_t, signal) }, 0);
+        host::watched(child).status.signal()
     }
 
     /// The process.

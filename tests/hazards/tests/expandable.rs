@@ -1,7 +1,8 @@
 //! Guards a program that makes its physical memory itself, as PyTorch's expandable segments do: past the end of the device
-//! it goes on in host memory and cannot tell; where that is not allowed, it gets the driver's own answer.
+//! it goes on in host memory and cannot tell; where that is not allowed, it gets the driver's own answer. So does everybody who
+//! may rely on device memory being device memory, as NCCL does.
 
-use hazards::{Host, Outcome, Scratch, c, driver};
+use hazards::{Host, Outcome, Scratch, c, driver, places};
 
 const PIECE: u64 = 4 << 20;
 const OUT_OF_MEMORY: i32 = 2;
@@ -12,8 +13,16 @@ fn run(kind: &str, variables: &[(&str, &str)]) -> Outcome {
 }
 
 fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
+    start_with("libc10_cuda.so", arguments, variables)
+}
+
+/// The program, whose pieces are made and exported by a library of this name.
+fn start_with(library: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
     let scratch = Scratch::new();
-    let program = c::cuda_program(&scratch, "expandable");
+    let library = c::library("piece", scratch.folder("maker").join(library), &[]);
+    let [library, shim] =
+        [library, places::shim()].map(|path| path.to_str().expect("a readable path").to_owned());
+    let program = c::program(&scratch, "expandable", &[&library, &shim]);
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments);
     let host = host.env("SIMCUDA_MEMORY", "26MiB");
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
@@ -50,6 +59,54 @@ fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
         assert_eq!(pieces(&outcome, "shrunk"), [device, host - PIECE, overflows], "{kind}");
         assert_eq!(pieces(&outcome, "empty"), [0, 0, overflows + 1], "{kind}");
     }
+}
+
+/// How many exports were refused to the program itself, which did not make the pieces.
+fn refused(outcome: &Outcome) -> u64 {
+    let line = outcome.stdout.lines().find_map(|line| line.strip_prefix("refused ")).expect("a count");
+    line.parse().expect("a number")
+}
+
+#[test]
+fn what_is_on_the_host_is_exported_to_its_maker_alone() {
+    let outcome = run("descriptor", &[]);
+    outcome.expect_success();
+    assert_eq!(refused(&outcome), pieces(&outcome, "full")[2]);
+    assert_eq!(refused(&run("descriptor", &[("SIMCUDA_MEMORY", "2GiB")])), 0);
+}
+
+#[test]
+fn who_is_not_known_to_bear_it_gets_the_drivers_answer() {
+    for library in ["libnccl.so.2", "libtorch_cuda.so", "libnvshmem_host.so.3"] {
+        assert_refused(&start_with(library, &["12", "descriptor"], &[]), 6);
+    }
+    assert_refused(&run("plain", &[("WMSHIM_OVERFLOW_CREATED", "off")]), 6);
+}
+
+/// A copy that touches both kinds of pieces and goes to another device would crash inside the driver.
+#[test]
+fn pieces_on_both_tiers_go_to_another_device() {
+    let outcome = start(
+        &["8", "plain", "0", "0", "peer"],
+        &[("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "48MiB"), ("WMSHIM_DEVICE_LIMIT", "14MiB")],
+    );
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [3 * PIECE, 5 * PIECE, 5]);
+}
+
+/// Before anybody is refused, the library gives up what it holds and nobody uses.
+#[test]
+fn unused_memory_of_ours_makes_room_for_everybody() {
+    let outcome = start_with("libnccl.so.2", &["6", "plain", "0", "6"], &[]);
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [6 * PIECE, 0, 0]);
+}
+
+#[test]
+fn the_user_may_say_that_all_bear_it() {
+    let outcome = start_with("libnccl.so.2", &["12", "descriptor"], &[("WMSHIM_OVERFLOW_CREATED", "all")]);
+    outcome.expect_success();
+    assert!(pieces(&outcome, "full")[1] > 0 && refused(&outcome) == 0);
 }
 
 #[test]

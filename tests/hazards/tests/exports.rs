@@ -50,6 +50,8 @@ const FORWARDED: &[(&str, &str)] = &[
     ("cuMemcpy3DAsync", "32-bit addresses"),
     ("cuArrayCreate", "32-bit sizes"),
     ("cuArray3DCreate", "32-bit sizes"),
+    ("cuGraphAddNode_v3", "of CUDA 13.4, not declared in public headers"),
+    ("cuGraphNodeSetParams_v2", "of CUDA 13.4, not declared in public headers"),
 ];
 
 /// A function's name without version and per-thread suffix.

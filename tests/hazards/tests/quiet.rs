@@ -86,30 +86,41 @@ fn errno_is_as_the_driver_leaves_it() {
     assert!(ours.is_empty(), "errno changed by the shim: {ours:?}");
 }
 
-/// What `dispositions` says under the shim.
-fn dispositions(arguments: &[&str]) -> String {
+/// What `dispositions` says under the shim, and what it says without.
+fn dispositions(arguments: &[&str], signal: Option<&str>) -> (String, String) {
     let scratch = Scratch::new();
     let driver = driver::simulated(&scratch);
     let program = c::cuda_program(&scratch, "dispositions");
     let bare = Host::bare(&program).env("LD_LIBRARY_PATH", &driver).args(arguments).run();
-    let shimmed = Host::shimmed(&program, &scratch, &driver).args(arguments).run();
-    let without_ours = |line: &&str| *line != "cuInit: User defined signal 2 taken";
-    let rest: Vec<_> = shimmed.expect_success().lines().filter(without_ours).collect();
-    assert_eq!(rest, bare.expect_success().lines().collect::<Vec<_>>());
-    shimmed.stdout
+    let shimmed = Host::shimmed(&program, &scratch, &driver).args(arguments);
+    let shimmed = signal.into_iter().fold(shimmed, |host, name| host.env("WMSHIM_STATS_SIGNAL", name)).run();
+    (shimmed.expect_success().to_owned(), bare.expect_success().to_owned())
 }
 
 #[test]
-fn only_the_statistics_signal_is_taken_and_only_at_cuinit() {
-    assert!(dispositions(&[]).contains("cuInit: User defined signal 2 taken"));
+fn no_signal_is_taken() {
+    let (shimmed, bare) = dispositions(&[], None);
+    assert_eq!(shimmed, bare);
+}
+
+#[test]
+fn the_signal_that_was_asked_for_is_taken_at_cuinit() {
+    let (shimmed, bare) = dispositions(&[], Some("USR2"));
+    let theirs: Vec<_> = bare.lines().collect();
+    let ours: Vec<_> = shimmed.lines().filter(|line| !theirs.contains(line)).collect();
+    assert_eq!(ours, ["cuInit: User defined signal 2 taken"]);
 }
 
 #[test]
 fn a_signal_that_the_program_handles_stays_with_it() {
-    assert!(dispositions(&["handle"]).contains("cuInit: User defined signal 2 mine"));
+    let (shimmed, bare) = dispositions(&["handle"], Some("USR2"));
+    assert_eq!(shimmed, bare);
+    assert!(shimmed.contains("cuInit: User defined signal 2 mine"));
 }
 
 #[test]
 fn a_signal_that_the_program_ignores_stays_ignored() {
-    assert!(dispositions(&["ignore"]).contains("cuInit: User defined signal 2 ignored"));
+    let (shimmed, bare) = dispositions(&["ignore"], Some("USR2"));
+    assert_eq!(shimmed, bare);
+    assert!(shimmed.contains("cuInit: User defined signal 2 ignored"));
 }

@@ -119,13 +119,46 @@ fn readers_that_vanish_or_are_silent_disturb_nobody() {
 #[test]
 fn the_signal_writes_a_dump() {
     let scratch = Scratch::new();
-    let mut program = Resident::start(&scratch);
+    let mut program = Resident::start_with(&scratch, &[("WMSHIM_STATS_SIGNAL", "USR2")]);
     program.say("begin");
     // SAFETY: plain system call; the process is a child of this test.
     assert_eq!(unsafe { libc::kill(program.id() as libc::pid_t, libc::SIGUSR2) }, 0);
     let content = dump(&appears(&program.statistics().join(format!("{}-1.json", program.id()))));
     assert_eq!(content["stats"]["pid"], program.id());
     assert_eq!(program.end("exit"), "");
+}
+
+#[test]
+fn a_signal_that_nobody_asked_for_does_what_it_does() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    assert_eq!(program.end_by(libc::SIGUSR2), Some(libc::SIGUSR2));
+}
+
+/// The driver answers no more when the last statistics are written: here, from the second question on.
+#[test]
+fn the_last_answer_names_the_device() {
+    let scratch = Scratch::new();
+    let silent = [("SIMCUDA_FAIL", "cuDeviceGetName:2+,cuDeviceTotalMem:2+"), ("SIMCUDA_MEMORY", "1GiB")];
+    let mut program = Resident::start_with(&scratch, &silent);
+    program.say("begin");
+    let mut stream = connect(&program.socket());
+    writeln!(stream, "final").expect("the endpoint listens");
+    for _ in 0..2 {
+        is_named(&ask(&program.socket(), "stats")["devices"][0]);
+    }
+    assert_eq!(program.end("exit"), "");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    is_named(&serde_json::from_str::<Value>(&line).expect("JSON")["devices"][0]);
+}
+
+fn is_named(device: &Value) {
+    assert_eq!(
+        (device["name"].as_str(), device["total_bytes"].as_u64()),
+        (Some("Simulated GPU"), Some(1 << 30))
+    );
 }
 
 /// Waits until a file has its name; it is complete then.

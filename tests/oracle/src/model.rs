@@ -46,6 +46,14 @@ struct Lane {
     destroyed: bool,
 }
 
+/// Does a place in a stream take part in the order between the default stream and the blocking ones?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Barrier {
+    Sure,
+    Possible,
+    None,
+}
+
 #[derive(Debug, Clone)]
 struct Gate {
     place: Place,
@@ -216,12 +224,12 @@ impl Model {
                 require(!std::mem::replace(&mut gate.open, true), "a gate is opened once")
             }
             Action::Record { event, stream } => {
-                let stamp = self.push(*stream, &[]);
+                let stamp = self.mark_or_wait(*stream, &[]);
                 require(self.events.insert(*event, stamp).is_none(), "an event is recorded once")
             }
             Action::Wait { event, stream } => {
                 let stamp = self.events.get(event).ok_or("no such event")?.clone();
-                self.push(*stream, &[&stamp]);
+                self.mark_or_wait(*stream, &[&stamp]);
                 Ok(())
             }
             Action::SyncStream { .. } | Action::SyncEvent { .. } | Action::SyncContext => self.wait(step),
@@ -320,14 +328,26 @@ impl Model {
 
     /// The next piece of a stream's work.
     fn push(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
+        self.enter(stream, after, Barrier::Sure)
+    }
+
+    /// An event, or a wait for one. In the default stream it is an action; in a blocking stream it need not wait for that one.
+    fn mark_or_wait(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
+        let is_default = self.shape.streams[stream].kind == Kind::Legacy;
+        self.enter(stream, after, if is_default { Barrier::Sure } else { Barrier::Possible })
+    }
+
+    fn enter(&mut self, stream: usize, after: &[&Stamp], barrier: Barrier) -> Stamp {
         let mut before = self.lanes[stream].before.clone();
         before.sure.join(&self.host);
         after.iter().for_each(|stamp| before.join(&stamp.before));
-        for other in self.peers(stream) {
+        let peers: Vec<usize> =
+            if barrier == Barrier::None { Vec::new() } else { self.peers(stream).collect() };
+        for other in peers {
             let lane = &self.lanes[other];
             before.most.join(&lane.before.most);
             // Whether the barrier of the default stream sees a stream that is gone is not documented.
-            if !lane.destroyed {
+            if !lane.destroyed && barrier == Barrier::Sure {
                 before.sure.join(&lane.before.sure);
             }
         }
@@ -362,8 +382,11 @@ impl Model {
     }
 
     fn birth(&mut self, stream: usize) -> Stamp {
+        // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
+        let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
-            return self.push(stream, &[]);
+            let barrier = if is_default { Barrier::None } else { Barrier::Sure };
+            return self.enter(stream, &[], barrier);
         }
         // Behind it is what is behind the stream's next work.
         let mut born = self.mark(stream);

@@ -32,8 +32,10 @@ pub(crate) struct Capture {
     mode: u32,
     thread: ThreadId,
     origin: u64,
-    /// The context, if the legacy stream would wait for the captured one.
-    blocking_in: Option<u64>,
+    /// The context of the stream that it began on.
+    context: u64,
+    /// Would that context's legacy stream wait for the captured one?
+    blocking: bool,
     invalid: AtomicBool,
     streams: Mutex<HashMap<u64, Member>>,
 }
@@ -139,6 +141,13 @@ impl Capture {
     }
 }
 
+/// Ends the captures that began in a context's streams, unfinished: what is left of them forbids nothing.
+pub(crate) fn end_of_context(context: u64) {
+    let ended: Vec<_> = open().extract_if(.., |capture| capture.context == context).collect();
+    ended.iter().for_each(|capture| capture.invalidate());
+    ended.iter().for_each(Capture::close);
+}
+
 /// For calls that would act on the device at once, such as `cuMemAlloc`.
 ///
 /// # Errors
@@ -155,13 +164,23 @@ pub(crate) fn forbid_unsafe() -> Outcome {
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
+/// For events of a whole context.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the capture is then lost.
+pub(crate) fn forbid_of_context(context: u64) -> Outcome {
+    let broken: Vec<_> = open().iter().filter(|capture| capture.context == context).cloned().collect();
+    broken.iter().for_each(|capture| capture.invalidate());
+    require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// For work on a context's legacy default stream, which waits for blocking streams.
 ///
 /// # Errors
 /// `STREAM_CAPTURE_IMPLICIT` if one of those is being captured; the capture is then lost.
 pub(crate) fn forbid_implicit(context: u64) -> Outcome {
-    let broken: Vec<_> =
-        open().iter().filter(|capture| capture.blocking_in == Some(context)).cloned().collect();
+    let implied = |capture: &&Arc<Capture>| capture.blocking && capture.context == context;
+    let broken: Vec<_> = open().iter().filter(implied).cloned().collect();
     broken.iter().for_each(|capture| capture.invalidate());
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_IMPLICIT)
 }
@@ -177,7 +196,8 @@ fn begin(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, frontier: Vec<usize
         mode,
         thread: std::thread::current().id(),
         origin: stream.id,
-        blocking_in: stream.lane.blocking.then_some(stream.context_id),
+        context: stream.context_id,
+        blocking: stream.lane.blocking,
         invalid: AtomicBool::new(false),
         streams: Mutex::new(HashMap::from([(stream.id, member)])),
     });

@@ -28,6 +28,10 @@ pub(crate) struct Context {
     pub(crate) device: usize,
     /// Is it the device's primary context?
     pub(crate) primary: bool,
+    /// The handle as a green context, and the primary context that it is a part of.
+    green: Option<(usize, Arc<Context>)>,
+    /// Those who attached to it, its creator included.
+    pub(crate) users: AtomicU32,
     /// `CU_CTX_*`.
     pub(crate) flags: AtomicU32,
     /// Its sticky error.
@@ -58,12 +62,28 @@ const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
 impl Context {
     /// Makes a context with a handle of its own, or with the given one.
     pub(crate) fn create(device: usize, flags: u32, primary: Option<usize>) -> Arc<Self> {
+        Self::make(device, flags, primary, None)
+    }
+
+    /// A green context: part of a primary context.
+    pub(crate) fn green(primary: &Arc<Self>, handle: usize) -> Arc<Self> {
+        Self::make(primary.device, primary.flags(), None, Some((handle, Arc::clone(primary))))
+    }
+
+    fn make(
+        device: usize,
+        flags: u32,
+        primary: Option<usize>,
+        green: Option<(usize, Arc<Self>)>,
+    ) -> Arc<Self> {
         let handle = primary.unwrap_or_else(|| driver().contexts.reserve());
         let context = Arc::new(Self {
             handle,
             id: crate::memory::store::unique(),
             device,
             primary: primary.is_some(),
+            green,
+            users: AtomicU32::new(1),
             flags: AtomicU32::new(flags),
             fault: Arc::default(),
             limits: Mutex::new(LIMITS),
@@ -118,9 +138,35 @@ impl Context {
         lane.push(after, work)
     }
 
-    /// The ends of all work now in the context.
+    /// The ends of all work now in the context, and in its green ones.
     pub(crate) fn tails(&self) -> Vec<Point> {
-        self.lanes().iter().filter_map(|lane| lane.tail()).collect()
+        let contexts = driver().contexts.all();
+        let greens = contexts.iter().filter(|other| other.is_part_of(self));
+        let mut tails: Vec<Point> = self.lanes().iter().filter_map(|lane| lane.tail()).collect();
+        tails.extend(greens.flat_map(|green| green.tails()));
+        tails
+    }
+
+    fn is_part_of(&self, other: &Self) -> bool {
+        self.green.as_ref().is_some_and(|(_, primary)| primary.id == other.id)
+    }
+
+    /// Its handle as a green context, or 0.
+    pub(crate) fn green_handle(&self) -> usize {
+        self.green.as_ref().map_or(0, |(handle, _)| *handle)
+    }
+
+    /// The handle of the context that memory made here belongs to.
+    pub(crate) fn home(&self) -> usize {
+        self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
+    }
+
+    /// Ends a green context. Its streams are left, and good for nothing but their end; memory and the rest stay.
+    pub(crate) fn detach(&self) {
+        driver().contexts.remove(self.handle);
+        crate::capture::end_of_context(self.id);
+        let _ = self.synchronize();
+        self.fault.set(CUresult::STREAM_DETACHED);
     }
 
     /// Blocks until all work now in the context is done.
@@ -136,6 +182,7 @@ impl Context {
     pub(crate) fn destroy(&self) {
         driver().contexts.remove(self.handle);
         let _ = self.synchronize();
+        crate::capture::end_of_context(self.id);
         driver().streams.retain(|stream| stream.context_id != self.id);
         driver().events.retain(|event| event.context_id != self.id);
         driver().modules.retain(|module| module.context_id != self.id);

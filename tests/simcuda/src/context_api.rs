@@ -24,12 +24,20 @@ fn create(flags: u32, ordinal: CUdevice) -> Outcome<CUcontext> {
 fn destroy(handle: CUcontext) -> Outcome {
     require(!handle.is_null(), CUresult::INVALID_VALUE)?;
     let context = driver().contexts.get(handle.0).ok_or(CUresult::INVALID_CONTEXT)?;
-    require(!context.primary, CUresult::INVALID_CONTEXT)?;
+    require(!context.primary && context.green_handle() == 0, CUresult::INVALID_CONTEXT)?;
     context.destroy();
     if current_handle() == Some(handle.0) {
         pop_current();
     }
     Ok(())
+}
+
+/// One user of the current context less; the last ends it.
+fn detach(handle: CUcontext) -> Outcome {
+    require(current_handle() == Some(handle.0), CUresult::INVALID_CONTEXT)?;
+    let context = Context::of(handle)?;
+    require(!context.primary && context.green_handle() == 0, CUresult::INVALID_CONTEXT)?;
+    if context.users.fetch_sub(1, Ordering::Relaxed) == 1 { destroy(handle) } else { Ok(()) }
 }
 
 fn retain(ordinal: CUdevice) -> Outcome<CUcontext> {
@@ -124,6 +132,17 @@ exports! {
 
     fn cuCtxDestroy_v2(ctx: CUcontext) |call| {
         destroy(ctx)
+    }
+
+    fn cuCtxAttach(pctx: *mut CUcontext, flags: c_uint) |call| {
+        let context = call.context()?;
+        require(!pctx.is_null() && flags == 0, CUresult::INVALID_VALUE)?;
+        context.users.fetch_add(1, Ordering::Relaxed);
+        put(pctx, CUcontext(context.handle))
+    }
+
+    fn cuCtxDetach(ctx: CUcontext) |call| {
+        detach(ctx)
     }
 
     fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) |call| {
@@ -290,6 +309,7 @@ exports! {
 
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) |call| {
         let context = call.context_or_current(hCtx)?;
+        capture::forbid_of_context(context.id)?;
         crate::event::record_all(&context, hEvent)
     }
 

@@ -234,7 +234,35 @@ impl Plan {
     fn new(context: &Context, shape: Shape) -> Outcome<Self> {
         let to = Known::new(shape.to, Want::Write, context, shape.extent(&shape.to))?;
         let from = Known::new(shape.from, Want::Read, context, shape.extent(&shape.from))?;
-        Ok(Self { shape, to, from })
+        let plan = Self { shape, to, from };
+        plan.crash_at_borders(context);
+        Ok(plan)
+    }
+
+    /// NVIDIA's driver crashes in a copy between devices where one side lies in mapped memory of several places. Which forms
+    /// of copy do has not been tried one by one, so all are taken to.
+    fn crash_at_borders(&self, context: &Context) {
+        let places = |known: &Known| {
+            let mapped = known.side.said != Said::Host && !known.is_pageable();
+            let bytes = if mapped { self.shape.extent(&known.side) } else { 0 };
+            driver().memory().mapped_places(known.side.address, bytes)
+        };
+        let sides = [&self.to, &self.from].map(|known| (known, places(known)));
+        if sides.iter().all(|(_, places)| places.len() < 2) {
+            return;
+        }
+        let home = |(known, places): &(&Known, Vec<Place>)| {
+            let on_a_device =
+                |place: &Place| if let Place::Device(ordinal) = place { Some(*ordinal) } else { None };
+            known.side.device.or_else(|| places.iter().find_map(on_a_device)).or_else(|| known.on_device())
+        };
+        let devices = sides.iter().filter_map(home);
+        if devices.chain([context.device]).any(|device| device != context.device) {
+            eprintln!(
+                "simcuda: a copy between devices crosses a border of device and host memory; NVIDIA's driver crashes here"
+            );
+            std::process::abort();
+        }
     }
 
     /// What the copy uses, row by row. A source that was kept aside has been read.

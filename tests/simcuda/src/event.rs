@@ -11,7 +11,7 @@ use wm_abi::{
     CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS, CUevent, CUresult, CUstream,
 };
 
-use crate::capture::Capture;
+use crate::capture::{self, Capture};
 use crate::context::Context;
 use crate::entry::{Outcome, exports, put, require};
 use crate::lane::Point;
@@ -208,12 +208,14 @@ exports! {
 
     fn cuEventQuery(hEvent: CUevent) |call| {
         let event = of(hEvent)?;
+        capture::forbid_unsafe()?;
         event.fault()?;
         require(event.is_passed()?, CUresult::NOT_READY)
     }
 
     fn cuEventSynchronize(hEvent: CUevent) |call| {
         let event = of(hEvent)?;
+        capture::forbid_unsafe()?;
         event.points()?.iter().for_each(Point::wait);
         pool::trim_all(Place::Device(event.device));
         event.fault()

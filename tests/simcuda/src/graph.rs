@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use wm_abi::{CUgraphNode, CUresult};
+use wm_abi::{CUDA_MEMCPY3D, CUgraphNode, CUresult};
 
 use crate::entry::{Outcome, require};
 use crate::lane::{Point, Work};
@@ -39,7 +39,9 @@ pub(crate) struct Node {
     /// Handle of its graph.
     pub(crate) graph: usize,
     pub(crate) kind: Kind,
-    pub(crate) work: Work,
+    work: Mutex<Work>,
+    /// The copy that it makes, if it was added as one.
+    pub(crate) copy: Mutex<Option<CopyNode>>,
     /// Address and size of the memory that it allocates, or address of what it frees.
     pub(crate) block: OnceLock<(u64, usize)>,
     after: Mutex<Vec<usize>>,
@@ -52,11 +54,31 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
+    pub(crate) fn work(&self) -> Work {
+        Arc::clone(&self.work.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Gives it other work.
+    pub(crate) fn change(&self, work: Work) {
+        *self.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
+    }
+
+    pub(crate) fn copy(&self) -> MutexGuard<'_, Option<CopyNode>> {
+        self.copy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Handles of the nodes that it waits for.
     pub(crate) fn after(&self) -> MutexGuard<'_, Vec<usize>> {
         self.after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// What a copy's node was told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CopyNode(pub(crate) CUDA_MEMCPY3D);
+
+// SAFETY: the pointers in it are numbers here; the copy itself vouches for them.
+unsafe impl Send for CopyNode {}
 
 /// A graph.
 #[derive(Debug)]
@@ -96,7 +118,8 @@ impl Graph {
     pub(crate) fn add(&self, kind: Kind, work: Work, after: Vec<usize>) -> usize {
         let make = |handle| {
             let block = OnceLock::new();
-            Node { handle, graph: self.handle, kind, work, block, after: Mutex::new(after) }
+            let (work, copy) = (Mutex::new(work), Mutex::default());
+            Node { handle, graph: self.handle, kind, work, copy, block, after: Mutex::new(after) }
         };
         let (handle, node) = driver().nodes.insert(make);
         self.nodes().push(node);
@@ -121,8 +144,8 @@ impl Graph {
         reached
     }
 
-    /// The work in an order in which every node comes behind those it waits for.
-    fn ordered(&self) -> Outcome<Vec<Work>> {
+    /// The work, by node, in an order in which every node comes behind those it waits for.
+    fn ordered(&self) -> Outcome<Vec<(usize, Work)>> {
         let mut left: Vec<Arc<Node>> = self.nodes().clone();
         let (mut done, mut order) = (HashSet::new(), Vec::with_capacity(left.len()));
         while !left.is_empty() {
@@ -131,7 +154,7 @@ impl Graph {
                 let ready = node.after().iter().all(|handle| done.contains(handle));
                 if ready {
                     done.insert(node.handle);
-                    order.push(Arc::clone(&node.work));
+                    order.push((node.handle, node.work()));
                 }
                 !ready
             });
@@ -154,29 +177,68 @@ impl Graph {
         let mut renamed = HashMap::new();
         for node in self.nodes().iter() {
             let after = node.after().iter().filter_map(|old| renamed.get(old).copied()).collect();
-            renamed.insert(node.handle, copy.add(node.kind, Arc::clone(&node.work), after));
+            renamed.insert(node.handle, copy.add(node.kind, node.work(), after));
         }
         for (own, node) in copy.nodes().iter().zip(self.nodes().iter()) {
             if let Some(block) = node.block.get() {
                 let _ = own.block.set(*block);
             }
+            *own.copy() = *node.copy();
         }
         copy
     }
 
-    /// Everything as one piece of work: what a child node and an executable graph do.
+    /// Everything as one piece of work: what a child node does.
     ///
     /// # Errors
     /// `INVALID_VALUE` if nodes wait for each other in a circle.
     pub(crate) fn work(&self) -> Outcome<Work> {
-        let (order, memory) = (self.ordered()?, Arc::clone(&self.memory));
-        let order = Arc::new(order);
+        Ok(self.steps()?.work())
+    }
+
+    /// The work of every node, as an executable graph keeps it.
+    ///
+    /// # Errors
+    /// As [`Self::work`].
+    pub(crate) fn steps(&self) -> Outcome<Steps> {
+        Ok(Steps { order: self.ordered()?, memory: Arc::clone(&self.memory) })
+    }
+}
+
+/// Work by the node that it is of, in an order that the edges allow, and the memory that it uses.
+pub(crate) struct Steps {
+    order: Vec<(usize, Work)>,
+    memory: Arc<GraphMemory>,
+}
+
+impl Steps {
+    /// All of it as one piece.
+    pub(crate) fn work(&self) -> Work {
+        let order: Vec<Work> = self.order.iter().map(|(_, work)| Arc::clone(work)).collect();
+        let (order, memory) = (Arc::new(order), Arc::clone(&self.memory));
         let parts = Arc::clone(&order);
         let work: Work = Arc::new(move || {
             let _kept = &memory;
             order.iter().try_for_each(|work| work())
         });
-        Ok(races::declare_all(work, parts.iter()))
+        races::declare_all(work, parts.iter())
+    }
+
+    /// Gives a node other work.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE` if it is not among them.
+    pub(crate) fn change(&mut self, node: usize, work: Work) -> Outcome {
+        let step = self.order.iter_mut().find(|(handle, _)| *handle == node);
+        step.ok_or(CUresult::INVALID_VALUE)?.1 = work;
+        Ok(())
+    }
+
+    /// Takes the work of another graph of the same form; the nodes keep their names.
+    pub(crate) fn update(&mut self, other: Self) {
+        let names: Vec<usize> = self.order.iter().map(|(handle, _)| *handle).collect();
+        *self = other;
+        self.order.iter_mut().zip(names).for_each(|((handle, _), name)| *handle = name);
     }
 }
 
@@ -190,7 +252,7 @@ impl Drop for Graph {
 
 /// A graph that can run.
 pub(crate) struct Exec {
-    pub(crate) work: Mutex<Work>,
+    steps: Mutex<Steps>,
     /// Flags of its instantiation.
     pub(crate) flags: u64,
     /// Its latest launch: launches of one graph do not overlap.
@@ -200,6 +262,16 @@ pub(crate) struct Exec {
 impl std::fmt::Debug for Exec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exec").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl Exec {
+    pub(crate) fn new(steps: Steps, flags: u64) -> Self {
+        Self { steps: Mutex::new(steps), flags, latest: Mutex::default() }
+    }
+
+    pub(crate) fn steps(&self) -> MutexGuard<'_, Steps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,14 +1,13 @@
 //! The driver's functions about graphs.
 
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use wm_abi::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec,
-    CUgraphNode, CUresult, CUstream,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode, CUresult,
+    CUstream,
 };
 
-use crate::copy::{self, Shape};
 use crate::entry::{Outcome, exports, get, get_all, put, put_optional, require};
 use crate::graph::{Exec, Graph, Kind, graph, node};
 use crate::lane::Work;
@@ -39,17 +38,17 @@ pub(crate) unsafe fn add(
 }
 
 fn instantiate(from: CUgraph, flags: u64) -> Outcome<CUgraphExec> {
-    let work = graph(from)?.work()?;
-    let make = |_| Exec { work: Mutex::new(work), flags, latest: Mutex::default() };
+    let steps = graph(from)?.steps()?;
+    let make = |_| Exec::new(steps, flags);
     Ok(CUgraphExec(driver().execs.insert(make).0))
 }
 
-fn exec(handle: CUgraphExec) -> Outcome<Arc<Exec>> {
+pub(crate) fn exec(handle: CUgraphExec) -> Outcome<Arc<Exec>> {
     driver().execs.get(handle.0).ok_or(CUresult::INVALID_VALUE)
 }
 
 fn launch(exec: &Exec, stream: &Stream) -> Outcome {
-    let work = Arc::clone(&exec.work.lock().unwrap_or_else(PoisonError::into_inner));
+    let work = exec.steps().work();
     let mut latest = exec.latest.lock().unwrap_or_else(PoisonError::into_inner);
     let after = latest.iter().cloned().collect();
     if let Some(point) = stream.submit_after(after, Kind::GRAPH, work)? {
@@ -132,13 +131,6 @@ exports! {
         let arguments = Arguments::read(&function, p.kernelParams, p.extra)?;
         let work = launch::work(&context, &function, grid, arguments)?;
         add(phGraphNode, hGraph, dependencies, numDependencies, Kind::KERNEL, work)
-    }
-
-    fn cuGraphAddMemcpyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) |call| {
-        let context = call.context_or_current(ctx)?;
-        let shape = Shape::of_3d(&get(copyParams)?)?;
-        let work = copy::work(&context, shape)?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::MEMCPY, work)
     }
 
     fn cuGraphAddMemsetNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) |call| {
@@ -249,8 +241,8 @@ exports! {
     }
 
     fn cuGraphExecUpdate_v2(hGraphExec: CUgraphExec, hGraph: CUgraph, resultInfo: *mut c_void) |call| {
-        let work = graph(hGraph)?.work()?;
-        *exec(hGraphExec)?.work.lock().unwrap_or_else(PoisonError::into_inner) = work;
+        let steps = graph(hGraph)?.steps()?;
+        exec(hGraphExec)?.steps().update(steps);
         // `CUgraphExecUpdateResultInfo` begins with the result: 0 is success.
         put_optional(resultInfo.cast::<c_uint>(), 0);
         Ok(())

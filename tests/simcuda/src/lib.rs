@@ -6,8 +6,8 @@
 //! | part | files |
 //! |---|---|
 //! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
-//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `registry` |
-//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_memory` |
+//! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
+//! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
 //! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
 //! | arrays, and textures over them and over addresses | `array` `array_copy` `texture` |
 //! | work: copies, memsets, launches | `copy` `batch` `link` `memset` `memory_operations` `module` `launch` |
@@ -27,7 +27,7 @@ pub mod exports {
     pub use crate::pool_api::*;
     pub use crate::stream_api::*;
     pub use crate::unsimulated::*;
-    pub use crate::{array::*, array_copy::*, graph_memory::*, texture::*};
+    pub use crate::{array::*, array_copy::*, graph_copy::*, graph_memory::*, green::*, texture::*};
     pub use crate::{capture::*, device::*, errors::*, event::*, host::*, ipc::*, launch::*, linear::*};
     pub use crate::{managed::*, memory_operations::*, memset::*, pointer::*, proc_address::*, vmm::*};
 }
@@ -50,7 +50,9 @@ mod fail;
 mod footprint;
 mod graph;
 mod graph_api;
+mod graph_copy;
 mod graph_memory;
+mod green;
 mod host;
 mod ipc;
 mod lane;

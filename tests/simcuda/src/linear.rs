@@ -19,14 +19,14 @@ fn allocate(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     let place = Place::Device(context.device);
     let block = pool::with_reclaim(place, || memory::allocate(place, bytes))?;
-    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.handle }))
+    Ok(block.enter(bytes, |physical| Owner::Linear { physical, context: context.home() }))
 }
 
 fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     capture::forbid_unsafe()?;
     // Managed memory may exceed the device, so it is the host's.
     let block = memory::allocate(Place::Host, bytes)?;
-    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.handle }))
+    Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
 }
 
 /// Waits for the whole device, as NVIDIA's driver does, and gives memory back.

@@ -67,10 +67,11 @@ impl<'a> Subject<'a> {
         if on_host { CU_MEMORYTYPE_HOST } else { CU_MEMORYTYPE_DEVICE }
     }
 
+    /// Memory of the host, and memory that another process shares, belong to the device of the context that they came by.
     fn device(&self) -> u32 {
         match self.place() {
-            Place::Device(ordinal) => ordinal as u32,
-            Place::Host => self
+            Place::Device(ordinal) if !matches!(self.area.owner, Owner::Imported { .. }) => ordinal as u32,
+            _ => self
                 .area
                 .context()
                 .and_then(|handle| driver().contexts.get(handle))

@@ -6,8 +6,8 @@
 //! by an event (`REUSE_FOLLOW_EVENT_DEPENDENCIES`) is not made use of: a driver may, and need not. What a pool keeps beyond its
 //! release threshold goes back at the next synchronisation, and earlier if memory runs out.
 //!
-//! A free is an action of its stream, and so is an allocation ([`ALLOCATION_IS_ACTION`]): in the legacy default stream they are a
-//! barrier, in a blocking stream they come behind it.
+//! A free is an action of its stream: in the legacy default stream a barrier, in a blocking stream behind that one's work. So is an
+//! allocation in a blocking stream; in the legacy default stream it is none.
 //!
 //! Invariant: `used <= reserved`; `used` counts what programs asked for, `reserved` what the pool's blocks are
 //! charged for.
@@ -95,9 +95,6 @@ impl Free {
     }
 }
 
-/// Is an allocation in stream order work of its stream, as a free is?
-const ALLOCATION_IS_ACTION: bool = true;
-
 /// `CU_MEMPOOL_ATTR_REUSE_*`, in their order.
 type Reuse = [i32; 3];
 const OPPORTUNISTIC: usize = 1;
@@ -114,7 +111,7 @@ impl Given {
     fn to(self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
         let Self { start, after } = self;
         let waits = after.as_ref().is_some_and(|point| !point.is_passed());
-        if ALLOCATION_IS_ACTION || waits {
+        if !stream.is_legacy() || waits {
             stream.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else {
             // Then the stream's next work comes behind it only if the host has seen that.

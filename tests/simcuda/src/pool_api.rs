@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wm_abi::*;
 
+use crate::capture;
 use crate::entry::{Call, Outcome, exports, get, get_all, put, require};
 use crate::graph::Kind;
 use crate::memory::{Owner, Place};
@@ -23,6 +24,7 @@ fn allocate(call: &Call, bytes: usize, pool: Option<CUmemoryPool>, stream: CUstr
     if stream.capture().is_some() {
         return pool::allocate_captured(pool.place, bytes as u64, &stream);
     }
+    capture::forbid_unsafe()?;
     pool.allocate(bytes as u64, &stream)
 }
 
@@ -30,6 +32,7 @@ fn free(call: &Call, address: CUdeviceptr, stream: CUstream) -> Outcome {
     call.context()?;
     let stream = call.stream(stream)?;
     if stream.capture().is_none() {
+        capture::forbid_unsafe()?;
         return pool::free_in(address, &stream);
     }
     let is_graphs =
@@ -168,7 +171,9 @@ exports! {
     }
 
     fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) |call| {
-        of(pool)?.trim(minBytesToKeep as u64);
+        let pool = of(pool)?;
+        capture::forbid_unsafe()?;
+        pool.trim(minBytesToKeep as u64);
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
 use crate::callback;
+use crate::capture;
 use crate::entry::{Outcome, exports, put, put_optional, require};
 use crate::event;
 use crate::graph::Kind;
@@ -97,11 +98,14 @@ exports! {
     }
 
     fn cuStreamQuery + cuStreamQuery_ptsz(hStream: CUstream) |call| {
-        require(call.stream(hStream)?.is_idle()?, CUresult::NOT_READY)
+        let stream = call.stream(hStream)?;
+        capture::forbid_unsafe()?;
+        require(stream.is_idle()?, CUresult::NOT_READY)
     }
 
     fn cuStreamSynchronize + cuStreamSynchronize_ptsz(hStream: CUstream) |call| {
         let stream = call.stream(hStream)?;
+        capture::forbid_unsafe()?;
         stream.synchronize()?;
         pool::trim_all(Place::Device(stream.context()?.device));
         Ok(())
@@ -117,8 +121,9 @@ exports! {
     }
 
     fn cuStreamGetCtx_v2 + cuStreamGetCtx_v2_ptsz(hStream: CUstream, pCtx: *mut CUcontext, pGreenCtx: *mut c_void) |call| {
-        put_optional(pGreenCtx.cast::<usize>(), 0);
-        put(pCtx, CUcontext(call.stream(hStream)?.context()?.handle))
+        let context = call.stream(hStream)?.context()?;
+        put_optional(pGreenCtx.cast::<usize>(), context.green_handle());
+        put(pCtx, CUcontext(context.home()))
     }
 
     fn cuStreamGetDevice + cuStreamGetDevice_ptsz(hStream: CUstream, device: *mut CUdevice) |call| {

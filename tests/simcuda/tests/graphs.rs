@@ -172,3 +172,34 @@ fn a_captured_kernel_keeps_its_arguments() {
     ok!(cuStreamSynchronize(stream));
     assert_eq!((download(block, 4), address, count, value), (vec![13; 4], 0, 0, 0));
 }
+
+fn straight(from: CUdeviceptr, to: CUdeviceptr, bytes: usize) -> CUDA_MEMCPY3D {
+    // SAFETY: numbers, null handles and null pointers are all zeroes.
+    let mut copy: CUDA_MEMCPY3D = unsafe { std::mem::zeroed() };
+    (copy.srcMemoryType, copy.srcDevice) = (CU_MEMORYTYPE_DEVICE, from);
+    (copy.dstMemoryType, copy.dstDevice) = (CU_MEMORYTYPE_DEVICE, to);
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (bytes, 1, 1);
+    copy
+}
+
+/// Mapped memory has no context that a description without one could take: other mapped memory is refused then.
+#[test]
+fn a_ready_copy_is_changed_to_memory_of_its_kind() {
+    let here = start(&[]);
+    let ((first, _), (second, _), target) = (mapped(UNIT), mapped(UNIT), allocate(UNIT));
+    upload(second, &[7]);
+    let (mut graph, mut node, mut ready) = (CUgraph::NULL, CUgraphNode::NULL, CUgraphExec::NULL);
+    ok!(cuGraphCreate(&raw mut graph, 0));
+    let (old, new) = (straight(first, target, UNIT), straight(second, target, UNIT));
+    ok!(cuGraphAddMemcpyNode(&raw mut node, graph, std::ptr::null(), 0, &raw const old, CUcontext::NULL));
+    ok!(cuGraphInstantiateWithFlags(&raw mut ready, graph, 0));
+    fails!(INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(ready, node, &raw const new, CUcontext::NULL));
+    let linear = straight(allocate(UNIT), target, UNIT);
+    fails!(INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(ready, node, &raw const linear, here));
+    ok!(cuGraphExecMemcpyNodeSetParams(ready, node, &raw const new, here));
+    ok!(cuGraphLaunch(ready, CUstream::NULL));
+    assert_eq!(download(target, 1), [7]);
+    let mut told = old;
+    ok!(cuGraphMemcpyNodeGetParams(node, &raw mut told));
+    assert_eq!(told.srcDevice, first, "the graph's own node is as it was");
+}

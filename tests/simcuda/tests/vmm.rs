@@ -219,3 +219,53 @@ fn the_budget_is_the_devices() {
     fails!(OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, 1));
     create(UNIT, NUMA, 0);
 }
+
+/// Maps two units, the first of device memory and the second of the host's, which two devices may use.
+fn on_two_tiers() -> CUdeviceptr {
+    let range = reserve(2 * UNIT);
+    ok!(cuMemMap(range, UNIT, 0, create(UNIT, DEVICE, 0), 0));
+    ok!(cuMemMap(range + UNIT as u64, UNIT, 0, create(UNIT, NUMA, 0), 0));
+    (0..2).for_each(|device| assert_eq!(access(range, 2 * UNIT, DEVICE, device, WRITE), CUresult::SUCCESS));
+    range
+}
+
+/// How a child ended that started the driver with two devices and made a copy; it must do so itself, after the fork.
+fn child(copy: impl FnOnce(CUdeviceptr, CUdeviceptr, CUcontext, CUcontext)) -> i32 {
+    // SAFETY: the child runs the test's own code, and ends without returning.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let first = start(&[("SIMCUDA_DEVICES", "2")]);
+        let range = on_two_tiers();
+        let second = context(1);
+        let target = allocate(2 * UNIT);
+        ok!(cuCtxSetCurrent(first));
+        copy(range, target, first, second);
+        ok!(cuCtxSynchronize());
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process, and a live local.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    status
+}
+
+#[test]
+fn a_copy_between_devices_across_a_border_ends_the_process() {
+    let status = child(|range, target, first, second| {
+        ok!(cuMemcpyPeer(target, second, range, first, 2 * UNIT));
+    });
+    assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
+}
+
+#[test]
+fn its_parts_do_not_and_neither_does_a_copy_within_the_device() {
+    let status = child(|range, target, first, second| {
+        ok!(cuMemcpyPeer(target, second, range, first, UNIT));
+        ok!(cuMemcpyPeer(target, second, range + UNIT as u64, first, UNIT));
+        let here = allocate(2 * UNIT);
+        ok!(cuMemcpyDtoD_v2(here, range, 2 * UNIT));
+        ok!(cuMemcpyHtoD_v2(range, vec![1_u8; 2 * UNIT].as_ptr().cast(), 2 * UNIT));
+    });
+    assert_eq!(status, 0);
+}

@@ -85,9 +85,9 @@ fn switch(row: &Captures<'_>) -> &'static str {
     }
 }
 
-/// `name(parameters): "purpose";`
+/// `name(parameters): "purpose";`, with `in stream` before the colon where that says when
 fn relieve(text: &str) -> Result<String> {
-    let row = Regex::new(r#"(?m)^ *(?<name>\w+)\([^)]*\): "(?<purpose>.*)";"#)?;
+    let row = Regex::new(r#"(?m)^ *(?<name>\w+)\([^)]*\)(?: in \w+)?: "(?<purpose>.*)";"#)?;
     Ok(row.captures_iter(text).map(|row| format!("| `{}` | {} |\n", &row["name"], &row["purpose"])).collect())
 }
 

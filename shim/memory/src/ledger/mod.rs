@@ -13,6 +13,7 @@ mod keys;
 mod loans;
 mod memory;
 pub(crate) mod runs;
+mod segments;
 mod shelves;
 
 use std::ops::Range;
@@ -25,6 +26,7 @@ pub(crate) use extents::Extents;
 pub(crate) use loans::Stretch;
 pub(crate) use memory::{Key, Memories, Memory};
 pub(crate) use runs::{Run, Runs};
+pub(crate) use segments::Segments;
 
 use crate::order::Pending;
 use crate::tiers::TierBytes;
@@ -36,7 +38,7 @@ pub(crate) struct Taken {
     pub(crate) raw: Handle,
     pub(crate) tier: Tier,
     pub(crate) bytes: u64,
-    pub(crate) pending: Pending,
+    pub(crate) segments: Segments,
     was: Option<u64>,
 }
 
@@ -64,7 +66,7 @@ impl Ledger {
             });
             tier.into_iter().for_each(|tier| *tiers.part(tier) += length);
         }
-        (tiers, self.runs.take(address, bytes, base + extent.bytes))
+        (tiers, self.runs.take(address, bytes, base + extent.bytes).pending())
     }
 
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
@@ -88,55 +90,69 @@ impl Ledger {
         let (class, rank, range) = (extent.class, extent.rank(), base..base + extent.bytes);
         for (part, tier) in one_a_tier(freed) {
             let bytes = part.end - part.start;
-            self.runs.give(part.start, Run { bytes, class, tier, rank, pending: pending.clone() }, &range);
+            let segments = Segments::one(bytes, pending.clone());
+            self.runs.give(part.start, Run::new(class, tier, rank, segments), &range);
         }
         astray.into_iter().for_each(|(key, home)| self.go(key, home));
     }
 
     /// Makes an idle handle active in another of its mappings.
     fn go(&mut self, key: Key, address: u64) {
-        let pending = self.deactivate(key);
-        self.activate(key, address, &pending);
+        let segments = self.deactivate(key);
+        self.activate(key, address, segments);
     }
 
-    fn give(&mut self, part: Range<u64>, key: Key, pending: &Pending) {
+    fn give(&mut self, part: Range<u64>, key: Key, segments: Segments) {
         let (Some(memory), Some((base, extent))) = (self.memories.get(key), self.extents.at(part.start))
         else {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
             return;
         };
-        let (bytes, tier, class, rank) = (part.end - part.start, memory.tier, extent.class, extent.rank());
-        let range = base..base + extent.bytes;
-        self.runs.give(part.start, Run { bytes, class, tier, rank, pending: pending.clone() }, &range);
+        let run = Run::new(extent.class, memory.tier, extent.rank(), segments);
+        self.runs.give(part.start, run, &(base..base + extent.bytes));
     }
 
-    /// What an idle handle waits for; `None` for nothing.
-    pub(crate) fn pending(&self, key: Key) -> Option<&Pending> {
-        let (_, run) = self.runs.at(self.memories.get(key)?.active?)?;
-        Some(&run.pending)
+    /// Is all of an idle handle usable, by what its bytes wait for?
+    pub(crate) fn is_usable(&self, key: Key, usable: impl Fn(&Pending) -> bool) -> bool {
+        self.idle_range(key).is_none_or(|(run, range)| run.segments.is_usable(range, usable))
     }
 
-    /// Makes the mapping at `address` the one that an idle handle's bytes are free under.
-    pub(crate) fn activate(&mut self, key: Key, address: u64, pending: &Pending) {
+    /// What an idle handle waits for.
+    pub(crate) fn pending(&self, key: Key) -> Pending {
+        self.idle_range(key).map(|(run, range)| run.segments.pending_over(range)).unwrap_or_default()
+    }
+
+    /// The run that an idle handle lies in, and where in it; `None` where it is active nowhere.
+    fn idle_range(&self, key: Key) -> Option<(&Run, Range<u64>)> {
+        let memory = self.memories.get(key)?;
+        let (start, run) = self.runs.at(memory.active?)?;
+        let begin = memory.active? - start;
+        Some((run, begin..begin + memory.bytes))
+    }
+
+    /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No `segments`: nothing was using them.
+    pub(crate) fn activate(&mut self, key: Key, address: u64, segments: Segments) {
         let Some(bytes) = self.memories.change(key, |memory| {
             memory.active = Some(address);
             memory.bytes
         }) else {
             return;
         };
-        self.give(address..address + bytes, key, pending);
+        let unused = segments.bytes() != bytes;
+        let segments = if unused { Segments::one(bytes, segments.pending()) } else { segments };
+        self.give(address..address + bytes, key, segments);
     }
 
     /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers what may still be
     /// touching it.
-    pub(crate) fn deactivate(&mut self, key: Key) -> Pending {
+    pub(crate) fn deactivate(&mut self, key: Key) -> Segments {
         let taken =
             self.memories.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
         let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
-        let Some((address, bytes, (base, extent))) = found else { return Pending::default() };
-        let pending = self.runs.take(address, bytes, base + extent.bytes);
-        extent.echo.join(&pending);
-        pending
+        let Some((address, bytes, (base, extent))) = found else { return Segments::default() };
+        let segments = self.runs.take(address, bytes, base + extent.bytes);
+        extent.echo.join(&segments.pending());
+        segments
     }
 
     /// Makes every mapping that begins in a stretch active there: all their handles are idle or active there already.
@@ -152,10 +168,10 @@ impl Ledger {
     /// Gives an idle handle to a plan.
     pub(crate) fn hold(&mut self, key: Key) -> Option<Taken> {
         let was = self.memories.get(key)?.active;
-        let pending = self.deactivate(key);
+        let segments = self.deactivate(key);
         self.memories.change(key, |memory| {
             memory.held = true;
-            Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, pending, was }
+            Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
         })
     }
 
@@ -166,7 +182,7 @@ impl Ledger {
             taken.was.filter(|was| memory.mapped.contains(was)).or(memory.mapped.last().copied())
         });
         if let Some(address) = target.flatten() {
-            self.activate(taken.key, address, &taken.pending);
+            self.activate(taken.key, address, taken.segments.clone());
         }
     }
 
@@ -193,9 +209,9 @@ impl Ledger {
     }
 
     fn leave(&mut self, key: Key) {
-        let pending = self.deactivate(key);
+        let segments = self.deactivate(key);
         let elsewhere = self.memories.get(key).and_then(|memory| memory.mapped.first().copied());
-        elsewhere.into_iter().for_each(|address| self.activate(key, address, &pending));
+        elsewhere.into_iter().for_each(|address| self.activate(key, address, segments.clone()));
     }
 
     /// Everything that may still be touching an extent: free runs' and former tenants' points.
@@ -209,7 +225,7 @@ impl Ledger {
                 && address >= next
                 && let Some((start, run)) = self.runs.at(address)
             {
-                pending.join(&run.pending);
+                pending.join(&run.segments.pending());
                 next = start + run.bytes;
             }
         }

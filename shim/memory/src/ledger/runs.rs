@@ -1,7 +1,7 @@
 //! Free runs: maximal stretches of addresses that are backed by active handles and that no block uses.
 //!
-//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. What a run waits for is
-//! the union of what its parts waited for. Runs are found by address (to coalesce) and, within a rank, by size (for best fit).
+//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. What its stretches wait for
+//! stays theirs: see [`Segments`]. Runs are found by address (to coalesce) and, within a rank, by size (for best fit).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,8 +9,9 @@ use std::ops::{Range, RangeInclusive};
 
 use wm_driver::Tier;
 
+use super::segments::Segments;
 use super::shelves::Shelves;
-use crate::order::{Pending, Point};
+use crate::order::Point;
 use crate::sizes::Class;
 
 /// Ranks of free runs: those of a lower one are used first.
@@ -32,7 +33,14 @@ pub(crate) struct Run {
     pub(crate) class: Class,
     pub(crate) tier: Tier,
     pub(crate) rank: u64,
-    pub(crate) pending: Pending,
+    /// What it waits for.
+    pub(crate) segments: Segments,
+}
+
+impl Run {
+    pub(crate) fn new(class: Class, tier: Tier, rank: u64, segments: Segments) -> Self {
+        Self { bytes: segments.bytes(), class, tier, rank, segments }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +88,7 @@ impl Runs {
 
     /// Drops points that are past: destroyed streams would pile up in long-lived runs.
     pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
-        self.by_end.values_mut().for_each(|run| run.pending.retain(|point| !is_past(point)));
+        self.by_end.values_mut().for_each(|run| run.segments.forget(&is_past));
     }
 
     fn insert(&mut self, end: u64, run: Run) {
@@ -97,7 +105,7 @@ impl Runs {
         let after = self.by_end.range_mut(end + 1..=extent.end.max(end + 1)).next();
         match after.filter(|(at, run)| *at - run.bytes == end && run.tier == whole.tier) {
             Some((at, after)) if end < extent.end => {
-                after.pending.join(&whole.pending);
+                after.segments.prepend(whole.segments);
                 self.by_size.resize(*at, after, after.bytes + whole.bytes);
             }
             _ => self.insert(end, whole),
@@ -111,33 +119,36 @@ impl Runs {
             let run = before.remove();
             self.by_size.remove(end, &run);
             whole.bytes += run.bytes;
-            whole.pending.join(&run.pending);
+            whole.segments.prepend(run.segments);
         }
     }
 
     /// Takes a stretch out of the runs that cover it, which may be several where tiers meet, all in the extent that ends
-    /// at `limit`. Returns what it waits for.
-    pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Pending {
+    /// at `limit`. Returns what its bytes wait for.
+    pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Segments {
         let (mut next, end) = (address, address + bytes);
-        let mut pending = Pending::default();
+        let mut segments = Segments::default();
         while next < end {
-            let Some(last) = self.cut(next, end, limit, &mut pending) else {
+            let Some(last) = self.cut(next, end, limit, &mut segments) else {
                 debug_assert!(false, "no free run at {next:#x}");
-                return pending;
+                return segments;
             };
             next = last;
         }
-        pending
+        segments
     }
 
     /// Cuts `from..to` out of the run that `from` is in; returns where the run ended.
-    fn cut(&mut self, from: u64, to: u64, limit: u64, pending: &mut Pending) -> Option<u64> {
+    fn cut(&mut self, from: u64, to: u64, limit: u64, segments: &mut Segments) -> Option<u64> {
         let (end, run) = self.by_end.range_mut(from + 1..=limit.max(to)).next()?;
         let end = *end;
         let before = from.checked_sub(end - run.bytes)?;
-        let head = (before > 0).then(|| Run { bytes: before, ..run.clone() });
-        pending.join(&run.pending);
+        let (length, taken) = (run.bytes, before..to.min(end) - (end - run.bytes));
+        segments.append(run.segments.slice(taken.clone()));
+        let head =
+            (before > 0).then(|| Run { bytes: before, segments: run.segments.slice(0..before), ..*run });
         if end > to {
+            run.segments = run.segments.slice(taken.end..length);
             self.by_size.resize(end, run, end - to);
         } else if let Some(run) = self.by_end.remove(&end) {
             self.by_size.remove(end, &run);
@@ -150,9 +161,10 @@ impl Runs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::order::Pending;
 
     fn run(bytes: u64, tier: Tier) -> Run {
-        Run { bytes, class: Class::Large, tier, rank: 0, pending: Pending::default() }
+        Run::new(Class::Large, tier, 0, Segments::one(bytes, Pending::default()))
     }
 
     /// Addresses of the runs that hold 0x1800 bytes.

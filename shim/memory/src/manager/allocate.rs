@@ -5,13 +5,13 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use super::events::fences_of;
+use super::events::Obstacle;
 use crate::decide::{Attempt, Decision, Room};
 use crate::draft::Draft;
 use crate::error::AllocateError;
 use crate::joint::Joint;
 use crate::plan::{Failure, Undo};
-use crate::state::{Grant, Request};
+use crate::state::{Grant, Lessons, Request};
 
 impl<G: Gpu> Manager<G> {
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
@@ -36,7 +36,7 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         let decision = state.decide(attempt, &self.rules);
         let Decision::Grant(grant) = decision else { return decision };
-        if !grant.needs.is_empty() {
+        if grant.needs.as_ref().is_none_or(|needs| !needs.is_empty()) {
             return Decision::Grant(grant);
         }
         state.confirm(&grant, &attempt.request);
@@ -48,7 +48,8 @@ impl<G: Gpu> Manager<G> {
     /// Decisions that meet nothing yet, but teach something.
     fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
         match decision {
-            Decision::Watch { needs, wait } => self.watch(attempt, needs, wait)?,
+            Decision::Inquire(doubts) => self.inquire(doubts),
+            Decision::Wait(fences) => self.wait_for_one(attempt, fences),
             Decision::Ask => attempt.room = Some(self.room()?),
             Decision::Busy(seen) => {
                 drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
@@ -65,7 +66,10 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes granted memory usable for the request's order.
     fn settle(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
-        let (lessons, obstacle) = self.meet(&grant.needs, attempt.request.order);
+        let (lessons, obstacle) = match &grant.needs {
+            Some(needs) => self.meet(needs, attempt.request.order),
+            None => (Lessons::default(), Some(Obstacle::Lost)),
+        };
         let mut state = self.lock();
         let told = state.learn(&lessons, attempt.request.order);
         let met = match obstacle {
@@ -74,14 +78,14 @@ impl<G: Gpu> Manager<G> {
         };
         drop(state);
         self.ended.ring();
-        if !lessons.recorded.is_empty() {
-            self.sweep();
-        }
-        self.recycle(lessons.into_iter().chain(told).chain(fences_of(grant.needs)));
+        self.recycle(lessons.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
         match obstacle {
             None if met => Ok(Some(grant.address)),
             None => Err(CUresult::CONTEXT_IS_DESTROYED.into()),
-            Some(obstacle) => attempt.heed(obstacle).map(|()| None).map_err(AllocateError::from),
+            Some(obstacle) => {
+                attempt.heed(obstacle);
+                Ok(None)
+            }
         }
     }
 

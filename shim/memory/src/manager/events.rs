@@ -1,11 +1,11 @@
-//! Events, outside the lock: recording them, asking about them, waiting for them, and ordering streams behind them.
+//! Events, outside the lock: recording them, asking about them, and ordering streams behind them.
 //!
 //! What is learned is noted afterwards, under the lock, as [`Lessons`]. A fence may be known to several threads at once;
 //! the last one to let go of it gives its events back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use wm_abi::CUresult;
 use wm_driver::gpu::Result;
 use wm_driver::{Event, Gpu, StreamId};
 
@@ -13,64 +13,60 @@ use super::Manager;
 use crate::decide::Attempt;
 use crate::front::Part;
 use crate::order::Order;
-use crate::sizes::{FENCES, SWEEP};
 use crate::state::Lessons;
-use crate::timeline::{Fence, Need};
+use crate::timeline::{Doubt, Fence, Numbered};
 
-/// Why a need could not be met.
+/// How long the host waits before it refuses a request. Bounded, because a stream may wait for the very thread that asks.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why granted memory cannot be had.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Obstacle {
-    /// No event can be recorded in this order now: a stream of it is being captured, or is gone.
-    CannotRecord(Order),
+    /// A fence is gone.
+    Lost,
     /// The requesting stream cannot be made to wait.
     CannotOrder,
-    /// The context has failed.
-    Broken(CUresult),
 }
 
 impl Attempt {
     /// Remembers an obstacle, so that the next decision goes round it.
-    pub(super) fn heed(&mut self, obstacle: Obstacle) -> Result<()> {
-        match obstacle {
-            Obstacle::CannotRecord(order) => self.barred.push(order),
-            Obstacle::CannotOrder => self.ready_only = true,
-            Obstacle::Broken(code) => return Err(code),
-        }
-        Ok(())
+    pub(super) fn heed(&mut self, obstacle: Obstacle) {
+        self.cannot_order |= matches!(obstacle, Obstacle::CannotOrder);
     }
 }
 
 impl Lessons {
+    fn is_empty(&self) -> bool {
+        self.recorded.is_empty() && self.past.is_empty() && self.behind.is_empty()
+    }
+
     /// Every fence, to be let go of.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Arc<Fence>> {
         self.recorded.into_iter().chain(self.past).chain(self.behind)
     }
 }
 
-/// The fences that needs still hold on to.
-pub(super) fn fences_of(needs: Vec<Need>) -> impl Iterator<Item = Arc<Fence>> {
-    needs.into_iter().filter_map(|need| need.fence)
-}
-
 impl<G: Gpu> Manager<G> {
-    /// Orders the user's later work behind all needs, as far as they are not past already.
-    pub(super) fn meet(&self, needs: &[Need], user: Order) -> (Lessons, Option<Obstacle>) {
+    /// Orders the user's later work behind all fences, as far as they are not past already.
+    pub(super) fn meet(&self, needs: &[Arc<Fence>], user: Order) -> (Lessons, Option<Obstacle>) {
         let mut lessons = Lessons::default();
-        let obstacle = needs.iter().find_map(|need| self.meet_one(need, user, &mut lessons).err());
+        let obstacle = needs.iter().find_map(|fence| self.meet_one(fence, user, &mut lessons).err());
         (lessons, obstacle)
     }
 
-    fn meet_one(&self, need: &Need, user: Order, lessons: &mut Lessons) -> std::result::Result<(), Obstacle> {
-        let fence = self.fence(need, lessons)?;
-        if self.are_done(&fence.events).map_err(Obstacle::Broken)? {
-            lessons.past.push(fence);
+    fn meet_one(
+        &self,
+        fence: &Arc<Fence>,
+        user: Order,
+        lessons: &mut Lessons,
+    ) -> std::result::Result<(), Obstacle> {
+        if self.are_done(&fence.events) {
+            lessons.past.push(Arc::clone(fence));
             return Ok(());
         }
-        match user {
-            Order::Stream(stream) => self.order_behind(stream, &fence).map_err(|_| Obstacle::CannotOrder)?,
-            Order::Device => return Err(Obstacle::CannotOrder),
-        }
-        lessons.behind.push(fence);
+        let Order::Stream(stream) = user else { return Err(Obstacle::CannotOrder) };
+        self.order_behind(stream, fence).map_err(|_| Obstacle::CannotOrder)?;
+        lessons.behind.push(Arc::clone(fence));
         Ok(())
     }
 
@@ -78,70 +74,70 @@ impl<G: Gpu> Manager<G> {
         fence.events.iter().try_for_each(|event| self.gpu.order(stream, event))
     }
 
-    /// The need's fence, recorded now if there is none.
-    fn fence(&self, need: &Need, lessons: &mut Lessons) -> std::result::Result<Arc<Fence>, Obstacle> {
-        if let Some(fence) = &need.fence {
-            return Ok(Arc::clone(fence));
-        }
-        let events = match need.order {
-            Order::Stream(stream) => self.gpu.record(stream).map(|event| vec![event]),
-            Order::Device => self.gpu.record_all(),
-        };
-        let events = events.map_err(|_| Obstacle::CannotRecord(need.order))?;
-        let fence = Arc::new(Fence { events, covers: need.marks.clone() });
-        lessons.recorded.push(Arc::clone(&fence));
-        Ok(fence)
+    /// An event that the driver says nothing of, because its context has failed, is not done.
+    fn are_done(&self, events: &[Event]) -> bool {
+        events.iter().all(|event| self.gpu.is_done(event).unwrap_or(false))
     }
 
-    fn are_done(&self, events: &[Event]) -> Result<bool> {
-        for event in events {
-            if !self.gpu.is_done(event)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Asks about the needs' events, or waits for them.
-    pub(super) fn watch(&self, attempt: &mut Attempt, needs: Vec<Need>, wait: bool) -> Result<()> {
-        let obstacles = self.look(needs, wait);
-        obstacles.into_iter().try_for_each(|obstacle| attempt.heed(obstacle))
-    }
-
-    /// As [`Manager::watch`]; notes what it learned and returns what was in the way.
-    pub(super) fn look(&self, needs: Vec<Need>, wait: bool) -> Vec<Obstacle> {
-        let mut lessons = Lessons::default();
-        let look = |need| self.look_at(need, wait, &mut lessons).err();
-        let obstacles = needs.iter().filter_map(look).collect();
+    /// A block was freed in a stream, and an event is to tell when that is past.
+    pub(super) fn record(&self, stream: StreamId, exact: bool, numbered: Numbered) {
+        let Ok(event) = self.gpu.record(stream) else { return };
+        let (order, Numbered { number, life, .. }) = (Order::Stream(stream), numbered);
+        let fence = Arc::new(Fence { events: vec![event], order, upto: number, exact, life });
         let mut state = self.lock();
-        state.counters.waits += u64::from(wait) * needs.len() as u64;
-        let told = state.learn(&lessons, Order::Device);
+        let given_up = state.timeline.add_fence(&fence);
+        let overdue = state.timeline.overdue(order);
         drop(state);
-        self.recycle(lessons.into_iter().chain(told).chain(fences_of(needs)));
-        obstacles
+        self.recycle(given_up.into_iter().chain([fence]));
+        // So that fences do not pile up where nobody asks about them.
+        self.inquire(overdue.into_iter().map(Doubt::Ask).collect());
     }
 
-    fn look_at(&self, need: &Need, wait: bool, lessons: &mut Lessons) -> std::result::Result<(), Obstacle> {
-        let fence = self.fence(need, lessons)?;
-        if wait {
-            fence.events.iter().try_for_each(|event| self.gpu.wait(event)).map_err(Obstacle::Broken)?;
-        }
-        if wait || self.are_done(&fence.events).map_err(Obstacle::Broken)? {
+    /// Asks how far streams have come.
+    pub(super) fn inquire(&self, doubts: Vec<Doubt>) {
+        let mut lessons = Lessons::default();
+        doubts.iter().for_each(|doubt| self.answer(doubt, &mut lessons));
+        self.note(lessons, doubts);
+    }
+
+    fn answer(&self, doubt: &Doubt, lessons: &mut Lessons) {
+        let fence = match doubt {
+            Doubt::Ask(fence) => Arc::clone(fence),
+            Doubt::Record { order, upto, life } => {
+                let Some(Ok(event)) = order.stream().map(|stream| self.gpu.probe(stream)) else { return };
+                let events = vec![event];
+                let fence = Arc::new(Fence { events, order: *order, upto: *upto, exact: false, life: *life });
+                lessons.recorded.push(Arc::clone(&fence));
+                fence
+            }
+        };
+        if self.are_done(&fence.events) {
             lessons.past.push(fence);
         }
-        Ok(())
     }
 
-    /// Asks about the oldest fences when there are many: a program that only ever orders streams behind each other
-    /// would pile them up.
-    pub(super) fn sweep(&self) {
-        let overdue = self.lock().timeline.overdue(FENCES, SWEEP);
-        let done = overdue.into_iter().filter(|fence| self.are_done(&fence.events).unwrap_or(false));
-        let lessons = Lessons { past: done.collect(), ..Lessons::default() };
-        if !lessons.past.is_empty() {
-            let told = self.lock().learn(&lessons, Order::Device);
-            self.recycle(lessons.into_iter().chain(told));
+    fn note(&self, lessons: Lessons, doubts: Vec<Doubt>) {
+        if lessons.is_empty() && doubts.is_empty() {
+            return;
         }
+        let told = self.lock().learn(&lessons, Order::Device);
+        let asked = doubts.into_iter().filter_map(|doubt| match doubt {
+            Doubt::Ask(fence) => Some(fence),
+            Doubt::Record { .. } => None,
+        });
+        self.recycle(lessons.into_iter().chain(told).chain(asked));
+    }
+
+    /// Waits until one of the fences is done, for a while.
+    pub(super) fn wait_for_one(&self, attempt: &mut Attempt, fences: Vec<Arc<Fence>>) {
+        let events: Vec<&[Event]> = fences.iter().map(|fence| &fence.events[..]).collect();
+        let done = self.gpu.wait_any(&events, PATIENCE);
+        let past: Vec<_> = done.and_then(|index| fences.get(index).cloned()).into_iter().collect();
+        attempt.waited = past.is_empty();
+        let mut state = self.lock();
+        state.counters.waits += 1;
+        drop(state);
+        self.note(Lessons { past, ..Lessons::default() }, fences.into_iter().map(Doubt::Ask).collect());
     }
 
     /// Lets go of fences. The last owner gives the events back.
@@ -155,11 +151,9 @@ impl<G: Gpu> Manager<G> {
         let order = Order::Stream(stream);
         let mut state = self.lock();
         state.flush(Part::Of(order));
-        let needs = state.timeline.last(order);
+        let doubt = state.timeline.last(order);
         drop(state);
-        self.look(needs, false);
-        let mut state = self.lock();
-        state.timeline.retire(stream);
-        state.forget_past();
+        self.inquire(doubt.into_iter().collect());
+        self.lock().timeline.retire(stream);
     }
 }

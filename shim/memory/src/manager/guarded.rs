@@ -29,9 +29,9 @@ impl<G: Gpu> Manager<G> {
     /// Unmaps what guarded blocks have left, as far as the GPU is known to be done with it: a late access then faults.
     /// Asks the GPU only about more than `unasked` of it, and never waits: as many views stay as the program is ahead.
     pub fn end_views(&self, unasked: usize) {
-        let needs = self.lock().overdue_views(unasked);
-        if !needs.is_empty() {
-            self.look(needs, false);
+        let doubts = self.lock().overdue_views(unasked);
+        if !doubts.is_empty() {
+            self.inquire(doubts);
         }
         self.evict();
     }

@@ -7,6 +7,7 @@
 mod allocate;
 mod backing;
 mod bell;
+mod borders;
 mod events;
 mod guarded;
 mod reclaim;
@@ -24,10 +25,11 @@ use crate::decide::Rules;
 use crate::directory::Directory;
 use crate::error::{AllocateError, FreeError};
 use crate::front::Part;
-use crate::order::{Order, Point};
+use crate::order::Order;
 use crate::settings::Settings;
-use crate::state::{Request, State};
+use crate::state::{Freed, Request, State};
 use crate::sync::{Mutex, MutexGuard};
+use crate::timeline::{Fence, Marks};
 use crate::usage::{BlockReport, Usage};
 use bell::Bell;
 
@@ -47,7 +49,7 @@ pub struct Manager<G: Gpu> {
 
 /// A moment, as frees know it: what was freed up to it. Taken before a wait, given back after it.
 #[derive(Debug, Clone)]
-pub struct Mark(Vec<Point>);
+pub struct Mark(Marks);
 
 impl<G: Gpu> Manager<G> {
     /// A manager that holds nothing yet. Calls nothing but [`Gpu::granularity`].
@@ -86,12 +88,56 @@ impl<G: Gpu> Manager<G> {
         hit.map_or_else(|| self.miss(request), Ok)
     }
 
-    /// Takes a block back. Never waits: the order says when its memory may be used again.
+    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] anybody may: the caller
+    /// knows that nothing touches it any more. Never waits.
     ///
     /// # Errors
     /// An address at which no live block starts; nothing changes.
     pub fn free(&self, address: u64, order: Order) -> Result<(), FreeError> {
-        self.lock().free(address, order)
+        match order {
+            Order::Stream(stream) => self.free_in(address, stream, false),
+            Order::Device => self.lock().free(address, Freed::Past).map(drop),
+        }
+    }
+
+    /// As [`Manager::free`], in a stream of the calling thread's own: no other thread can record an event there later.
+    ///
+    /// # Errors
+    /// As [`Manager::free`].
+    pub fn free_in_own(&self, address: u64, stream: StreamId) -> Result<(), FreeError> {
+        self.free_in(address, stream, true)
+    }
+
+    fn free_in(&self, address: u64, stream: StreamId, eager: bool) -> Result<(), FreeError> {
+        let freed = self.lock().free(address, Freed::In { order: Order::Stream(stream), eager })?;
+        if let Some(numbered) = freed
+            && let Some(exact) = numbered.record
+        {
+            self.record(stream, exact, numbered);
+        }
+        Ok(())
+    }
+
+    /// Takes a block back that work now on the device may touch, without waiting for it.
+    ///
+    /// # Errors
+    /// As [`Manager::free`]; [`FreeError::Unrecorded`] where no event can be recorded behind all of that work.
+    pub fn free_behind_all(&self, address: u64) -> Result<(), FreeError> {
+        let events = self.gpu.record_all().map_err(FreeError::Unrecorded)?;
+        let mut state = self.lock();
+        let freed = state.free(address, Freed::In { order: Order::Device, eager: true });
+        let numbered = freed.as_ref().ok().copied().flatten();
+        let (upto, life) = numbered.map_or((0, 0), |numbered| (numbered.number, numbered.life));
+        let fence = Arc::new(Fence { events, order: Order::Device, upto, exact: true, life });
+        let given_up = numbered.and_then(|_| state.timeline.add_fence(&fence));
+        drop(state);
+        self.recycle(given_up.into_iter().chain([fence]));
+        freed.map(drop)
+    }
+
+    /// May a stream that finds no other memory wait, on the GPU, for another stream's free?
+    pub fn allow_dependencies(&self, allowed: bool) {
+        self.lock().forbids_dependencies = !allowed;
     }
 
     /// The live block that an address is in, by its rounded size. Wait-free: no lock, no loop.
@@ -107,30 +153,36 @@ impl<G: Gpu> Manager<G> {
     /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where other threads may be
     /// freeing in the stream meanwhile, take a [`Manager::mark`] before the wait instead.
     pub fn passed(&self, stream: StreamId) {
-        self.reached(&self.mark(Some(stream)));
+        self.reached(&self.mark(stream));
     }
 
     /// The host saw the whole device drain. As [`Manager::passed`], for all streams.
     pub fn passed_all(&self) {
-        self.reached(&self.mark(None));
+        self.flush();
+        self.reached(&self.mark_all(|_| true));
     }
 
-    /// What was freed in a stream, or (`None`) anywhere, up to now. Taken before the host waits for it.
-    ///
-    /// Where it waits for everything, the front cache is emptied, while the GPU still works: what the cache holds, and where,
-    /// is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
-    /// stitched. Not so for one stream: that may be a wait for every word that a model says.
-    pub fn mark(&self, stream: Option<StreamId>) -> Mark {
-        let mut state = self.lock();
-        if stream.is_none() {
-            state.flush(Part::All);
-        }
-        Mark(
-            stream.map_or_else(
-                || state.timeline.all_marks(),
-                |stream| state.timeline.marks(Order::Stream(stream)),
-            ),
-        )
+    /// What was freed in a stream up to now. Taken before the host waits for it.
+    pub fn mark(&self, stream: StreamId) -> Mark {
+        Mark(self.lock().timeline.mark(stream))
+    }
+
+    /// What was freed up to now in the streams that `covers` names: those of a context, before the host waits for that.
+    pub fn mark_all(&self, covers: impl Fn(StreamId) -> bool) -> Mark {
+        Mark(self.lock().timeline.marks(covers))
+    }
+
+    /// Empties the front cache. For a wait of the host for the device, while the GPU still works: what the cache holds, and
+    /// where, is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
+    /// stitched. Not so where the host waits for one stream: that may be a wait for every word that a model says.
+    pub fn flush(&self) {
+        self.lock().flush(Part::All);
+    }
+
+    /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
+    pub fn drained(&self, stream: StreamId) {
+        self.passed(stream);
+        self.lock().timeline.retire(stream);
     }
 
     /// The host saw the GPU pass the mark.

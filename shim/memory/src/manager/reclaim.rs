@@ -3,6 +3,8 @@
 //! What is given back is taken out of the state first, under the lock, so that nobody else can choose it; then the
 //! driver is called. Nothing is unmapped before everything that may touch it is past.
 
+use std::time::Instant;
+
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
@@ -13,7 +15,7 @@ use crate::state::State;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
-    /// Waits for work that may still be touching free memory, if that is what it takes.
+    /// Asks how far streams have come, and waits for none: what may still be touched stays.
     pub fn trim(&self, keep: u64) -> u64 {
         self.give_back(None, |state| state.reserved.now.total().saturating_sub(keep))
     }
@@ -27,14 +29,36 @@ impl<G: Gpu> Manager<G> {
         })
     }
 
-    /// First what is ready, then, after waiting, what was not.
+    /// The program has freed memory without a stream, and waited: gives back what is idle on the device beyond what is kept for
+    /// its next need. Returns the bytes given back.
+    pub fn give_back_idle(&self) -> u64 {
+        let mut state = self.lock();
+        let idle = state.ledger.memories.idle_bytes().device + state.front.bytes();
+        let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());
+        let held = state.reserved.now.device;
+        drop(state);
+        if excess == 0 {
+            return 0;
+        }
+        let left = |state: &State| excess.saturating_sub(held.saturating_sub(state.reserved.now.device));
+        let given = self.release(Some(Tier::Device), &left);
+        self.lock().keep.gave(given, Instant::now());
+        given
+    }
+
+    /// First what is known to be ready, then what proves to be.
     fn give_back(&self, tier: Option<Tier>, wanted: impl Fn(&State) -> u64) -> u64 {
         let ready = self.release(tier, &wanted);
-        if wanted(&self.lock()) == 0 {
+        let mut state = self.lock();
+        if wanted(&state) == 0 {
             return ready;
         }
-        let needs = self.lock().idle_needs(tier);
-        self.look(needs, true);
+        let doubts = state.timeline.doubts(None, usize::MAX);
+        drop(state);
+        if doubts.is_empty() {
+            return ready;
+        }
+        self.inquire(doubts);
         ready + self.release(tier, &wanted)
     }
 

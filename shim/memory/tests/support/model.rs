@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
@@ -15,7 +16,8 @@ use wm_driver::{Event, Gpu, Handle, StreamId, Tier};
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
 
-type Clock = BTreeMap<StreamId, u64>;
+/// For each stream, up to where its work comes before something.
+pub type Clock = BTreeMap<StreamId, u64>;
 
 #[derive(Default)]
 struct Stream {
@@ -190,6 +192,16 @@ impl Model {
         let mut inner = self.lock();
         let clock = inner.snapshot(from);
         inner.wait_for(to, &clock);
+    }
+
+    /// What comes before later work of a stream.
+    pub fn clock(&self, stream: StreamId) -> Clock {
+        self.lock().snapshot(stream)
+    }
+
+    /// All work there is.
+    pub fn heads(&self) -> Clock {
+        self.lock().streams.iter().map(|(stream, state)| (*stream, state.head)).collect()
     }
 
     /// Does later work of `after` (`None`: of the host) come after work at a position?
@@ -439,11 +451,13 @@ impl Gpu for Model {
         Ok(inner.is_done(inner.events.get(&event.0).expect("an event that was not given back")))
     }
 
-    fn wait(&self, event: &Event) -> Result<()> {
-        let mut inner = self.enter("wait")?;
-        let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
-        clock.iter().for_each(|(stream, position)| inner.finish(*stream, *position));
-        Ok(())
+    fn wait_any(&self, sets: &[&[Event]], _limit: Duration) -> Option<usize> {
+        let mut inner = self.enter("wait_any").ok()?;
+        for event in *sets.first()? {
+            let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
+            clock.iter().for_each(|(stream, position)| inner.finish(*stream, *position));
+        }
+        Some(0)
     }
 
     fn order(&self, stream: StreamId, event: &Event) -> Result<()> {

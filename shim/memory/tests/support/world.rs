@@ -9,21 +9,45 @@ use std::ops::Range;
 use wm_driver::{Gpu, StreamId, Tier};
 use wm_memory::{AllocateError, Guard, Manager, Order, Settings, guard};
 
-use super::model::{GRANULARITY, Model};
+use super::model::{Clock, GRANULARITY, Model};
 
 /// A step of a program. Indices are taken modulo what there is.
 #[derive(Debug, Clone)]
 pub enum Step {
-    Allocate { bytes: usize, order: Order },
-    Touch { index: usize, stream: StreamId },
-    Free { index: usize, order: Order },
-    Run { stream: StreamId, part: u8 },
-    Synchronize { stream: StreamId },
+    Allocate {
+        bytes: usize,
+        order: Order,
+    },
+    Touch {
+        index: usize,
+        stream: StreamId,
+    },
+    /// In a stream, or as `cuMemFree`: after a wait for the device, or behind all of its work.
+    Free {
+        index: usize,
+        order: Order,
+    },
+    Run {
+        stream: StreamId,
+        part: u8,
+    },
+    Synchronize {
+        stream: StreamId,
+    },
     SynchronizeAll,
-    Trim { keep: u64 },
-    Relieve { bytes: u64 },
-    Destroy { stream: StreamId },
-    Capture { stream: StreamId, on: bool },
+    Trim {
+        keep: u64,
+    },
+    Relieve {
+        bytes: u64,
+    },
+    Destroy {
+        stream: StreamId,
+    },
+    Capture {
+        stream: StreamId,
+        on: bool,
+    },
     Refresh,
 }
 
@@ -38,13 +62,21 @@ struct Live {
     uses: Vec<Point>,
 }
 
+/// Physical bytes of a freed block.
+struct Ghost {
+    place: Place,
+    /// The last work that touched them.
+    uses: Vec<Point>,
+    /// What came before the free.
+    before: Clock,
+}
+
 pub struct World {
     pub manager: Manager<Model>,
     settings: Settings,
     guard: Option<Guard>,
     live: Vec<Live>,
-    /// Physical bytes of freed blocks and the last work that touched them.
-    ghosts: Vec<(Place, Vec<Point>)>,
+    ghosts: Vec<Ghost>,
     /// Streams are never named twice: a destroyed one goes on under a new name.
     names: Vec<u64>,
     pub refused: usize,
@@ -104,13 +136,16 @@ impl World {
 
     pub fn allocate(&mut self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
         let order = self.current_order(order);
-        let address = self.ask(bytes, order).inspect_err(|_| self.refused += 1)?;
+        let before = order.stream().map(|stream| self.model().clock(stream));
+        let asked = self.ask(bytes, order);
+        let address = asked.inspect_err(|_| self.refused += 1)?;
         let block = self.manager.block(address + bytes as u64 - 1).expect("inside a live block");
         assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
         let bytes = self.check_end(address, bytes);
         let places = self.model().resolve(address, bytes);
         self.check_apart(address, bytes, &places);
         self.check_ordered(order, &places);
+        before.into_iter().for_each(|before| self.check_waits(order, &before, &places));
         let mut live = Live { address, bytes, order, places, uses: Vec::new() };
         if let Some(stream) = order.stream() {
             live.uses.push((stream, self.model().touch(stream, address, bytes)));
@@ -157,13 +192,29 @@ impl World {
     }
 
     fn check_ordered(&self, order: Order, places: &[Place]) {
-        for (place, uses) in
-            self.ghosts.iter().filter(|(place, _)| overlap(places, std::slice::from_ref(place)))
-        {
-            for (stream, position) in uses {
+        for ghost in self.ghosts_under(places) {
+            for (stream, position) in &ghost.uses {
                 let ordered = self.model().comes_after(order.stream(), *stream, *position);
-                assert!(ordered, "{order:?} got {place:x?}, which {stream:?} may still be touching");
+                assert!(ordered, "{order:?} got {:x?}, which {stream:?} may still be touching", ghost.place);
             }
+        }
+    }
+
+    fn ghosts_under(&self, places: &[Place]) -> impl Iterator<Item = &Ghost> {
+        self.ghosts.iter().filter(|ghost| overlap(places, std::slice::from_ref(&ghost.place)))
+    }
+
+    /// The stream was made to wait for nothing that came after the frees of what it got.
+    fn check_waits(&self, order: Order, before: &Clock, places: &[Place]) {
+        let Some(stream) = order.stream() else { return };
+        for (other, position) in self.model().clock(stream) {
+            let known = before.get(&other).copied().unwrap_or(0);
+            let allowed = |ghost: &Ghost| ghost.before.get(&other).copied().unwrap_or(0);
+            let due = self.ghosts_under(places).map(allowed).max().unwrap_or(0);
+            assert!(
+                other == stream || position <= known.max(due),
+                "{stream:?} waits for {other:?} up to {position}, and what it got was freed at {due}"
+            );
         }
     }
 
@@ -177,18 +228,32 @@ impl World {
         live.uses.push((stream, model.touch(stream, live.address, live.bytes)));
     }
 
-    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself.
+    /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself: it waits,
+    /// or (every other one here) goes behind all work, where that can be recorded.
     fn free(&mut self, index: usize, order: Order) {
         let order = self.current_order(order);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
         let live = self.live.swap_remove(index);
-        if let Some(stream) = order.stream() {
-            live.uses.iter().for_each(|(used, _)| self.model().program_order(*used, stream));
-        }
-        self.manager.free(live.address, order).expect("a live block");
-        assert!(self.manager.free(live.address, order).is_err(), "a second free is refused");
+        let before = match order {
+            Order::Stream(stream) => {
+                live.uses.iter().for_each(|(used, _)| self.model().program_order(*used, stream));
+                self.manager.free(live.address, order).expect("a live block");
+                self.model().clock(stream)
+            }
+            Order::Device if index % 2 == 1 && self.manager.free_behind_all(live.address).is_ok() => {
+                self.model().heads()
+            }
+            Order::Device => {
+                self.model().drain_all();
+                self.manager.free(live.address, Order::Device).expect("a live block");
+                self.model().heads()
+            }
+        };
+        assert!(self.manager.free(live.address, Order::Device).is_err(), "a second free is refused");
         assert!(self.manager.block(live.address).is_none(), "a freed block is not live");
-        self.ghosts.extend(live.places.iter().map(|place| (place.clone(), live.uses.clone())));
+        let ghost =
+            |place: &Place| Ghost { place: place.clone(), uses: live.uses.clone(), before: before.clone() };
+        self.ghosts.extend(live.places.iter().map(ghost));
     }
 
     fn synchronize(&mut self, stream: StreamId) {
@@ -253,7 +318,7 @@ impl World {
         }
         let model = self.manager.gpu();
         self.ghosts
-            .retain(|(_, uses)| !uses.iter().all(|(stream, at)| model.comes_after(None, *stream, *at)));
+            .retain(|ghost| !ghost.before.iter().all(|(stream, at)| model.comes_after(None, *stream, *at)));
     }
 
     pub fn live(&self) -> usize {

@@ -7,7 +7,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::descriptor::Descriptor;
+use crate::sockets::descriptor::Descriptor;
 
 /// Longest request line, without its end.
 pub(super) const LINE_LIMIT: usize = 4 << 10;

@@ -14,27 +14,27 @@
 //! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
 //! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
 //!
-//! Parts: [`place`] finds the directory and binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds
-//! the rate, [`request`] understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, [`signal`] and [`descriptor`] deal
-//! with what is global to the process.
+//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds the rate, [`request`]
+//! understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, [`signal`] deals with what is
+//! global to the process. The folder and the descriptors are those of [`crate::sockets`].
 
 mod budget;
 mod connection;
-mod descriptor;
 mod dump;
 mod finale;
-mod place;
 mod request;
 mod server;
 mod signal;
+mod socket;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::boundary::keep_errno;
-use place::SocketFile;
+use crate::sockets::file::{Published, SocketFile};
+use crate::sockets::{descriptor, place};
 use server::Server;
 use wm_driver::thread;
 
@@ -71,8 +71,8 @@ pub(crate) struct Settings {
 /// The process whose endpoint is up; 0 while there is none. A forked child differs from it and owns nothing.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-/// The socket's file, for [`stop`]. Leaked once a process: an exit handler may read it at any time.
-static SOCKET: AtomicPtr<SocketFile> = AtomicPtr::new(std::ptr::null_mut());
+/// The socket's file, for [`stop`].
+static SOCKET: Published = Published::none();
 
 /// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
 ///
@@ -93,7 +93,7 @@ pub(crate) fn forked() {
     keep_errno(|| {
         signal::release();
         descriptor::close_all();
-        SOCKET.store(std::ptr::null_mut(), Ordering::Relaxed);
+        SOCKET.forget();
         finale::expect(0);
         OWNER.store(0, Ordering::Release);
     });
@@ -107,7 +107,7 @@ pub(crate) fn stop() {
         return;
     }
     keep_errno(|| {
-        withdraw();
+        SOCKET.withdraw();
         signal::wake(signal::QUIT);
         finale::wait();
     });
@@ -123,7 +123,7 @@ fn claim() -> bool {
 fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String> {
     let directory = place::directory(settings.directory.as_deref())?;
     let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
-    let bound = place::bind(settings.socket.as_deref(), &directory);
+    let bound = socket::bind(settings.socket.as_deref(), &directory);
     let (listener, socket) = match bound {
         Ok(bound) => (Some(bound.listener), Some(bound.file)),
         Err(problem) if settings.signal.is_none() => return Err(problem),
@@ -136,7 +136,7 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
     let server = Server::new(listener, wake, dump::Dumps::new(directory), source);
     publish(socket);
     run(server).map_err(|error| {
-        withdraw();
+        SOCKET.withdraw();
         format!("no thread for statistics: {error}")
     })?;
     settings.signal.into_iter().for_each(signal::take);
@@ -152,15 +152,6 @@ fn run(server: Server) -> std::io::Result<()> {
 fn publish(socket: Option<SocketFile>) {
     if let Some(socket) = socket {
         log::info!("statistics: {}", socket.path().display());
-        SOCKET.store(Box::into_raw(Box::new(socket)), Ordering::Release);
-    }
-}
-
-/// Removes the socket's file, if there is one. Allocates nothing and locks nothing.
-fn withdraw() {
-    let socket = SOCKET.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    // SAFETY: null, or a `SocketFile` that `publish` leaked; never freed.
-    if let Some(socket) = unsafe { socket.as_ref() } {
-        socket.remove();
+        SOCKET.publish(socket);
     }
 }

@@ -6,16 +6,17 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use super::budget::Budget;
 use super::connection::{Connection, Gone};
-use super::descriptor::Descriptor;
 use super::dump::Dumps;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, finale, place, request};
+use super::{Source, finale, request};
+use crate::sockets;
+use crate::sockets::descriptor::Descriptor;
 
 /// Clients served at a time.
 pub(super) const CONNECTION_LIMIT: usize = 32;
@@ -201,21 +202,10 @@ fn accept_one(listener: RawFd) -> Result<Descriptor, Refused> {
     }
     // SAFETY: `accept4` just returned it, and nobody else knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
-    if !is_trusted(raw) {
+    if !sockets::is_trusted(socket.as_fd()) {
         return Err(Refused::Stranger);
     }
     Descriptor::adopt(socket).map_err(|_| Refused::Resources)
-}
-
-/// Does the peer run as our user or as root? The kernel says so, not the peer.
-fn is_trusted(socket: RawFd) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the option's value is a `ucred`, and its size is given.
-    let outcome = unsafe {
-        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut bytes)
-    };
-    outcome == 0 && (peer.uid == place::user() || peer.uid == 0)
 }
 
 /// Waits for an event or the time to pass. Rounded up: waking early would spin through the rest of a millisecond.

@@ -3,15 +3,11 @@
 //! Where the call came from is kept as return addresses, a few microseconds at each allocation; their names are found when a
 //! report is written, if ever.
 
-use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
-use std::ops::Range;
-use std::sync::OnceLock;
 
 use wm_abi::CUdevice;
 
-/// Callers that are kept.
-const DEPTH: usize = 8;
+use crate::callers::{DEPTH, Place, callers};
 
 /// A guarded block.
 #[derive(Debug, Clone)]
@@ -54,128 +50,5 @@ impl fmt::Display for Tag {
         known.enumerate().try_for_each(|(depth, caller)| {
             write!(f, "{}{}", if depth == 0 { " from " } else { " < " }, Place::of(*caller))
         })
-    }
-}
-
-/// The unwinder that every Rust library is linked with.
-type Frame = c_void;
-
-unsafe extern "C-unwind" {
-    fn _Unwind_Backtrace(
-        visit: unsafe extern "C" fn(*mut Frame, *mut c_void) -> c_int,
-        argument: *mut c_void,
-    ) -> c_int;
-    fn _Unwind_GetIP(frame: *mut Frame) -> usize;
-}
-
-/// The callers found so far.
-struct Walk {
-    own: Range<usize>,
-    found: [usize; DEPTH],
-    count: usize,
-}
-
-fn callers() -> [usize; DEPTH] {
-    let mut walk = Walk { own: own_code(), found: [0; DEPTH], count: 0 };
-    // SAFETY: the visitor gets back the pointer to `walk`, which outlives the walk.
-    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
-    walk.found
-}
-
-unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
-    const GO_ON: c_int = 0;
-    const END: c_int = 5;
-    // SAFETY: the unwinder's frame, and the `Walk` that `callers` handed over.
-    let (address, walk) = unsafe { (_Unwind_GetIP(frame), &mut *walk.cast::<Walk>()) };
-    if address == 0 || walk.count == DEPTH {
-        return END;
-    }
-    if !walk.own.contains(&address) {
-        walk.found[walk.count] = address;
-        walk.count += 1;
-    }
-    GO_ON
-}
-
-/// Where this library's code is. Empty if the loader does not tell: then our own frames are named too.
-fn own_code() -> Range<usize> {
-    static CODE: OnceLock<Range<usize>> = OnceLock::new();
-    CODE.get_or_init(|| {
-        let mut found = 0..0;
-        // SAFETY: the visitor gets back the pointer to `found`, which outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(is_own), (&raw mut found).cast()) };
-        found
-    })
-    .clone()
-}
-
-unsafe extern "C" fn is_own(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    let here = is_own as *const () as usize;
-    // SAFETY: the loader's description of an object, with as many headers as it says.
-    let (base, headers) = unsafe {
-        let object = &*object;
-        (object.dlpi_addr as usize, std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()))
-    };
-    let mut code = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
-        let start = base + header.p_vaddr as usize;
-        start..start + header.p_memsz as usize
-    });
-    let Some(code) = code.find(|range| range.contains(&here)) else { return 0 };
-    // SAFETY: the `Range` that `own_code` handed over.
-    unsafe { *found.cast::<Range<usize>>() = code };
-    1
-}
-
-/// An address in a loaded object: `libfoo.so.1+0x1234 (name)`.
-struct Place {
-    object: String,
-    offset: usize,
-    function: Option<String>,
-}
-
-impl Place {
-    fn of(address: usize) -> Self {
-        // SAFETY: all-zero is valid for this plain structure; the loader fills it for any address.
-        let info = unsafe {
-            let mut info: libc::Dl_info = std::mem::zeroed();
-            libc::dladdr(address as *const c_void, &mut info);
-            info
-        };
-        let text = |text: *const libc::c_char| {
-            // SAFETY: not null, so a text of the loader's that lives as long as the object.
-            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-        };
-        let object = text(info.dli_fname).unwrap_or_default();
-        let object = object.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?").to_owned();
-        Self { object, offset: address - info.dli_fbase as usize, function: text(info.dli_sname) }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{:#x}", self.object, self.offset)?;
-        self.function.iter().try_for_each(|function| write!(f, " ({function})"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Hazard: a report that accuses nobody.
-    use super::*;
-
-    #[test]
-    fn an_address_is_named_by_its_object() {
-        let place = Place::of(libc::getpid as *const () as usize).to_string();
-        assert!(place.starts_with("libc.so.6+0x") && place.contains("getpid"), "{place}");
-        assert_eq!(Place::of(1).to_string(), "?+0x1");
-    }
-
-    #[test]
-    fn callers_are_outside_this_object() {
-        let own = own_code();
-        assert!(own.contains(&(callers as *const () as usize)));
-        let callers = callers();
-        assert!(callers.iter().all(|caller| !own.contains(caller)), "{callers:x?} in {own:x?}");
-        assert_ne!(callers[0], 0, "the C library's start of a thread is there");
     }
 }

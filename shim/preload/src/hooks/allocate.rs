@@ -7,7 +7,7 @@
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_abi::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol};
 use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Manager, Order, Shortage};
 
@@ -17,8 +17,9 @@ use crate::boundary::Answer;
 use crate::counters::fail_open;
 use crate::guard::{self, Call};
 use crate::lifecycle;
-use crate::managers::{self, Site};
-use crate::{health, owners, trace};
+use crate::managers::{self, Kind, Named, Site};
+use crate::state::driver;
+use crate::{health, owners, settings, trace};
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
@@ -77,13 +78,42 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if pointer.is_null() || stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    let Some((site, order)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
+    let Some((site, named)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
     if !pool::serves(site.device) {
         return Answer::Pass;
     }
-    let call = move || Call::ordered("cuMemAllocAsync", Some(site.context), stream::meant::<D>(stream));
     // SAFETY: the program's out-pointer, not null.
-    give(site, bytes, order, call, |address| unsafe { *pointer = address })
+    unsafe { give_in(site, named, bytes, "cuMemAllocAsync", pointer) }
+}
+
+/// # Safety
+/// `pointer` may be written to.
+#[inline]
+unsafe fn give_in(
+    site: Site,
+    named: Named,
+    bytes: usize,
+    name: &'static str,
+    pointer: *mut CUdeviceptr,
+) -> Answer {
+    let call = move || Call::ordered(name, Some(site.context), named.stream);
+    give(site, bytes, named.order(), call, |address| {
+        if named.is_told_of_allocations() {
+            act(site.manager, named);
+        }
+        // SAFETY: by contract.
+        unsafe { *pointer = address };
+    })
+}
+
+/// Does in a stream what the driver's own call would do there besides.
+#[cold]
+#[inline(never)]
+fn act(manager: &Manager<Device>, named: Named) {
+    if let Err(code) = manager.gpu().act_in(named.stream) {
+        log::debug!("{:?}: {code}", named.kind);
+        fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
+    }
 }
 
 pub(super) unsafe fn from_pool<D: DefaultStream>(
@@ -96,12 +126,9 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
         return Answer::Pass;
     }
     match managers::at(stream, D::HANDLE) {
-        Some((site, order)) if pool::serves_from(pool, site.device) => {
-            let call = move || {
-                Call::ordered("cuMemAllocFromPoolAsync", Some(site.context), stream::meant::<D>(stream))
-            };
+        Some((site, named)) if pool::serves_from(pool, site.device) => {
             // SAFETY: the program's out-pointer, not null.
-            give(site, bytes, order, call, |address| unsafe { *pointer = address })
+            unsafe { give_in(site, named, bytes, "cuMemAllocFromPoolAsync", pointer) }
         }
         _ => Answer::Pass,
     }
@@ -164,9 +191,36 @@ fn refused(device: CUdevice, report: &Shortage) {
     }
 }
 
+/// Waits as the driver's does, but not for memory of a pool: there the caller says that nothing uses it any more.
 pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
-    managers::owner(address)
-        .map_or(Answer::Pass, |manager| take(manager, address, Order::Device, || Call::plain("cuMemFree")))
+    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+    let plain =
+        manager.block(address).filter(|block| block.address == address && block.order == Order::Device);
+    let Some(block) = plain else {
+        return take_in(manager, address, Order::Device, || Call::plain("cuMemFree"));
+    };
+    let answer = free_plain(manager, address, block.id);
+    if let Answer::Is(CUresult::SUCCESS) = answer {
+        owners::forget(address, block.id);
+    }
+    answer
+}
+
+/// A block of `cuMemAlloc`.
+fn free_plain(manager: &'static Manager<Device>, address: u64, id: u64) -> Answer {
+    if !settings::load().free_waits && guard::is_off() {
+        match manager.free_behind_all(address) {
+            Err(FreeError::Unrecorded(_)) => {}
+            taken => return taken_back(manager, address, Order::Device, taken),
+        }
+    }
+    let context = owners::context(address, id).unwrap_or_else(|| manager.gpu().context());
+    if let Err(code) = manager.gpu().wait_as_free(context) {
+        return Answer::Is(code);
+    }
+    let answer = take_in(manager, address, Order::Device, || Call::plain("cuMemFree"));
+    pool::give_back_idle(manager);
+    answer
 }
 
 #[inline]
@@ -175,17 +229,29 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     if stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    // A stream that we cannot name orders nothing we know of: then the block waits for the whole device.
-    let place = managers::at(stream, D::HANDLE);
-    let order = place.map_or(Order::Device, |(_, order)| order);
-    take(manager, address, order, || {
-        let context = place.map(|(site, _)| site.context);
-        Call::ordered("cuMemFreeAsync", context, stream::meant::<D>(stream))
-    })
+    let Some((site, named)) = managers::at(stream, D::HANDLE) else { return unnamed(stream) };
+    if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
+        act(site.manager, named);
+    }
+    if named.kind == Kind::PerThread && guard::is_off() {
+        return taken_back(manager, address, named.order(), manager.free_in_own(address, named.id));
+    }
+    let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
+    take_in(manager, address, named.order(), call)
+}
+
+/// What the driver says of a stream that cannot be named.
+#[cold]
+#[inline(never)]
+fn unnamed(stream: CUstream) -> Answer {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
+    Answer::Is(if asked == CUresult::SUCCESS { CUresult::INVALID_CONTEXT } else { asked })
 }
 
 #[inline]
-fn take(
+fn take_in(
     manager: &'static Manager<Device>,
     address: u64,
     order: Order,
@@ -194,16 +260,23 @@ fn take(
     if let Some(error) = health::failure() {
         return Answer::Is(error);
     }
-    if trace::is_on() {
-        trace::freed(manager.gpu().ordinal(), address, order);
-    }
     let taken = if guard::is_off() {
         manager.free(address, order)
     } else {
         guard::free(manager, address, order, call)
     };
+    taken_back(manager, address, order, taken)
+}
+
+#[inline]
+fn taken_back(manager: &Manager<Device>, address: u64, order: Order, taken: Result<(), FreeError>) -> Answer {
     match taken {
-        Ok(()) => Answer::Is(CUresult::SUCCESS),
+        Ok(()) => {
+            if trace::is_on() {
+                trace::freed(manager.gpu().ordinal(), address, order);
+            }
+            Answer::Is(CUresult::SUCCESS)
+        }
         Err(FreeError::NotOurs) => Answer::Pass,
         // Never the driver's: it does not check what it has never known, and may crash.
         Err(_) => Answer::Is(CUresult::INVALID_VALUE),

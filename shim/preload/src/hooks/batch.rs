@@ -1,35 +1,75 @@
-//! Batches of copies: each of their copies on its way, where all of them are large.
+//! Batches of copies: each of their copies on its way, where all of them are large; parted or led around, where some are
+//! between devices.
+//!
+//! The copies of a batch have no order among them, so one after the other in the stream is as good.
 
 use std::slice;
 
-use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream, symbol};
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
 use super::copies::SERVED;
-use super::reach;
+use super::crossing::{self, DURING_THE_CALL, Family, Way};
+use super::stream::{Legacy, meant};
 use crate::boundary::Answer;
+use crate::cut::{End, Part};
+use crate::managers;
 use crate::multipath::{self, Linear};
 use crate::state::driver;
 
+pub(super) type First = unsafe extern "C" fn(
+    *mut CUdeviceptr,
+    *mut CUdeviceptr,
+    *mut usize,
+    usize,
+    *mut CUmemcpyAttributes,
+    *mut usize,
+    usize,
+    *mut usize,
+    CUstream,
+) -> CUresult;
+
+pub(super) type Second = unsafe extern "C" fn(
+    *mut CUdeviceptr,
+    *mut CUdeviceptr,
+    *mut usize,
+    usize,
+    *mut CUmemcpyAttributes,
+    *mut usize,
+    usize,
+    CUstream,
+) -> CUresult;
+
 /// `cuMemcpyBatchAsync`.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn first(
+pub(super) unsafe fn first<S: Symbol<Function = First>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
     count: usize,
     attributes: *mut CUmemcpyAttributes,
-    _indices: *mut usize,
+    indices: *mut usize,
     attribute_count: usize,
     failed: *mut usize,
     stream: CUstream,
 ) -> Answer {
+    let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
+    let call = |cut: &mut Cut, failed: &mut usize| {
+        let (to, from, bytes, indices) =
+            (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
+        // SAFETY: arrays of the lengths that go with them; the attributes are the program's.
+        unsafe {
+            let call = driver().get::<S>();
+            call(to, from, bytes, cut.to.len(), attributes, indices, attribute_count, failed, stream)
+        }
+    };
     // SAFETY: the program's arguments.
-    unsafe { serve(&Batch { to, from, bytes, count, attributes, attribute_count, failed }, stream) }
+    unsafe { serve(&batch, stream, call) }
 }
 
 /// `cuMemcpyBatchAsync_v2`, which does not say what failed.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn second(
+pub(super) unsafe fn second<S: Symbol<Function = Second>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
@@ -40,85 +80,238 @@ pub(super) unsafe fn second(
     stream: CUstream,
 ) -> Answer {
     let failed = std::ptr::null_mut();
+    let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
+    let call = |cut: &mut Cut, _: &mut usize| {
+        let (to, from, bytes, indices) =
+            (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
+        // SAFETY: as in `first`.
+        unsafe {
+            let call = driver().get::<S>();
+            call(to, from, bytes, cut.to.len(), attributes, indices, attribute_count, stream)
+        }
+    };
     // SAFETY: the program's arguments.
-    unsafe { first(to, from, bytes, count, attributes, indices, attribute_count, failed, stream) }
+    unsafe { serve(&batch, stream, call) }
 }
 
-/// Ours if every copy of it is large and may be ordered by the stream. The copies of a batch have
-/// no order among them, so those that do not take several links follow one by one.
-unsafe fn serve(batch: &Batch, stream: CUstream) -> Answer {
+/// `call` makes a batch like the program's, with other copies, and says which failed.
+unsafe fn serve(
+    batch: &Batch,
+    stream: CUstream,
+    call: impl FnOnce(&mut Cut, &mut usize) -> CUresult,
+) -> Answer {
     // SAFETY: the program's arrays, as long as it says.
-    unsafe { reach::batch(batch.to, batch.from, batch.count) };
+    let Some(arrays) = (unsafe { batch.arrays() }) else { return Answer::Pass };
+    let ways = arrays.ways(stream);
     // The driver refuses the null stream here.
     if stream.is_null() {
         return Answer::Pass;
     }
-    // SAFETY: the program's arrays, as long as it says.
-    let Some(copies) = (unsafe { batch.copies(stream) }) else { return Answer::Pass };
+    if ways.iter().flatten().any(|way| way.detour) {
+        return arrays.singly(&ways, stream, batch.failed);
+    }
+    if ways.iter().any(Option::is_some) {
+        let mut cut = arrays.cut(&ways);
+        let mut failed = usize::MAX;
+        let result = call(&mut cut, &mut failed);
+        if result != CUresult::SUCCESS {
+            batch.fail(cut.origin.get(failed).copied().unwrap_or(failed));
+        }
+        return Answer::Is(result);
+    }
+    // SAFETY: as above.
+    unsafe { spread(batch, &arrays, stream) }
+}
+
+/// Ours if every copy of it is large and may be ordered by the stream. Those that do not take several links follow one by
+/// one.
+unsafe fn spread(batch: &Batch, arrays: &Arrays<'_>, stream: CUstream) -> Answer {
+    let Some(copies) = arrays.large(stream) else { return Answer::Pass };
     let served: Vec<_> = copies.iter().map(|copy| multipath::copy(copy, None)).collect();
     if !served.contains(&true) {
         return Answer::Pass;
     }
     let rest = copies.iter().enumerate().filter(|(index, _)| !served[*index]);
     for (index, copy) in rest {
-        // SAFETY: ranges that the program gave to a copy.
-        let result =
-            unsafe { driver().get::<symbol::cuMemcpyAsync>()(copy.to, copy.from, copy.bytes, stream) };
+        let result = plain(copy);
         if result != CUresult::SUCCESS {
-            // SAFETY: null, or the program's place for the position of what failed.
-            if let Some(place) = unsafe { batch.failed.as_mut() } {
-                *place = index;
-            }
+            batch.fail(index);
             return Answer::Is(result);
         }
     }
     SERVED
 }
 
-/// The arrays of a batch.
+/// A copy of a batch by itself.
+fn plain(copy: &Linear) -> CUresult {
+    // SAFETY: ranges that the program gave to a copy.
+    unsafe { driver().get::<symbol::cuMemcpyAsync>()(copy.to, copy.from, copy.bytes, copy.stream) }
+}
+
+/// The arguments of a batch.
 struct Batch {
     to: *const CUdeviceptr,
     from: *const CUdeviceptr,
     bytes: *const usize,
     count: usize,
     attributes: *const CUmemcpyAttributes,
+    indices: *const usize,
     attribute_count: usize,
     failed: *mut usize,
 }
 
+/// Its arrays.
+struct Arrays<'a> {
+    to: &'a [CUdeviceptr],
+    from: &'a [CUdeviceptr],
+    bytes: &'a [usize],
+    attributes: &'a [CUmemcpyAttributes],
+    indices: &'a [usize],
+}
+
+/// A batch like the program's whose copies cross no border.
+struct Cut {
+    to: Vec<CUdeviceptr>,
+    from: Vec<CUdeviceptr>,
+    bytes: Vec<usize>,
+    /// From which copy on each attribute holds.
+    indices: Vec<usize>,
+    /// The program's copy that each is of.
+    origin: Vec<usize>,
+}
+
 impl Batch {
-    /// Its copies, if all are large and none wants its source read during the call.
-    ///
     /// # Safety
     /// Pointers are null or to arrays of the lengths that go with them.
-    unsafe fn copies(&self, stream: CUstream) -> Option<Vec<Linear>> {
-        const DURING_THE_CALL: u32 = 2;
-        let arrays =
-            [self.to.is_null(), self.from.is_null(), self.bytes.is_null(), self.attributes.is_null()];
-        if arrays.contains(&true) || self.count == 0 {
+    unsafe fn arrays(&self) -> Option<Arrays<'_>> {
+        let addresses = [self.to.is_null(), self.from.is_null(), self.bytes.is_null()];
+        let attributes = [self.attributes.is_null(), self.indices.is_null()];
+        if addresses.contains(&true) || attributes.contains(&true) || self.count == 0 {
             return None;
         }
         // SAFETY: not null, and as long as the caller promises.
-        let (to, from, bytes, attributes) = unsafe {
-            (
-                slice::from_raw_parts(self.to, self.count),
-                slice::from_raw_parts(self.from, self.count),
-                slice::from_raw_parts(self.bytes, self.count),
-                slice::from_raw_parts(self.attributes, self.attribute_count),
-            )
-        };
-        let fits = bytes.iter().all(|bytes| multipath::may_be_large(*bytes))
-            && attributes.iter().all(|attribute| attribute.srcAccessOrder != DURING_THE_CALL);
-        let ends = to.iter().zip(from).zip(bytes);
-        fits.then(|| {
-            ends.map(|((to, from), bytes)| Linear {
-                to: *to,
-                from: *from,
-                bytes: *bytes,
-                stream,
-                waits: false,
+        unsafe {
+            Some(Arrays {
+                to: slice::from_raw_parts(self.to, self.count),
+                from: slice::from_raw_parts(self.from, self.count),
+                bytes: slice::from_raw_parts(self.bytes, self.count),
+                attributes: slice::from_raw_parts(self.attributes, self.attribute_count),
+                indices: slice::from_raw_parts(self.indices, self.attribute_count),
             })
-            .collect()
+        }
+    }
+
+    /// Tells the program which copy failed, if it wants to know.
+    fn fail(&self, index: usize) {
+        // SAFETY: null, or the program's place for it.
+        if let Some(place) = unsafe { self.failed.as_mut() } {
+            *place = index;
+        }
+    }
+}
+
+impl Arrays<'_> {
+    fn copies(&self, stream: CUstream) -> impl Iterator<Item = Linear> {
+        let ends = self.to.iter().zip(self.from).zip(self.bytes);
+        ends.map(move |((to, from), bytes)| Linear {
+            to: *to,
+            from: *from,
+            bytes: *bytes,
+            stream,
+            waits: false,
         })
     }
+
+    /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
+    fn ways(&self, stream: CUstream) -> Vec<Option<Way>> {
+        if !managers::are_several() {
+            return Vec::new();
+        }
+        self.copies(stream).map(|copy| way(&copy)).collect()
+    }
+
+    /// All copies, if all are large and none wants its source read during the call.
+    fn large(&self, stream: CUstream) -> Option<Vec<Linear>> {
+        let fits =
+            self.bytes.iter().all(|bytes| multipath::may_be_large(*bytes)) && !self.reads_during_the_call();
+        fits.then(|| self.copies(stream).collect())
+    }
+
+    fn reads_during_the_call(&self) -> bool {
+        self.attributes.iter().any(|attribute| attribute.srcAccessOrder == DURING_THE_CALL)
+    }
+
+    fn cut(&self, ways: &[Option<Way>]) -> Cut {
+        let mut cut = Cut { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
+        for (index, copy) in self.copies(CUstream::NULL).enumerate() {
+            cut.indices.extend(self.indices.iter().filter(|first| **first == index).map(|_| cut.to.len()));
+            let whole = [Part::whole([copy.bytes as u64, 1, 1])];
+            for part in ways[index].as_ref().map_or(&whole[..], |way| &way.parts) {
+                cut.to.push(copy.to + part.at[0]);
+                cut.from.push(copy.from + part.at[0]);
+                cut.bytes.push(part.size[0] as usize);
+                cut.origin.push(index);
+            }
+        }
+        // An index of no copy is the program's mistake, which the driver answers.
+        cut.indices.resize(self.indices.len(), usize::MAX);
+        cut
+    }
+
+    /// One copy after the other: some go between contexts, which a batch cannot say.
+    fn singly(&self, ways: &[Option<Way>], stream: CUstream, failed: *mut usize) -> Answer {
+        for (index, (copy, way)) in self.copies(stream).zip(ways).enumerate() {
+            let result = if way.is_some() { led(&copy) } else { plain(&copy) };
+            if result != CUresult::SUCCESS {
+                // SAFETY: null, or the program's place for the position of what failed.
+                if let Some(place) = unsafe { failed.as_mut() } {
+                    *place = index;
+                }
+                return Answer::Is(result);
+            }
+        }
+        let order = if self.reads_during_the_call() { DURING_THE_CALL } else { 0 };
+        crossing::read_by(order, stream).into()
+    }
+}
+
+/// The way of one copy.
+fn way(copy: &Linear) -> Option<Way> {
+    let ends = [Some(End::flat(copy.to)), Some(End::flat(copy.from))];
+    crossing::way(&ends, &[copy.bytes as u64, 1, 1], copy.stream)
+}
+
+/// A copy that is not the driver's as it is, by itself.
+fn led(copy: &Linear) -> CUresult {
+    match crossing::linear::<Legacy>(copy, None) {
+        Some(Answer::Is(result)) => result,
+        _ => plain(copy),
+    }
+}
+
+type WithAttributes =
+    unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, *mut CUmemcpyAttributes, CUstream) -> CUresult;
+
+/// `cuMemcpyWithAttributesAsync`.
+pub(super) unsafe fn with_attributes<S: Symbol<Function = WithAttributes>, F: Family>(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    attributes: *mut CUmemcpyAttributes,
+    stream: CUstream,
+) -> Answer {
+    let copy = Linear { to, from, bytes, stream: meant::<F>(stream), waits: false };
+    let Some(way) = way(&copy) else { return Answer::Pass };
+    if !way.detour {
+        let part = |part: &Part| {
+            let (to, from, bytes) = (to + part.at[0], from + part.at[0], part.size[0] as usize);
+            // SAFETY: a part of the program's copy, with its attributes.
+            unsafe { driver().get::<S>()(to, from, bytes, attributes, stream) }
+        };
+        return crossing::carried(way.parts.into_iter(), part).into();
+    }
+    let result = led(&copy);
+    // SAFETY: null, or the program's attributes.
+    let order = unsafe { attributes.as_ref() }.map_or(0, |how| how.srcAccessOrder);
+    if result == CUresult::SUCCESS { crossing::read_by(order, copy.stream).into() } else { result.into() }
 }

@@ -1,43 +1,147 @@
-//! Contexts: when they end, what lived in them ends.
+//! Contexts: when they end, what lived in them ends. Green contexts: parts of another one.
+//!
+//! The driver is asked first. What a context owns is given up once the driver has ended it, and its work is over; if it
+//! refuses, everything stays.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
+use wm_abi::symbol::{self, Symbol};
+use wm_abi::{CUcontext, CUdevice, CUresult};
 
-use crate::boundary::Answer;
-use crate::state::driver;
+use super::pool;
+use crate::state::{driver, streams};
 use crate::{guard, managers, multipath, owners};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
-pub(super) fn destroy(context: CUcontext) -> Answer {
-    if !context.is_null() {
-        last_look(|| managers::device_of(context));
-        multipath::end_context(context);
-        owners::end(context);
-        managers::end_context(context);
+pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
+{
+    // SAFETY: the program's argument.
+    let destroy = || unsafe { driver().get::<S>()(context) };
+    if context.is_null() {
+        return destroy();
     }
-    Answer::Pass
+    last_look(|| managers::device_of(context));
+    multipath::end_context(context);
+    ending(context, destroy, || true)
 }
 
-/// The device's blocks go before the context does: afterwards nothing of it can be called.
-pub(super) fn reset(device: CUdevice) -> Answer {
-    last_look(|| Some(device));
-    multipath::end_device(device);
-    end(device, primary(device));
-    Answer::Pass
+/// `cuCtxAttach`: the context has one user more.
+pub(super) unsafe fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written a context there.
+        users().push(unsafe { *place });
+    }
+    result
 }
 
-/// Only the last release ends the context, and only the driver counts. So the state is asked afterwards; blocks are
-/// then forgotten without the driver's help, which has taken the rest down itself.
-pub(super) fn release(device: CUdevice) -> CUresult {
-    last_look(|| Some(device));
-    multipath::end_device(device);
-    let context = primary(device);
+/// `cuCtxDetach`: with its last user the context ends.
+pub(super) unsafe fn detach(context: CUcontext) -> CUresult {
+    let is_last = || {
+        let mut users = users();
+        let other = users.iter().position(|user| *user == context);
+        other.map(|position| users.swap_remove(position)).is_none()
+    };
+    // SAFETY: the program's argument.
+    ending(context, || unsafe { driver().get::<symbol::cuCtxDetach>()(context) }, is_last)
+}
+
+/// A context for each of its users beyond the one that made it.
+fn users() -> MutexGuard<'static, Vec<CUcontext>> {
+    static USERS: Mutex<Vec<CUcontext>> = Mutex::new(Vec::new());
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
+fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
+    managers::suspend_context(context);
+    let result = call();
+    if result == CUresult::SUCCESS && has_ended() {
+        managers::end_context(context);
+        owners::end(context);
+        managers::all().for_each(pool::give_back_idle);
+    } else {
+        managers::resume_context(context);
+    }
+    result
+}
+
+/// The driver waits for the device's work and ends the primary context, whoever holds it.
+pub(super) unsafe fn reset<S>(device: CUdevice) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
+{
     // SAFETY: a function without pointers.
-    let result = unsafe { driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };
-    if result == CUresult::SUCCESS && !is_active(device) {
-        context.into_iter().for_each(managers::drained);
-        end(device, context);
+    end_primary(device, || unsafe { driver().get::<S>()(device) }, || true)
+}
+
+/// Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
+pub(super) unsafe fn release<S>(device: CUdevice) -> CUresult
+where
+    S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
+{
+    // SAFETY: a function without pointers.
+    end_primary(device, || unsafe { driver().get::<S>()(device) }, || !is_active(device))
+}
+
+/// Makes a call that may end a device's primary context. Where the program made other contexts on the device, their blocks
+/// stay. The device's blocks go after its work has, or kernels would fault.
+fn end_primary(
+    device: CUdevice,
+    call: impl FnOnce() -> CUresult,
+    has_ended: impl FnOnce() -> bool,
+) -> CUresult {
+    last_look(|| Some(device));
+    multipath::end_device(device);
+    let Some(context) = primary(device) else { return call() };
+    let ended = std::cell::Cell::new(false);
+    let result = ending(context, call, || {
+        ended.set(has_ended());
+        ended.get()
+    });
+    if ended.get() {
+        for green in streams().greens_of(context) {
+            managers::end_context(green);
+            streams().forget_green(green);
+        }
+        if managers::known(device).is_some_and(|manager| manager.gpu().context().is_null()) {
+            managers::end_device(device);
+        }
+    }
+    result
+}
+
+/// `cuCtxFromGreenCtx`: from here on the program can work in it as in a context.
+pub(super) unsafe fn from_green(place: *mut CUcontext, green: *mut c_void) -> CUresult {
+    // SAFETY: the program's arguments.
+    let result = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(place, green) };
+    if result == CUresult::SUCCESS {
+        // SAFETY: the driver has just written a context there.
+        let context = unsafe { *place };
+        if let Some(home) = managers::device_of(context).and_then(held_primary) {
+            streams().note_green(context, home);
+        }
+    }
+    result
+}
+
+/// `cuGreenCtxDestroy`: returns at once, and the work of its streams goes on.
+pub(super) unsafe fn destroy_green(green: *mut c_void) -> CUresult {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };
+    if known == CUresult::SUCCESS {
+        managers::retire(&streams().within(context));
+    }
+    // SAFETY: the program's argument.
+    let result = unsafe { driver().get::<symbol::cuGreenCtxDestroy>()(green) };
+    if known == CUresult::SUCCESS && result == CUresult::SUCCESS {
+        streams().forget_green(context);
+        streams().outdate();
     }
     result
 }
@@ -49,21 +153,15 @@ fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     }
 }
 
-/// The primary context is gone. Where the program made other contexts on the device, their blocks stay.
-fn end(device: CUdevice, primary: Option<CUcontext>) {
-    let Some(manager) = managers::known(device) else { return };
-    if let Some(context) = primary {
-        owners::end(context);
-        managers::end_context(context);
-    }
-    if manager.gpu().context().is_null() {
-        managers::end_device(device);
-    }
-}
-
 /// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    if managers::known(device).is_none() || !is_active(device) {
+    managers::known(device)?;
+    held_primary(device)
+}
+
+/// The device's primary context, if it is active.
+fn held_primary(device: CUdevice) -> Option<CUcontext> {
+    if !is_active(device) {
         return None;
     }
     let mut context = CUcontext::NULL;

@@ -2,13 +2,15 @@
 
 use std::ffi::c_void;
 
+use wm_abi::symbol::Symbol;
 use wm_abi::{CUDA_MEMCPY2D, CUdeviceptr, CUresult, CUstream};
 
-use super::reach;
-use super::stream::DefaultStream;
+use super::crossing::{self, Family};
+use super::stream::meant;
 use crate::boundary::Answer;
 use crate::counters::{Direction, copied};
 use crate::multipath::{self, Linear, shapes};
+use crate::state::driver;
 
 /// An end of a copy, in whatever type the driver's function has it.
 pub(super) trait End: Copy {
@@ -34,22 +36,19 @@ impl End for *mut c_void {
 }
 
 /// A synchronous copy, in the default stream of its family.
-pub(super) fn plain<F: DefaultStream, D: End, S: End>(
-    direction: Direction,
-    _: F,
-) -> impl Fn(D, S, usize) -> Answer {
-    move |to, from, bytes| serve(direction, to, from, bytes, F::HANDLE, true)
+pub(super) fn plain<F: Family, D: End, S: End>(direction: Direction, _: F) -> impl Fn(D, S, usize) -> Answer {
+    move |to, from, bytes| serve::<F, _, _>(direction, to, from, bytes, F::HANDLE, true)
 }
 
 /// A copy in a stream.
-pub(super) fn ordered<F: DefaultStream, D: End, S: End>(
+pub(super) fn ordered<F: Family, D: End, S: End>(
     direction: Direction,
     _: F,
 ) -> impl Fn(D, S, usize, CUstream) -> Answer {
-    move |to, from, bytes, stream| serve(direction, to, from, bytes, named::<F>(stream), false)
+    move |to, from, bytes, stream| serve::<F, _, _>(direction, to, from, bytes, meant::<F>(stream), false)
 }
 
-fn serve<D: End, S: End>(
+fn serve<F: Family, D: End, S: End>(
     direction: Direction,
     to: D,
     from: S,
@@ -58,7 +57,10 @@ fn serve<D: End, S: End>(
     waits: bool,
 ) -> Answer {
     let linear = Linear { to: to.address(), from: from.address(), bytes, stream, waits };
-    reach::ends(linear.to, linear.from);
+    if let Some(answer) = crossing::linear::<F>(&linear, Some(direction)) {
+        copied(direction, bytes);
+        return answer;
+    }
     let expected = match direction {
         Direction::HostToDevice => wm_multipath::Direction::In,
         Direction::DeviceToHost => wm_multipath::Direction::Out,
@@ -75,41 +77,53 @@ fn count(direction: Direction, bytes: usize) -> Answer {
 }
 
 /// `cuMemcpy`: the addresses say which way it goes.
-pub(super) fn any<F: DefaultStream>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize) -> Answer {
-    |to, from, bytes| linear(&Linear { to, from, bytes, stream: F::HANDLE, waits: true })
+pub(super) fn any<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize) -> Answer {
+    |to, from, bytes| linear::<F>(&Linear { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyAsync`.
-pub(super) fn any_ordered<F: DefaultStream>(
-    _: F,
-) -> impl Fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> Answer {
-    |to, from, bytes, stream| linear(&Linear { to, from, bytes, stream: named::<F>(stream), waits: false })
+pub(super) fn any_ordered<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> Answer {
+    |to, from, bytes, stream| {
+        linear::<F>(&Linear { to, from, bytes, stream: meant::<F>(stream), waits: false })
+    }
 }
 
-fn linear(linear: &Linear) -> Answer {
-    reach::ends(linear.to, linear.from);
+fn linear<F: Family>(linear: &Linear) -> Answer {
+    crossing::linear::<F>(linear, None).unwrap_or_else(|| spread(linear))
+}
+
+/// Over several links, where that pays.
+fn spread(linear: &Linear) -> Answer {
     if multipath::copy(linear, None) { SERVED } else { Answer::Pass }
 }
 
 /// `cuMemcpy2D` and its unaligned form.
-pub(super) unsafe fn rows<F: DefaultStream>(copy: *const CUDA_MEMCPY2D) -> Answer {
-    // SAFETY: the program's description of a copy, null where it made a mistake.
-    unsafe { reach::plane(copy) };
+pub(super) unsafe fn rows<S, F: Family>(copy: *const CUDA_MEMCPY2D) -> Answer
+where
+    S: Symbol<Function = unsafe extern "C" fn(*const CUDA_MEMCPY2D) -> CUresult>,
+{
+    // SAFETY: the program's description of a copy, null where it made a mistake, and copies like it.
+    let crossing = unsafe { crossing::shaped::<F, _>(copy, None, |part| driver().get::<S>()(part)) };
     // SAFETY: as above.
-    let shape = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, F::HANDLE, true));
-    shape.map_or(Answer::Pass, |shape| linear(&shape))
+    crossing.unwrap_or_else(|| unsafe { touching(copy, F::HANDLE, true) })
 }
 
 /// `cuMemcpy2DAsync`.
-pub(super) unsafe fn rows_ordered<F: DefaultStream>(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Answer {
+pub(super) unsafe fn rows_ordered<S, F: Family>(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Answer
+where
+    S: Symbol<Function = unsafe extern "C" fn(*const CUDA_MEMCPY2D, CUstream) -> CUresult>,
+{
+    let named = meant::<F>(stream);
     // SAFETY: as in `rows`.
-    unsafe { reach::plane(copy) };
+    let crossing =
+        unsafe { crossing::shaped::<F, _>(copy, Some(named), |part| driver().get::<S>()(part, stream)) };
     // SAFETY: as in `rows`.
-    let shape = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, named::<F>(stream), false));
-    shape.map_or(Answer::Pass, |shape| linear(&shape))
+    crossing.unwrap_or_else(|| unsafe { touching(copy, named, false) })
 }
 
-/// What a stream handle of this family stands for.
-fn named<F: DefaultStream>(stream: CUstream) -> CUstream {
-    if stream.is_null() { F::HANDLE } else { stream }
+/// Rows that touch are one linear copy.
+unsafe fn touching(copy: *const CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Answer {
+    // SAFETY: null, or the program's description.
+    let linear = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, stream, waits));
+    linear.map_or(Answer::Pass, |linear| spread(&linear))
 }

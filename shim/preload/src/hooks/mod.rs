@@ -7,18 +7,22 @@
 mod access;
 mod allocate;
 mod batch;
+mod batch_volumes;
 mod context;
 mod copies;
+mod crossing;
+mod graph;
 mod initialise;
 mod lookup;
+mod marked;
 mod physical;
 mod pointer;
 mod pool;
-mod reach;
 mod relief;
 mod reserved;
 mod sharing;
 mod stream;
+mod volume;
 mod wait;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -33,7 +37,7 @@ use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
 use crate::glance::Real;
 use crate::settings::{Multipath, Settings};
-use crate::state::driver;
+use crate::state::{driver, streams};
 use crate::trampolines::SLOTS;
 use stream::{Legacy, PerThread};
 
@@ -112,12 +116,12 @@ impl<S: Symbol> Line<S> {
 
 /// Declares rows. The signature is the driver's, or the row does not compile.
 ///
-/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call. A real call that
-/// failed for want of memory is made again after some of ours was given back.
+/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call, after a look at the stream
+/// that it works in, if it names one. A real call that failed for want of memory is made again after some of ours was given back.
 macro_rules! hooks {
     (
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
-        relieve { $($plain:ident($($a:ident: $t:ty),*): $what:literal;)* }
+        relieve { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
     ) => {
         const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
 
@@ -136,6 +140,7 @@ macro_rules! hooks {
         mod entry {
             use super::*;
             $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+                note_per_thread(const { is_per_thread(stringify!($name)) });
                 cross(
                     &line::$name.calls,
                     // SAFETY: the program's arguments, under the driver's own rules for them.
@@ -147,6 +152,8 @@ macro_rules! hooks {
             }
             const _: <symbol::$name as Symbol>::Function = $name;)*
             $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
+                note_per_thread(const { is_per_thread(stringify!($plain)) });
+                $(stream::note_use($stream);)?
                 relief::twice(
                     &line::$plain.calls,
                     // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
@@ -182,6 +189,20 @@ static BY_INDEX: [u16; COUNT] = {
     }
     positions
 };
+
+/// Is this a function in which the null stream is the calling thread's own?
+pub(crate) const fn is_per_thread(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
+}
+
+/// A function of per-thread default streams is called.
+#[inline]
+fn note_per_thread(is_per_thread: bool) {
+    if is_per_thread {
+        streams().note_blocking();
+    }
+}
 
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {

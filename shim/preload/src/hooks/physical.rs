@@ -1,8 +1,10 @@
-//! Physical memory that the program makes itself: where the device is full, it goes on in host memory.
+//! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
 //!
 //! The order is that of a block of ours: the device, the device once more after our unused memory was given back, then
-//! pinned memory of the host if the user allows it. Whatever fails, the program gets the driver's first answer. Memory that
-//! went elsewhere answers as what was asked for: its properties are those of device memory, and the CPU has no access to it.
+//! pinned memory of the host if the user allows it and the caller is known to bear it. PyTorch's allocator does. Who passes
+//! memory to peers, network cards or multicast objects does not: NCCL's flags come in lines of 128 bytes, which arrive whole over
+//! NVLink only. Whatever fails, the program gets the driver's first answer. Memory that went elsewhere answers as what was asked
+//! for: its properties are those of device memory, the CPU has no access to it, and only its maker may pass it on.
 
 use std::ffi::{c_uint, c_void};
 
@@ -12,9 +14,11 @@ use wm_memory::Manager;
 
 use super::{relief, reserved};
 use crate::boundary::Answer;
+use crate::callers;
 use crate::lifecycle;
 use crate::managers;
 use crate::physical::{self, Asked, book};
+use crate::settings::{self, Created};
 use crate::state::driver;
 
 /// Handle types that host memory can be shared by.
@@ -58,7 +62,7 @@ impl Request {
 
     /// `code` is why the device did not do.
     fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
-        if code != CUresult::OUT_OF_MEMORY || !self.is_plain() || !self.may_overflow() {
+        if code != CUresult::OUT_OF_MEMORY || !self.is_plain() || !self.may_overflow() || !is_borne() {
             return Err(code);
         }
         let made = self.attempt(Tier::Host).map_err(|_| code)?;
@@ -127,6 +131,27 @@ impl Request {
         let CUmemAllocationProp { requestedHandleTypes, allocFlags, .. } = self.property;
         Asked { device: self.device(), handle_types: requestedHandleTypes, flags: allocFlags }
     }
+}
+
+/// Does the caller bear memory that is not where it asked for it?
+fn is_borne() -> bool {
+    match settings::load().overflow_created {
+        Created::Torch => callers::is_torch(),
+        Created::All => true,
+        Created::Off => false,
+    }
+}
+
+/// Who opens the memory elsewhere would take it for the device's.
+pub(super) fn export(_shared: *mut c_void, handle: u64, _kind: c_uint, _flags: u64) -> Answer {
+    let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
+    if !is_elsewhere || is_borne() {
+        return Answer::Pass;
+    }
+    log::warn!(
+        "memory that lies on the host for want of room on the device was not exported as device memory"
+    );
+    Answer::Is(CUresult::NOT_SUPPORTED)
 }
 
 pub(super) fn release(handle: u64) -> CUresult {

@@ -3,7 +3,6 @@
 //! The driver would tell of mappings: no context, host memory where a block overflowed, the whole reservation as its
 //! range. Programs derive devices, sharing and copies from these answers, so they get those of plain device memory.
 
-use std::collections::BTreeSet;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,11 +10,13 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Block, Order};
 
+use super::marked::Marked;
 use super::{physical, pool};
 use crate::boundary::Answer;
 use crate::figures::{Holdings, figures};
 use crate::ipc;
 use crate::managers;
+use crate::owners;
 use crate::physical::{View, account, elsewhere};
 use crate::state::driver;
 
@@ -90,15 +91,31 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
         base: block.address,
         bytes: block.bytes,
         device,
-        context: if ordered { CUcontext::NULL } else { device.context() },
+        context: if ordered { CUcontext::NULL } else { maker(device, block) },
         buffer: OUR_BUFFERS | block.id,
         pool: pool.unwrap_or_default(),
         shareable: !ordered && device.is_exportable(),
     }
 }
 
+/// The context that a block of `cuMemAlloc` was allocated in.
+fn maker(device: &Device, block: &Block) -> CUcontext {
+    owners::context(block.address, block.id).unwrap_or_else(|| device.context())
+}
+
+/// Buffer id of an opened block.
+fn foreign_buffer(view: &ipc::View) -> u64 {
+    OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12)
+}
+
+/// Buffer id of what is at an address of ours.
+fn buffer_at(address: u64) -> Option<u64> {
+    let block = managers::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
+    block.or_else(|| ipc::view(address).map(|view| foreign_buffer(&view)))
+}
+
 fn foreign(view: &ipc::View, address: u64) -> Found {
-    let buffer = OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12);
+    let buffer = foreign_buffer(view);
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
@@ -116,7 +133,9 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
             pieces: account(site.manager.gpu().ordinal()).held,
             limit: site.manager.settings().device_limit,
         };
-        let (usable, all) = figures(free_now as u64, total_now as u64, &holdings);
+        // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+        let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+        let (usable, all) = figures(to_be_had, total_now as u64, &holdings);
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
         unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }
@@ -255,14 +274,14 @@ unsafe fn answer_elsewhere(
 }
 
 /// Buffers whose copies are synchronous.
-static SYNCHRONOUS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+static SYNCHRONOUS: Mutex<Marked> = Mutex::new(Marked::new());
 
-fn synchronous() -> MutexGuard<'static, BTreeSet<u64>> {
+fn synchronous() -> MutexGuard<'static, Marked> {
     SYNCHRONOUS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn is_synchronous(buffer: u64) -> bool {
-    synchronous().contains(&buffer)
+    synchronous().contains(buffer)
 }
 
 /// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
@@ -273,12 +292,12 @@ pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, addr
     }
     // SAFETY: the program's pointer to an unsigned flag, not null.
     if unsafe { *value.cast::<c_uint>() } == 0 {
-        synchronous().remove(&found.buffer);
+        synchronous().remove(found.buffer);
         return Answer::Is(CUresult::SUCCESS);
     }
     let told = tell_context();
     if told.is_ok() {
-        synchronous().insert(found.buffer);
+        synchronous().insert(found.buffer, found.base, buffer_at);
     }
     told.into()
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::*;
 use wm_driver::Device;
-use wm_memory::Manager;
+use wm_memory::{Manager, Usage};
 
 use crate::boundary::Answer;
 use crate::glance::GLANCE;
@@ -63,8 +63,35 @@ pub(super) fn settle(manager: &Manager<Device>) {
     let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
     let Some(threshold) = threshold(device).filter(|_| used) else { return };
     let keep = threshold.load(Relaxed);
-    if keep != u64::MAX && manager.usage().reserved.total() > keep {
-        manager.trim(keep);
+    if keep != u64::MAX {
+        let usage = manager.usage();
+        if reserved(&usage) > keep {
+            manager.trim(keep.saturating_add(beside(&usage)));
+        }
+    }
+}
+
+/// What the pool holds: all but what blocks of `cuMemAlloc` use. Where those are all there is, what their handles leave free is
+/// no pool's.
+fn reserved(usage: &Usage) -> u64 {
+    let plain = usage.live.total().saturating_sub(usage.pooled);
+    let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
+    if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
+}
+
+/// What is held beside the pool.
+fn beside(usage: &Usage) -> u64 {
+    usage.reserved.total() - reserved(usage)
+}
+
+/// Memory was freed that is no pool's: what is idle beyond what is kept goes back. Not where the program uses the default pool
+/// and told it to keep whatever it has: their memory is one.
+pub(super) fn give_back_idle(manager: &Manager<Device>) {
+    let device = manager.gpu().ordinal();
+    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
+    if !(used && keeps_all) {
+        manager.give_back_idle();
     }
 }
 
@@ -104,6 +131,27 @@ fn chosen(device: CUdevice, pool: CUmemoryPool) {
     }
 }
 
+/// By the driver's rule a device whose current pool is destroyed has its default pool again.
+pub(super) fn destroy(pool: CUmemoryPool) -> CUresult {
+    // SAFETY: a handle that the driver checks.
+    let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
+    let replaced = GLANCE.replaced.load(Relaxed);
+    if result == CUresult::SUCCESS && replaced != 0 {
+        let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
+        let devices = (0..u64::BITS as CUdevice).filter(chose);
+        devices.for_each(|device| current_of(device).into_iter().for_each(|current| chosen(device, current)));
+    }
+    result
+}
+
+/// The device's current pool.
+fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
+    let mut pool = CUmemoryPool::NULL;
+    // SAFETY: the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuDeviceGetMemPool>()(&mut pool, device) }.ok().ok()?;
+    Some(pool)
+}
+
 /// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
 pub(super) unsafe fn select_at(location: *mut CUmemLocation, kind: u32, pool: CUmemoryPool) -> CUresult {
     // SAFETY: the program's arguments.
@@ -122,8 +170,8 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     let Some(manager) = served(pool).filter(|_| !value.is_null()) else { return Answer::Pass };
     let usage = manager.usage();
     let ours = match attribute {
-        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => usage.reserved.total(),
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total(),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved(&usage),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - beside(&usage),
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
         _ => return Answer::Pass,
@@ -153,6 +201,10 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
             }
             // SAFETY: the driver has just read a 64-bit value there.
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
+            CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
+                // SAFETY: the driver has just read a 32-bit value there.
+                managers::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
+            }
             _ => {}
         }
     }
@@ -175,7 +227,8 @@ fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
 
 pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
     if let Some(manager) = served(pool) {
-        manager.trim(keep as u64);
+        let usage = manager.usage();
+        manager.trim((keep as u64).saturating_add(beside(&usage)));
     }
     Answer::Pass
 }

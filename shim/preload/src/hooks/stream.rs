@@ -1,9 +1,12 @@
 //! Streams: which one a null handle means, when one ends, and when one is being captured.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use wm_abi::symbol::{self, Symbol};
-use wm_abi::{CU_STREAM_CAPTURE_STATUS_NONE, CUgraph, CUgraphNode, CUresult, CUstream};
+use wm_abi::{
+    CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphNode, CUlaunchConfig, CUresult,
+    CUstream,
+};
 
 use crate::boundary::Answer;
 use crate::managers;
@@ -28,10 +31,40 @@ impl DefaultStream for PerThread {
     const HANDLE: CUstream = CUstream::PER_THREAD;
 }
 
-/// The stream that a handle stands for.
+/// The stream that a handle stands for. One that is about to be worked in.
 #[inline]
 pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
-    if stream.is_null() { D::HANDLE } else { stream }
+    let stream = if stream.is_null() { D::HANDLE } else { stream };
+    note_use(stream);
+    stream
+}
+
+/// What names a stream among a function's arguments.
+pub(super) trait NamesStream {
+    fn is_per_thread(&self) -> bool;
+}
+
+impl NamesStream for CUstream {
+    #[inline]
+    fn is_per_thread(&self) -> bool {
+        *self == CUstream::PER_THREAD
+    }
+}
+
+impl NamesStream for *const CUlaunchConfig {
+    #[inline]
+    fn is_per_thread(&self) -> bool {
+        // SAFETY: null, or the program's description of a launch.
+        unsafe { self.as_ref() }.is_some_and(|config| config.hStream == CUstream::PER_THREAD)
+    }
+}
+
+/// Work goes into this stream. A per-thread default stream is a blocking one, and nobody makes it: it is there once it is used.
+#[inline]
+pub(super) fn note_use(stream: impl NamesStream) {
+    if stream.is_per_thread() {
+        streams().note_blocking();
+    }
 }
 
 /// Is any stream of the process being captured?
@@ -55,6 +88,19 @@ fn is_captured(stream: CUstream) -> bool {
     asked != CUresult::SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 
+/// `cuStreamCreate`. Where a blocking stream is made, it can tell frees in the default stream.
+pub(super) fn create(_stream: *mut CUstream, flags: c_uint) -> Answer {
+    if flags & CU_STREAM_NON_BLOCKING == 0 {
+        streams().note_blocking();
+    }
+    Answer::Pass
+}
+
+/// `cuStreamCreateWithPriority`.
+pub(super) fn create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Answer {
+    create(stream, flags)
+}
+
 pub(super) fn destroy(stream: CUstream) -> Answer {
     if !stream.is_null() {
         managers::retire(&streams().under(stream));
@@ -64,28 +110,30 @@ pub(super) fn destroy(stream: CUstream) -> Answer {
 }
 
 /// `cuStreamBeginCapture`, and its per-thread twin.
-pub(super) unsafe fn begin<S>(stream: CUstream) -> CUresult
+pub(super) unsafe fn begin<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
+    D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(stream, || unsafe { driver().get::<S>()(stream) })
+    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream) })
 }
 
 /// `cuStreamBeginCapture_v2`, and its per-thread twin.
-pub(super) unsafe fn begin_in_mode<S>(stream: CUstream, mode: c_uint) -> CUresult
+pub(super) unsafe fn begin_in_mode<S, D>(stream: CUstream, mode: c_uint) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, c_uint) -> CUresult>,
+    D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(stream, || unsafe { driver().get::<S>()(stream, mode) })
+    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream, mode) })
 }
 
 type ToGraph =
     unsafe extern "C" fn(CUstream, CUgraph, *const CUgraphNode, *const c_void, usize, c_uint) -> CUresult;
 
 /// `cuStreamBeginCaptureToGraph`, and its per-thread twin.
-pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>>(
+pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStream>(
     stream: CUstream,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -94,7 +142,9 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>>(
     mode: c_uint,
 ) -> CUresult {
     // SAFETY: the program's arguments.
-    begun(stream, || unsafe { driver().get::<S>()(stream, graph, dependencies, edges, count, mode) })
+    begun(meant::<D>(stream), || unsafe {
+        driver().get::<S>()(stream, graph, dependencies, edges, count, mode)
+    })
 }
 
 /// Counted before the driver knows, so that no call of ours slips in between.
@@ -108,15 +158,16 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// `cuStreamEndCapture`, and its per-thread twin. A capture that became invalid ends with this error.
-pub(super) unsafe fn end<S>(stream: CUstream, graph: *mut CUgraph) -> CUresult
+pub(super) unsafe fn end<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,
+    D: DefaultStream,
 {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<S>()(stream, graph) };
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        streams().capture_ended(stream);
+        streams().capture_ended(meant::<D>(stream));
     }
     result
 }

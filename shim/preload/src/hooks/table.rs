@@ -18,7 +18,7 @@ hooks! {
         cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint)
             => allocate::pitched, Memory, "the same for rows of equal distance";
         cuMemFree_v2(dptr: CUdeviceptr)
-            => allocate::free, Memory, "takes a block back without waiting for the device";
+            => allocate::free, Memory, "takes a block back once the work of its context is over, as the driver does";
         cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
             => allocate::ordered::<Legacy>, Memory, "serves device memory in stream order";
         cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
@@ -42,6 +42,8 @@ hooks! {
             => pool::set, Memory, "resets our high-water marks with the pool's";
         cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize)
             => pool::trim, Memory, "gives our unused memory back with the pool's";
+        cuMemPoolDestroy(pool: CUmemoryPool)
+            => pool::destroy, Memory, "a device whose pool this was has its default pool again";
         cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize)
             => pool::grant, Memory, "lets peers reach our blocks as they reach the pool's";
         // Queries: our blocks answer like the driver's own memory.
@@ -69,27 +71,31 @@ hooks! {
             => sharing::open, Memory, "maps the block of another process under the shim";
         cuIpcCloseMemHandle(dptr: CUdeviceptr)
             => sharing::close, Memory, "unmaps it";
-        // Streams: their ends, and captures.
+        // Streams: their kinds, their ends, and captures.
+        cuStreamCreate(pstream: *mut CUstream, flags: c_uint)
+            => stream::create, Lifetimes, "a blocking stream can tell frees in the default stream";
+        cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int)
+            => stream::create_with_priority, Lifetimes, "a blocking stream can tell frees in the default stream";
         cuStreamDestroy(stream: CUstream)
             => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamDestroy_v2(stream: CUstream)
             => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamBeginCapture(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_ptsz(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin::<symbol::cuStreamBeginCapture_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph_ptsz(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamEndCapture(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture>, Lifetimes, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture, Legacy>, Lifetimes, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture_ptsz>, Lifetimes, "a capture is over";
+            => stream::end::<symbol::cuStreamEndCapture_ptsz, PerThread>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
             => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
@@ -103,11 +109,13 @@ hooks! {
             => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         // Physical memory that the program makes itself; our blocks are not its to map.
         cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64)
-            => physical::create, Memory, "counted; where the device is full, it goes on in host memory";
+            => physical::create, Memory, "counted; where the device is full, PyTorch's goes on in host memory";
         cuMemRelease(handle: u64)
             => physical::release, Memory, "counted";
         cuMemImportFromShareableHandle(handle: *mut u64, os_handle: *mut c_void, sh_handle_type: c_uint)
             => physical::import, Memory, "one more reference to memory that the program has already";
+        cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: u64, handle_type: c_uint, flags: u64)
+            => physical::export, Memory, "refused for what stands in for device memory, but to its maker";
         cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64)
             => physical::properties, Memory, "answers what was asked for, wherever the memory is";
         cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64)
@@ -124,17 +132,25 @@ hooks! {
             => reserved::host_flags, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
-            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
+            => context::destroy::<symbol::cuCtxDestroy>, Lifetimes, "the context's streams and events are forgotten";
         cuCtxDestroy_v2(ctx: CUcontext)
-            => context::destroy, Lifetimes, "the context's streams and events are forgotten";
+            => context::destroy::<symbol::cuCtxDestroy_v2>, Lifetimes, "the context's streams and events are forgotten";
         cuDevicePrimaryCtxRelease(dev: CUdevice)
-            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::release::<symbol::cuDevicePrimaryCtxRelease>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxRelease_v2(dev: CUdevice)
-            => context::release, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::release::<symbol::cuDevicePrimaryCtxRelease_v2>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxReset(dev: CUdevice)
-            => context::reset, Lifetimes, "the device's blocks are given back";
+            => context::reset::<symbol::cuDevicePrimaryCtxReset>, Lifetimes, "the device's blocks are given back";
         cuDevicePrimaryCtxReset_v2(dev: CUdevice)
-            => context::reset, Lifetimes, "the device's blocks are given back";
+            => context::reset::<symbol::cuDevicePrimaryCtxReset_v2>, Lifetimes, "the device's blocks are given back";
+        cuCtxAttach(pctx: *mut CUcontext, flags: c_uint)
+            => context::attach, Lifetimes, "one user more, before whom the context does not end";
+        cuCtxDetach(ctx: CUcontext)
+            => context::detach, Lifetimes, "with the last user the context's streams and events are forgotten";
+        cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: *mut c_void)
+            => context::from_green, Lifetimes, "memory and events of a green context are those of the context that it is a part of";
+        cuGreenCtxDestroy(h_ctx: *mut c_void)
+            => context::destroy_green, Lifetimes, "blocks freed in its streams get an event that outlives it";
         // Copies: counted by path.
         cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
             => copies::plain(HostToDevice, Legacy), Always, "counted; a large one may take several links";
@@ -162,45 +178,92 @@ hooks! {
             => copies::ordered(DeviceToDevice, PerThread), Always, "counted";
         // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(Legacy), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any_ordered(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(PerThread), Copies, "a large one may take several links; reaches a peer's blocks without peer access";
+            => copies::any_ordered(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2D_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2D_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<Legacy>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<PerThread>, Copies, "one whose rows touch is a linear one; reaches a peer's blocks without peer access";
+            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2_ptsz, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::first::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::first::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::second::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second, Copies, "large copies of it may take several links; reaches a peer's blocks without peer access";
+            => batch::second::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D)
-            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume::<symbol::cuMemcpy3D_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D)
-            => reach::volume, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume::<symbol::cuMemcpy3D_v2_ptds, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => reach::volume_ordered, Copies, "reaches a peer's blocks without peer access";
+            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2_ptsz, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
+            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => reach::with_attributes, Copies, "reaches a peer's blocks without peer access";
+            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpyPeer(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
+            => crossing::peer::<symbol::cuMemcpyPeer>, Copies, "parts at the border of tiers";
+        cuMemcpyPeer_ptds(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
+            => crossing::peer::<symbol::cuMemcpyPeer_ptds>, Copies, "parts at the border of tiers";
+        cuMemcpyPeerAsync(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
+            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync>, Copies, "parts at the border of tiers";
+        cuMemcpyPeerAsync_ptsz(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
+            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync_ptsz>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER)
+            => crossing::volume::<symbol::cuMemcpy3DPeer, Legacy, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeer_ptds(copy: *const CUDA_MEMCPY3D_PEER)
+            => crossing::volume::<symbol::cuMemcpy3DPeer_ptds, PerThread, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
+            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync, Legacy, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DPeerAsync_ptsz(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
+            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync_ptsz, PerThread, _>, Copies, "parts at the border of tiers";
+        cuMemcpy3DBatchAsync(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
+            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_ptsz(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
+            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_v2(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DBatchAsync_v2_ptsz(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DWithAttributesAsync(op: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        cuMemcpy3DWithAttributesAsync_ptsz(op: *mut c_void, flags: u64, stream: CUstream)
+            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+        // Graphs: nodes that a program makes or changes itself.
+        cuGraphAddMemcpyNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
+            => graph::add_copy, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
+        cuGraphAddMemsetNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
+            => graph::add_memset, Memory, "names a block's context";
+        cuGraphAddNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *mut c_void)
+            => graph::add::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
+        cuGraphAddNode_v2(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
+            => graph::add_with_data::<symbol::cuGraphAddNode_v2>, Memory, "the same for a copy; names a block's context";
+        cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D)
+            => graph::set_copy, Memory, "between devices, reaches blocks without peer access";
+        cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut c_void)
+            => graph::set::<symbol::cuGraphNodeSetParams>, Memory, "the same for a copy; names a block's context";
+        cuGraphExecMemcpyNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
+            => graph::set_ready_copy, Memory, "the same for a copy; names a block's context";
+        cuGraphExecMemsetNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
+            => graph::set_ready_memset, Memory, "names a block's context";
+        cuGraphExecNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut c_void)
+            => graph::set_ready, Memory, "the same for a copy; names a block's context";
     }
     relieve {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";
@@ -209,12 +272,12 @@ hooks! {
         cuModuleLoadFatBinary(module: *mut CUmodule, fat_cubin: *const c_void): "loading code takes device memory";
         cuLibraryLoadData(library: *mut CUlibrary, code: *const c_void, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
         cuLibraryLoadFromFile(library: *mut CUlibrary, file_name: *const c_char, jit_options: *mut c_uint, jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_uint, library_option_values: *mut *mut c_void, num_library_options: c_uint): "loading code takes device memory";
-        cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
-        cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void): "a first launch loads code and grows local memory";
+        cuLaunchKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchKernelEx(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in config: "a first launch loads code and grows local memory";
+        cuLaunchKernelEx_ptsz(config: *const CUlaunchConfig, f: CUfunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void) in config: "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
+        cuLaunchCooperativeKernel_ptsz(f: CUfunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint, block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CUstream, kernel_params: *mut *mut c_void) in stream: "a first launch loads code and grows local memory";
         cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: c_uint): "memory that stays with the driver";
         cuArrayCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY_DESCRIPTOR): "memory that stays with the driver";
         cuArray3DCreate_v2(p_handle: *mut CUarray, p_allocate_array: *const CUDA_ARRAY3D_DESCRIPTOR): "memory that stays with the driver";
@@ -224,17 +287,37 @@ hooks! {
         cuCtxCreate_v2(pctx: *mut CUcontext, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v3(pctx: *mut CUcontext, params_array: *mut c_void, num_params: c_int, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
         cuCtxCreate_v4(pctx: *mut CUcontext, ctx_create_params: *mut c_void, flags: c_uint, dev: CUdevice): "contexts, streams and events live in device memory";
-        cuStreamCreate(pstream: *mut CUstream, flags: c_uint): "contexts, streams and events live in device memory";
-        cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int): "contexts, streams and events live in device memory";
         cuEventCreate(p_event: *mut CUevent, flags: c_uint): "contexts, streams and events live in device memory";
         cuGraphInstantiate(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiate_v2(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, p_error_node: *mut CUgraphNode, log_buffer: *mut c_char, buffer_size: usize): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithFlags(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, flags: u64): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithParams(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
         cuGraphInstantiateWithParams_ptsz(p_grap_exec: *mut CUgraphExec, h_graph: CUgraph, instantiate_params: *mut c_void): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphLaunch(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphLaunch_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphUpload(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
-        cuGraphUpload_ptsz(h_graph: CUgraphExec, stream: CUstream): "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphLaunch_ptsz(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        cuGraphUpload_ptsz(h_graph: CUgraphExec, stream: CUstream) in stream: "an instantiated graph and its memory nodes live in device memory";
+        // What may be the first to work in a per-thread default stream that is named by its handle.
+        cuMemsetD8Async(dst_device: CUdeviceptr, uc: u8, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD16Async(dst_device: CUdeviceptr, us: u16, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD32Async(dst_device: CUdeviceptr, ui: c_uint, n: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D8Async(dst_device: CUdeviceptr, dst_pitch: usize, uc: u8, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D16Async(dst_device: CUdeviceptr, dst_pitch: usize, us: u16, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemsetD2D32Async(dst_device: CUdeviceptr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuEventRecord(h_event: CUevent, stream: CUstream) in stream: "sees per-thread default streams";
+        cuEventRecordWithFlags(h_event: CUevent, stream: CUstream, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitEvent(stream: CUstream, h_event: CUevent, flags: c_uint) in stream: "sees per-thread default streams";
+        cuLaunchHostFunc(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void) in stream: "sees per-thread default streams";
+        cuLaunchHostFunc_v2(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void, sync_mode: c_uint) in stream: "sees per-thread default streams";
+        cuStreamAddCallback(stream: CUstream, callback: *mut c_void, user_data: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamBatchMemOp_v2(stream: CUstream, count: c_uint, param_array: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
+        cuMemcpyAtoHAsync_v2(dst_host: *mut c_void, src_array: CUarray, src_offset: usize, byte_count: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemcpyHtoAAsync_v2(dst_array: CUarray, dst_offset: usize, src_host: *const c_void, byte_count: usize, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemPrefetchAsync(dev_ptr: CUdeviceptr, count: usize, dst_device: CUdevice, stream: CUstream) in stream: "sees per-thread default streams";
+        cuMemPrefetchAsync_v2(dev_ptr: CUdeviceptr, count: usize, location: CUmemLocation, flags: c_uint, stream: CUstream) in stream: "sees per-thread default streams";
     }
 }

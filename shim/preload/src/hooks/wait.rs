@@ -12,7 +12,7 @@ use wm_memory::{Manager, Mark};
 use super::pool;
 use super::stream::{DefaultStream, meant};
 use crate::guard::{self, Waits, Watch};
-use crate::state::driver;
+use crate::state::{driver, streams};
 use crate::{managers, trace};
 
 /// `cuStreamSynchronize`, and its per-thread twin.
@@ -21,13 +21,9 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
-    let wait = managers::present_at(stream, D::HANDLE).map(|(site, order)| {
-        let wait = match order.stream() {
-            Some(id) => Wait::for_stream(site.manager, id),
-            None => Wait::for_something(site.manager),
-        };
-        wait.with(&Waits::Stream(site.context, meant::<D>(stream)))
-    });
+    let named = managers::any().then(|| managers::named(stream, D::HANDLE)).flatten();
+    let wait =
+        named.map(|named| Wait::for_stream(named.id).with(&Waits::Stream(named.context, meant::<D>(stream))));
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<S>()(stream) })
 }
@@ -49,16 +45,15 @@ pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
 
 /// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
 pub(super) unsafe fn event(event: CUevent) -> CUresult {
-    let wait = managers::present().map(|site| Wait::for_something(site.manager).with(&Waits::Event));
+    let wait = managers::any().then(|| Wait::for_something().with(&Waits::Event));
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
 
-/// A wait of the host that begins.
+/// A wait of the host that begins. Memory of any device may have been freed in what it waits for.
 struct Wait {
-    manager: &'static Manager<Device>,
     /// What is past once it has ended well.
-    mark: Option<Mark>,
+    marks: Vec<(&'static Manager<Device>, Mark)>,
     /// What a trace says of it: the stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
     /// What guarded blocks are to be looked at then.
@@ -66,19 +61,26 @@ struct Wait {
 }
 
 impl Wait {
-    fn for_stream(manager: &'static Manager<Device>, id: StreamId) -> Self {
-        Self { manager, mark: Some(manager.mark(Some(id))), traced: Some(Some(id)), watch: None }
+    fn for_stream(id: StreamId) -> Self {
+        let marks = managers::all().map(|manager| (manager, manager.mark(id))).collect();
+        Self { marks, traced: Some(Some(id)), watch: None }
     }
 
-    /// Where a device is used through several contexts, the wait for one says nothing of the others.
-    fn for_context(manager: &'static Manager<Device>, context: CUcontext) -> Self {
-        let mark = manager.gpu().is_used_through(context).then(|| manager.mark(None));
-        Self { manager, mark, traced: Some(None), watch: None }.with(&Waits::Context(context))
+    /// A wait for a context covers its own streams and those of its green contexts, and nobody else's: other contexts of the
+    /// device, and other devices, go on.
+    fn for_context(manager: &Manager<Device>, context: CUcontext) -> Self {
+        manager.flush();
+        let covers = |id| {
+            let owner = streams().context(id);
+            owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
+        };
+        let marks = managers::all().map(|manager| (manager, manager.mark_all(covers))).collect();
+        Self { marks, traced: Some(None), watch: None }.with(&Waits::Context(context))
     }
 
-    /// For a per-thread stream or an event: what is past then is not known to us.
-    fn for_something(manager: &'static Manager<Device>) -> Self {
-        Self { manager, mark: None, traced: None, watch: None }
+    /// For an event: what is past then is not known to us.
+    fn for_something() -> Self {
+        Self { marks: Vec::new(), traced: None, watch: None }
     }
 
     fn with(self, waits: &Waits) -> Self {
@@ -86,12 +88,13 @@ impl Wait {
     }
 
     fn end(self) {
-        self.mark.iter().for_each(|mark| self.manager.reached(mark));
+        self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
+        let Some(manager) = managers::present().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
-            trace::waited(self.manager.gpu().ordinal(), stream);
+            trace::waited(manager.gpu().ordinal(), stream);
         }
-        self.watch.into_iter().for_each(|watch| watch.end(self.manager));
-        pool::settle(self.manager);
+        self.watch.into_iter().for_each(|watch| watch.end(manager));
+        pool::settle(manager);
     }
 }
 

@@ -1,102 +1,169 @@
-//! The exporting side: one thread that hands out the physical memory of blocks, started at the first handle issued.
+//! The exporting side: one thread that serves every importer, started at the first handle issued.
+//!
+//! Each round polls the listeners and the peers, and does a bounded piece of work for each: a silent peer delays nobody, and
+//! each has a deadline of its own. With [`PEER_LIMIT`] peers the listeners are not polled, and later ones wait to be accepted.
+//! Where accepting fails for want of descriptors or memory the loop looks away for [`PAUSE`] instead of spinning.
 
-use std::io::{Error, Result};
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
-use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SocketFlags, accept_with, bind, listen};
-use wm_abi::CUresult;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 use wm_driver::thread;
 
-use super::wire;
-use crate::managers;
+use super::key::Key;
+use super::names;
+use super::peer::Peer;
+use crate::sockets::descriptor::Descriptor;
+use crate::sockets::is_trusted;
 
 /// Stack of the thread, bytes: it exchanges short packets and looks blocks up.
 const STACK: usize = 256 << 10;
 
+/// Importers served at a time.
+const PEER_LIMIT: usize = 64;
+
+/// Rest after a failed accept.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Known once the thread runs. A start that failed (no descriptor left, say) is tried again at the next handle.
-static SECRET: OnceCell<u64> = OnceCell::new();
+static KEY: OnceCell<Key> = OnceCell::new();
 
-/// Requests refused, for nothing but a debugger's eye and tests.
-static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Has the thread ended again?
+static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread if it has not been; the secret that goes into handles.
-pub(super) fn start() -> std::result::Result<u64, String> {
-    SECRET.get_or_try_init(launch).copied().map_err(|error| error.to_string())
+/// Starts the thread if it has not been; the key that goes into handles.
+pub(super) fn start() -> Result<Key, String> {
+    let key = *KEY.get_or_try_init(launch)?;
+    if ENDED.load(Ordering::Acquire) {
+        return Err("its thread has ended; does the program close descriptors that it did not open?".into());
+    }
+    Ok(key)
 }
 
-fn launch() -> Result<u64> {
-    let secret = random()?;
-    let listener = wire::socket()?;
-    bind(&listener, &wire::address(std::process::id())?)?;
-    listen(&listener, 64)?;
-    thread::spawn(c"wmshim-ipc", STACK, move || serve(&listener, secret))?;
-    Ok(secret)
+/// Is this process the one that issues handles with this key?
+pub(super) fn is_own(key: &Key) -> bool {
+    KEY.get() == Some(key)
 }
 
-fn random() -> Result<u64> {
-    let mut bytes = [0u8; 8];
-    // SAFETY: the kernel writes at most the length we name.
-    let written = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if written == bytes.len() as isize { Ok(u64::from_le_bytes(bytes)) } else { Err(Error::last_os_error()) }
+fn launch() -> Result<Key, String> {
+    let key = Key::random().map_err(|error| error.to_string())?;
+    let listeners = names::listen(&key)?;
+    let server = Server { key, listeners, peers: Vec::new(), paused_until: None };
+    thread::spawn(c"wmshim-ipc", STACK, move || server.run()).map_err(|error| {
+        names::withdraw();
+        error.to_string()
+    })?;
+    Ok(key)
 }
 
-fn serve(listener: &OwnedFd, secret: u64) {
-    loop {
-        match accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(peer) => {
-                if let Err(error) = answer(&peer, secret) {
-                    REFUSED.fetch_add(1, Ordering::Relaxed);
-                    log::debug!("a process that wanted to share memory was refused: {error}");
+struct Server {
+    key: Key,
+    listeners: Vec<Descriptor>,
+    peers: Vec<Peer>,
+    paused_until: Option<Instant>,
+}
+
+impl Drop for Server {
+    /// On every way out of the thread, a panic too.
+    fn drop(&mut self) {
+        ENDED.store(true, Ordering::Release);
+    }
+}
+
+impl Server {
+    /// Serves until the process ends, or has taken the listeners from us.
+    fn run(mut self) {
+        while self.round().is_continue() {}
+        log::warn!("sharing of memory between processes has ended: the program has closed our sockets");
+    }
+
+    fn round(&mut self) -> ControlFlow<()> {
+        self.listeners.retain(|listener| listener.get().is_ok());
+        self.peers.retain(|peer| peer.socket().is_ok());
+        if self.listeners.is_empty() && self.peers.is_empty() {
+            return ControlFlow::Break(());
+        }
+        let Ok(ready) = self.wait() else { return ControlFlow::Break(()) };
+        let now = Instant::now();
+        let (knocked, spoke) = ready.split_at(self.listeners.len());
+        self.serve(spoke, now);
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+        for listener in knocked.iter().enumerate().filter(|(_, knocked)| **knocked).map(|(index, _)| index) {
+            self.accept(listener, now);
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits for an event or a deadline. Which descriptors have something to say: listeners, then peers.
+    fn wait(&self) -> io::Result<Vec<bool>> {
+        let accepting = self.has_room() && self.paused_until.is_none();
+        let listening = if accepting { PollFlags::IN } else { PollFlags::empty() };
+        let mut entries = Vec::with_capacity(self.listeners.len() + self.peers.len());
+        for listener in &self.listeners {
+            entries.push(PollFd::from_borrowed_fd(listener.get()?, listening));
+        }
+        for peer in &self.peers {
+            entries.push(PollFd::from_borrowed_fd(peer.socket()?, PollFlags::IN));
+        }
+        match poll(&mut entries, self.timeout().as_ref()) {
+            Ok(_) => Ok(entries.iter().map(|entry| !entry.revents().is_empty()).collect()),
+            Err(Errno::INTR) => Ok(vec![false; entries.len()]),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.peers.len() < PEER_LIMIT
+    }
+
+    /// Time until something must be done without an event; `None` for never.
+    fn timeout(&self) -> Option<Timespec> {
+        let deadlines = self.peers.iter().map(Peer::deadline).chain(self.paused_until);
+        let left = deadlines.min()?.saturating_duration_since(Instant::now());
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
+    }
+
+    /// Answers each peer that said something; drops those that are gone, finished or out of patience.
+    fn serve(&mut self, spoke: &[bool], now: Instant) {
+        let (key, mut spoke) = (self.key, spoke.iter());
+        self.peers.retain_mut(|peer| {
+            let outcome = if spoke.next() == Some(&true) { peer.attend(&key, now) } else { Ok(()) };
+            if let Err(error) = &outcome {
+                log::debug!("a process that opens memory is gone: {error}");
+            }
+            outcome.is_ok() && peer.deadline() > now
+        });
+    }
+
+    /// Lets in who has connected, a bounded number a round: strangers may come faster than they are sent away.
+    fn accept(&mut self, listener: usize, now: Instant) {
+        for _ in self.peers.len()..PEER_LIMIT {
+            let accepted = self.listeners[listener].get().and_then(accept_one);
+            match accepted {
+                Ok(socket) if socket.get().is_ok_and(is_trusted) => self.peers.push(Peer::new(socket, now)),
+                Ok(_) => log::debug!("a process of another user wanted to open memory"),
+                Err(error) => {
+                    self.paused_until = pause_after(&error).map(|pause| now + pause).or(self.paused_until);
+                    return;
                 }
             }
-            // The listening socket's patience, or a peer that was gone before it was accepted.
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-            Err(error) => {
-                log::warn!("sharing of memory between processes has ended: {error}");
-                return;
-            }
         }
     }
 }
 
-/// One importer. Status 0 is followed by pieces, any other is the driver's error code for the importer's program.
-fn answer(peer: &OwnedFd, secret: u64) -> Result<()> {
-    wire::be_patient(peer)?;
-    let own = rustix::process::getuid();
-    if socket_peercred(peer)?.uid != own && !own.is_root() {
-        return Err(Error::other("it belongs to another user"));
-    }
-    let [id, address, proof, _] = wire::receive_words(peer)?;
-    match pieces(id, address).filter(|_| proof == secret) {
-        Some(Ok(shared)) => {
-            wire::send_words(peer, [0, shared.pieces.len() as u64, shared.offset, shared.bytes])?;
-            wire::send_pieces(peer, &shared.pieces)
-        }
-        Some(Err(code)) => refuse(peer, code),
-        None => refuse(peer, CUresult::INVALID_VALUE),
-    }
+fn accept_one(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
+    Descriptor::adopt(accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
 }
 
-fn refuse(peer: &OwnedFd, code: CUresult) -> Result<()> {
-    wire::send_words(peer, [u64::from(code.0), 0, 0, 0])
-}
-
-/// A block as it is passed on.
-struct Shared {
-    offset: u64,
-    bytes: u64,
-    pieces: Vec<wire::Piece>,
-}
-
-/// The block's physical memory; `None` if that allocation is no more.
-fn pieces(id: u64, address: u64) -> Option<std::result::Result<Shared, CUresult>> {
-    let manager = managers::owner(address)?;
-    let block = manager.block(address).filter(|block| block.id == id)?;
-    let backing = manager.backing(address)?;
-    let export = |(handle, bytes): &(wm_driver::Handle, usize)| Ok((manager.gpu().export(*handle)?, *bytes));
-    let pieces: std::result::Result<Vec<_>, CUresult> = backing.handles.iter().map(export).collect();
-    Some(pieces.map(|pieces| Shared { offset: backing.offset, bytes: block.bytes as u64, pieces }))
+/// `None` where there is just nobody, or nobody any more.
+fn pause_after(error: &io::Error) -> Option<Duration> {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    let nobody = matches!(code, Some(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED));
+    (!nobody).then_some(PAUSE)
 }

@@ -1,166 +1,179 @@
 //! What exporter and importer say to each other: packets on a `SOCK_SEQPACKET` socket.
 //!
-//! The importer sends its ticket. The exporter answers a header (status, number of pieces, the block's offset in the first,
-//! its size), then packets of up to [`BATCH`] pieces: their sizes, with as many file descriptors. Every length is checked
-//! before it is believed; a peer that stops answering is given up after [`PATIENCE`].
+//! | from | words | |
+//! |---|---|---|
+//! | importer | nonce (2) | |
+//! | exporter | nonce (2), tag (2) | it knows the key |
+//! | importer | id, address, tag (2) | it does too, and asks for that allocation |
+//! | exporter | status, pieces, their bytes, the block's offset in them, its bytes | |
+//! | importer | number of a piece | again and again |
+//! | exporter | status, bytes of each of the next pieces, and as many descriptors | up to [`BATCH`] |
+//!
+//! A status that is not 0 is the driver's error code for the importer's program. The importer asks for the next batch when it
+//! has closed the last, so neither side has more than a batch of descriptors open, and an answer always finds room in the socket.
+//! Every length is checked before it is believed.
 
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::BorrowedFd;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg, socket_with,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
+use wm_abi::CUresult;
 
-/// Pieces a packet: well below the kernel's limit of 253 descriptors a message.
-pub(super) const BATCH: usize = 64;
+use crate::sockets::descriptor::Descriptor;
 
-/// More pieces than this are no block: 1 TiB in pieces of 2 MiB.
-const MOST_PIECES: u32 = 1 << 19;
+/// Pieces a packet.
+pub(super) const BATCH: usize = 32;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Words of the longest packet.
+const WORDS: usize = 1 + BATCH;
 
-/// Words of a ticket and of a header.
-pub(super) type Words = [u64; 4];
-
-/// A piece of physical memory: a descriptor, and its size in bytes.
-pub(super) type Piece = (OwnedFd, usize);
-
-/// The exporter's address: abstract, so that nothing is left in a file system, and by user and process.
-pub(super) fn address(pid: u32) -> Result<SocketAddrUnix> {
-    let user = rustix::process::getuid().as_raw();
-    Ok(SocketAddrUnix::new_abstract_name(format!("wmshim-ipc-{user}-{pid}").as_bytes())?)
+/// Why memory is not passed on.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The driver's code, for the importer's program.
+    Answer(CUresult),
+    /// The exchange cannot go on.
+    Lost(Error),
 }
 
-pub(super) fn socket() -> Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    be_patient(&socket)?;
-    Ok(socket)
-}
-
-/// Limits how long a read or write on the socket may take.
-pub(super) fn be_patient(socket: &impl AsFd) -> Result<()> {
-    set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE))?;
-    set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?;
-    Ok(())
-}
-
-pub(super) fn send_words(socket: &impl AsFd, words: Words) -> Result<()> {
-    send(socket, &words, &[])
-}
-
-pub(super) fn receive_words(socket: &impl AsFd) -> Result<Words> {
-    let (words, descriptors) = receive(socket)?;
-    if !descriptors.is_empty() {
-        return Err(malformed("descriptors where none belong"));
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Lost(error)
     }
-    words.try_into().map_err(|_| malformed("a packet of the wrong length"))
 }
 
-pub(super) fn send_pieces(socket: &impl AsFd, pieces: &[Piece]) -> Result<()> {
-    for batch in pieces.chunks(BATCH) {
-        let sizes: Vec<u64> = batch.iter().map(|(_, bytes)| *bytes as u64).collect();
-        let descriptors: Vec<_> = batch.iter().map(|(descriptor, _)| descriptor.as_fd()).collect();
-        send(socket, &sizes, &descriptors)?;
+impl From<CUresult> for Failure {
+    fn from(code: CUresult) -> Self {
+        Self::Answer(code)
     }
-    Ok(())
 }
 
-pub(super) fn receive_pieces(socket: &impl AsFd, count: u64) -> Result<Vec<Piece>> {
-    let count = u32::try_from(count).ok().filter(|count| *count <= MOST_PIECES);
-    let count = count.ok_or_else(|| malformed("an absurd number of pieces"))? as usize;
-    let mut pieces = Vec::new();
-    while pieces.len() < count {
-        let (sizes, descriptors) = receive(socket)?;
-        if sizes.is_empty() || sizes.len() != descriptors.len() || pieces.len() + sizes.len() > count {
+/// What arrives at once.
+#[derive(Debug)]
+pub(super) struct Packet {
+    words: Vec<u64>,
+    descriptors: Vec<Descriptor>,
+}
+
+impl Packet {
+    /// The words of a packet without descriptors.
+    pub(super) fn words<const COUNT: usize>(self) -> Result<[u64; COUNT]> {
+        if !self.descriptors.is_empty() {
+            return Err(malformed("descriptors where none belong"));
+        }
+        self.words.try_into().map_err(|_| malformed("a packet of the wrong length"))
+    }
+
+    /// The status of a batch, and its pieces.
+    pub(super) fn pieces(self) -> Result<(u64, Vec<(Descriptor, usize)>)> {
+        let (status, sizes) = self.words.split_first().ok_or_else(|| malformed("an empty packet"))?;
+        if sizes.len() != self.descriptors.len() || sizes.contains(&0) {
             return Err(malformed("sizes and descriptors do not match"));
         }
-        pieces.extend(descriptors.into_iter().zip(sizes.into_iter().map(|size| size as usize)));
+        Ok((*status, self.descriptors.into_iter().zip(sizes.iter().map(|bytes| *bytes as usize)).collect()))
     }
-    Ok(pieces)
 }
 
-fn send(socket: &impl AsFd, words: &[u64], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
+pub(super) fn send(socket: BorrowedFd<'_>, words: &[u64], descriptors: &[Descriptor]) -> Result<()> {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let descriptors = descriptors.iter().map(Descriptor::get).collect::<Result<Vec<_>>>()?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(malformed("too many descriptors for one packet"));
     }
     sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-fn receive(socket: &impl AsFd) -> Result<(Vec<u64>, Vec<OwnedFd>)> {
-    let mut bytes = [0; BATCH * 8];
+pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Packet> {
+    let mut bytes = [0; WORDS * 8];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BATCH))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let length = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?.bytes;
-    if length == 0 || length % 8 != 0 {
-        return Err(malformed("the other process ended the exchange"));
-    }
+    let received =
+        recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
     let descriptors = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let descriptors = descriptors.flatten().collect();
-    let words =
-        bytes[..length].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-    Ok((words.collect(), descriptors))
+    let descriptors = descriptors.flatten().map(Descriptor::adopt).collect::<Result<Vec<_>>>()?;
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?"));
+    }
+    if received.bytes == 0 {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "the other process ended the exchange"));
+    }
+    let (words, rest) = bytes[..received.bytes].as_chunks();
+    if !rest.is_empty() || received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(malformed("a packet of the wrong length"));
+    }
+    Ok(Packet { words: words.iter().map(|word| u64::from_le_bytes(*word)).collect(), descriptors })
 }
 
-fn malformed(problem: &str) -> Error {
+pub(super) fn malformed(problem: &str) -> Error {
     Error::new(ErrorKind::InvalidData, problem.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard: what arrives is not what was sent, or a broken peer is believed.
-    use std::fs::File;
-    use std::io::{Read, Seek, Write};
+    use std::os::fd::AsFd;
+    use std::os::fd::OwnedFd;
 
-    use rustix::net::socketpair;
+    use rustix::net::{AddressFamily, SocketFlags, socketpair};
 
     use super::*;
+    use crate::ipc::names::KIND;
 
     fn pair() -> (OwnedFd, OwnedFd) {
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+        socketpair(AddressFamily::UNIX, KIND, SocketFlags::CLOEXEC, None).expect("a pair")
     }
 
-    fn piece(text: &str) -> Piece {
-        let mut file =
-            File::from(rustix::fs::memfd_create("piece", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd"));
-        file.write_all(text.as_bytes()).expect("written");
-        (file.into(), text.len())
+    fn piece(text: &str) -> Descriptor {
+        let file = rustix::fs::memfd_create("piece", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+        rustix::io::pwrite(&file, text.as_bytes(), 0).expect("written");
+        Descriptor::adopt(file).expect("a place")
     }
 
     #[test]
-    fn pieces_arrive_in_order_across_packets() {
+    fn a_whole_batch_arrives_in_order() {
         let (here, there) = pair();
-        let sent: Vec<_> = (0..BATCH * 2 + 5).map(|n| piece(&format!("piece {n}"))).collect();
-        let count = sent.len() as u64;
-        let sender = std::thread::spawn(move || send_pieces(&here, &sent).expect("sent"));
-        let received = receive_pieces(&there, count).expect("received");
-        sender.join().expect("joins");
-        for (n, (descriptor, bytes)) in received.into_iter().enumerate() {
-            let (mut file, mut text) = (File::from(descriptor), String::new());
-            file.rewind().expect("rewinds");
-            file.read_to_string(&mut text).expect("reads");
-            assert_eq!((text.as_str(), text.len()), (format!("piece {n}").as_str(), bytes));
+        let texts: Vec<String> = (0..BATCH).map(|n| format!("piece {n}")).collect();
+        let sizes = texts.iter().map(|text| text.len() as u64);
+        let words: Vec<u64> = std::iter::once(0).chain(sizes).collect();
+        let sent: Vec<_> = texts.iter().map(|text| piece(text)).collect();
+        send(here.as_fd(), &words, &sent).expect("sent");
+        let (status, received) = receive(there.as_fd()).and_then(Packet::pieces).expect("received");
+        assert_eq!((status, received.len()), (0, BATCH));
+        for (text, (descriptor, bytes)) in texts.iter().zip(received) {
+            let mut read = vec![0; bytes];
+            rustix::io::pread(descriptor.get().expect("open"), &mut read, 0).expect("read");
+            assert_eq!(text.as_bytes(), read);
         }
     }
 
     #[test]
-    fn a_vanished_peer_and_absurd_counts_are_errors() {
+    fn a_vanished_peer_and_packets_that_do_not_fit_are_errors() {
         let (here, there) = pair();
-        assert!(receive_pieces(&there, u64::MAX).is_err());
-        send_words(&here, [1, 2, 3, 4]).expect("sent");
+        send(here.as_fd(), &[0, 5], &[]).expect("sent");
+        assert!(receive(there.as_fd()).and_then(Packet::pieces).is_err(), "a size without a descriptor");
+        send(here.as_fd(), &[0, 0], &[piece("")]).expect("sent");
+        assert!(receive(there.as_fd()).and_then(Packet::pieces).is_err(), "a piece of no bytes");
+        send(here.as_fd(), &[1, 2], &[piece("x")]).expect("sent");
+        assert!(receive(there.as_fd()).and_then(Packet::words::<2>).is_err(), "a descriptor too many");
+        send(here.as_fd(), &[1, 2, 3], &[]).expect("sent");
+        assert!(receive(there.as_fd()).and_then(Packet::words::<2>).is_err(), "a word too many");
+        rustix::net::send(&here, &[1, 2, 3], SendFlags::empty()).expect("sent");
+        assert!(receive(there.as_fd()).is_err(), "no whole words");
+        rustix::net::send(&here, &[1; WORDS * 8 + 8], SendFlags::empty()).expect("sent");
+        assert!(receive(there.as_fd()).is_err(), "longer than any packet");
+        send(here.as_fd(), &[1, 2], &[]).expect("sent");
         drop(here);
-        assert_eq!(receive_words(&there).expect("sent before the end"), [1, 2, 3, 4]);
-        assert!(receive_words(&there).is_err());
+        assert_eq!(receive(there.as_fd()).and_then(Packet::words).expect("sent before the end"), [1, 2]);
+        assert_eq!(receive(there.as_fd()).expect_err("gone").kind(), ErrorKind::UnexpectedEof);
     }
 }

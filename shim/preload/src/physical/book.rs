@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
 
 use wm_abi::{CUdevice, CUmemAllocationFlags};
 use wm_driver::Tier;
@@ -192,6 +193,16 @@ impl Book {
         self.elsewhere(address).is_some() || inside.map(|(at, _)| *at).any(|at| self.elsewhere(at).is_some())
     }
 
+    /// Addresses in a range, its first byte excepted, where a piece on another tier begins than the one before it is on.
+    pub(crate) fn borders(&self, range: Range<u64>) -> Vec<u64> {
+        let first = self.mapping(range.start).map_or(range.start, |(base, _)| base);
+        let pieces = self.mappings.range(first..range.end.max(first));
+        let tiers =
+            pieces.map(|(at, mapping)| (*at, self.pieces.get(&mapping.piece).map(|piece| piece.tier)));
+        let tiers: Vec<_> = tiers.collect();
+        tiers.windows(2).filter(|pair| pair[0].1 != pair[1].1).map(|pair| pair[1].0).collect()
+    }
+
     /// What was asked for, of a handle that is not on its device.
     pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
         let piece = self.pieces.get(&self.handles.get(&handle)?.piece)?;
@@ -315,5 +326,7 @@ mod tests {
         book.mapped(66 * MIB, 2 * MIB, 8);
         assert!(book.reaches_elsewhere(64 * MIB, 4 * MIB) && book.reaches_elsewhere(67 * MIB, MIB));
         assert!(!book.reaches_elsewhere(64 * MIB, 2 * MIB) && !book.reaches_elsewhere(68 * MIB, MIB));
+        assert_eq!(book.borders(65 * MIB..67 * MIB), [66 * MIB]);
+        assert!(book.borders(64 * MIB..66 * MIB).is_empty() && book.borders(66 * MIB..70 * MIB).is_empty());
     }
 }

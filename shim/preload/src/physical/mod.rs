@@ -5,6 +5,7 @@
 
 mod book;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,7 +41,17 @@ pub(crate) fn aside(device: CUdevice) -> Aside {
     Aside { device: held.device, host: held.host }
 }
 
+/// Is any piece of the process not on its device?
+pub(crate) fn is_any_elsewhere() -> bool {
+    ANY_ELSEWHERE.load(Relaxed)
+}
+
+/// Where in a range pieces of one tier meet pieces of another.
+pub(crate) fn borders(range: Range<u64>) -> Vec<u64> {
+    if is_any_elsewhere() { book().borders(range) } else { Vec::new() }
+}
+
 /// The mapping of a piece that is not on its device, if the address is in one.
 pub(crate) fn elsewhere(address: u64) -> Option<View> {
-    ANY_ELSEWHERE.load(Relaxed).then(|| book().elsewhere(address)).flatten()
+    is_any_elsewhere().then(|| book().elsewhere(address)).flatten()
 }

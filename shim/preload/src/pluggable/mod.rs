@@ -153,7 +153,7 @@ extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream)
 fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
     let block = managers::owner(address).and_then(|manager| manager.block(address));
     block.is_some_and(|block| {
-        managers::at(stream, CUstream::LEGACY).is_some_and(|(_, order)| order == block.order)
+        managers::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
     })
 }
 

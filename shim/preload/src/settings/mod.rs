@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use values::{bytes, guard, level, multipath, overflow, path, signal, size, switch, torch};
+use values::{bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch};
 
-pub(crate) use values::{Guard, Multipath, Overflow, Size, TorchAllocator};
+pub(crate) use values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -52,12 +52,19 @@ settings! {
     torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", torch;
     /// Serve device memory ourselves. `off`: every allocation is the driver's.
     stitch: bool = true, "WMSHIM_STITCH", switch;
+    /// `cuMemFree` waits for the device, as the driver's does. `off`: it returns at once, and its memory is used again later.
+    free_waits: bool = true, "WMSHIM_FREE_WAITS", switch;
     /// Most device memory to hold, a size or a share of the device.
     device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", |text| size(text).map(Some);
     /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
     headroom: Option<Size> = None, "WMSHIM_HEADROOM", |text| size(text).map(Some);
+    /// Idle device memory that stays where the program frees with `cuMemFree`, a size or a share of the device. What is more goes
+    /// back to the driver, so that other processes can have it. Default: 512 MiB.
+    keep_idle: Option<Size> = None, "WMSHIM_KEEP_IDLE", |text| size(text).map(Some);
     /// Where blocks go when the device is full, in this order.
     overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
+    /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
+    overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", created;
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
     /// Most memory to take on other devices, a size or a share of one.
@@ -72,8 +79,8 @@ settings! {
     stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
     /// The folder of statistics sockets and dumps.
     stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
-    /// The signal that writes statistics to a file.
-    stats_signal: Option<i32> = Some(libc::SIGUSR2), "WMSHIM_STATS_SIGNAL", signal;
+    /// The signal that writes statistics to a file. Default: none, for a program may rely on any signal's default action.
+    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", signal;
     /// Where what the shim serves is written down, for `wmctl replay`.
     trace: Option<PathBuf> = None, "WMSHIM_TRACE", path;
     /// What goes to stderr.

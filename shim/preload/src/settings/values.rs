@@ -32,6 +32,17 @@ pub(crate) enum Overflow {
     Host,
 }
 
+/// Whose memory of `cuMemCreate` may go where blocks go when the device is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// PyTorch's expandable segments.
+    Torch,
+    /// Everybody's.
+    All,
+    /// Nobody's.
+    Off,
+}
+
 /// Which devices' links copies may use besides the target's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
@@ -115,6 +126,15 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
     tiers.sort_by_key(|tier| *tier == Overflow::Host);
     tiers.dedup();
     Ok(tiers)
+}
+
+pub(super) fn created(text: &str) -> Parsed<Created> {
+    match text.to_ascii_lowercase().as_str() {
+        "torch" => Ok(Created::Torch),
+        "all" => Ok(Created::All),
+        "off" => Ok(Created::Off),
+        _ => Err("torch, all, off"),
+    }
 }
 
 pub(super) fn multipath(text: &str) -> Parsed<Multipath> {

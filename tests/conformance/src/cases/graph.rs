@@ -32,7 +32,7 @@ fn instantiate(driver: &'static Driver, graph: CUgraph) -> Verdict<CUgraphExec> 
     Ok(ready)
 }
 
-fn node_types(driver: &'static Driver, graph: CUgraph) -> Verdict<Vec<u32>> {
+pub(super) fn node_types(driver: &'static Driver, graph: CUgraph) -> Verdict<Vec<u32>> {
     let mut count = 0;
     must!(driver, cuGraphGetNodes(graph, null_mut(), &mut count));
     let mut nodes = vec![CUgraphNode::NULL; count];

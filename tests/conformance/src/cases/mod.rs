@@ -3,6 +3,7 @@
 //! A row names a function `fn(&mut Case) -> Verdict`, says which hazard it guards, and what it needs. A case whose
 //! need is not met is skipped and says why.
 
+mod apart;
 mod array;
 mod bad_input;
 mod context;
@@ -11,6 +12,7 @@ mod copy_newer;
 mod copy_shapes;
 mod faults;
 mod graph;
+mod graph_changes;
 mod graph_memory;
 mod graph_names;
 mod graph_nodes;
@@ -22,6 +24,13 @@ mod managed;
 mod memory;
 mod memset;
 mod module;
+mod order_capture;
+mod order_contexts;
+mod order_ends;
+mod order_green;
+mod order_legacy;
+mod order_pool;
+mod order_waits;
 mod peer;
 mod peer_forms;
 mod pointer;
@@ -29,68 +38,17 @@ mod pool;
 mod pool_order;
 mod pool_share;
 mod process;
+mod row;
 mod share;
 mod share_ends;
+mod share_peers;
 mod stream;
 mod texture;
 mod vmm;
 
-use std::ffi::CStr;
+pub use row::{Need, Row};
 
-use crate::case::{Case, Verdict};
-use crate::driver::Driver;
 use crate::fixture::process::Role;
-use crate::must;
-
-/// What a case needs of driver and machine.
-#[derive(Debug, Clone, Copy)]
-pub enum Need {
-    /// At least so many devices.
-    Devices(i32),
-    /// A function that older drivers do not export.
-    Export(&'static CStr),
-}
-
-/// One case.
-#[derive(Debug)]
-pub struct Row {
-    /// Its area and name.
-    pub name: &'static str,
-    /// What it does.
-    pub run: fn(&mut Case) -> Verdict,
-    /// What goes wrong in programs where this does not hold.
-    pub guards: &'static str,
-    /// What it needs.
-    pub needs: &'static [Need],
-}
-
-impl Row {
-    /// The first need that is not met, in words.
-    ///
-    /// # Errors
-    /// When the driver cannot be asked.
-    pub fn unmet_need(&self, driver: &'static Driver) -> Verdict<Option<String>> {
-        for need in self.needs {
-            match need {
-                Need::Devices(wanted) if device_count(driver)? < *wanted => {
-                    return Ok(Some(format!("needs {wanted} devices")));
-                }
-                Need::Export(name) if driver.exported(name).is_null() => {
-                    return Ok(Some(format!("needs a driver that exports {}", name.to_string_lossy())));
-                }
-                _ => {}
-            }
-        }
-        Ok(None)
-    }
-}
-
-fn device_count(driver: &'static Driver) -> Verdict<i32> {
-    let mut count = 0;
-    must!(driver, cuInit(0));
-    must!(driver, cuDeviceGetCount(&mut count));
-    Ok(count)
-}
 
 macro_rules! cases {
     ($($area:ident::$name:ident $([$($need:expr),*])? $guards:literal,)*) => {
@@ -197,6 +155,70 @@ pub const CASES: &[Row] = cases! {
     pool_order::outlives_its_stream "memory that dies with its stream",
     pool_order::stream_ends_with_frees_pending "frees forgotten when their stream ends",
 
+    order_legacy::temporaries "temporaries of the default stream with two owners at once",
+    order_legacy::next_owner_waits "a block's next owner that overtakes its last, who works in a blocking stream",
+    order_legacy::free_is_an_action "blocking streams that a free in the default stream does not order",
+    order_legacy::events_are_actions "blocking streams that events of the default stream do not order",
+    order_legacy::allocation_as_an_action "blocking streams that an allocation in the default stream does not order",
+    order_legacy::wait_for_a_free "a wait for a blocking stream that leaves a free in it out, and two owners of its block",
+    order_legacy::waits_of_idle_streams "a wait for a stream without work taken for proof about another",
+    order_legacy::behind_the_default_stream "allocations and frees that overtake the default stream",
+    order_legacy::beside_the_default_stream "non-blocking streams held up by allocations and frees in the default stream",
+    order_legacy::data_ordered_by_temporaries "data read before they are written, where temporaries order the streams",
+
+    order_contexts::freed_in_another_device [Devices(2)] "a block given away that another device still reads",
+    order_contexts::plain_free_beside_another_device [Devices(2)] "a block given away after cuMemFree that another device still reads",
+    order_contexts::freed_in_another_context "a block given away that another context still reads",
+    order_contexts::plain_free_beside_another_context "a block given away after cuMemFree that another context still reads",
+    order_contexts::stream_of_another_context "a block given away that a stream of another context still reads",
+    order_contexts::default_streams_are_apart "a default stream that orders another context's streams",
+    order_contexts::plain_free_waits_for "a cuMemFree that is taken for a wait for other contexts",
+    order_contexts::plain_free_waits_for_devices [Devices(2)] "a cuMemFree that is taken for a wait for another device",
+
+    order_ends::refused_destroy "memory lost in a destruction that the driver refused",
+    order_ends::ends_with_work "a block given away that a dying context still works on",
+    order_ends::detached "contexts ended by the oldest call",
+    order_ends::reset_with_work "a device lost to the process by a reset with work in flight",
+    order_ends::release_with_work "a device lost to the process by the last release with work in flight",
+    order_ends::ends_with_a_capture "a capture that outlives its context, and forbids memory for ever",
+
+    order_capture::default_streams_of_two_threads "a captured allocation served from outside the graph after another thread's capture",
+    order_capture::default_stream_beside_a_capture "one thread's capture taken for another's",
+    order_capture::calls_beside_a_global_capture "calls that a global capture forbids, and captures that they spoil",
+    order_capture::calls_beside_a_thread_local_capture "calls that a thread-local capture forbids, and captures that they spoil",
+    order_capture::calls_beside_a_relaxed_capture "calls that a relaxed capture must not forbid",
+    order_capture::memory_after_a_lost_capture "memory lost to a free that a capture refused",
+    order_capture::captured_stream_destroyed "a capture that outlives its stream, and forbids memory for ever",
+
+    order_green::identity [Export(c"cuGreenCtxCreate")] "a stream of a green context taken for one of another context",
+    order_green::memory [Export(c"cuGreenCtxCreate")] "memory lost with the green context that was current when it was allocated",
+    order_green::waits [Export(c"cuGreenCtxCreate")] "a wait that is taken for proof about a green context's work",
+    order_green::waits_for_an_event [Export(c"cuGreenCtxCreate")] "an event that a green context does not wait for",
+    order_green::reused_after_a_plain_free [Export(c"cuGreenCtxCreate")] "a block given away after cuMemFree that a green context still reads",
+    order_green::reused_after_a_free_in_order [Export(c"cuGreenCtxCreate")] "a block given away that a green context's stream still reads",
+    order_green::destroyed [Export(c"cuGreenCtxCreate")] "a green context used after its end",
+    order_green::stream_outlives_it [Export(c"cuGreenCtxCreate")] "memory in the streams of a green context that has ended",
+    order_green::beside_the_default_stream [Export(c"cuGreenCtxCreate")] "green contexts' streams held up by the default stream",
+
+    order_waits::other_waits "a wait for one stream that waits for all: deadlock beside a receive or a persistent kernel",
+    order_waits::work_after_the_free "an allocation that waits for work submitted after the free: deadlock in pipelines",
+    order_waits::without_internal_dependencies "dependencies between streams that the program has forbidden",
+    order_waits::many_streams "a small allocation that waits for every stream with freed memory",
+    order_waits::taken_again "cuMemAlloc that waits for work submitted after a cuMemFree: deadlock with room for it",
+    order_waits::plain_allocation "cuMemAlloc that waits for work: deadlock with room for it",
+    order_waits::plain_free_as_a_wait "a cuMemFree that programs take for a wait",
+    order_waits::plain_memory_freed_in_order "cuMemAlloc memory freed in a stream, and given away early or waited for",
+    order_waits::held_streams_of_every_kind "memory calls that wait for streams which they have nothing to do with",
+    order_waits::held_by_a_host_function "memory calls that wait for a host function, which may wait for them",
+    order_waits::threads_that_wait "a thread that waits in the driver, and keeps others from memory",
+
+    order_pool::reuse_switches "reuse that the program has switched off",
+    order_pool::given_back_after "memory that other processes wait for, and that a wait did not give back",
+    order_pool::kept_by_threshold "memory kept above, or given back below the threshold",
+    order_pool::chosen_pool_destroyed "the pool that is current after the chosen one has ended",
+    order_pool::what_is_free_can_be_had "memory that is said to be free, and cannot be had",
+    order_pool::context_of_a_block "a block said to be of another context",
+
     vmm::granularities "units of physical memory",
     vmm::reserve "reservations: sizes, alignment, wishes",
     vmm::create "physical memory: wrong properties",
@@ -219,6 +241,7 @@ pub const CASES: &[Row] = cases! {
     faults::after_unmap "stale translations after unmapping",
 
     pointer::device "attributes of cuMemAlloc memory, which frameworks branch on",
+    pointer::context_of_its_maker "memory taken for another context's of its device",
     pointer::small_device "attributes of memory cut from a larger piece",
     pointer::pitched "attributes of pitched memory",
     pointer::from_pool "attributes of pool memory",
@@ -330,6 +353,11 @@ pub const CASES: &[Row] = cases! {
     graph_memory::changed_nodes "nodes that are pointed at other memory",
     graph_nodes::kernel_and_copy "nodes with addresses of served memory",
     graph_nodes::parameters "parameters of nodes that name other memory",
+    graph_changes::copy_of_any_kind [Export(c"cuGraphNodeSetParams")] "a copy's node changed to other memory, no context named",
+    graph_changes::ready_copy_of_any_kind [Export(c"cuGraphExecNodeSetParams")] "the same of a graph that can run",
+    graph_changes::ready_copy [Export(c"cuGraphAddNode")] "the same by the call for copies",
+    graph_changes::ready_copy_of_pool_memory [Export(c"cuGraphAddNode")] "a copy's node changed to memory of another kind",
+    graph_changes::memsets [Export(c"cuGraphAddNode_v2")] "a memset's node changed to other memory, no context named",
     graph_nodes::allocation_of_any_kind [Export(c"cuGraphAddNode")] "memory nodes by the call for all kinds",
     graph_names::instantiations "graphs made by another name of the call",
     graph_names::update "a renewed graph that still names the old memory",
@@ -350,6 +378,11 @@ pub const CASES: &[Row] = cases! {
     share_ends::families "handles of memory that has none",
     share_ends::opened "opened memory that is not like memory",
     share_ends::many_pieces "memory of many pieces that another process sees cut",
+    share_ends::closed_in_a_capture "opened memory that cannot be closed, or is unmapped under running work",
+    share_peers::opened_elsewhere [Devices(2)] "memory opened on another device than it lies on",
+    share_peers::copied_to_a_peer [Devices(2)] "opened memory copied to a peer that has no access",
+    share_peers::used_by_a_peer [Devices(2)] "opened memory that peers cannot reach, enabled before or after",
+    share_peers::used_without_access [Devices(2)] "opened memory that peers reach without leave",
 
     peer::enable [Devices(2)] "peer access counted wrong",
     peer::copies [Devices(2)] "copies between devices",
@@ -360,6 +393,20 @@ pub const CASES: &[Row] = cases! {
     peer::accounts_are_separate [Devices(2)] "memory counted on the wrong device",
     peer::abilities [Devices(2)] "abilities of peers that are hidden",
 
+    apart::device_part_to_a_peer [Devices(2)] "the part on the device of a block on two tiers",
+    apart::host_part_to_a_peer [Devices(2)] "the part on the host, which a copy between contexts may not take",
+    apart::host_part_to_a_peer_in_a_stream [Devices(2)] "the same, in a stream",
+    apart::host_part_by_address [Devices(2)] "the same, by addresses",
+    apart::host_part_in_a_stream [Devices(2)] "the same from device to device, in a stream",
+    apart::host_part_as_a_volume [Devices(2)] "the same as a volume",
+    apart::device_part_that_only_its_device_may_use [Devices(2)] "copies between devices that are no peers",
+    apart::host_part_that_only_its_device_may_use [Devices(2)] "the same of the part on the host",
+    apart::volume_that_only_its_device_may_use [Devices(2)] "the same as a volume",
+    apart::unified_volume_that_only_its_device_may_use [Devices(2)] "the same, of an address that says itself what it is",
+    apart::by_address_without_a_right [Devices(2)] "what the forms that name no context answer then",
+    apart::host_and_the_other_device [Devices(2)] "the host and a device that is no peer of the current one",
+    apart::captured_between_contexts [Devices(2)] "a captured copy between devices that are no peers",
+    apart::in_the_other_devices_stream [Devices(2)] "a copy in a stream of a device that has no right to the memory",
     peer_forms::by_address [Devices(2)] "copies to a peer that need no access",
     peer_forms::by_address_in_a_stream [Devices(2)] "the same, in a stream",
     peer_forms::in_a_stream [Devices(2)] "device-to-device copies to a peer in a stream",
@@ -369,6 +416,8 @@ pub const CASES: &[Row] = cases! {
     peer_forms::volumes_in_a_stream [Devices(2)] "the same, in a stream",
     peer_forms::volumes_between_contexts [Devices(2)] "slices copied between named contexts, in a stream",
     peer_forms::batches [Devices(2), Export(c"cuMemcpyBatchAsync")] "batches of copies to a peer",
+    peer_forms::nodes [Devices(2)] "nodes of graphs that copy to a peer",
+    peer_forms::nodes_of_any_kind [Devices(2), Export(c"cuGraphAddNode")] "the same by the call for all kinds",
     peer_forms::pool_memory [Devices(2)] "pool memory copied to a peer",
     peer_forms::memsets [Devices(2)] "memsets of a peer's memory",
     peer_forms::attributes [Devices(2)] "a peer's memory taken for one's own",
@@ -399,5 +448,11 @@ pub const ROLES: &[Role] = &[
     Role { name: "ipc-export", play: share_ends::export },
     Role { name: "ipc-attributes", play: share_ends::ask },
     Role { name: "ipc-pieces", play: share_ends::open_pieces },
+    Role { name: "ipc-capture", play: share_ends::close_in_a_capture },
+    Role { name: "ipc-elsewhere", play: share_peers::open_elsewhere },
+    Role { name: "ipc-copy", play: share_peers::copy },
+    Role { name: "ipc-enable", play: share_peers::enable_after },
+    Role { name: "ipc-enabled", play: share_peers::enable_before },
+    Role { name: "ipc-no-access", play: share_peers::use_without_access },
     Role { name: "pool", play: pool_share::import },
 ];

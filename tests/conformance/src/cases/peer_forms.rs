@@ -135,6 +135,42 @@ pub(super) fn batches(case: &mut Case) -> Verdict {
     })
 }
 
+/// A node, made before the way to the peer's memory can have been opened by another copy; nothing waits for it but the launch.
+fn node(
+    case: &mut Case,
+    add: impl FnOnce(&'static Driver, CUgraph, &mut CUgraphNode, &Ends) -> CUresult,
+) -> Verdict {
+    let d = case.driver;
+    form(case, |ends| {
+        let (mut graph, mut node, mut ready) = (CUgraph::NULL, CUgraphNode::NULL, CUgraphExec::NULL);
+        let made = cu!(d, cuGraphCreate(&mut graph, 0));
+        let added = add(d, graph, &mut node, ends);
+        let built = cu!(d, cuGraphInstantiateWithFlags(&mut ready, graph, 0));
+        let launched = cu!(d, cuGraphLaunch(ready, ends.stream.raw));
+        [made, added, built, launched]
+            .into_iter()
+            .find(|code| code.ok().is_err())
+            .unwrap_or(CUresult::SUCCESS)
+    })
+}
+
+pub(super) fn nodes(case: &mut Case) -> Verdict {
+    node(case, |d, graph, node, ends| {
+        let copy = volume(ends.from, ends.to);
+        cu!(d, cuGraphAddMemcpyNode(node, graph, std::ptr::null(), 0, &copy, ends.here.context))
+    })
+}
+
+pub(super) fn nodes_of_any_kind(case: &mut Case) -> Verdict {
+    node(case, |d, graph, node, ends| {
+        let mut params = CUgraphNodeParams::empty(CU_GRAPH_NODE_TYPE_MEMCPY);
+        let (context, copy) = (ends.here.context, volume(ends.from, ends.to));
+        params.body.memcpy =
+            CUDA_MEMCPY_NODE_PARAMS { flags: 0, reserved: 0, copyCtx: context, copyParams: copy };
+        cu!(d, cuGraphAddNode(node, graph, std::ptr::null(), 0, (&raw mut params).cast()))
+    })
+}
+
 /// Pool memory of one device, copied from the other's.
 pub(super) fn pool_memory(case: &mut Case) -> Verdict {
     let d = case.driver;

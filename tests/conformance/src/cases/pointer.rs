@@ -134,6 +134,27 @@ pub(super) fn device(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// Two contexts of one device: each block is of the one that was current, also when the other one is.
+pub(super) fn context_of_its_maker(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let first = Memory::new(d, PIECE)?;
+    let mut made = CUcontext::NULL;
+    must!(d, cuCtxCreate_v2(&mut made, 0, primary.device));
+    let mut second = 0;
+    must!(d, cuMemAlloc_v2(&mut second, PIECE));
+    for current in [made, primary.context] {
+        must!(d, cuCtxSetCurrent(current));
+        for (address, context) in [(first.address, primary.context), (second, made), (second + 77, made)] {
+            let told = ask(d, CU_POINTER_ATTRIBUTE_CONTEXT, address);
+            case.expect(told == (CUresult::SUCCESS, context.0 as u64), format!("{told:?}, not {context:?}"));
+        }
+    }
+    case.observe("each is its maker's", true);
+    must!(d, cuCtxDestroy_v2(made));
+    Ok(())
+}
+
 pub(super) fn small_device(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;

@@ -27,6 +27,12 @@ fn set(driver: &'static Driver, pool: CUmemoryPool, attribute: c_uint, mut value
     cu!(driver, cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast()))
 }
 
+/// Makes a pool keep what is freed, up to `bytes`.
+pub(super) fn keep(driver: &'static Driver, pool: CUmemoryPool, mut bytes: u64) -> Verdict {
+    must!(driver, cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut bytes).cast()));
+    Ok(())
+}
+
 /// A pool of device 0 with at most `bytes` (0: no limit).
 pub(super) fn create(driver: &'static Driver, bytes: usize) -> Verdict<CUmemoryPool> {
     let (mut pool, properties) = (CUmemoryPool::NULL, properties(bytes));

@@ -8,16 +8,10 @@ use std::time::Duration;
 use wm_abi::*;
 
 use crate::case::{Case, Verdict};
-use crate::driver::Driver;
-use crate::fixture::{Errors, Event, Gate, Kernels, Primary, Stream, alloc_async, synchronize};
+use crate::fixture::{Errors, Event, Gate, Kernels, Primary, Stream, alloc_async, free_async, synchronize};
 use crate::{cu, must};
 
 const BYTES: usize = 4 << 20;
-
-fn free(driver: &'static Driver, address: CUdeviceptr, stream: CUstream) -> Verdict {
-    must!(driver, cuMemFreeAsync(address, stream));
-    Ok(())
-}
 
 pub(super) fn reuse_on_one_stream(case: &mut Case) -> Verdict {
     let d = case.driver;
@@ -27,7 +21,7 @@ pub(super) fn reuse_on_one_stream(case: &mut Case) -> Verdict {
         let address = alloc_async(d, BYTES, stream.raw)?;
         kernels.stamp(stream.raw, address, BYTES, round)?;
         kernels.check(stream.raw, address, BYTES, round, errors.address())?;
-        free(d, address, stream.raw)?;
+        free_async(d, address, stream.raw)?;
     }
     synchronize(d, stream.raw)?;
     case.expect_eq("wrong words", errors.count()?, 0);
@@ -40,10 +34,10 @@ pub(super) fn reused_at_once_on_one_stream(case: &mut Case) -> Verdict {
     let stream = Stream::non_blocking(d)?;
     let gate = Gate::close(d, stream.raw)?;
     let first = alloc_async(d, BYTES, stream.raw)?;
-    free(d, first, stream.raw)?;
+    free_async(d, first, stream.raw)?;
     let second = alloc_async(d, BYTES, stream.raw)?;
     case.observe("the same address comes back before the stream has run", first == second);
-    free(d, second, stream.raw)?;
+    free_async(d, second, stream.raw)?;
     gate.open();
     synchronize(d, stream.raw)
 }
@@ -56,7 +50,7 @@ pub(super) fn no_reuse_while_in_flight(case: &mut Case) -> Verdict {
     let a = alloc_async(d, BYTES, first.raw)?;
     let gate = Gate::close(d, first.raw)?;
     kernels.stamp(first.raw, a, BYTES, 1)?;
-    free(d, a, first.raw)?;
+    free_async(d, a, first.raw)?;
     let b = alloc_async(d, BYTES, second.raw)?;
     kernels.stamp(second.raw, b, BYTES, 2)?;
     // A driver may make the second stream wait for the first, but not let them overlap: the gate opens by itself.
@@ -64,7 +58,7 @@ pub(super) fn no_reuse_while_in_flight(case: &mut Case) -> Verdict {
     synchronize(d, second.raw)?;
     synchronize(d, first.raw)?;
     kernels.check(second.raw, b, BYTES, 2, errors.address())?;
-    free(d, b, second.raw)?;
+    free_async(d, b, second.raw)?;
     synchronize(d, second.raw)?;
     case.expect_eq("words that the first owner overwrote", errors.count()?, 0);
     Ok(())
@@ -82,7 +76,7 @@ pub(super) fn many_streams_never_overlap(case: &mut Case) -> Verdict {
         kernels.stamp(stream, address, bytes, round)?;
         kernels.spin(stream, 50_000 * (round % 4))?;
         kernels.check(stream, address, bytes, round, errors.address())?;
-        free(d, address, stream)?;
+        free_async(d, address, stream)?;
     }
     must!(d, cuCtxSynchronize());
     case.expect_eq("words that another owner wrote", errors.count()?, 0);
@@ -99,13 +93,13 @@ pub(super) fn reuse_after_event(case: &mut Case) -> Verdict {
         let a = alloc_async(d, BYTES, first.raw)?;
         kernels.spin(first.raw, 200_000)?;
         kernels.stamp(first.raw, a, BYTES, round)?;
-        free(d, a, first.raw)?;
+        free_async(d, a, first.raw)?;
         freed.record(first.raw)?;
         must!(d, cuStreamWaitEvent(second.raw, freed.raw, 0));
         let b = alloc_async(d, BYTES, second.raw)?;
         kernels.stamp(second.raw, b, BYTES, round + 1000)?;
         kernels.check(second.raw, b, BYTES, round + 1000, errors.address())?;
-        free(d, b, second.raw)?;
+        free_async(d, b, second.raw)?;
         synchronize(d, second.raw)?;
     }
     case.expect_eq("wrong words", errors.count()?, 0);
@@ -125,11 +119,11 @@ pub(super) fn freed_on_another_stream(case: &mut Case) -> Verdict {
         must!(d, cuStreamWaitEvent(taker.raw, made.raw, 0));
         kernels.spin(taker.raw, 100_000)?;
         kernels.check(taker.raw, address, BYTES, round, errors.address())?;
-        free(d, address, taker.raw)?;
+        free_async(d, address, taker.raw)?;
         // The maker goes on without waiting for the taker: its next memory must be another.
         let next = alloc_async(d, BYTES, maker.raw)?;
         kernels.stamp(maker.raw, next, BYTES, u64::MAX)?;
-        free(d, next, maker.raw)?;
+        free_async(d, next, maker.raw)?;
     }
     must!(d, cuCtxSynchronize());
     case.expect_eq("wrong words", errors.count()?, 0);
@@ -199,13 +193,13 @@ pub(super) fn stream_ends_with_frees_pending(case: &mut Case) -> Verdict {
         let a = alloc_async(d, BYTES, first.raw)?;
         kernels.spin(first.raw, 300_000)?;
         kernels.stamp(first.raw, a, BYTES, round)?;
-        free(d, a, first.raw)?;
+        free_async(d, a, first.raw)?;
         drop(first);
         let b = alloc_async(d, BYTES, second.raw)?;
         kernels.stamp(second.raw, b, BYTES, round + 500)?;
         kernels.spin(second.raw, 500_000)?;
         kernels.check(second.raw, b, BYTES, round + 500, errors.address())?;
-        free(d, b, second.raw)?;
+        free_async(d, b, second.raw)?;
         synchronize(d, second.raw)?;
     }
     case.expect_eq("words that the ended stream overwrote", errors.count()?, 0);

@@ -178,3 +178,32 @@ pub(super) fn open_pieces(driver: &'static Driver, channel: &mut Channel) -> Ver
     channel.send_number((read(driver, address, bytes)? == pattern(bytes, 6)).into())?;
     write(driver, address, &pattern(bytes, 7))
 }
+
+/// Memory that is closed while a stream of the closing thread is captured, in the mode that forbids nothing.
+pub(super) fn closed_in_a_capture(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let memory = Memory::holding(d, &pattern(BYTES, 1))?;
+    let (code, handle) = ipc_handle(d, memory.address);
+    case.expect_ok("get a handle", code);
+    let mut partner = Partner::start("ipc-capture")?;
+    partner.channel.send(&handle.reserved)?;
+    case.code("close", partner.channel.receive_code()?);
+    case.code("end of the capture", partner.channel.receive_code()?);
+    case.expect_ok("open again", partner.channel.receive_code()?);
+    case.expect_eq("the partner reads our bytes", partner.channel.receive_number()?, 1);
+    partner.finish()
+}
+
+pub(super) fn close_in_a_capture(driver: &'static Driver, channel: &mut Channel) -> Verdict {
+    let _primary = Primary::new(driver)?;
+    let stream = Stream::non_blocking(driver)?;
+    let handle = CUipcMemHandle { reserved: channel.receive()? };
+    let (mut address, mut graph) = (0, CUgraph::NULL);
+    must!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, 1));
+    must!(driver, cuStreamBeginCapture_v2(stream.raw, CU_STREAM_CAPTURE_MODE_RELAXED));
+    channel.send_code(cu!(driver, cuIpcCloseMemHandle(address)))?;
+    channel.send_code(cu!(driver, cuStreamEndCapture(stream.raw, &mut graph)))?;
+    channel.send_code(cu!(driver, cuIpcOpenMemHandle_v2(&mut address, handle, 1)))?;
+    channel.send_number((read(driver, address, BYTES)? == pattern(BYTES, 1)).into())
+}

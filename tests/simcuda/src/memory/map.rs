@@ -250,6 +250,18 @@ impl AddressMap {
         Ok(())
     }
 
+    /// The places that mappings in a range lie in, each once; none for a range that is not mapped by the program.
+    pub(crate) fn mapped_places(&self, start: u64, bytes: u64) -> Vec<Place> {
+        let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
+        let mut places = Vec::new();
+        for segment in segments.iter().filter(|segment| segment.rights.is_some()) {
+            if !places.contains(&segment.place) {
+                places.push(segment.place);
+            }
+        }
+        places
+    }
+
     /// Where the bytes of a range lie, whatever addresses lead to them.
     pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let (mut at, mut pieces) = (range.start, Vec::new());

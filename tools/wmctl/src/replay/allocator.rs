@@ -73,6 +73,10 @@ impl Allocator for Managed {
     }
 
     fn free(&self, address: u64, stream: Option<&Stream>) -> Result<(), String> {
+        if stream.is_none() {
+            // As `cuMemFree` does, under the library too.
+            self.0.gpu().wait_as_free(self.0.gpu().context()).map_err(|error| error.to_string())?;
+        }
         self.0.free(address, order(stream)).map_err(|error| error.to_string())
     }
 
@@ -81,7 +85,13 @@ impl Allocator for Managed {
     }
 
     fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {
-        let mark = self.0.mark(stream.map(|stream| stream.id));
+        let mark = match stream {
+            Some(stream) => self.0.mark(stream.id),
+            None => {
+                self.0.flush();
+                self.0.mark_all(|_| true)
+            }
+        };
         gpu.wait(stream)?;
         self.0.reached(&mark);
         Ok(())

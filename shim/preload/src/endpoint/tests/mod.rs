@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 
 use super::dump::Dumps;
 use super::server::Server;
-use super::{Source, place, run, signal};
+use super::{Source, run, signal, socket};
+use crate::sockets::place;
 
 /// A source that counts the questions, and can be told to be large or to panic.
 #[derive(Default)]
@@ -109,10 +110,10 @@ impl Client {
 
 /// Runs a server beside the process-wide endpoint. Returns its socket.
 pub(super) fn serve(scratch: &Scratch, source: Fake) -> PathBuf {
-    let socket = scratch.path().join("test.sock");
-    let bound = place::bind(Some(&socket), scratch.path()).expect("bound");
+    let path = scratch.path().join("test.sock");
+    let bound = socket::bind(Some(&path), scratch.path()).expect("bound");
     let wake = signal::pipe().expect("a pipe");
     let dumps = Dumps::new(scratch.path().to_owned());
     run(Server::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source)))).expect("a thread");
-    socket
+    path
 }

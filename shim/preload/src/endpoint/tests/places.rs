@@ -5,15 +5,16 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
 use super::{Client, Fake, Scratch, serve};
-use crate::endpoint::place;
+use crate::endpoint::socket;
+use crate::sockets::place;
 
 #[test]
 fn a_fresh_directory_is_private() {
     let scratch = Scratch::new("fresh");
     let mode = fs::metadata(scratch.path()).expect("metadata").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    let socket = serve(&scratch, Fake::default());
-    assert_eq!(fs::metadata(socket).expect("metadata").permissions().mode() & 0o777, 0o600);
+    let path = serve(&scratch, Fake::default());
+    assert_eq!(fs::metadata(path).expect("metadata").permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
@@ -53,9 +54,9 @@ fn a_socket_in_use_is_left_alone() {
     let scratch = Scratch::new("used");
     let taken = scratch.path().join("taken.sock");
     let _owner = UnixListener::bind(&taken).expect("bound");
-    let bound = place::bind(Some(&taken), scratch.path()).expect("falls back to the directory");
+    let bound = socket::bind(Some(&taken), scratch.path()).expect("falls back to the directory");
     assert_eq!(bound.file.path(), scratch.path().join(format!("{}.sock", std::process::id())));
-    let problem = place::bind(None, scratch.path()).err().expect("that one is alive too");
+    let problem = socket::bind(None, scratch.path()).err().expect("that one is alive too");
     assert!(problem.contains("belongs to another process"), "{problem}");
 }
 
@@ -65,8 +66,18 @@ fn a_file_in_the_way_is_not_overwritten() {
     let path = scratch.path().join("precious.sock");
     fs::write(&path, "data").expect("a file");
     assert!(
-        place::bind(Some(&path), scratch.path()).err().expect("refused").contains("no socket is in the way")
+        socket::bind(Some(&path), scratch.path()).err().expect("refused").contains("no socket is in the way")
     );
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
+}
+
+#[test]
+fn a_file_by_the_temporary_name_is_not_removed() {
+    let scratch = Scratch::new("temporary");
+    let path = scratch.path().join(format!("data.{}", std::process::id()));
+    fs::write(&path, "data").expect("a file");
+    let bound = socket::bind(Some(&scratch.path().join("data.sock")), scratch.path());
+    assert!(bound.err().expect("refused").contains("no socket is in the way"));
     assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
 }
 
@@ -74,14 +85,14 @@ fn a_file_in_the_way_is_not_overwritten() {
 fn a_path_too_long_for_a_socket_is_a_clear_problem() {
     let scratch = Scratch::new("length");
     let path = scratch.path().join("x".repeat(120));
-    let problem = place::bind(Some(&path), scratch.path()).err().expect("refused");
+    let problem = socket::bind(Some(&path), scratch.path()).err().expect("refused");
     assert!(problem.contains("set WMSHIM_STATS_DIR to a short path"), "{problem}");
 }
 
 #[test]
 fn only_our_own_socket_file_is_removed() {
     let scratch = Scratch::new("removal");
-    let bound = place::bind(None, scratch.path()).expect("bound");
+    let bound = socket::bind(None, scratch.path()).expect("bound");
     let path = bound.file.path().to_owned();
     fs::remove_file(&path).expect("gone");
     fs::write(&path, "somebody else's").expect("a file");

@@ -5,10 +5,11 @@
 //! own under the same numbers, so each use first compares device and inode with what we opened. And a forked child
 //! inherits them all with nobody to close them, so they stand in one table that the child walks.
 //!
-//! Sockets and pipes have an inode each (an eventfd would not), which is what makes the comparison sound.
+//! Sockets and pipes have an inode each (an eventfd would not), which is what makes the comparison sound. Descriptors of
+//! memory may share one; they are open for a moment only.
 
 use std::io;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Lowest number that a descriptor of ours gets, where the process's limit allows it.
@@ -18,9 +19,9 @@ const FREE: RawFd = -1;
 /// Marks a slot that is being filled.
 const CLAIMED: RawFd = -2;
 
-/// Everything the endpoint has open: listener, pipe and connections of one server, with room for tests that run
-/// several servers in a process.
-static SLOTS: [Slot; 256] = [const { Slot::empty() }; 256];
+/// Everything of ours that is open: listeners, pipes and connections, and the memory that is being passed on, a batch at a
+/// time for each thread that opens some.
+static SLOTS: [Slot; 1024] = [const { Slot::empty() }; 1024];
 
 /// One open descriptor and what it was when we opened it.
 struct Slot {
@@ -64,13 +65,13 @@ impl Slot {
 
 /// An open socket or pipe end of ours. Closed on drop, if the host has not done so.
 #[derive(Debug)]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     slot: usize,
 }
 
 impl Descriptor {
     /// Takes a descriptor over: moves it up, makes it close-on-exec, enters it in the table.
-    pub(super) fn adopt(low: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn adopt(low: OwnedFd) -> io::Result<Self> {
         let raised = raise(low);
         let identity = identity(raised.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         let slot = SLOTS.iter().position(Slot::claim).ok_or(io::ErrorKind::QuotaExceeded)?;
@@ -79,17 +80,27 @@ impl Descriptor {
     }
 
     /// The number, while it still names what we opened.
-    pub(super) fn raw(&self) -> Option<RawFd> {
+    pub(crate) fn raw(&self) -> Option<RawFd> {
         SLOTS[self.slot].verified()
     }
 
+    /// The descriptor, for one call.
+    ///
+    /// # Errors
+    /// `EBADF` where the host has taken it from us.
+    pub(crate) fn get(&self) -> io::Result<BorrowedFd<'_>> {
+        let raw = self.raw().ok_or(rustix::io::Errno::BADF)?;
+        // SAFETY: it is open and ours, as was just seen, and `self` keeps it open.
+        Ok(unsafe { BorrowedFd::borrow_raw(raw) })
+    }
+
     /// The number as `poll` wants it: −1, which `poll` skips, when the host has taken the descriptor from us.
-    pub(super) fn pollable(&self) -> RawFd {
+    pub(crate) fn pollable(&self) -> RawFd {
         self.raw().unwrap_or(-1)
     }
 
     /// Name of the descriptor for [`raw_of`], which a signal handler may call.
-    pub(super) fn slot(&self) -> usize {
+    pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 }
@@ -101,12 +112,12 @@ impl Drop for Descriptor {
 }
 
 /// The descriptor in a slot, if it is open and ours. Async-signal-safe.
-pub(super) fn raw_of(slot: usize) -> Option<RawFd> {
+pub(crate) fn raw_of(slot: usize) -> Option<RawFd> {
     SLOTS.get(slot).and_then(Slot::verified)
 }
 
 /// Closes everything that is ours: what a forked child does. Async-signal-safe.
-pub(super) fn close_all() {
+pub(crate) fn close_all() {
     SLOTS.iter().for_each(Slot::close);
 }
 

@@ -1,0 +1,135 @@
+//! Batches of three-dimensional copies, of which some are between devices: those are parted, or led between contexts.
+//!
+//! The copies of a batch have no order among them, so a batch may become several. Ends that are arrays stay as they are.
+
+use std::ffi::c_void;
+use std::slice;
+
+use wm_abi::symbol::Symbol;
+use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, CUstream};
+
+use super::crossing::{self, Family, Way};
+use super::stream::{Legacy, meant};
+use super::volume::{self, Description};
+use crate::boundary::Answer;
+use crate::managers;
+use crate::state::driver;
+
+type Operation = CUDA_MEMCPY3D_BATCH_OP;
+pub(super) type First = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
+pub(super) type Second = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
+pub(super) type One = unsafe extern "C" fn(*mut c_void, u64, CUstream) -> CUresult;
+
+/// `cuMemcpy3DBatchAsync`.
+pub(super) unsafe fn first<S: Symbol<Function = First>>(
+    count: usize,
+    operations: *mut c_void,
+    failed: *mut usize,
+    flags: u64,
+    stream: CUstream,
+) -> Answer {
+    let call = |list: &mut [Operation]| {
+        let mut ignored = 0;
+        // SAFETY: a list of so many copies.
+        unsafe { driver().get::<S>()(list.len(), list.as_mut_ptr().cast(), &mut ignored, flags, stream) }
+    };
+    // SAFETY: the program's arguments.
+    unsafe { serve(count, operations, failed, stream, call) }
+}
+
+/// `cuMemcpy3DBatchAsync_v2`, which does not say what failed.
+pub(super) unsafe fn second<S: Symbol<Function = Second>>(
+    count: usize,
+    operations: *mut c_void,
+    flags: u64,
+    stream: CUstream,
+) -> Answer {
+    let call = |list: &mut [Operation]| {
+        // SAFETY: as in `first`.
+        unsafe { driver().get::<S>()(list.len(), list.as_mut_ptr().cast(), flags, stream) }
+    };
+    // SAFETY: the program's arguments.
+    unsafe { serve(count, operations, std::ptr::null_mut(), stream, call) }
+}
+
+/// `cuMemcpy3DWithAttributesAsync`.
+pub(super) unsafe fn one<S: Symbol<Function = One>, F: Family>(
+    operation: *mut c_void,
+    flags: u64,
+    stream: CUstream,
+) -> Answer {
+    // SAFETY: null, or the program's copy.
+    let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else { return Answer::Pass };
+    let Some(way) = way(operation, meant::<F>(stream)) else { return Answer::Pass };
+    let call = |list: &mut [Operation]| {
+        let call = |one: &mut Operation| {
+            // SAFETY: a part of the program's copy.
+            unsafe { driver().get::<S>()(std::ptr::from_mut(one).cast(), flags, stream) }
+        };
+        list.iter_mut().try_for_each(|one| call(one).ok()).into()
+    };
+    make(operation, &way, meant::<F>(stream), call).into()
+}
+
+/// `call` makes a batch like the program's.
+unsafe fn serve(
+    count: usize,
+    operations: *mut c_void,
+    failed: *mut usize,
+    stream: CUstream,
+    call: impl Fn(&mut [Operation]) -> CUresult,
+) -> Answer {
+    // The driver refuses the null stream here.
+    if operations.is_null() || stream.is_null() || !managers::are_several() {
+        return Answer::Pass;
+    }
+    // SAFETY: the program's list, as long as it says.
+    let operations = unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) };
+    let ways: Vec<_> = operations.iter().map(|operation| way(operation, stream)).collect();
+    if ways.iter().all(Option::is_none) {
+        return Answer::Pass;
+    }
+    for (index, (operation, way)) in operations.iter().zip(&ways).enumerate() {
+        let result = match way {
+            Some(way) => make(operation, way, stream, &call),
+            None => call(&mut [*operation]),
+        };
+        if result != CUresult::SUCCESS {
+            // SAFETY: null, or the program's place for the position of what failed.
+            if let Some(place) = unsafe { failed.as_mut() } {
+                *place = index;
+            }
+            return Answer::Is(result);
+        }
+    }
+    Answer::Is(CUresult::SUCCESS)
+}
+
+fn way(operation: &Operation, stream: CUstream) -> Option<Way> {
+    let are_pointers =
+        [operation.src.type_, operation.dst.type_].iter().all(|kind| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
+    let general = volume::filled(&operation.general());
+    are_pointers.then(|| crossing::way(&volume::ends(&general), &volume::size(&general), stream)).flatten()
+}
+
+/// Makes a copy that is not the driver's as it is.
+fn make(
+    operation: &Operation,
+    way: &Way,
+    stream: CUstream,
+    call: impl Fn(&mut [Operation]) -> CUresult,
+) -> CUresult {
+    let general = volume::filled(&operation.general());
+    if way.detour {
+        let ends = volume::ends(&general);
+        let result = crossing::detour::<Legacy>(&general, &ends, way, Some(stream));
+        return if result == CUresult::SUCCESS {
+            crossing::read_by(operation.srcAccessOrder, stream)
+        } else {
+            result
+        };
+    }
+    let part = |part| operation.with(&volume::part(&general, part));
+    let mut parts: Vec<_> = way.parts.iter().map(part).collect();
+    call(&mut parts)
+}

@@ -1,0 +1,169 @@
+//! The exporter's side of an exchange with one importer.
+//!
+//! A peer is a state that moves when a packet arrives, and never waits. Until it has proved that it knows the key it learns
+//! nothing that depends on the request, and has [`PATIENCE`]. What it is sent fits into its socket, for it asks a batch at a
+//! time; a peer that asks without reading is dropped.
+
+use std::fmt;
+use std::io::{Error, ErrorKind, Result};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use wm_abi::CUresult;
+use wm_driver::{Device, Handle};
+use wm_memory::Manager;
+
+use super::key::{Key, Nonce, Purpose, nonce};
+use super::wire::{self, BATCH, Failure};
+use crate::sockets::descriptor::Descriptor;
+use crate::{lifecycle, managers};
+
+/// How long a peer may take to prove itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long one that has may take from batch to batch: its driver may be busy.
+const BATCH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// One importer.
+#[derive(Debug)]
+pub(super) struct Peer {
+    socket: Descriptor,
+    stage: Stage,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// It has connected.
+    New,
+    /// It has been answered with a nonce. Both nonces, its own first.
+    Challenged([Nonce; 2]),
+    /// It has been offered what it asked for.
+    Trusted(Allocation),
+}
+
+impl Peer {
+    pub(super) fn new(socket: Descriptor, now: Instant) -> Self {
+        Self { socket, stage: Stage::New, deadline: now + PATIENCE }
+    }
+
+    /// When it has stood still for too long.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn socket(&self) -> Result<BorrowedFd<'_>> {
+        self.socket.get()
+    }
+
+    /// Answers the packet that has arrived, if one has.
+    ///
+    /// # Errors
+    /// The peer is gone, or must go.
+    pub(super) fn attend(&mut self, key: &Key, now: Instant) -> Result<()> {
+        let packet = match wire::receive(self.socket.get()?) {
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            packet => packet?,
+        };
+        match &self.stage {
+            Stage::New => self.challenge(key, packet.words()?),
+            Stage::Challenged(nonces) => self.offer(key, *nonces, packet.words()?, now),
+            Stage::Trusted(allocation) => {
+                let [from] = packet.words()?;
+                let (words, descriptors) = answer(allocation.export(from as usize))?;
+                self.deadline = now + BATCH_PATIENCE;
+                self.send(&words, &descriptors)
+            }
+        }
+    }
+
+    fn challenge(&mut self, key: &Key, theirs: Nonce) -> Result<()> {
+        let nonces = [theirs, nonce()?];
+        let [.., [first, second]] = nonces;
+        let [one, two] = key.tag(Purpose::Exporter, nonces.as_flattened());
+        self.stage = Stage::Challenged(nonces);
+        self.send(&[first, second, one, two], &[])
+    }
+
+    fn offer(&mut self, key: &Key, nonces: [Nonce; 2], asked: [u64; 4], now: Instant) -> Result<()> {
+        let [id, address, one, two] = asked;
+        let proved = [nonces.as_flattened(), &[id, address]].concat();
+        if !key.verify(Purpose::Importer, &proved, [one, two]) {
+            return Err(Error::other("it does not know the key"));
+        }
+        let Some((allocation, offset, bytes)) = Allocation::find(id, address) else {
+            return self.send(&[CUresult::INVALID_VALUE.0.into(), 0, 0, 0, 0], &[]);
+        };
+        let offer = [0, allocation.pieces.len() as u64, allocation.span(), offset, bytes as u64];
+        (self.stage, self.deadline) = (Stage::Trusted(allocation), now + BATCH_PATIENCE);
+        self.send(&offer, &[])
+    }
+
+    fn send(&self, words: &[u64], descriptors: &[Descriptor]) -> Result<()> {
+        wire::send(self.socket.get()?, words, descriptors)
+    }
+}
+
+/// A batch as it is sent.
+fn answer(
+    batch: std::result::Result<Vec<(Descriptor, usize)>, Failure>,
+) -> Result<(Vec<u64>, Vec<Descriptor>)> {
+    match batch {
+        Ok(pieces) => {
+            let (descriptors, sizes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
+            Ok((std::iter::once(0).chain(sizes.into_iter().map(|bytes| bytes as u64)).collect(), descriptors))
+        }
+        Err(Failure::Answer(code)) => Ok((vec![code.0.into()], Vec::new())),
+        Err(Failure::Lost(error)) => Err(error),
+    }
+}
+
+/// An allocation of this process, and what backs it for as long as it lives. Its number tells it from one that lies there
+/// later.
+struct Allocation {
+    manager: &'static Manager<Device>,
+    id: u64,
+    address: u64,
+    pieces: Vec<(Handle, usize)>,
+}
+
+impl fmt::Debug for Allocation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Allocation").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Allocation {
+    /// The allocation, where it begins in its pieces, and its bytes; `None` if it is no more.
+    fn find(id: u64, address: u64) -> Option<(Self, u64, usize)> {
+        let manager = managers::owner(address)?;
+        let backing = manager.backing(address)?;
+        let bytes = manager.block(address).filter(|block| block.id == id)?.bytes;
+        Some((Self { manager, id, address, pieces: backing.handles }, backing.offset, bytes))
+    }
+
+    fn is_live(&self) -> bool {
+        self.manager.block(self.address).is_some_and(|block| block.id == self.id)
+    }
+
+    /// Bytes of all its pieces.
+    fn span(&self) -> u64 {
+        self.pieces.iter().map(|(_, bytes)| *bytes as u64).sum()
+    }
+
+    /// A batch of its pieces.
+    fn export(&self, from: usize) -> std::result::Result<Vec<(Descriptor, usize)>, Failure> {
+        let rest = self.pieces.get(from..).filter(|_| self.is_live()).ok_or(CUresult::INVALID_VALUE)?;
+        let mut exported = Vec::with_capacity(BATCH);
+        for (handle, bytes) in rest.iter().take(BATCH) {
+            if lifecycle::exiting() {
+                return Err(Error::other("this process is ending").into());
+            }
+            exported.push((Descriptor::adopt(self.manager.gpu().export(*handle)?)?, *bytes));
+        }
+        // Had it been freed meanwhile, a handle might have been another allocation's by now.
+        if self.is_live() { Ok(exported) } else { Err(CUresult::INVALID_VALUE.into()) }
+    }
+}

@@ -1,0 +1,57 @@
+//! A row of the table of cases, and what a case may need of driver and machine.
+
+use std::ffi::CStr;
+
+use crate::case::{Case, Verdict};
+use crate::driver::Driver;
+use crate::must;
+
+/// What a case needs of driver and machine.
+#[derive(Debug, Clone, Copy)]
+pub enum Need {
+    /// At least so many devices.
+    Devices(i32),
+    /// A function that older drivers do not export.
+    Export(&'static CStr),
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct Row {
+    /// Its area and name.
+    pub name: &'static str,
+    /// What it does.
+    pub run: fn(&mut Case) -> Verdict,
+    /// What goes wrong in programs where this does not hold.
+    pub guards: &'static str,
+    /// What it needs.
+    pub needs: &'static [Need],
+}
+
+impl Row {
+    /// The first need that is not met, in words.
+    ///
+    /// # Errors
+    /// When the driver cannot be asked.
+    pub fn unmet_need(&self, driver: &'static Driver) -> Verdict<Option<String>> {
+        for need in self.needs {
+            match need {
+                Need::Devices(wanted) if device_count(driver)? < *wanted => {
+                    return Ok(Some(format!("needs {wanted} devices")));
+                }
+                Need::Export(name) if driver.exported(name).is_null() => {
+                    return Ok(Some(format!("needs a driver that exports {}", name.to_string_lossy())));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn device_count(driver: &'static Driver) -> Verdict<i32> {
+    let mut count = 0;
+    must!(driver, cuInit(0));
+    must!(driver, cuDeviceGetCount(&mut count));
+    Ok(count)
+}

@@ -1,0 +1,19 @@
+/* Makes and exports physical memory for a program, as a library of its own: what the call's return address lies in is this
+ * object, under whatever name it is compiled. */
+
+struct property;
+
+int cuMemCreate(unsigned long long *handle, unsigned long bytes, const struct property *property, unsigned long long flags);
+int cuMemExportToShareableHandle(void *shared, unsigned long long handle, int type, unsigned long long flags);
+
+int make_piece(unsigned long long *handle, unsigned long bytes, const struct property *property)
+{
+    volatile int made = cuMemCreate(handle, bytes, property, 0);
+    return made;
+}
+
+int export_piece(int *descriptor, unsigned long long handle, int type)
+{
+    volatile int exported = cuMemExportToShareableHandle(descriptor, handle, type, 0);
+    return exported;
+}

@@ -1,0 +1,227 @@
+//! Copies as nodes of graphs: added by the call for copies or by the one for any kind, asked for, and changed.
+//!
+//! An executable graph's copy may be given other memory of the same kind only: memory of a context for memory of that context,
+//! memory of none for memory of none. A description without a context takes that of its memory, which mapped memory does not have:
+//! then the driver refuses other mapped memory than the node had.
+
+use std::ffi::c_void;
+
+use wm_abi::{
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
+    CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult,
+};
+
+use crate::copy::{self, Shape};
+use crate::entry::{Call, Outcome, exports, get, put, require};
+use crate::graph::{CopyNode, Kind, graph, node};
+use crate::graph_api::{add, exec};
+use crate::lane::Work;
+use crate::memory::Owner;
+use crate::memset::{self, Fill};
+use crate::state::driver;
+
+/// What a place in memory belongs to, as far as nodes are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Belongs {
+    Nowhere,
+    Context(usize),
+    Pool,
+    /// By its mapping.
+    Mapping(u64),
+}
+
+fn belongs(kind: u32, address: u64) -> Belongs {
+    if !matches!(kind, CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED) {
+        return Belongs::Nowhere;
+    }
+    let memory = driver().memory();
+    let Some(area) = memory.find(address) else { return Belongs::Nowhere };
+    match (&area.owner, area.context()) {
+        (Owner::Reserved(_), _) => {
+            area.mapping(address).map_or(Belongs::Nowhere, |(_, mapping)| Belongs::Mapping(mapping.id))
+        }
+        (_, Some(context)) => Belongs::Context(context),
+        _ => Belongs::Pool,
+    }
+}
+
+fn may_follow(old: Belongs, new: Belongs, named: bool) -> bool {
+    match (old, new) {
+        (Belongs::Mapping(old), Belongs::Mapping(new)) => named || old == new,
+        (old, new) => old == new,
+    }
+}
+
+/// What the ends of one copy and of another belong to, end by end.
+fn ends(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D) -> [(Belongs, Belongs); 2] {
+    let [old, new] = [old, new].map(|copy| {
+        [belongs(copy.srcMemoryType, copy.srcDevice), belongs(copy.dstMemoryType, copy.dstDevice)]
+    });
+    [(old[0], new[0]), (old[1], new[1])]
+}
+
+/// May an executable graph's copy become this one?
+fn check_change(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome {
+    let fits = ends(old, new).into_iter().all(|(old, new)| may_follow(old, new, !context.is_null()));
+    require(fits && old.Height <= 1 && old.Depth <= 1, CUresult::INVALID_VALUE)
+}
+
+/// May a graph's copy become this one? Of other kinds of memory too.
+fn check_resolved(old: &CUDA_MEMCPY3D, new: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome {
+    let is_mapped = |belongs| matches!(belongs, Belongs::Mapping(_));
+    let mapped = ends(old, new).into_iter().filter(|(old, new)| is_mapped(*old) && is_mapped(*new));
+    let fits = mapped.into_iter().all(|(old, new)| may_follow(old, new, !context.is_null()));
+    require(fits, CUresult::INVALID_VALUE)
+}
+
+fn work(call: &Call, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome<Work> {
+    copy::work(&*call.context_or_current(context)?, Shape::of_3d(copy)?)
+}
+
+fn set(call: &Call, handle: CUgraphNode, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Outcome {
+    let node = node(handle)?;
+    let old = (*node.copy()).ok_or(CUresult::INVALID_VALUE)?.0;
+    check_resolved(&old, copy, context)?;
+    node.change(work(call, copy, context)?);
+    *node.copy() = Some(CopyNode(*copy));
+    Ok(())
+}
+
+fn set_ready(
+    call: &Call,
+    graph: CUgraphExec,
+    handle: CUgraphNode,
+    copy: &CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> Outcome {
+    let old = *node(handle)?.copy();
+    old.map_or(Ok(()), |old| check_change(&old.0, copy, context))?;
+    let work = work(call, copy, context)?;
+    exec(graph)?.steps().change(handle.0, work)
+}
+
+/// Adds a copy's node.
+///
+/// # Safety
+/// As [`add`].
+unsafe fn add_copy(
+    call: &Call,
+    out: *mut CUgraphNode,
+    into: CUgraph,
+    after: (*const CUgraphNode, usize),
+    copy: &CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> Outcome {
+    let work = work(call, copy, context)?;
+    // SAFETY: by contract.
+    unsafe { add(out, into, after.0, after.1, Kind::MEMCPY, work)? };
+    // SAFETY: just written.
+    *node(unsafe { *out })?.copy() = Some(CopyNode(*copy));
+    Ok(())
+}
+
+fn fill(call: &Call, p: &CUDA_MEMSET_NODE_PARAMS, context: CUcontext) -> Outcome<Work> {
+    let pitch = if p.height > 1 { p.pitch } else { 0 };
+    let (element, width, height) = (p.elementSize as usize, p.width, p.height);
+    let fill = Fill { address: p.dst, pitch, value: p.value, element, width, height };
+    memset::work(&*call.context_or_current(context)?, fill)
+}
+
+/// The part of a node of any kind that is a memset.
+fn memset_of(params: &CUgraphNodeParams) -> (CUDA_MEMSET_NODE_PARAMS, CUcontext) {
+    // SAFETY: all bits are good in every part.
+    let p = unsafe { params.body.memset };
+    let (dst, pitch, value, width) = (p.dst, p.pitch, p.value, p.width);
+    (
+        CUDA_MEMSET_NODE_PARAMS { dst, pitch, value, elementSize: p.elementSize, width, height: p.height },
+        p.ctx,
+    )
+}
+
+/// Adds a node of any kind that is simulated so.
+///
+/// # Safety
+/// As [`add`].
+unsafe fn add_any(
+    call: &Call,
+    out: *mut CUgraphNode,
+    into: CUgraph,
+    after: (*const CUgraphNode, usize),
+    params: &CUgraphNodeParams,
+) -> Outcome {
+    // SAFETY: by contract; all bits are good in every part of the parameters.
+    unsafe {
+        match Kind(params.type_) {
+            Kind::MEMCPY => {
+                let p = params.body.memcpy;
+                add_copy(call, out, into, after, &p.copyParams, p.copyCtx)
+            }
+            Kind::MEMSET => {
+                let (p, context) = memset_of(params);
+                add(out, into, after.0, after.1, Kind::MEMSET, fill(call, &p, context)?)
+            }
+            Kind::GRAPH => add(out, into, after.0, after.1, Kind::GRAPH, graph(params.body.graph)?.work()?),
+            _ => Err(CUresult::NOT_SUPPORTED),
+        }
+    }
+}
+
+exports! {
+    fn cuGraphAddMemcpyNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) |call| {
+        add_copy(call, phGraphNode, hGraph, (dependencies, numDependencies), &get(copyParams)?, ctx)
+    }
+
+    fn cuGraphAddNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void) |call| {
+        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), &get(nodeParams.cast())?)
+    }
+
+    fn cuGraphAddNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, nodeParams: *mut c_void) |call| {
+        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), &get(nodeParams.cast())?)
+    }
+
+    fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) |call| {
+        let copy = *node(hNode)?.copy();
+        put(nodeParams, copy.ok_or(CUresult::INVALID_VALUE)?.0)
+    }
+
+    fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) |call| {
+        // The node keeps its context.
+        let context = call.context()?.handle;
+        set(call, hNode, &get(nodeParams)?, CUcontext(context))
+    }
+
+    fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut c_void) |call| {
+        let params: CUgraphNodeParams = get(nodeParams.cast())?;
+        match node(hNode)?.kind {
+            Kind::MEMCPY => set(call, hNode, &params.body.memcpy.copyParams, params.body.memcpy.copyCtx),
+            Kind::MEMSET => {
+                let (p, context) = memset_of(&params);
+                node(hNode)?.change(fill(call, &p, context)?);
+                Ok(())
+            }
+            _ => Err(CUresult::NOT_SUPPORTED),
+        }
+    }
+
+    fn cuGraphExecMemcpyNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, copyParams: *const CUDA_MEMCPY3D, ctx: CUcontext) |call| {
+        set_ready(call, hGraphExec, hNode, &get(copyParams)?, ctx)
+    }
+
+    fn cuGraphExecMemsetNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, memsetParams: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext) |call| {
+        let work = fill(call, &get(memsetParams)?, ctx)?;
+        exec(hGraphExec)?.steps().change(hNode.0, work)
+    }
+
+    fn cuGraphExecNodeSetParams(hGraphExec: CUgraphExec, hNode: CUgraphNode, nodeParams: *mut c_void) |call| {
+        let params: CUgraphNodeParams = get(nodeParams.cast())?;
+        match node(hNode)?.kind {
+            Kind::MEMCPY => set_ready(call, hGraphExec, hNode, &params.body.memcpy.copyParams, params.body.memcpy.copyCtx),
+            Kind::MEMSET => {
+                let (p, context) = memset_of(&params);
+                let work = fill(call, &p, context)?;
+                exec(hGraphExec)?.steps().change(hNode.0, work)
+            }
+            _ => Err(CUresult::NOT_SUPPORTED),
+        }
+    }
+}
