@@ -103,7 +103,7 @@ pub(crate) fn record(stream: &Stream, handle: CUevent) -> Outcome {
     require(stream.context()?.device == event.device, CUresult::INVALID_HANDLE)?;
     let stamp = Arc::new(OnceLock::new());
     let mut record = event.record();
-    let point = stream.push(Vec::new(), stamping(&stamp))?;
+    let point = stream.mark(Vec::new(), stamping(&stamp))?;
     *record = Record::Points(vec![point], stamp);
     Ok(())
 }
@@ -143,7 +143,7 @@ pub(crate) fn wait(stream: &Arc<Stream>, handle: CUevent) -> Outcome {
             Err(CUresult::STREAM_CAPTURE_ISOLATION)
         }
         (Record::Nothing, None) => Ok(()),
-        (Record::Points(points, _), None) => stream.push(points, Arc::new(|| Ok(()))).map(drop),
+        (Record::Points(points, _), None) => stream.mark(points, Arc::new(|| Ok(()))).map(drop),
     }
 }
 

@@ -111,6 +111,19 @@ impl Stream {
         self.context()?.push(&self.lane, after, work)
     }
 
+    /// Queues what is an action of the default stream and of no other: an event, or a wait for one. In a blocking stream it does not
+    /// wait for the default stream, as on an H200.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub(crate) fn mark(&self, after: Vec<Point>, work: Work) -> Outcome<Point> {
+        if self.is_legacy() {
+            return self.push(after, work);
+        }
+        self.context()?;
+        self.lane.push(after, work)
+    }
+
     /// A point behind all work that the stream's next work would wait for; `None` if there is none.
     ///
     /// # Errors

@@ -283,14 +283,35 @@ fn a_pools_next_owner_comes_behind_the_last() {
 }
 
 #[test]
-fn a_free_and_an_allocation_in_the_default_stream_are_barriers() {
-    does_not_race("a_free_and_an_allocation_in_the_default_stream_are_barriers", || {
+fn a_free_in_the_default_stream_is_a_barrier() {
+    does_not_race("a_free_in_the_default_stream_is_a_barrier", || {
         let [one, other] = [stream(CU_STREAM_DEFAULT), stream(CU_STREAM_DEFAULT)];
         let (device, freed) = (allocate(BYTES), block(CUstream::LEGACY));
         set_all(device, one);
         ok!(cuMemFreeAsync(freed, CUstream::LEGACY));
         set_all(device, other);
+    });
+}
+
+#[test]
+fn an_allocation_in_the_default_stream_is_none() {
+    races("an_allocation_in_the_default_stream_is_none", || {
+        let [one, other] = [stream(CU_STREAM_DEFAULT), stream(CU_STREAM_DEFAULT)];
+        let device = allocate(BYTES);
+        set_all(device, one);
         block(CUstream::LEGACY);
+        set_all(device, other);
+    });
+}
+
+#[test]
+fn an_event_in_a_blocking_stream_says_nothing_of_the_default_stream() {
+    races("an_event_in_a_blocking_stream_says_nothing_of_the_default_stream", || {
+        let ([one, _], blocking, device) = (two_streams(), stream(CU_STREAM_DEFAULT), allocate(BYTES));
+        let event = event();
+        set_all(device, CUstream::LEGACY);
+        ok!(cuEventRecord(event, blocking));
+        ok!(cuEventSynchronize(event));
         set_all(device, one);
     });
 }
