@@ -161,8 +161,10 @@ impl Options {
     }
 
     fn wishes(&self) -> Wishes {
-        let (lawless, allocation_is_action) = (self.lawless, !self.passive_allocations);
-        let rules = Rules { allocation_is_action, free_is_action: !self.passive_frees, lawless };
+        // Where memory is short, an allocation may be refused, and what builds on it or its free is not there.
+        let allocation_is_action = !self.passive_allocations && !self.scarce;
+        let (lawless, free_is_action) = (self.lawless, !self.passive_frees && !self.scarce);
+        let rules = Rules { allocation_is_action, free_is_action, lawless };
         let devices = usize::from(self.devices);
         Wishes {
             devices,

@@ -33,7 +33,7 @@ pub(crate) struct Shape {
 /// What a driver promises, where drivers might differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rules {
-    /// Is an allocation in stream order an action of its stream, which orders it with the legacy default stream?
+    /// Is an allocation in stream order an action of its stream? In the legacy default stream it never is a barrier.
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
