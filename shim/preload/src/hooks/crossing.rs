@@ -356,42 +356,45 @@ where
         .unwrap_or(Answer::Pass)
 }
 
-type Peer = unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize) -> CUresult;
-type PeerAsync =
-    unsafe extern "C" fn(CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, usize, CUstream) -> CUresult;
-
 /// `cuMemcpyPeer`.
-pub(super) unsafe fn peer<S: Symbol<Function = Peer>>(
+pub(super) fn peer<F: Family>(
     to: CUdeviceptr,
-    to_context: CUcontext,
+    _to_context: CUcontext,
     from: CUdeviceptr,
-    from_context: CUcontext,
+    _from_context: CUcontext,
     bytes: usize,
 ) -> Answer {
-    peers(to, from, bytes, |to, from, bytes| {
-        // SAFETY: a part of the program's copy, its handles.
-        unsafe { driver().get::<S>()(to, to_context, from, from_context, bytes) }
-    })
+    peers::<F>(to, from, bytes, None)
 }
 
 /// `cuMemcpyPeerAsync`.
-pub(super) unsafe fn peer_ordered<S: Symbol<Function = PeerAsync>>(
+pub(super) fn peer_ordered<F: Family>(
     to: CUdeviceptr,
-    to_context: CUcontext,
+    _to_context: CUcontext,
     from: CUdeviceptr,
-    from_context: CUcontext,
+    _from_context: CUcontext,
     bytes: usize,
     stream: CUstream,
 ) -> Answer {
-    peers(to, from, bytes, |to, from, bytes| {
-        // SAFETY: as in `peer`.
-        unsafe { driver().get::<S>()(to, to_context, from, from_context, bytes, stream) }
-    })
+    peers::<F>(to, from, bytes, Some(super::stream::meant::<F>(stream)))
 }
 
-fn peers(to: u64, from: u64, bytes: usize, call: impl Fn(u64, u64, usize) -> CUresult) -> Answer {
-    let ends = [Some(End::flat(to)), Some(End::flat(from))];
-    let Some(way) = way_between(&ends, &[bytes as u64, 1, 1]) else { return Answer::Pass };
-    let part = |part: &Part| call(to + part.at[0], from + part.at[0], part.size[0] as usize);
-    carried(way.parts.into_iter(), part).into()
+/// This form crashes in the driver (580) where an end is memory of the host that only its device may use, crossing a border or not. The
+/// form with a description does not.
+fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Answer {
+    let (ends, size) = ([Some(End::flat(to)), Some(End::flat(from))], [bytes as u64, 1, 1]);
+    if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
+        return Answer::Pass;
+    }
+    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]), detour: true };
+    detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
+}
+
+/// Is a part of an end not on its device?
+fn is_elsewhere(end: &End, size: &Size) -> bool {
+    let block = managers::owner(end.address).and_then(|manager| manager.block(end.address));
+    let opened = || ipc::view(end.address).is_some();
+    block.map_or_else(opened, |block| block.tiers.elsewhere() > 0)
+        || !borders(end, size).is_empty()
+        || physical::elsewhere(end.address).is_some()
 }

@@ -218,13 +218,13 @@ hooks! {
         cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
             => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyPeer(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
-            => crossing::peer::<symbol::cuMemcpyPeer>, Copies, "parts at the border of tiers";
+            => crossing::peer::<Legacy>, Copies, "parts at the border of tiers";
         cuMemcpyPeer_ptds(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
-            => crossing::peer::<symbol::cuMemcpyPeer_ptds>, Copies, "parts at the border of tiers";
+            => crossing::peer::<PerThread>, Copies, "parts at the border of tiers";
         cuMemcpyPeerAsync(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
-            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync>, Copies, "parts at the border of tiers";
+            => crossing::peer_ordered::<Legacy>, Copies, "parts at the border of tiers";
         cuMemcpyPeerAsync_ptsz(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
-            => crossing::peer_ordered::<symbol::cuMemcpyPeerAsync_ptsz>, Copies, "parts at the border of tiers";
+            => crossing::peer_ordered::<PerThread>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER)
             => crossing::volume::<symbol::cuMemcpy3DPeer, Legacy, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeer_ptds(copy: *const CUDA_MEMCPY3D_PEER)
