@@ -65,14 +65,9 @@ pub struct Streams {
 /// A stream under capture. The handle of a per-thread stream means another one in every thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Captured {
+    context: CUcontext,
     stream: CUstream,
     thread: u64,
-}
-
-impl Captured {
-    fn new(stream: CUstream) -> Self {
-        Self { stream, thread: thread_of(stream) }
-    }
 }
 
 /// The calling thread's number where the handle means a stream of its own, else 0.
@@ -220,20 +215,22 @@ impl Streams {
         self.outdate();
     }
 
-    /// A capture begins in `stream`. Said before the driver is asked, and taken back if it refuses.
-    pub fn capture_began(&self, stream: CUstream) {
-        self.change_captures(|captures| captures.push(Captured::new(stream)));
+    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses.
+    pub fn capture_began(&self, context: CUcontext, stream: CUstream) {
+        let began = Captured { context, stream, thread: thread_of(stream) };
+        self.change_captures(|captures| captures.push(began));
     }
 
     /// The capture in `stream` is over, or the stream is. Without a capture there: nothing.
     pub fn capture_ended(&self, stream: CUstream) {
-        let ended = Captured::new(stream);
-        self.change_captures(|captures| captures.retain(|captured| *captured != ended));
+        let thread = thread_of(stream);
+        let is_it = |captured: &Captured| captured.stream == stream && captured.thread == thread;
+        self.change_captures(|captures| captures.retain(|captured| !is_it(captured)));
     }
 
     /// A context is gone, and with it what was captured in its streams.
-    pub fn captures_ended_in(&self, streams: &[CUstream]) {
-        self.change_captures(|captures| captures.retain(|captured| !streams.contains(&captured.stream)));
+    pub fn captures_ended_in(&self, context: CUcontext) {
+        self.change_captures(|captures| captures.retain(|captured| captured.context != context));
     }
 
     fn change_captures(&self, change: impl FnOnce(&mut Vec<Captured>)) {
@@ -339,11 +336,35 @@ mod tests {
     fn a_capture_ends_with_its_stream_and_only_once() {
         let streams = Streams::default();
         streams.capture_ended(STREAM);
-        streams.capture_began(STREAM);
+        streams.capture_began(CONTEXT, STREAM);
         assert!(streams.capturing());
         streams.capture_ended(CUstream(1));
         assert!(streams.capturing());
         streams.capture_ended(STREAM);
         assert!(!streams.capturing());
+    }
+
+    #[test]
+    fn captures_end_with_their_context_and_no_other() {
+        let streams = Streams::default();
+        streams.capture_began(CONTEXT, STREAM);
+        streams.captures_ended_in(CUcontext(32));
+        assert!(streams.capturing());
+        streams.captures_ended_in(CONTEXT);
+        assert!(!streams.capturing());
+    }
+
+    /// Hazard: two threads capture their default streams, whose handle is one value, and the first end hides the other capture.
+    #[test]
+    fn a_threads_capture_of_its_default_stream_is_its_own() {
+        let streams = Streams::default();
+        streams.capture_began(CONTEXT, CUstream::PER_THREAD);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                streams.capture_began(CONTEXT, CUstream::PER_THREAD);
+                streams.capture_ended(CUstream::PER_THREAD);
+            });
+        });
+        assert!(streams.capturing());
     }
 }

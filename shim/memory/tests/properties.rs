@@ -53,6 +53,7 @@ fn settings() -> impl Strategy<Value = Settings> {
             stitch_views,
             device_limit,
             headroom: headroom * MIB,
+            keep_idle: 0,
             overflow,
             host_limit: 300 * MIB,
             peer_limit: 100 * MIB,

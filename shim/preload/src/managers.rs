@@ -196,6 +196,12 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
     Some(Named { context, stream, id: streams().identify(context, stream), kind })
 }
 
+/// The context that a stream's work is of, whoever asks.
+pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
+    let is_default = matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD);
+    if is_default { current_context() } else { context_of(stream) }
+}
+
 /// The kind of a created stream.
 fn kind_of(stream: CUstream) -> Option<Kind> {
     let mut flags = 0;
@@ -445,12 +451,11 @@ pub(crate) fn resume_context(context: CUcontext) {
 /// A context has ended: its work is over, and its streams, captures and events are no more.
 pub(crate) fn end_context(context: CUcontext) {
     let ids = streams().within(context);
-    let handles: Vec<CUstream> = ids.iter().filter_map(|id| Some(streams().key(*id)?.stream)).collect();
     for manager in all() {
         ids.iter().for_each(|id| manager.drained(*id));
         manager.gpu().forget_context(context);
     }
-    streams().captures_ended_in(&handles);
+    streams().captures_ended_in(context);
     streams().forget(&ids);
 }
 

@@ -79,7 +79,7 @@ fn a_shortage_is_pytorchs_own_exception_with_a_remedy() {
     const PLACE: &str = "wmshim_torch_malloc of libwmshim.so";
     let [shortage, nonsense] = &shortage(&[])[..] else { panic!("two lines") };
     let beginning = format!(
-        "out of memory: {PLACE}: CUDA out of memory. Tried to allocate 1024.00 GiB. GPU 0 has 0.06 GiB free of 0.06"
+        "out of memory: {PLACE}: CUDA out of memory. Tried to allocate 1024.00 GiB. GPU 0 has 0.03 GiB free of 0.06"
     );
     assert!(shortage.starts_with(&beginning) && shortage.contains("WMSHIM_OVERFLOW"), "{shortage}");
     assert!(

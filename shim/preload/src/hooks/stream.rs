@@ -149,7 +149,7 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStr
 
 /// Counted before the driver knows, so that no call of ours slips in between.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    streams().capture_began(stream);
+    streams().capture_began(managers::context_of_stream(stream).unwrap_or_default(), stream);
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);

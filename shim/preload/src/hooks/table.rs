@@ -310,6 +310,11 @@ hooks! {
         cuLaunchHostFunc(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void) in stream: "sees per-thread default streams";
         cuLaunchHostFunc_v2(stream: CUstream, fn_: *mut c_void, user_data: *mut c_void, sync_mode: c_uint) in stream: "sees per-thread default streams";
         cuStreamAddCallback(stream: CUstream, callback: *mut c_void, user_data: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue32(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWaitValue64(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue32(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamWriteValue64(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
+        cuStreamBatchMemOp(stream: CUstream, count: c_uint, param_array: *mut c_void, flags: c_uint) in stream: "sees per-thread default streams";
         cuStreamWaitValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";
         cuStreamWaitValue64_v2(stream: CUstream, addr: CUdeviceptr, value: u64, flags: c_uint) in stream: "sees per-thread default streams";
         cuStreamWriteValue32_v2(stream: CUstream, addr: CUdeviceptr, value: c_uint, flags: c_uint) in stream: "sees per-thread default streams";

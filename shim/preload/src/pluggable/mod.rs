@@ -6,13 +6,14 @@
 //!
 //! * a device's primary context is used whatever the calling thread's device is, and made where there is none yet;
 //! * the pool keeps what it has when the host waits;
-//! * memory that other streams have used is not reused before they are past it;
+//! * memory that other streams have used, of whatever device, is not reused before they are past it;
 //! * memory of a stream under capture is the graph's, by the driver's rules;
 //! * an allocation that fails ends in PyTorch's own exception ([`raise`]): a null would become a tensor's address.
 
 mod fraction;
 mod place;
 mod raise;
+mod users;
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
@@ -20,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use dashmap::DashSet;
+use dashmap::DashMap;
 use wm_abi::{
     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol,
 };
@@ -30,6 +31,7 @@ use crate::trampolines::door;
 use crate::{hooks, lifecycle, managers};
 use place::Place;
 use raise::Departure;
+use users::User;
 
 /// `void *(ssize_t size, int device, cudaStream_t stream)`.
 ///
@@ -105,21 +107,25 @@ extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_in
 }
 
 fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
-    let is_shared = shared().remove(&address).is_some();
-    let is_ours = managers::owner(address).is_some();
-    if is_ours && (is_shared || hooks::is_captured(stream)) {
-        // Waits for all streams before it is reused, and is no part of a capture that it does not belong to.
-        // SAFETY: a function without pointers.
-        return unsafe { door::<symbol::cuMemFree_v2>()(address) }.ok();
-    }
+    let users = shared().remove(&address).map(|(_, users)| users).unwrap_or_default();
     let _place = Place::on(device)?;
-    if is_shared && !hooks::is_captured(stream) {
-        // The driver's own memory: what other streams do with it must be over, and its `cuMemFree` does not see to that.
-        // SAFETY: takes no arguments.
-        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+    if hooks::is_captured(stream) {
+        if let Some(freed) = free_beside_capture(address, stream) {
+            return freed;
+        }
+    } else {
+        users.iter().try_for_each(|user| users::wait_for(stream, user))?;
     }
-    // SAFETY: as above; the driver checks the stream.
+    // SAFETY: the driver checks address and stream.
     unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
+}
+
+/// Memory of ours that is freed while its stream is captured was not allocated in the capture, and is no part of the graph. It is the
+/// stream's again, for what comes after the capture.
+fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
+    let manager = managers::owner(address)?;
+    let (_, named) = managers::at(stream, CUstream::LEGACY)?;
+    Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
 /// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be freed then, and in a child
@@ -133,10 +139,10 @@ pub(crate) fn in_use() -> bool {
     KEEPING.load(Relaxed) != 0
 }
 
-/// Addresses that streams other than their own have used since they were allocated.
-fn shared() -> &'static DashSet<CUdeviceptr> {
-    static SHARED: OnceLock<DashSet<CUdeviceptr>> = OnceLock::new();
-    SHARED.get_or_init(DashSet::new)
+/// Addresses that streams other than their own have used since they were allocated, with those streams.
+fn shared() -> &'static DashMap<CUdeviceptr, Vec<User>> {
+    static SHARED: OnceLock<DashMap<CUdeviceptr, Vec<User>>> = OnceLock::new();
+    SHARED.get_or_init(DashMap::new)
 }
 
 /// `void(void *ptr, cudaStream_t stream)`: the tensor is used in this stream too (`Tensor.record_stream`).
@@ -144,7 +150,11 @@ fn shared() -> &'static DashSet<CUdeviceptr> {
 extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream) {
     safely(|| {
         if address != 0 && !is_over() && !is_of(address, stream) {
-            shared().insert(address);
+            let user = User::now(stream);
+            let mut users = shared().entry(address).or_default();
+            if !users.contains(&user) {
+                users.push(user);
+            }
         }
     });
 }

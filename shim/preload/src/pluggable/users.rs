@@ -1,0 +1,53 @@
+//! Streams besides its own that have used a tensor's memory (`Tensor.record_stream`): its own stream waits for them, on the GPU, before
+//! the memory is freed in it. So does PyTorch's own back end.
+
+use wm_abi::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUresult, CUstream, symbol};
+
+use crate::trampolines::door;
+use crate::{hooks, managers};
+
+/// A stream, and the context that it is of: a default stream's handle alone names none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct User {
+    stream: CUstream,
+    context: CUcontext,
+}
+
+impl User {
+    /// The stream that a handle means to the calling thread.
+    pub(super) fn now(stream: CUstream) -> Self {
+        let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
+        Self { stream, context: managers::context_of_stream(stream).unwrap_or_default() }
+    }
+}
+
+/// Makes `stream` wait for what is now in the user's stream. A stream that is being captured has no work of its own to wait for.
+///
+/// # Errors
+/// The driver's.
+pub(super) fn wait_for(stream: CUstream, user: &User) -> Result<(), CUresult> {
+    if user.context.is_null() || hooks::is_captured(user.stream) {
+        return Ok(());
+    }
+    let event = record(user)?;
+    // SAFETY: handles that the driver checks. An event that is destroyed is still waited for.
+    unsafe {
+        let waits = door::<symbol::cuStreamWaitEvent>()(stream, event, 0).ok();
+        let _ = door::<symbol::cuEventDestroy_v2>()(event);
+        waits
+    }
+}
+
+/// An event behind all that is in the user's stream.
+fn record(user: &User) -> Result<CUevent, CUresult> {
+    let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
+    // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is popped.
+    unsafe {
+        door::<symbol::cuCtxPushCurrent_v2>()(user.context).ok()?;
+        let recorded = door::<symbol::cuEventCreate>()(&mut event, CU_EVENT_DISABLE_TIMING)
+            .ok()
+            .and_then(|()| door::<symbol::cuEventRecord>()(event, user.stream).ok());
+        let _ = door::<symbol::cuCtxPopCurrent_v2>()(&mut popped);
+        recorded.map(|()| event)
+    }
+}
