@@ -28,7 +28,7 @@ use wm_abi::{
 
 use crate::boundary::keep_errno;
 use crate::trampolines::door;
-use crate::{hooks, lifecycle, managers};
+use crate::{hooks, lifecycle, managers, named};
 use place::Place;
 use raise::Departure;
 use users::User;
@@ -124,7 +124,7 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
 /// stream's again, for what comes after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
     let manager = managers::owner(address)?;
-    let (_, named) = managers::at(stream, CUstream::LEGACY)?;
+    let (_, named) = named::at(stream, CUstream::LEGACY)?;
     Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
@@ -163,7 +163,7 @@ extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream)
 fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
     let block = managers::owner(address).and_then(|manager| manager.block(address));
     block.is_some_and(|block| {
-        managers::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
+        named::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
     })
 }
 
