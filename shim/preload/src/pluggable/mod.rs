@@ -27,6 +27,7 @@ use wm_abi::{
 };
 
 use crate::boundary::keep_errno;
+use crate::state::streams;
 use crate::trampolines::door;
 use crate::{hooks, lifecycle, managers, named};
 use place::Place;
@@ -194,12 +195,23 @@ fn keep_freed_memory(device: CUdevice) {
 extern "C" fn wmshim_torch_empty_cache() {
     safely(|| {
         let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
-        for pool in used.filter_map(|device| pool(device).ok()) {
-            // SAFETY: a function without pointers but the handle.
-            let trimmed = unsafe { door::<symbol::cuMemPoolTrimTo>()(pool, 0) };
-            log::debug!("a pool gave its unused memory back: {trimmed}");
+        for device in used {
+            let emptied = empty(device);
+            log::debug!("device {device}: its pool gave its unused memory back: {emptied:?}");
         }
     });
+}
+
+/// A pool gives back only what the device is done with, and tensors were freed a moment ago: so the device is waited for first.
+/// Not during a capture, which a wait would end.
+fn empty(device: CUdevice) -> Result<(), CUresult> {
+    let _place = Place::on(device)?;
+    if !streams().capturing() {
+        // SAFETY: a function without arguments.
+        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+    }
+    // SAFETY: a function without pointers but the handle.
+    unsafe { door::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
 }
 
 /// `void(double fraction, int device)`: `torch.cuda.set_per_process_memory_fraction`.
