@@ -194,6 +194,9 @@ fn keep_freed_memory(device: CUdevice) {
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_empty_cache() {
     safely(|| {
+        if is_over() {
+            return;
+        }
         let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
         for device in used {
             let emptied = empty(device);
@@ -202,11 +205,16 @@ extern "C" fn wmshim_torch_empty_cache() {
     });
 }
 
-/// A pool gives back only what the device is done with, and tensors were freed a moment ago: so the device is waited for first.
-/// Not during a capture, which a wait would end.
+/// Our pool gives back only what the device is done with, and tensors were freed a moment ago: so the device is waited for first.
+///
+/// # Errors
+/// The driver's; `STREAM_CAPTURE_UNSUPPORTED` during a capture, which the wait, and the driver's own trimming, would end.
 fn empty(device: CUdevice) -> Result<(), CUresult> {
+    if streams().capturing() {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
     let _place = Place::on(device)?;
-    if !streams().capturing() {
+    if managers::known(device).is_some() {
         // SAFETY: a function without arguments.
         unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
     }
