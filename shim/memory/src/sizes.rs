@@ -64,13 +64,9 @@ pub(crate) const FALLEN: u64 = 8;
 /// more) needed 0.3 % more in its second period than in its first.
 pub(crate) const LATE_PART: u64 = 16;
 
-/// A free of this size and more gets an event of its own where several streams use the memory: another stream may be
-/// ordered behind it then. Recording one costs 0.3 us.
-pub(crate) const RECORD_AMONG_SEVERAL: u64 = 1 << 20;
-
-/// The same where one stream has used it so far, and nobody may ever ask: few enough that it does not count, and most of the
-/// bytes should another stream need them later.
-pub(crate) const RECORD_ALONE: u64 = 16 << 20;
+/// Where several streams use the memory, a free of this size and more gets an event of its own: another stream may be ordered
+/// behind it then. Where one stream does, nobody would ask.
+pub(crate) const RECORDED: u64 = 1 << 20;
 
 /// Fences that an order may have outstanding.
 pub(crate) const FENCES: usize = 16;

@@ -21,7 +21,7 @@ use wm_driver::{Event, StreamId};
 
 use crate::fast_map::FastMap;
 use crate::order::{Order, Pending, Point};
-use crate::sizes::{FENCES, RECORD_ALONE, RECORD_AMONG_SEVERAL};
+use crate::sizes::{FENCES, RECORDED};
 use crate::table::{Keyed, Table};
 
 /// A cache line: a free looks at one.
@@ -141,8 +141,7 @@ impl Timeline {
             self.several |= *self.first.get_or_insert(order) != order;
         }
         let life = self.life;
-        let limit = if self.several { RECORD_AMONG_SEVERAL } else { RECORD_ALONE };
-        if bytes >= limit || eager {
+        if eager || self.several && bytes >= RECORDED {
             line.freed += 1;
             line.open = false;
             line.unrecorded = 0;
@@ -153,7 +152,7 @@ impl Timeline {
         let number = line.freed;
         // Where one stream uses the memory, nobody asks how far it has come.
         line.unrecorded += if self.several { bytes } else { 0 };
-        if line.unrecorded < limit {
+        if line.unrecorded < RECORDED {
             return Numbered { number, life, record: None };
         }
         (line.open, line.unrecorded) = (false, 0);
@@ -312,7 +311,7 @@ impl Timeline {
         if !further {
             return Vec::new();
         }
-        self.dropped |= self.several;
+        self.dropped = true;
         self.drop_drained();
         let lines = &self.lines;
         let told = |fence: &mut Arc<Fence>| lines.get(fence.order).is_none_or(|line| line.past >= fence.upto);
@@ -357,10 +356,17 @@ mod tests {
 
     const S: Order = Order::Stream(StreamId(1));
     const T: Order = Order::Stream(StreamId(2));
-    const LARGE: u64 = RECORD_ALONE;
+    const LARGE: u64 = RECORDED;
 
     fn fence(order: Order, upto: u64, exact: bool) -> Arc<Fence> {
         Arc::new(Fence { events: Vec::new(), order, upto, exact, life: 0 })
+    }
+
+    /// One that several streams use.
+    fn shared() -> Timeline {
+        let mut timeline = Timeline::default();
+        [S, T].into_iter().for_each(|order| timeline.meet(order));
+        timeline
     }
 
     fn free(timeline: &mut Timeline, order: Order, bytes: u64) -> Pending {
@@ -369,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_stream_reuses_its_own_memory_at_once_and_others_need_an_exact_fence() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let pending = free(&mut timeline, S, LARGE);
         assert!(timeline.is_ready(S, &pending));
         assert!(!timeline.is_ready(T, &pending) && !timeline.can_be_ordered(T, &pending));
@@ -381,7 +387,7 @@ mod tests {
     /// Hazard: a stream waits for work that came after the free of the memory that it gets.
     #[test]
     fn small_frees_share_a_number_and_nobody_is_ordered_behind_what_came_after_them() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let (first, second) = (free(&mut timeline, S, 512), free(&mut timeline, S, 512));
         assert_eq!(first, second);
         let large = timeline.freed(S, LARGE, false);
@@ -396,7 +402,7 @@ mod tests {
     /// Hazard: what is freed while the host waits counts as past when it has waited.
     #[test]
     fn a_mark_covers_what_was_freed_before_it_and_nothing_later() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let early = free(&mut timeline, S, 512);
         let mark = timeline.mark(StreamId(1));
         let late = free(&mut timeline, S, 512);
@@ -406,16 +412,16 @@ mod tests {
 
     #[test]
     fn many_small_frees_are_recorded_together() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         timeline.meet(T);
         let records: Vec<_> =
-            (0..4).map(|_| timeline.freed(S, RECORD_AMONG_SEVERAL / 2, false).record).collect();
+            (0..4).map(|_| timeline.freed(S, RECORDED / 2, false).record).collect();
         assert_eq!(records, [None, Some(false), None, Some(false)]);
     }
 
     #[test]
     fn a_retired_stream_without_a_fence_is_waited_for_with_its_context_only() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let pending = free(&mut timeline, S, LARGE);
         timeline.retire(StreamId(1));
         assert!(timeline.doubts(None, 8).is_empty() && !timeline.can_be_ordered(T, &pending));
@@ -427,7 +433,7 @@ mod tests {
     /// Hazard: a wait that began before a context ended tells of memory that was freed after it.
     #[test]
     fn what_an_earlier_life_learned_tells_nothing_of_this_one() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let early = timeline.freed(S, LARGE, false);
         let (mark, old) = (timeline.mark(StreamId(1)), fence(S, early.number, true));
         drop(timeline.clear());
@@ -440,7 +446,7 @@ mod tests {
 
     #[test]
     fn questions_go_round_and_never_concern_the_asker() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         (1..=6).for_each(|name| drop(free(&mut timeline, Order::Stream(StreamId(name)), LARGE)));
         let mut asked: Vec<u64> = Vec::new();
         for _ in 0..3 {
@@ -457,7 +463,7 @@ mod tests {
 
     #[test]
     fn fences_of_a_stream_that_stands_still_do_not_pile_up() {
-        let mut timeline = Timeline::default();
+        let mut timeline = shared();
         let numbers = (0..4 * FENCES).map(|_| timeline.freed(S, LARGE, false).number).collect::<Vec<_>>();
         let given_up: Vec<_> =
             numbers.iter().filter_map(|number| timeline.add_fence(&fence(S, *number, true))).collect();

@@ -188,6 +188,7 @@ fn medium_blocks_share_an_extent() {
 #[test]
 fn another_stream_is_ordered_on_the_gpu() {
     let manager = manager(64, vec![]);
+    let _other = take(&manager, 1000, T);
     let block = take(&manager, 60 * MB, S);
     manager.gpu().touch(StreamId(0), block, 60 * MIB);
     manager.free(block, S).expect("live");
