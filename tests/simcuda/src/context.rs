@@ -161,12 +161,12 @@ impl Context {
         self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
     }
 
-    /// Ends a green context. Its streams are left, and good for nothing but their end; memory and the rest stay.
+    /// Ends a green context. Its streams are left, and good for nothing; memory and the rest stay.
     pub(crate) fn detach(&self) {
         driver().contexts.remove(self.handle);
         crate::capture::end_of_context(self.id);
         let _ = self.synchronize();
-        self.fault.set(CUresult::STREAM_DETACHED);
+        self.fault.set(CUresult::CONTEXT_IS_DESTROYED);
     }
 
     /// Blocks until all work now in the context is done.
@@ -199,7 +199,7 @@ impl Context {
     }
 }
 
-/// Blocks until a device has done all work that it has now: what `cuMemFree` waits for.
+/// Blocks until a device has done all work that it has now: what `cuMemFreeHost` and `cuIpcCloseMemHandle` wait for.
 pub(crate) fn synchronize_device(device: usize) {
     let contexts = driver().contexts.all();
     contexts

@@ -4,7 +4,7 @@
 //! The primary context waits for its green ones, and not they for it. Kernels run on the processor, so the share itself
 //! means nothing here.
 //!
-//! Invariant: a green context that was destroyed stays known to its streams, which then answer `STREAM_DETACHED`.
+//! Invariant: a green context that was destroyed stays known to its streams, which then answer `CONTEXT_IS_DESTROYED`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;

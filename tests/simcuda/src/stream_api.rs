@@ -71,10 +71,10 @@ fn create(call: &crate::entry::Call, flags: u32, priority: i32) -> Outcome<CUstr
 
 /// Returns at once; queued work still runs.
 fn destroy(handle: CUstream) -> Outcome {
-    let stream = driver().streams.remove(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-    }
+    let stream = driver().streams.get(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
+    require(!stream.is_detached(), CUresult::CONTEXT_IS_DESTROYED)?;
+    driver().streams.remove(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
+    capture::end_of_stream(&stream);
     Ok(())
 }
 

@@ -400,7 +400,6 @@ pub const CASES: &[Row] = cases! {
     apart::host_part_in_a_stream [Devices(2)] "the same from device to device, in a stream",
     apart::host_part_as_a_volume [Devices(2)] "the same as a volume",
     apart::device_part_that_only_its_device_may_use [Devices(2)] "copies between devices that are no peers",
-    apart::host_part_that_only_its_device_may_use [Devices(2)] "the same of the part on the host",
     apart::volume_that_only_its_device_may_use [Devices(2)] "the same as a volume",
     apart::unified_volume_that_only_its_device_may_use [Devices(2)] "the same, of an address that says itself what it is",
     apart::by_address_without_a_right [Devices(2)] "what the forms that name no context answer then",
