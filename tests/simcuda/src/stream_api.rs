@@ -148,6 +148,13 @@ exports! {
         Ok(())
     }
 
+    fn cuLaunchHostFunc_v2 + cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint) |call| {
+        // Blocking or spinning: who waits for the work before it here is the stream's worker, either way.
+        require(!fn_.is_null() && syncMode <= 1, CUresult::INVALID_VALUE)?;
+        call.stream(hStream)?.submit(Kind::HOST, host_work(fn_, userData))?;
+        Ok(())
+    }
+
     fn cuStreamAddCallback + cuStreamAddCallback_ptsz(hStream: CUstream, callback: *mut c_void, userData: *mut c_void, flags: c_uint) |call| {
         require(!callback.is_null() && flags == 0, CUresult::INVALID_VALUE)?;
         let host = HostFunction { function: callback, argument: userData };

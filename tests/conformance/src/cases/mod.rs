@@ -187,6 +187,7 @@ pub const CASES: &[Row] = cases! {
     order_capture::calls_beside_a_global_capture "calls that a global capture forbids, and captures that they spoil",
     order_capture::calls_beside_a_thread_local_capture "calls that a thread-local capture forbids, and captures that they spoil",
     order_capture::calls_beside_a_relaxed_capture "calls that a relaxed capture must not forbid",
+    order_capture::event_of_a_context [Export(c"cuCtxRecordEvent")] "captures that an event of their context spoils",
     order_capture::memory_after_a_lost_capture "memory lost to a free that a capture refused",
     order_capture::captured_stream_destroyed "a capture that outlives its stream, and forbids memory for ever",
 
@@ -319,6 +320,7 @@ pub const CASES: &[Row] = cases! {
     stream::priorities "priorities lost",
     stream::destroyed_while_busy "work lost with its stream",
     stream::callbacks "callbacks early, late or twice",
+    stream::host_function_with_a_mode [Export(c"cuLaunchHostFunc_v2")] "host functions of a newer runtime early or twice",
     stream::driver_calls_in_callback "driver calls in a callback that wait for themselves",
     stream::memory_operations "words in memory that streams wait for and write",
     stream::wide_memory_operations "wide words, and several operations at once",

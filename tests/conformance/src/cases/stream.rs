@@ -211,6 +211,27 @@ pub(super) fn callbacks(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// How a host function waits for the work before it is the program's to choose: called it is, and once.
+pub(super) fn host_function_with_a_mode(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    for mode in [0, 1] {
+        let gate = Gate::close(d, stream.raw)?;
+        let before = CALLS.load(Ordering::SeqCst);
+        let function = host_function as *mut c_void;
+        let code = cu!(d, cuLaunchHostFunc_v2(stream.raw, function, 5 as *mut c_void, mode));
+        case.expect_ok(&format!("mode {mode}"), code);
+        let early = CALLS.load(Ordering::SeqCst) - before;
+        case.expect_eq(&format!("mode {mode}: called before its turn"), early, 0);
+        gate.open();
+        synchronize(d, stream.raw)?;
+        let calls = u64::from(code == CUresult::SUCCESS) * 5;
+        case.expect_eq(&format!("mode {mode}: called"), CALLS.load(Ordering::SeqCst) - before, calls);
+    }
+    Ok(())
+}
+
 pub(super) fn kernels_in_order(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -237,6 +258,12 @@ pub(super) fn events(case: &mut Case) -> Verdict {
     case.expect_ok("wait", cu!(d, cuEventSynchronize(event.raw)));
     case.expect_that("it waited", gate.is_open());
     case.expect_ok("query after", cu!(d, cuEventQuery(event.raw)));
+    let gate = Gate::close(d, stream.raw)?;
+    must!(d, cuEventRecordWithFlags(event.raw, stream.raw, 0));
+    let code = cu!(d, cuEventQuery(event.raw));
+    case.expect(code == CUresult::NOT_READY, "an event recorded with flags was passed before its turn");
+    gate.open();
+    must!(d, cuEventSynchronize(event.raw));
     let mut made = CUevent::NULL;
     case.expect_code("flags 64", cu!(d, cuEventCreate(&mut made, 64)), CUresult::INVALID_VALUE);
     let alone = CU_EVENT_INTERPROCESS;
