@@ -64,12 +64,14 @@ pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Opt
     if !concerns(ends) || size.contains(&0) {
         return None;
     }
-    let mut reached = reach(ends);
-    // The copy is the stream's device's to make.
-    if let Some(context) = context_elsewhere(stream) {
-        reached &= within(context, || reach(ends)).unwrap_or(true);
-    }
-    taken(parts(ends, size), !reached && !takes_no_detour(stream), size)
+    let detour = !reach_in(ends, stream) && !takes_no_detour(stream);
+    taken(parts(ends, size), detour, size)
+}
+
+/// As [`reach`], also for a stream's device, which makes the copy.
+fn reach_in(ends: &[Option<End>; 2], stream: CUstream) -> bool {
+    let there = context_elsewhere(stream).and_then(|context| within(context, || reach(ends)));
+    reach(ends) & there.unwrap_or(true)
 }
 
 /// The driver (580) does not capture the copy between contexts: the program is told what it says of its own call.
@@ -396,13 +398,13 @@ fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) 
     if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
         return Answer::Pass;
     }
-    let by_addresses = stream.is_some_and(takes_no_detour) && reach(&ends);
-    let parts = parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]);
-    let way = Way { parts, detour: !by_addresses };
-    if by_addresses {
+    let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
+    let detour = !stream.is_some_and(by_address_only);
+    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]), detour };
+    if !way.detour {
         return by_address::<F>([to, from], way, stream).into();
     }
-    detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
+    self::detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
 }
 
 /// Is a part of an end not on its device?
