@@ -83,7 +83,7 @@ impl Stream {
 
     /// Was it a stream of a green context that is gone?
     pub(crate) fn is_detached(&self) -> bool {
-        self.context().is_ok_and(|context| context.fault.check() == Err(CUresult::CONTEXT_IS_DESTROYED))
+        self.context().is_ok_and(|context| context.is_detached())
     }
 
     /// Queues work, or makes it a node of the capture in progress (`None` then).
@@ -195,6 +195,7 @@ impl Call {
             }
             created => {
                 let stream = driver().streams.get(created.0).ok_or(CUresult::INVALID_HANDLE)?;
+                require(!stream.is_detached(), CUresult::CONTEXT_IS_DESTROYED)?;
                 stream.context()?.fault.check()?;
                 Ok(stream)
             }

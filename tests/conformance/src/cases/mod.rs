@@ -198,6 +198,7 @@ pub const CASES: &[Row] = cases! {
     order_green::reused_after_a_plain_free [Export(c"cuGreenCtxCreate")] "a block given away after cuMemFree that a green context still reads",
     order_green::reused_after_a_free_in_order [Export(c"cuGreenCtxCreate")] "a block given away that a green context's stream still reads",
     order_green::destroyed [Export(c"cuGreenCtxCreate")] "a green context used after its end",
+    order_green::destroyed_while_held [Export(c"cuGreenCtxCreate")] "work lost with a green context, or an end that waits",
     order_green::stream_outlives_it [Export(c"cuGreenCtxCreate")] "memory in the streams of a green context that has ended",
     order_green::beside_the_default_stream [Export(c"cuGreenCtxCreate")] "green contexts' streams held up by the default stream",
 
