@@ -362,6 +362,7 @@ pub(super) fn destroyed_while_held(case: &mut Case) -> Verdict {
     let (green, other) = Green::pair(d)?;
     let (stream, bytes) = (green.stream()?, Memory::new(d, 4096)?);
     must!(d, cuMemsetD8_v2(bytes.address, 1, 4096));
+    must!(d, cuCtxSynchronize());
     let hold = Hold::close(d, stream)?;
     must!(d, cuMemsetD8Async(bytes.address, 2, 4096, stream));
     let waited = hold.blocks(SOON, || {
