@@ -211,7 +211,7 @@ impl Context {
     }
 }
 
-/// Blocks until a device has done all work that it has now: what `cuMemFreeHost` and `cuIpcCloseMemHandle` wait for.
+/// Blocks until a device has done all work that it has now: what frees of host memory and of arrays and `cuIpcCloseMemHandle` wait for.
 pub(crate) fn synchronize_device(device: usize) {
     let contexts = driver().contexts.all();
     contexts
