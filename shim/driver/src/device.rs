@@ -1,4 +1,4 @@
-//! One GPU of a real driver, as the memory manager sees it.
+//! One GPU of a real driver, as the memory manager sees it. What concerns its events stands in `recording.rs`.
 //!
 //! Invariants: no lock is held across a driver call; the calling thread's current context is as it was when a method
 //! returns; a method never disturbs a stream capture (the thread's capture mode is relaxed around our calls, and a
@@ -11,7 +11,7 @@ use wm_abi::symbol;
 use wm_abi::*;
 
 use crate::actions::Spares;
-use crate::events::{Events, Standing, raw};
+use crate::events::Events;
 use crate::gpu::{Aside, Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
 use crate::probe::Probes;
@@ -151,20 +151,6 @@ impl Device {
         }
     }
 
-    /// Blocks the calling thread until the GPU has passed an event.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn wait(&self, event: &Event) -> Result<()> {
-        match self.standing(event) {
-            Standing::Live => {}
-            Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
-            Standing::Done => return Ok(()),
-        }
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuEventSynchronize(raw(event)))
-    }
-
     /// NUMA node of the host memory near this device.
     pub fn node(&self) -> i32 {
         self.node
@@ -263,86 +249,12 @@ impl Device {
             .collect()
     }
 
-    fn known_contexts(&self) -> Vec<CUcontext> {
+    pub(crate) fn known_contexts(&self) -> Vec<CUcontext> {
         self.contexts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {
+    pub(crate) fn lock_events(&self) -> std::sync::MutexGuard<'_, Events> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn event(&self, context: CUcontext) -> Result<CUevent> {
-        // A green context may be destroyed with work under way; events that tell of it must outlive it.
-        let context = self.streams.home(context);
-        if let Some(event) = self.lock_events().take_idle(context) {
-            return Ok(event);
-        }
-        let _current = Current::make(self.driver, context)?;
-        let mut event = CUevent::NULL;
-        call!(self, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING))?;
-        self.lock_events().enter(event, context);
-        Ok(event)
-    }
-
-    /// An error while a capture is under way anywhere: what follows would end it.
-    fn refuse_capture(&self) -> Result<()> {
-        if self.streams.capturing() { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
-    }
-
-    /// An error if recording into this stream could touch a capture.
-    pub(crate) fn refuse_captured(&self, stream: CUstream) -> Result<()> {
-        if !self.streams.capturing() {
-            return Ok(());
-        }
-        if stream == CUstream::LEGACY {
-            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        call!(self, cuStreamIsCapturing(stream, &mut status))?;
-        if status == CU_STREAM_CAPTURE_STATUS_NONE {
-            Ok(())
-        } else {
-            Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
-        }
-    }
-
-    fn standing(&self, event: &Event) -> Standing {
-        self.lock_events().standing(event)
-    }
-
-    /// An event behind all work of a context, in streams we know and streams we do not.
-    fn record_context(&self, context: CUcontext) -> Result<Event> {
-        let event = self.event(context)?;
-        let recorded = if self.driver.has::<symbol::cuCtxRecordEvent>() {
-            call!(self, cuCtxRecordEvent(context, event))
-        } else {
-            self.drain(context).and_then(|()| self.record_here(context, event, CUstream::LEGACY))
-        };
-        self.finish(event, recorded)
-    }
-
-    /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never wrong.
-    fn drain(&self, context: CUcontext) -> Result<()> {
-        let _current = Current::make(self.driver, context)?;
-        call!(self, cuCtxSynchronize())
-    }
-
-    /// A default stream is the current context's.
-    fn record_here(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
-        let named = stream != CUstream::LEGACY && stream != CUstream::PER_THREAD;
-        let _current = (!named).then(|| Current::make(self.driver, context)).transpose()?;
-        call!(self, cuEventRecord(event, stream))
-    }
-
-    fn finish(&self, event: CUevent, recorded: Result<()>) -> Result<Event> {
-        let event = Event(event.0 as u64);
-        match recorded {
-            Ok(()) => Ok(event),
-            Err(code) => {
-                self.recycle(event);
-                Err(code)
-            }
-        }
     }
 }
 
@@ -401,14 +313,7 @@ impl Gpu for Device {
     }
 
     fn record(&self, stream: StreamId) -> Result<Event> {
-        let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
-        if !key.is_reachable() {
-            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        self.refuse_captured(key.stream)?;
-        let event = self.event(key.context)?;
-        let recorded = self.record_here(key.context, event, key.stream);
-        self.finish(event, recorded)
+        self.record_in(stream)
     }
 
     fn probe(&self, stream: StreamId) -> Result<Event> {
@@ -420,33 +325,11 @@ impl Gpu for Device {
     }
 
     fn record_all(&self) -> Result<Vec<Event>> {
-        self.refuse_capture()?;
-        let contexts = self.known_contexts();
-        let mut events = Vec::with_capacity(contexts.len());
-        for context in contexts {
-            match self.record_context(context) {
-                Ok(event) => events.push(event),
-                Err(code) => {
-                    events.into_iter().for_each(|event| self.recycle(event));
-                    return Err(code);
-                }
-            }
-        }
-        Ok(events)
+        self.record_contexts()
     }
 
     fn is_done(&self, event: &Event) -> Result<bool> {
-        match self.standing(event) {
-            Standing::Live => {}
-            Standing::Ending => return Ok(false),
-            Standing::Done => return Ok(true),
-        }
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
-        match call!(self, cuEventQuery(raw(event))) {
-            Ok(()) => Ok(true),
-            Err(CUresult::NOT_READY) => Ok(false),
-            Err(code) => Err(code),
-        }
+        self.is_passed(event)
     }
 
     fn wait_any(&self, sets: &[&[Event]], limit: Duration) -> Option<usize> {
@@ -466,15 +349,7 @@ impl Gpu for Device {
     }
 
     fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
-        match self.standing(event) {
-            Standing::Live => {}
-            Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
-            Standing::Done => return Ok(()),
-        }
-        let key = self.streams.key(stream).ok_or(CUresult::INVALID_HANDLE)?;
-        self.refuse_captured(key.stream)?;
-        let _current = Current::make(self.driver, key.context)?;
-        call!(self, cuStreamWaitEvent(key.stream, raw(event), 0))
+        self.hold_back(stream, event)
     }
 
     fn recycle(&self, event: Event) {

@@ -20,6 +20,7 @@ pub mod gpu;
 mod host;
 pub mod loader;
 pub mod probe;
+mod recording;
 mod scope;
 pub mod search;
 pub mod share;

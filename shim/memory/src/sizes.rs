@@ -38,7 +38,7 @@ const HANDLE_MAX: u64 = 64 << 20;
 /// of bookkeeping are little beside the work on so large a block.
 pub(crate) const CACHED_BELOW: u64 = 32 << 20;
 
-/// Free runs that a best-fit search looks at before it takes the first that needs an event.
+/// Free runs that are long enough and that a best-fit search looks at: what is in them may not be ready.
 pub(crate) const CANDIDATES: usize = 64;
 
 /// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.

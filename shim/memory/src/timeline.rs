@@ -150,8 +150,9 @@ impl Timeline {
         }
         line.freed += u64::from(!line.open);
         line.open = true;
-        line.unrecorded += bytes;
         let number = line.freed;
+        // Where one stream uses the memory, nobody asks how far it has come.
+        line.unrecorded += if self.several { bytes } else { 0 };
         if line.unrecorded < limit {
             return Numbered { number, life, record: None };
         }

@@ -27,6 +27,7 @@ mod loader;
 mod logger;
 mod managers;
 mod multipath;
+mod named;
 mod owners;
 mod physical;
 mod pluggable;

@@ -1,21 +1,22 @@
 //! One memory manager a device, made at the first allocation there, and the way from a call to its manager.
 //!
-//! A program names streams and contexts, not devices: [`Site`] is where a call acts. Managers are leaked on purpose,
+//! A program names streams and contexts, not devices: [`Site`] is where a call acts; [`crate::named`] has the streams. Managers are leaked on purpose,
 //! also when their context ends: another thread may be inside one, and blocks' addresses outlive contexts.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::symbol;
-use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream};
+use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::device::device_attribute;
 use wm_driver::{Device, Gpu, StreamId, Tier};
-use wm_memory::{Manager, Order};
+use wm_memory::Manager;
 
 use crate::glance::{GLANCE, MINE};
 use crate::guard;
 use crate::hooks;
 use crate::ipc;
+use crate::named::Kind;
 use crate::physical;
 use crate::settings::{self, Guard, Overflow};
 use crate::state::{driver, streams};
@@ -44,67 +45,27 @@ pub(crate) struct Site {
     pub(crate) device: CUdevice,
 }
 
-/// How a stream takes part in the order of its context's legacy default stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It is that stream: what is done in it comes after the blocking streams' work, and before what they do later.
-    Legacy,
-    /// A thread's own default stream: blocking, and no other thread can name it.
-    PerThread,
-    /// What is done in it comes after the legacy default stream's work.
-    Blocking,
-    NonBlocking,
-}
-
-/// A stream that a call names.
-#[derive(Clone, Copy)]
-pub(crate) struct Named {
-    pub(crate) context: CUcontext,
-    /// Its handle; never null.
-    pub(crate) stream: CUstream,
-    pub(crate) id: StreamId,
-    pub(crate) kind: Kind,
-}
-
-impl Named {
-    pub(crate) fn order(&self) -> Order {
-        Order::Stream(self.id)
-    }
-
-    /// Is a free in it an action that other streams can tell?
-    #[inline]
-    pub(crate) fn is_told_of_frees(&self) -> bool {
-        self.kind != Kind::NonBlocking && streams().mixes()
-    }
-
-    /// Is an allocation in it one? The driver's in the legacy default stream is not.
-    #[inline]
-    pub(crate) fn is_told_of_allocations(&self) -> bool {
-        matches!(self.kind, Kind::Blocking | Kind::PerThread) && streams().mixes()
-    }
-}
-
 /// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their handles come again.
 #[derive(Clone, Copy)]
 pub(crate) struct Last {
-    site: Site,
+    pub(crate) site: Site,
     /// A stream of the site's context, and the name of it; null, where the call named none.
-    stream: CUstream,
-    id: StreamId,
-    epoch: u32,
-    kind: Kind,
+    pub(crate) stream: CUstream,
+    pub(crate) id: StreamId,
+    pub(crate) epoch: u32,
+    pub(crate) kind: Kind,
 }
 
 /// What the thread remembers, if it is still so and the context is the same.
 #[inline]
-fn last(context: CUcontext) -> Option<Last> {
+pub(crate) fn last(context: CUcontext) -> Option<Last> {
     let epoch = streams().epoch() as u32;
     MINE.with(|mine| mine.last.get()).filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
 /// The calling thread's context.
 #[inline]
-fn current_context() -> Option<CUcontext> {
+pub(crate) fn current_context() -> Option<CUcontext> {
     let mut context = CUcontext::NULL;
     // SAFETY: the out-pointer is to a live local.
     let result = unsafe { GLANCE.current.get()(&mut context) };
@@ -117,8 +78,9 @@ pub(crate) fn here() -> Option<Site> {
     site(current_context()?)
 }
 
+/// The same for a context that is the calling thread's.
 #[inline]
-fn site(context: CUcontext) -> Option<Site> {
+pub(crate) fn site(context: CUcontext) -> Option<Site> {
     last(context).map(|last| last.site).or_else(|| arrive(context))
 }
 
@@ -133,8 +95,16 @@ fn arrive(context: CUcontext) -> Option<Site> {
     Some(site)
 }
 
+/// The manager of a context that is not the calling thread's.
+pub(crate) fn elsewhere(context: CUcontext) -> Option<Site> {
+    let device = device_of(context)?;
+    let manager = manager(device, streams().home(context))?;
+    manager.gpu().adopt(context);
+    Some(Site { manager, context, device })
+}
+
 /// For what was found out after the epoch was read: if that has moved meanwhile, nobody believes it.
-fn remember(last: Last) {
+pub(crate) fn remember(last: Last) {
     MINE.with(|mine| mine.last.set(Some(last)));
 }
 
@@ -143,78 +113,6 @@ pub(crate) fn present() -> Option<Site> {
     let context = any().then(current_context)??;
     let device = current_device()?;
     Some(Site { manager: known(device)?, context, device })
-}
-
-/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands for.
-#[inline]
-pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Named)> {
-    let stream = if stream.is_null() { default } else { stream };
-    let context = current_context()?;
-    match last(context) {
-        Some(last) if last.stream == stream => {
-            Some((last.site, Named { context, stream, id: last.id, kind: last.kind }))
-        }
-        _ => find(context, stream),
-    }
-}
-
-/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
-#[cold]
-#[inline(never)]
-fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
-    let epoch = streams().epoch() as u32;
-    let named = resolve(context, stream)?;
-    if named.context == context {
-        let site = site(context)?;
-        remember(Last { site, stream, id: named.id, epoch, kind: named.kind });
-        return Some((site, named));
-    }
-    let device = device_of(named.context)?;
-    let manager = manager(device, streams().home(named.context))?;
-    manager.gpu().adopt(named.context);
-    Some((Site { manager, context: named.context, device }, named))
-}
-
-/// Which stream a handle means, where the device has a manager or not. `default` is what the null handle stands for.
-pub(crate) fn named(stream: CUstream, default: CUstream) -> Option<Named> {
-    let stream = if stream.is_null() { default } else { stream };
-    resolve(current_context()?, stream)
-}
-
-fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
-    let (context, kind) = match stream {
-        CUstream::LEGACY => (context, Kind::Legacy),
-        CUstream::PER_THREAD => {
-            streams().note_blocking();
-            (context, Kind::PerThread)
-        }
-        stream => {
-            let id = streams().identify_handle(stream, || context_of(stream))?;
-            (streams().context(id)?, kind_of(stream)?)
-        }
-    };
-    Some(Named { context, stream, id: streams().identify(context, stream), kind })
-}
-
-/// The context that a stream's work is of, whoever asks.
-pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
-    let is_default = matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD);
-    if is_default { current_context() } else { context_of(stream) }
-}
-
-/// The kind of a created stream.
-fn kind_of(stream: CUstream) -> Option<Kind> {
-    let mut flags = 0;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuStreamGetFlags>()(stream, &mut flags) }.ok().ok()?;
-    Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::NonBlocking })
-}
-
-fn context_of(stream: CUstream) -> Option<CUcontext> {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) }.ok().ok()?;
-    (!context.is_null()).then_some(context)
 }
 
 /// The calling thread's device; `None` without a context.

@@ -17,7 +17,8 @@ use crate::boundary::Answer;
 use crate::counters::fail_open;
 use crate::guard::{self, Call};
 use crate::lifecycle;
-use crate::managers::{self, Kind, Named, Site};
+use crate::managers::{self, Site};
+use crate::named::{self, Kind, Named};
 use crate::state::driver;
 use crate::{health, owners, settings, trace};
 
@@ -78,7 +79,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if pointer.is_null() || stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    let Some((site, named)) = managers::at(stream, D::HANDLE) else { return Answer::Pass };
+    let Some((site, named)) = named::at(stream, D::HANDLE) else { return Answer::Pass };
     if !pool::serves(site.device) {
         return Answer::Pass;
     }
@@ -125,7 +126,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     if pointer.is_null() || stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    match managers::at(stream, D::HANDLE) {
+    match named::at(stream, D::HANDLE) {
         Some((site, named)) if pool::serves_from(pool, site.device) => {
             // SAFETY: the program's out-pointer, not null.
             unsafe { give_in(site, named, bytes, "cuMemAllocFromPoolAsync", pointer) }
@@ -229,7 +230,7 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     if stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    let Some((site, named)) = managers::at(stream, D::HANDLE) else { return unnamed(stream) };
+    let Some((site, named)) = named::at(stream, D::HANDLE) else { return unnamed(stream) };
     if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
         act(site.manager, named);
     }

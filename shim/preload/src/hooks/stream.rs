@@ -9,8 +9,8 @@ use wm_abi::{
 };
 
 use crate::boundary::Answer;
-use crate::managers;
 use crate::state::{driver, streams};
+use crate::{managers, named};
 
 /// What the null stream stands for in one family of entry points.
 pub(super) trait DefaultStream {
@@ -149,7 +149,7 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStr
 
 /// Counted before the driver knows, so that no call of ours slips in between.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    streams().capture_began(managers::context_of_stream(stream).unwrap_or_default(), stream);
+    streams().capture_began(named::context_of_stream(stream).unwrap_or_default(), stream);
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);

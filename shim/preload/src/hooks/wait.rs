@@ -12,6 +12,7 @@ use wm_memory::{Manager, Mark};
 use super::pool;
 use super::stream::{DefaultStream, meant};
 use crate::guard::{self, Waits, Watch};
+use crate::named::Named;
 use crate::state::{driver, streams};
 use crate::{managers, trace};
 
@@ -21,7 +22,7 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
-    let named = managers::any().then(|| managers::named(stream, D::HANDLE)).flatten();
+    let named = managers::any().then(|| Named::of(stream, D::HANDLE)).flatten();
     let wait =
         named.map(|named| Wait::for_stream(named.id).with(&Waits::Stream(named.context, meant::<D>(stream))));
     // SAFETY: the program's argument.

@@ -27,8 +27,9 @@ use wm_abi::{
 };
 
 use crate::boundary::keep_errno;
+use crate::state::streams;
 use crate::trampolines::door;
-use crate::{hooks, lifecycle, managers};
+use crate::{hooks, lifecycle, managers, named};
 use place::Place;
 use raise::Departure;
 use users::User;
@@ -124,7 +125,7 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
 /// stream's again, for what comes after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
     let manager = managers::owner(address)?;
-    let (_, named) = managers::at(stream, CUstream::LEGACY)?;
+    let (_, named) = named::at(stream, CUstream::LEGACY)?;
     Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
@@ -163,7 +164,7 @@ extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream)
 fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
     let block = managers::owner(address).and_then(|manager| manager.block(address));
     block.is_some_and(|block| {
-        managers::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
+        named::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
     })
 }
 
@@ -193,13 +194,32 @@ fn keep_freed_memory(device: CUdevice) {
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_empty_cache() {
     safely(|| {
+        if is_over() {
+            return;
+        }
         let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
-        for pool in used.filter_map(|device| pool(device).ok()) {
-            // SAFETY: a function without pointers but the handle.
-            let trimmed = unsafe { door::<symbol::cuMemPoolTrimTo>()(pool, 0) };
-            log::debug!("a pool gave its unused memory back: {trimmed}");
+        for device in used {
+            let emptied = empty(device);
+            log::debug!("device {device}: its pool gave its unused memory back: {emptied:?}");
         }
     });
+}
+
+/// Our pool gives back only what the device is done with, and tensors were freed a moment ago: so the device is waited for first.
+///
+/// # Errors
+/// The driver's; `STREAM_CAPTURE_UNSUPPORTED` during a capture, which the wait, and the driver's own trimming, would end.
+fn empty(device: CUdevice) -> Result<(), CUresult> {
+    if streams().capturing() {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    let _place = Place::on(device)?;
+    if managers::known(device).is_some() {
+        // SAFETY: a function without arguments.
+        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+    }
+    // SAFETY: a function without pointers but the handle.
+    unsafe { door::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
 }
 
 /// `void(double fraction, int device)`: `torch.cuda.set_per_process_memory_fraction`.

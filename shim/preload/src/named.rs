@@ -1,0 +1,124 @@
+//! Streams as calls name them: by a handle, whose meaning depends on the calling thread's context and on the thread.
+//!
+//! [`at`] is the way of every stream-ordered call. A thread that names the stream of its last call again is answered from what
+//! it remembers ([`managers::Last`]); for any other stream the driver is asked.
+//!
+//! Invariants: a [`Named`]'s context is the one that the stream's work is of, whatever context is current; its handle is
+//! never null. What a thread remembers is of its current context, and is believed only in the epoch it was found out in.
+
+use wm_abi::symbol;
+use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
+use wm_driver::StreamId;
+use wm_memory::Order;
+
+use crate::managers::{self, Last, Site, current_context, last, remember, site};
+use crate::state::{driver, streams};
+
+/// How a stream takes part in the order of its context's legacy default stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It is that stream: what is done in it comes after the blocking streams' work, and before what they do later.
+    Legacy,
+    /// A thread's own default stream: blocking, and no other thread can name it.
+    PerThread,
+    /// What is done in it comes after the legacy default stream's work.
+    Blocking,
+    NonBlocking,
+}
+
+/// A stream that a call names.
+#[derive(Clone, Copy)]
+pub(crate) struct Named {
+    pub(crate) context: CUcontext,
+    /// Its handle; never null.
+    pub(crate) stream: CUstream,
+    pub(crate) id: StreamId,
+    pub(crate) kind: Kind,
+}
+
+impl Named {
+    /// Which stream a handle means, where the device has a manager or not. `default` is what the null handle stands for.
+    pub(crate) fn of(stream: CUstream, default: CUstream) -> Option<Self> {
+        let stream = if stream.is_null() { default } else { stream };
+        resolve(current_context()?, stream)
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        Order::Stream(self.id)
+    }
+
+    /// Is a free in it an action that other streams can tell?
+    #[inline]
+    pub(crate) fn is_told_of_frees(&self) -> bool {
+        self.kind != Kind::NonBlocking && streams().mixes()
+    }
+
+    /// Is an allocation in it one? The driver's in the legacy default stream is not.
+    #[inline]
+    pub(crate) fn is_told_of_allocations(&self) -> bool {
+        matches!(self.kind, Kind::Blocking | Kind::PerThread) && streams().mixes()
+    }
+}
+
+/// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands for.
+#[inline]
+pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Named)> {
+    let stream = if stream.is_null() { default } else { stream };
+    let context = current_context()?;
+    match last(context) {
+        Some(last) if last.stream == stream => {
+            Some((last.site, Named { context, stream, id: last.id, kind: last.kind }))
+        }
+        _ => find(context, stream),
+    }
+}
+
+/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
+#[cold]
+#[inline(never)]
+fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
+    let epoch = streams().epoch() as u32;
+    let named = resolve(context, stream)?;
+    if named.context == context {
+        let site = site(context)?;
+        remember(Last { site, stream, id: named.id, epoch, kind: named.kind });
+        return Some((site, named));
+    }
+    Some((managers::elsewhere(named.context)?, named))
+}
+
+fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
+    let (context, kind) = match stream {
+        CUstream::LEGACY => (context, Kind::Legacy),
+        CUstream::PER_THREAD => {
+            streams().note_blocking();
+            (context, Kind::PerThread)
+        }
+        stream => {
+            let id = streams().identify_handle(stream, || context_of(stream))?;
+            (streams().context(id)?, kind_of(stream)?)
+        }
+    };
+    Some(Named { context, stream, id: streams().identify(context, stream), kind })
+}
+
+/// The context that a stream's work is of, whoever asks.
+pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
+    let is_default = matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD);
+    if is_default { current_context() } else { context_of(stream) }
+}
+
+/// The kind of a created stream.
+fn kind_of(stream: CUstream) -> Option<Kind> {
+    let mut flags = 0;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuStreamGetFlags>()(stream, &mut flags) }.ok().ok()?;
+    Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::NonBlocking })
+}
+
+fn context_of(stream: CUstream) -> Option<CUcontext> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) }.ok().ok()?;
+    (!context.is_null()).then_some(context)
+}
