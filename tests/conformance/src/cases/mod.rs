@@ -325,6 +325,7 @@ pub const CASES: &[Row] = cases! {
     stream::driver_calls_in_callback "driver calls in a callback that wait for themselves",
     stream::memory_operations "words in memory that streams wait for and write",
     stream::wide_memory_operations "wide words, and several operations at once",
+    stream::older_memory_operations [Export(c"cuStreamBatchMemOp")] "the first versions of operations on words",
     stream::kernels_in_order "launches out of order",
     stream::events "events that are true too early",
     stream::elapsed_time "times that are not times",

@@ -382,3 +382,30 @@ pub(super) fn wide_memory_operations(case: &mut Case) -> Verdict {
     case.expect_that("both words were written", words.read()? == wanted);
     Ok(())
 }
+
+/// The first versions, which a driver has only where its module was told so: they write, and wait for what is there, or are refused.
+pub(super) fn older_memory_operations(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, words) = (Stream::non_blocking(d)?, Memory::holding(d, &[0; 24])?);
+    let (s, at) = (stream.raw, words.address);
+    let mut batch = [[2_u64, at + 16, 5, 0, 0, 0]];
+    let codes = [
+        ("cuStreamWriteValue32", cu!(d, cuStreamWriteValue32(s, at, 3, 0))),
+        ("cuStreamWaitValue32", cu!(d, cuStreamWaitValue32(s, at, 0, 0))),
+        ("cuStreamWriteValue64", cu!(d, cuStreamWriteValue64(s, at + 8, 4, 0))),
+        ("cuStreamWaitValue64", cu!(d, cuStreamWaitValue64(s, at + 8, 0, 0))),
+        ("cuStreamBatchMemOp", cu!(d, cuStreamBatchMemOp(s, 1, batch.as_mut_ptr().cast(), 0))),
+    ];
+    for (name, code) in codes {
+        case.observe_machine(name, crate::case::short(code));
+        let known = [CUresult::SUCCESS, CUresult::NOT_SUPPORTED];
+        case.expect(known.contains(&code), format!("{name}: {}", crate::case::short(code)));
+    }
+    synchronize(d, s)?;
+    let written = |index: usize, value: u8| if codes[index].1 == CUresult::SUCCESS { value } else { 0 };
+    let bytes = words.read()?;
+    let right = [bytes[0], bytes[8], bytes[16]] == [written(0, 3), written(2, 4), written(4, 5)];
+    case.expect_that("what was accepted was written", right);
+    Ok(())
+}
