@@ -4,10 +4,14 @@
 //! each access that it conflicts with, a free is behind all of them, and no wait of the host can last, given the gates that
 //! are open. Nothing else is relied on: not the order in which things happen to run, and not what an allocator does besides.
 
+mod blocks;
+
 use std::collections::BTreeMap;
 
 use crate::clock::{Before, Clock, Place, Stamp};
-use crate::program::{Action, Context, Kind, Node, Shape, Step, Way};
+use crate::program::{Action, Context, Kind, Node, Shape, Step};
+
+pub(crate) use blocks::Block;
 
 /// Why a step is not legal.
 pub(crate) type Refusal = &'static str;
@@ -60,23 +64,6 @@ struct Gate {
     open: bool,
 }
 
-/// A block of memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Block {
-    pub(crate) way: Way,
-    pub(crate) bytes: u64,
-    /// The context that was current when it was allocated.
-    context: Context,
-    /// The device that it lies on.
-    device: usize,
-    /// Its allocation in a stream's order.
-    born: Option<Stamp>,
-    accesses: Vec<(Stamp, bool)>,
-    /// The step whose value it holds.
-    pub(crate) content: Option<usize>,
-    pub(crate) freed: bool,
-}
-
 #[derive(Debug, Clone)]
 struct Graph {
     context: Context,
@@ -85,18 +72,6 @@ struct Graph {
     step: usize,
     /// Its latest run: runs of one graph are ordered by the driver.
     latest: Option<Stamp>,
-}
-
-impl Block {
-    /// Is it memory of a pool?
-    pub(crate) fn is_pooled(&self) -> bool {
-        matches!(self.way, Way::Async { .. } | Way::From { .. })
-    }
-
-    /// The stream of its last access, or of its allocation.
-    pub(crate) fn last_stream(&self) -> Option<usize> {
-        self.accesses.last().map(|(stamp, _)| stamp).or(self.born.as_ref()).map(|stamp| stamp.place.stream)
-    }
 }
 
 fn require(holds: bool, refusal: Refusal) -> Verdict {
@@ -366,112 +341,6 @@ impl Model {
         let mut before = before;
         before.sure.join(&self.host);
         Stamp { place: Place { stream, number }, before }
-    }
-
-    fn allocate(&mut self, context: Context, block: usize, bytes: u64, way: Way) -> Verdict {
-        let plain = matches!(way, Way::Plain | Way::Pitch);
-        require(!(plain && context.is_green()), "whose memory it is, is not documented")?;
-        let (born, device) = match way {
-            Way::Plain | Way::Pitch => (None, context.device()),
-            Way::Async { stream } => (Some(self.birth(stream)), context.device()),
-            Way::From { stream, pool } => (Some(self.birth(stream)), pool.device),
-        };
-        let block_of =
-            Block { way, bytes, context, device, born, accesses: Vec::new(), content: None, freed: false };
-        require(self.blocks.insert(block, block_of).is_none(), "a block is allocated once")
-    }
-
-    fn birth(&mut self, stream: usize) -> Stamp {
-        // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
-        let is_default = self.shape.streams[stream].kind == Kind::Legacy;
-        if self.shape.rules.allocation_is_action {
-            let barrier = if is_default { Barrier::None } else { Barrier::Sure };
-            return self.enter(stream, &[], barrier);
-        }
-        // Behind it is what is behind the stream's next work.
-        let mut born = self.mark(stream);
-        born.place.number += 1;
-        born
-    }
-
-    fn block(&self, block: usize) -> Verdict<&Block> {
-        self.blocks.get(&block).filter(|block| !block.freed).ok_or("no such block")
-    }
-
-    /// May work of a context touch a block? Linear memory is its context's; the devices' primary contexts share theirs.
-    fn reaches(&self, context: Context, block: &Block) -> bool {
-        let primary = |context| matches!(context, Context::First | Context::Other);
-        let shared = primary(block.context) && primary(context);
-        let green = block.context == Context::First && context.is_green();
-        block.is_pooled() || context == block.context || shared || green
-    }
-
-    fn access(&mut self, number: usize, stamp: &Stamp, writes: bool) -> Verdict {
-        let block = self.block(number)?;
-        let context = self.shape.streams[stamp.place.stream].context;
-        require(self.reaches(context, block), "another context's memory")?;
-        let ordered = |other: &Stamp| self.shape.rules.lawless || other.is_before(stamp);
-        require(block.born.as_ref().is_none_or(ordered), "not behind the allocation")?;
-        let conflicts = |(other, wrote): &&(Stamp, bool)| (writes || *wrote) && !ordered(other);
-        require(!block.accesses.iter().any(|access| conflicts(&access)), "not behind another access")?;
-        let block = self.blocks.get_mut(&number).ok_or("no such block")?;
-        block.accesses.push((stamp.clone(), writes));
-        Ok(())
-    }
-
-    fn fill(&mut self, number: usize, content: Option<usize>) -> Verdict {
-        self.blocks.get_mut(&number).ok_or("no such block")?.content = content;
-        Ok(())
-    }
-
-    fn copy(&mut self, from: usize, to: usize, stream: usize) -> Verdict {
-        require(from != to && self.block(from)?.bytes == self.block(to)?.bytes, "blocks of two sizes")?;
-        let content = self.content(from);
-        require(content.is_some(), "nothing is in the block")?;
-        let stamp = self.push(stream, &[]);
-        self.access(from, &stamp, false)?;
-        self.access(to, &stamp, true)?;
-        self.fill(to, content)
-    }
-
-    /// `cuMemFree` waits for the device if the memory is `cuMemAlloc`'s, and else for nothing.
-    fn free(&mut self, number: usize) -> Verdict {
-        let block = self.block(number)?;
-        let (host, context) = (&self.host, block.context);
-        let seen = |stamp: &Stamp| host.has(stamp.place);
-        let waited_for = |stamp: &Stamp| {
-            let used_in = self.shape.streams[stamp.place.stream].context;
-            let same = used_in == context || (context == Context::First && used_in.is_green());
-            !block.is_pooled() && same
-        };
-        let over = block.accesses.iter().map(|(stamp, _)| stamp).chain(&block.born);
-        require(over.into_iter().all(|stamp| seen(stamp) || waited_for(stamp)), "work is not over")?;
-        let device = block.device;
-        if !block.is_pooled() {
-            // What it waits for counts, and nothing is learnt from it: that it waits is not documented.
-            let held = self.holds(&self.tails(|context| context.device() == device));
-            require(!held, "the host would wait for a gate that is closed")?;
-        }
-        self.end_of(number)
-    }
-
-    fn free_in(&mut self, number: usize, stream: usize) -> Verdict {
-        let stamp = if self.shape.rules.free_is_action { self.push(stream, &[]) } else { self.mark(stream) };
-        let block = self.block(number)?;
-        let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
-        require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;
-        if !block.is_pooled() {
-            // Whether it waits is not documented.
-            let held = self.holds(&self.tails(|context| context.device() == block.device));
-            require(!held, "the host might wait for a gate that is closed")?;
-        }
-        self.end_of(number)
-    }
-
-    fn end_of(&mut self, number: usize) -> Verdict {
-        let block = self.blocks.get_mut(&number).ok_or("no such block")?;
-        (block.freed, block.accesses) = (true, Vec::new());
-        Ok(())
     }
 
     fn capture(&mut self, graph: usize, stream: usize, nodes: &[Node]) -> Verdict {

@@ -141,6 +141,16 @@ impl Capture {
     }
 }
 
+/// A stream of a capture is destroyed. With the one that it began on it ends, unfinished, and forbids nothing any more.
+pub(crate) fn end_of_stream(stream: &Stream) {
+    if let Some(capture) = stream.capture() {
+        capture.invalidate();
+        if capture.origin == stream.id {
+            capture.close();
+        }
+    }
+}
+
 /// Ends the captures that began in a context's streams, unfinished: what is left of them forbids nothing.
 pub(crate) fn end_of_context(context: u64) {
     let ended: Vec<_> = open().extract_if(.., |capture| capture.context == context).collect();
@@ -164,7 +174,7 @@ pub(crate) fn forbid_unsafe() -> Outcome {
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// For events of a whole context.
+/// For events of a whole context, and waits for one.
 ///
 /// # Errors
 /// `STREAM_CAPTURE_UNSUPPORTED` if one of its streams is being captured, in whatever mode; the capture is then lost.
@@ -172,6 +182,16 @@ pub(crate) fn forbid_of_context(context: u64) -> Outcome {
     let broken: Vec<_> = open().iter().filter(|capture| capture.context == context).cloned().collect();
     broken.iter().for_each(|capture| capture.invalidate());
     require(broken.is_empty(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
+}
+
+/// For calls that cannot be captured.
+///
+/// # Errors
+/// `STREAM_CAPTURE_UNSUPPORTED` if the stream is being captured; the capture is then lost.
+pub(crate) fn forbid_in_stream(stream: &Stream) -> Outcome {
+    let captured = stream.capture();
+    captured.iter().for_each(|capture| capture.invalidate());
+    require(captured.is_none(), CUresult::STREAM_CAPTURE_UNSUPPORTED)
 }
 
 /// For work on a context's legacy default stream, which waits for blocking streams.

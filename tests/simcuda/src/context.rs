@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wm_abi::{CUcontext, CUresult};
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) primary: bool,
     /// The handle as a green context, and the primary context that it is a part of.
     green: Option<(usize, Arc<Context>)>,
+    /// Was it a green context that was destroyed?
+    ended: AtomicBool,
     /// Those who attached to it, its creator included.
     pub(crate) users: AtomicU32,
     /// `CU_CTX_*`.
@@ -83,6 +85,7 @@ impl Context {
             device,
             primary: primary.is_some(),
             green,
+            ended: AtomicBool::new(false),
             users: AtomicU32::new(1),
             flags: AtomicU32::new(flags),
             fault: Arc::default(),
@@ -161,12 +164,21 @@ impl Context {
         self.green.as_ref().map_or(self.handle, |(_, primary)| primary.handle)
     }
 
-    /// Ends a green context. Its streams are left, and good for nothing but their end; memory and the rest stay.
+    /// Ends a green context at once. What its streams were given goes on, and the primary context waits for it; the streams are left, and
+    /// good for nothing; memory and the rest stay.
     pub(crate) fn detach(&self) {
         driver().contexts.remove(self.handle);
         crate::capture::end_of_context(self.id);
-        let _ = self.synchronize();
-        self.fault.set(CUresult::STREAM_DETACHED);
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some((_, primary)) = &self.green {
+            let lanes = std::mem::take(&mut *self.lanes());
+            primary.lanes().extend(lanes);
+        }
+    }
+
+    /// Was it a green context, and is it gone?
+    pub(crate) fn is_detached(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Blocks until all work now in the context is done.
@@ -199,7 +211,7 @@ impl Context {
     }
 }
 
-/// Blocks until a device has done all work that it has now: what `cuMemFree` waits for.
+/// Blocks until a device has done all work that it has now: what frees of host memory and of arrays and `cuIpcCloseMemHandle` wait for.
 pub(crate) fn synchronize_device(device: usize) {
     let contexts = driver().contexts.all();
     contexts

@@ -89,6 +89,7 @@ fn no_limit(limit: c_uint) -> CUresult {
 }
 
 fn synchronize(context: &Context) -> Outcome {
+    capture::forbid_of_context(context.id)?;
     capture::forbid_unsafe()?;
     context.synchronize()?;
     pool::trim_all(Place::Device(context.device));
@@ -308,7 +309,8 @@ exports! {
     }
 
     fn cuCtxRecordEvent(hCtx: CUcontext, hEvent: CUevent) |call| {
-        let context = call.context_or_current(hCtx)?;
+        // No handle is not the current context, here alone.
+        let context = Context::of(hCtx)?;
         capture::forbid_of_context(context.id)?;
         crate::event::record_all(&context, hEvent)
     }

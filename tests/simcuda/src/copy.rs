@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use wm_abi::{
     CU_MEMORYTYPE_ARRAY, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D,
-    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUresult,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUcontext, CUresult,
 };
 
 use crate::array::Array;
@@ -211,6 +211,31 @@ impl Known {
     }
 }
 
+/// A copy of consecutive bytes between two contexts.
+///
+/// NVIDIA's driver crashes in this form where an end is mapped memory of the host to which the other device has no right, crossing a border
+/// or not. It does not in the form with a description.
+///
+/// # Errors
+/// `INVALID_CONTEXT`.
+pub(crate) fn between(ends: [(u64, CUcontext); 2], bytes: usize) -> Outcome<Shape> {
+    let devices = [Context::of(ends[0].1)?.device, Context::of(ends[1].1)?.device];
+    let memory = driver().memory();
+    let crashes =
+        |end: usize| memory.is_on_the_host_for_one(ends[end].0, bytes as u64, devices[end], devices[1 - end]);
+    if crashes(0) || crashes(1) {
+        crash("a copy between contexts has host memory at an end, which only one of the two devices may use");
+    }
+    let side = |end: usize| Side { device: Some(devices[end]), ..Side::flat(ends[end].0, Said::Anything) };
+    Ok(Shape::flat(side(0), side(1), bytes))
+}
+
+/// Ends the process where NVIDIA's driver would.
+fn crash(what: &str) -> ! {
+    eprintln!("simcuda: {what}; NVIDIA's driver crashes here");
+    std::process::abort()
+}
+
 /// Is this an address that the CPU may use?
 fn cpu_may(area: &Area, address: u64) -> bool {
     match &area.owner {
@@ -258,10 +283,7 @@ impl Plan {
         };
         let devices = sides.iter().filter_map(home);
         if devices.chain([context.device]).any(|device| device != context.device) {
-            eprintln!(
-                "simcuda: a copy between devices crosses a border of device and host memory; NVIDIA's driver crashes here"
-            );
-            std::process::abort();
+            crash("a copy between devices crosses a border of device and host memory");
         }
     }
 

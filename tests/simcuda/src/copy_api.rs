@@ -7,8 +7,8 @@ use wm_abi::{
 };
 
 use crate::batch;
-use crate::context::Context;
-use crate::copy::{Said, Shape, Side, start};
+use crate::capture;
+use crate::copy::{Said, Shape, Side, between, start};
 use crate::entry::{Call, Outcome, exports, get};
 
 /// A copy in the default stream that waits where the driver would.
@@ -31,10 +31,6 @@ pub(crate) fn host(address: *const c_void) -> Side {
 
 fn anything(address: CUdeviceptr) -> Side {
     Side::flat(address, Said::Anything)
-}
-
-fn of_context(address: CUdeviceptr, context: CUcontext) -> Outcome<Side> {
-    Ok(Side { device: Some(Context::of(context)?.device), ..anything(address) })
 }
 
 exports! {
@@ -71,12 +67,11 @@ exports! {
     }
 
     fn cuMemcpyPeer + cuMemcpyPeer_ptds(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize) |call| {
-        now(call, Shape::flat(of_context(dstDevice, dstContext)?, of_context(srcDevice, srcContext)?, ByteCount))
+        now(call, between([(dstDevice, dstContext), (srcDevice, srcContext)], ByteCount)?)
     }
 
     fn cuMemcpyPeerAsync + cuMemcpyPeerAsync_ptsz(dstDevice: CUdeviceptr, dstContext: CUcontext, srcDevice: CUdeviceptr, srcContext: CUcontext, ByteCount: usize, hStream: CUstream) |call| {
-        let shape = Shape::flat(of_context(dstDevice, dstContext)?, of_context(srcDevice, srcContext)?, ByteCount);
-        later(call, shape, hStream)
+        later(call, between([(dstDevice, dstContext), (srcDevice, srcContext)], ByteCount)?, hStream)
     }
 
     fn cuMemcpy2D_v2 + cuMemcpy2D_v2_ptds(pCopy: *const CUDA_MEMCPY2D) |call| {
@@ -104,7 +99,9 @@ exports! {
     }
 
     fn cuMemcpy3DPeerAsync + cuMemcpy3DPeerAsync_ptsz(pCopy: *const CUDA_MEMCPY3D_PEER, hStream: CUstream) |call| {
-        later(call, Shape::of_peer(&get(pCopy)?)?, hStream)
+        let shape = Shape::of_peer(&get(pCopy)?)?;
+        capture::forbid_in_stream(&*call.stream(hStream)?)?;
+        later(call, shape, hStream)
     }
 
     fn cuMemcpyWithAttributesAsync + cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, size: usize, attr: *mut CUmemcpyAttributes, hStream: CUstream) |call| {

@@ -4,11 +4,10 @@
 //! The primary context waits for its green ones, and not they for it. Kernels run on the processor, so the share itself
 //! means nothing here.
 //!
-//! Invariant: a green context that was destroyed stays known to its streams, which then answer `STREAM_DETACHED`.
+//! Invariant: a green context that was destroyed stays known to its streams, which then answer `CONTEXT_IS_DESTROYED`.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError};
 
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUevent, CUresult, CUstream};
@@ -25,7 +24,6 @@ use crate::stream::Stream;
 #[derive(Debug)]
 struct Green {
     context: Arc<Context>,
-    ended: AtomicBool,
 }
 
 static GREENS: LazyLock<Registry<Green>> = LazyLock::new(|| Registry::new(0x5110));
@@ -90,7 +88,7 @@ fn split(input: &Resource, least: c_uint, wanted: c_uint) -> Outcome<(c_uint, c_
 
 fn of(handle: *mut c_void) -> Outcome<Arc<Green>> {
     let green = GREENS.get(handle as usize).ok_or(CUresult::INVALID_CONTEXT)?;
-    require(!green.ended.load(Ordering::Relaxed), CUresult::CONTEXT_IS_DESTROYED)?;
+    require(!green.context.is_detached(), CUresult::CONTEXT_IS_DESTROYED)?;
     Ok(green)
 }
 
@@ -105,14 +103,13 @@ fn create(descriptor: usize, ordinal: CUdevice, flags: c_uint) -> Outcome<usize>
     drop(primary);
     let (handle, _) = GREENS.insert(|handle| {
         let context = Context::green(&parent, handle);
-        Green { context, ended: AtomicBool::new(false) }
+        Green { context }
     });
     Ok(handle)
 }
 
 fn destroy(handle: *mut c_void) -> Outcome {
     let green = of(handle)?;
-    green.ended.store(true, Ordering::Relaxed);
     green.context.detach();
     let device = &driver().devices[green.context.device];
     let ended = device.primary.lock().unwrap_or_else(PoisonError::into_inner).release();

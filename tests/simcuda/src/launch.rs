@@ -215,9 +215,9 @@ pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
         Owner::Linear { physical, context: owner } if physical.place != own => {
             context.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(owner)
         }
+        // Peer access to the opener's context does not help.
         Owner::Imported { context: owner, .. } => {
-            let elsewhere = driver().contexts.get(*owner).is_some_and(|owner| owner.device != context.device);
-            !elsewhere || context.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(owner)
+            driver().contexts.get(*owner).is_none_or(|owner| owner.device == context.device)
         }
         Owner::Pool { pool, .. } => {
             driver().pools.get(*pool).is_none_or(|pool| pool.state().rights.of(own) != 0)

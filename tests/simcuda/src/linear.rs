@@ -1,11 +1,12 @@
 //! `cuMemAlloc` and its kin, and what can be asked about an address range.
 
 use std::ffi::c_uint;
+use std::sync::Arc;
 
 use wm_abi::{CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CUdeviceptr, CUresult};
 
 use crate::capture;
-use crate::context::{Context, synchronize_device};
+use crate::context::Context;
 use crate::entry::{Outcome, exports, put, put_optional, require};
 use crate::memory::{self, Area, Owner, Place};
 use crate::pool;
@@ -29,15 +30,15 @@ fn allocate_managed(context: &Context, bytes: u64) -> Outcome<CUdeviceptr> {
     Ok(block.enter(bytes, |physical| Owner::Managed { physical, context: context.home() }))
 }
 
-/// Waits for the whole device, as NVIDIA's driver does, and gives memory back.
+/// Waits for the work of the block's own context and its green ones, as an H200 does, and gives memory back.
 fn free(address: CUdeviceptr) -> Outcome {
     capture::forbid_unsafe()?;
     let is_pools = pool::is_live(address);
     if is_pools {
         return pool::free_now(address);
     }
-    let device = freeable(address)?;
-    synchronize_device(device);
+    let owner = freeable(address)?;
+    owner.iter().flat_map(|context| context.tails()).for_each(|point| point.wait());
     let bytes = driver().memory().find(address).map_or(0, |area| area.size);
     races::leave(address..address + bytes, "a free by the host");
     let is_plain = |area: &Area| matches!(area.owner, Owner::Linear { .. } | Owner::Managed { .. });
@@ -45,14 +46,12 @@ fn free(address: CUdeviceptr) -> Outcome {
     area.map(Area::discard).ok_or(CUresult::INVALID_VALUE)
 }
 
-/// The device that has to be waited for before a block is freed.
-fn freeable(address: CUdeviceptr) -> Outcome<usize> {
+/// The context that has to be waited for before a block is freed, if it is alive.
+fn freeable(address: CUdeviceptr) -> Outcome<Option<Arc<Context>>> {
     let memory = driver().memory();
     let area = memory.find(address).filter(|area| area.start == address).ok_or(CUresult::INVALID_VALUE)?;
     match area.owner {
-        Owner::Linear { context, .. } | Owner::Managed { context, .. } => {
-            Ok(driver().contexts.get(context).map_or(0, |context| context.device))
-        }
+        Owner::Linear { context, .. } | Owner::Managed { context, .. } => Ok(driver().contexts.get(context)),
         _ => Err(CUresult::INVALID_VALUE),
     }
 }

@@ -8,7 +8,7 @@ use wm_abi::{CU_STREAM_NON_BLOCKING, CUresult, CUstream};
 
 use crate::capture::{self, Capture};
 use crate::context::Context;
-use crate::entry::{Call, Outcome};
+use crate::entry::{Call, Outcome, require};
 use crate::graph::Kind;
 use crate::lane::{Lane, Point, Work};
 use crate::state::driver;
@@ -81,6 +81,11 @@ impl Stream {
         self.handle == CUstream::LEGACY.0
     }
 
+    /// Was it a stream of a green context that is gone?
+    pub(crate) fn is_detached(&self) -> bool {
+        self.context().is_ok_and(|context| context.is_detached())
+    }
+
     /// Queues work, or makes it a node of the capture in progress (`None` then).
     ///
     /// # Errors
@@ -129,10 +134,7 @@ impl Stream {
     /// # Errors
     /// `STREAM_CAPTURE_UNSUPPORTED` during a capture, which it ends.
     pub(crate) fn end(&self) -> Outcome<Option<Point>> {
-        if let Some(capture) = self.capture() {
-            capture.invalidate();
-            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        capture::forbid_in_stream(self)?;
         if self.is_legacy() {
             return self.push(Vec::new(), Arc::new(|| Ok(()))).map(Some);
         }
@@ -153,10 +155,7 @@ impl Stream {
     /// # Errors
     /// As [`Self::synchronize`].
     pub(crate) fn is_idle(&self) -> Outcome<bool> {
-        if let Some(capture) = self.capture() {
-            capture.invalidate();
-            return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
-        }
+        capture::forbid_in_stream(self)?;
         let context = self.context()?;
         context.fault.check()?;
         Ok(if self.is_legacy() { context.blocking_is_idle() } else { self.lane.is_idle() })
@@ -188,9 +187,15 @@ impl Call {
     pub(crate) fn stream(self, handle: CUstream) -> Outcome<Arc<Stream>> {
         match if handle.is_null() { self.default_stream() } else { handle } {
             CUstream::LEGACY => Ok(self.context()?.legacy()),
-            CUstream::PER_THREAD => Ok(per_thread(&self.context()?)),
+            CUstream::PER_THREAD => {
+                let context = self.context()?;
+                // A thread has no default stream of its own in a green context.
+                require(context.green_handle() == 0, CUresult::INVALID_HANDLE)?;
+                Ok(per_thread(&context))
+            }
             created => {
                 let stream = driver().streams.get(created.0).ok_or(CUresult::INVALID_HANDLE)?;
+                require(!stream.is_detached(), CUresult::CONTEXT_IS_DESTROYED)?;
                 stream.context()?.fault.check()?;
                 Ok(stream)
             }

@@ -71,10 +71,10 @@ fn create(call: &crate::entry::Call, flags: u32, priority: i32) -> Outcome<CUstr
 
 /// Returns at once; queued work still runs.
 fn destroy(handle: CUstream) -> Outcome {
-    let stream = driver().streams.remove(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
-    if let Some(capture) = stream.capture() {
-        capture.invalidate();
-    }
+    let stream = driver().streams.get(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
+    require(!stream.is_detached(), CUresult::CONTEXT_IS_DESTROYED)?;
+    driver().streams.remove(handle.0).ok_or(CUresult::INVALID_HANDLE)?;
+    capture::end_of_stream(&stream);
     Ok(())
 }
 
@@ -144,6 +144,13 @@ exports! {
 
     fn cuLaunchHostFunc + cuLaunchHostFunc_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void) |call| {
         require(!fn_.is_null(), CUresult::INVALID_VALUE)?;
+        call.stream(hStream)?.submit(Kind::HOST, host_work(fn_, userData))?;
+        Ok(())
+    }
+
+    fn cuLaunchHostFunc_v2 + cuLaunchHostFunc_v2_ptsz(hStream: CUstream, fn_: *mut c_void, userData: *mut c_void, syncMode: c_uint) |call| {
+        // Blocking or spinning: who waits for the work before it here is the stream's worker, either way.
+        require(!fn_.is_null() && syncMode <= 1, CUresult::INVALID_VALUE)?;
         call.stream(hStream)?.submit(Kind::HOST, host_work(fn_, userData))?;
         Ok(())
     }

@@ -89,7 +89,7 @@ fn a_wait_is_for_the_record_that_was_there() {
 }
 
 #[test]
-fn free_waits_for_the_whole_device() {
+fn free_waits_for_the_blocks_context() {
     let context = start(&[]);
     let (go, busy) = (flag(), stream(CU_STREAM_NON_BLOCKING));
     let block = allocate(64);

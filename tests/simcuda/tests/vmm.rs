@@ -258,6 +258,24 @@ fn a_copy_between_devices_across_a_border_ends_the_process() {
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
 }
 
+/// In either direction; the form with a description does not.
+#[test]
+fn host_memory_that_only_one_device_may_use_ends_the_process_between_contexts() {
+    for to_the_host in [false, true] {
+        let status = child(|range, target, first, second| {
+            assert_eq!(access(range, 2 * UNIT, DEVICE, 1, 0), CUresult::SUCCESS);
+            let host = range + UNIT as u64;
+            ok!(cuMemcpyPeer(target, second, range, first, UNIT));
+            if to_the_host {
+                ok!(cuMemcpyPeerAsync(host, first, target, second, UNIT, CUstream::NULL));
+            } else {
+                ok!(cuMemcpyPeer(target, second, host, first, UNIT));
+            }
+        });
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGABRT, "{status}");
+    }
+}
+
 #[test]
 fn its_parts_do_not_and_neither_does_a_copy_within_the_device() {
     let status = child(|range, target, first, second| {

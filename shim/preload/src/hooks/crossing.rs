@@ -64,12 +64,20 @@ pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Opt
     if !concerns(ends) || size.contains(&0) {
         return None;
     }
-    let mut reached = reach(ends);
-    // The copy is the stream's device's to make.
-    if let Some(context) = context_elsewhere(stream) {
-        reached &= within(context, || reach(ends)).unwrap_or(true);
-    }
-    taken(parts(ends, size), !reached, size)
+    let detour = !reach_in(ends, stream) && !takes_no_detour(stream);
+    taken(parts(ends, size), detour, size)
+}
+
+/// As [`reach`], also for a stream's device, which makes the copy.
+fn reach_in(ends: &[Option<End>; 2], stream: CUstream) -> bool {
+    let there = context_elsewhere(stream).and_then(|context| within(context, || reach(ends)));
+    reach(ends) & there.unwrap_or(true)
+}
+
+/// The driver (580) does not capture the copy between contexts: the program is told what it says of its own call.
+fn takes_no_detour(stream: CUstream) -> bool {
+    let is_legacy = matches!(stream, CUstream::NULL | CUstream::LEGACY);
+    !is_legacy && captured::<Legacy>(stream)
 }
 
 /// Opens the way to both ends for the calling thread's device; `false`: to one it cannot be opened.
@@ -290,8 +298,13 @@ pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Opt
     if way.detour {
         return Some(detour::<F>(&copy, &ends, &way, stream).into());
     }
-    let result = carried(way.parts.into_iter(), |part| {
-        let (to, from, bytes) = (linear.to + part.at[0], linear.from + part.at[0], part.size[0] as usize);
+    Some(by_address::<F>([linear.to, linear.from], way, stream).into())
+}
+
+/// Makes the parts of a copy of consecutive bytes.
+fn by_address<F: Family>(ends: [u64; 2], way: Way, stream: Option<CUstream>) -> CUresult {
+    carried(way.parts.into_iter(), |part| {
+        let ([to, from], bytes) = (ends.map(|end| end + part.at[0]), part.size[0] as usize);
         // SAFETY: a part of the program's copy.
         unsafe {
             match stream {
@@ -299,8 +312,7 @@ pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Opt
                 None => driver().get::<F::Flat>()(to, from, bytes),
             }
         }
-    });
-    Some(result.into())
+    })
 }
 
 /// A copy by description, if it is not the driver's as it is: `call` makes one like it.
@@ -380,14 +392,19 @@ pub(super) fn peer_ordered<F: Family>(
 }
 
 /// This form crashes in the driver (580) where an end is memory of the host that only its device may use, crossing a border or not. The
-/// form with a description does not.
+/// form with a description does not, but cannot be captured; the form by addresses can, where the ends can be reached.
 fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Answer {
     let (ends, size) = ([Some(End::flat(to)), Some(End::flat(from))], [bytes as u64, 1, 1]);
     if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
         return Answer::Pass;
     }
-    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]), detour: true };
-    detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
+    let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
+    let detour = !stream.is_some_and(by_address_only);
+    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]), detour };
+    if !way.detour {
+        return by_address::<F>([to, from], way, stream).into();
+    }
+    self::detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
 }
 
 /// Is a part of an end not on its device?

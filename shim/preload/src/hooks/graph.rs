@@ -11,16 +11,15 @@ use std::ffi::c_void;
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
     CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_MEMORYTYPE_DEVICE,
-    CU_MEMORYTYPE_UNIFIED, CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_NON_BLOCKING, CUDA_MEMCPY3D,
-    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph, CUgraphExec, CUgraphNode,
-    CUgraphNodeParams, CUresult, CUstream,
+    CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
+    CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use wm_driver::device::current_context;
 
 use super::crossing::{self, Way, within};
 use super::volume::{self, Description};
 use crate::boundary::Answer;
-use crate::cut::{End, Part};
+use crate::cut::Part;
 use crate::state::driver;
 use crate::{managers, owners};
 
@@ -277,30 +276,29 @@ fn of_memory(address: u64) -> Option<CUcontext> {
 struct Plan {
     copy: CUDA_MEMCPY3D,
     general: CUDA_MEMCPY3D_PEER,
-    ends: [Option<End>; 2],
     way: Way,
     context: CUcontext,
 }
 
-/// `None`: the copy can be one node, and the way to its ends is open for the context's device.
+/// `None`: the copy can be one node. The way to its ends is open for the context's device, where it can be.
 fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
     if !managers::are_several() {
         return None;
     }
     let general = volume::filled(&copy.general());
     let ends = volume::ends(&general);
-    // One node is better where it may be one: it can be asked for, and changed.
-    let needed = |way: &Way| way.detour || !crossing::is_within_a_device(&ends);
+    // One node is better where it may be one: it can be asked for, and changed. No node goes between contexts: where the way to an end is
+    // closed, the driver answers.
+    let needed = |way: &Way| way.parts.len() > 1 && !crossing::is_within_a_device(&ends);
     let way = || crossing::way(&ends, &volume::size(&general), CUstream::NULL).filter(needed);
     let way = within(context, way).flatten()?;
-    Some(Plan { copy: *copy, general, ends, way, context })
+    Some(Plan { copy: *copy, general, way, context })
 }
 
 impl Plan {
     /// Makes the copies' graph and adds it; the driver's nodes have copies of it.
     fn add(&self, add: impl FnOnce(CUgraph) -> CUresult) -> Answer {
-        let graph = if self.way.detour { self.captured() } else { self.parted() };
-        let graph = match graph {
+        let graph = match self.parted() {
             Ok(graph) => graph,
             Err(code) => return Answer::Is(code),
         };
@@ -324,31 +322,6 @@ impl Plan {
         };
         let result = crossing::carried(self.way.parts.iter().copied(), add);
         result.ok().map(|()| graph).inspect_err(|_| destroy(graph))
-    }
-
-    /// No node names two contexts, but a captured copy does.
-    fn captured(&self) -> Result<CUgraph, CUresult> {
-        let put = |stream| {
-            crossing::detour::<super::stream::Legacy>(&self.general, &self.ends, &self.way, Some(stream))
-        };
-        within(self.context, || in_a_stream(put)).unwrap_or(Err(CUresult::INVALID_CONTEXT))
-    }
-}
-
-/// The graph of what is put into a stream.
-fn in_a_stream(body: impl FnOnce(CUstream) -> CUresult) -> Result<CUgraph, CUresult> {
-    let (mut stream, mut graph) = (CUstream::NULL, CUgraph::NULL);
-    // SAFETY: out-pointers to live locals, and a stream that nobody else knows.
-    unsafe {
-        driver().get::<symbol::cuStreamCreate>()(&mut stream, CU_STREAM_NON_BLOCKING).ok()?;
-        let begun = driver().get::<symbol::cuStreamBeginCapture_v2>()(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
-        let result = begun.ok().and_then(|()| {
-            let filled = body(stream);
-            driver().get::<symbol::cuStreamEndCapture>()(stream, &mut graph).ok()?;
-            filled.ok().inspect_err(|_| destroy(graph))
-        });
-        let _ = driver().get::<symbol::cuStreamDestroy_v2>()(stream);
-        result.map(|()| graph)
     }
 }
 

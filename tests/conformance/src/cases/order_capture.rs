@@ -248,6 +248,29 @@ pub(super) fn calls_beside_a_relaxed_capture(case: &mut Case) -> Verdict {
     all_calls(case, CU_STREAM_CAPTURE_MODE_RELAXED)
 }
 
+/// An event of a whole context: by its handle and by none, with and without a capture in it. The list above names none, and is
+/// refused in every mode: is that the capture's doing?
+pub(super) fn event_of_a_context(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let event = Event::new(d, CU_EVENT_DISABLE_TIMING)?;
+    for (name, context) in [("named", primary.context), ("not named", CUcontext::NULL)] {
+        let code = cu!(d, cuCtxRecordEvent(context, event.raw));
+        case.code(format!("{name}: record without a capture"), code);
+        let code = cu!(d, cuCtxWaitEvent(context, event.raw));
+        case.code(format!("{name}: wait without a capture"), code);
+        for (mode_name, mode) in MODES {
+            let (captured, mut graph) = (Stream::non_blocking(d)?, CUgraph::NULL);
+            must!(d, cuStreamBeginCapture_v2(captured.raw, mode));
+            let code = cu!(d, cuCtxRecordEvent(context, event.raw));
+            case.code(format!("{name}, {mode_name}: record"), code);
+            let ended = cu!(d, cuStreamEndCapture(captured.raw, &mut graph));
+            case.code(format!("{name}, {mode_name}: end of the capture"), ended);
+        }
+    }
+    Ok(())
+}
+
 /// What was freed, and refused, is still the program's; after the capture all goes on.
 pub(super) fn memory_after_a_lost_capture(case: &mut Case) -> Verdict {
     let d = case.driver;

@@ -335,10 +335,9 @@ pub(super) fn destroyed(case: &mut Case) -> Verdict {
         must!(d, cuMemsetD8Async(last, 2, BYTES, stream));
         event.record(stream)?;
         free_async(d, last, stream)?;
-        drop(plain);
         primary.enter()?;
         case.code(format!("{round}: destroy"), green.destroy());
-        case.observe(format!("{round}: it waited"), hold.is_open());
+        drop(plain);
         hold.open();
         std::mem::forget(event);
         for step in 0..8 {
@@ -354,6 +353,28 @@ pub(super) fn destroyed(case: &mut Case) -> Verdict {
         case.expect_ok(&format!("{round}: destroy the other"), other.destroy());
     }
     Ok(())
+}
+
+/// Does the end of a green context wait for its work, and does the work go on?
+pub(super) fn destroyed_while_held(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let (green, other) = Green::pair(d)?;
+    let (stream, bytes) = (green.stream()?, Memory::new(d, 4096)?);
+    must!(d, cuMemsetD8_v2(bytes.address, 1, 4096));
+    must!(d, cuCtxSynchronize());
+    let hold = Hold::close(d, stream)?;
+    must!(d, cuMemsetD8Async(bytes.address, 2, 4096, stream));
+    let waited = hold.blocks(SOON, || {
+        case.expect_ok("destroy", green.destroy());
+        Ok(())
+    })?;
+    case.observe("it waited", waited);
+    hold.open();
+    case.expect_ok("wait for the primary context", cu!(d, cuCtxSynchronize()));
+    case.observe("the work was done", bytes.read()? == vec![2; 4096]);
+    drop(other);
+    primary.enter()
 }
 
 /// Streams of a green context take no part in the legacy stream's barrier.

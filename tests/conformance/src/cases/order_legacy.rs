@@ -291,7 +291,9 @@ pub(super) fn behind_the_default_stream(case: &mut Case) -> Verdict {
         let hold = Hold::close(d, LEGACY)?;
         let address = alloc_async(d, BYTES, stream)?;
         case.expect_eq(&format!("{name}: the allocation returned while held"), hold.is_open(), false);
-        case.code(format!("{name}: query after the allocation"), cu!(d, cuStreamQuery(stream)));
+        // An H200 says that the first stream is done, and not the second: nobody may rely on either.
+        let code = cu!(d, cuStreamQuery(stream));
+        case.observe_machine(format!("{name}: query after the allocation"), crate::case::short(code));
         free_async(d, address, stream)?;
         case.expect_eq(&format!("{name}: the free returned while held"), hold.is_open(), false);
         let code = cu!(d, cuStreamQuery(stream));

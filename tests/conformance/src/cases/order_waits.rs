@@ -187,34 +187,25 @@ fn holders(driver: &'static Driver, streams: &[Stream]) -> Verdict<Vec<Hold>> {
     Ok(holds)
 }
 
-/// A GPU has a few queues for all streams of a context (8 by default): with more streams than queues, work waits
-/// for streams that share its queue, whoever allocates. So the same is asked of a stream that does not allocate.
+/// A GPU has a few queues for all streams of a context (8 by default), and a stream may wait for another that shares its queue, whoever
+/// allocates. So the same is asked of a stream that does not allocate, and how many streams it waits for is not recorded.
 pub(super) fn many_streams(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
     keep_everything(d)?;
     let (other, bytes) = (Stream::non_blocking(d)?, Memory::new(d, 4096)?);
-    for count in [4, 64] {
-        let streams = (0..count).map(|_| Stream::non_blocking(d)).collect::<Verdict<Vec<_>>>()?;
-        let holds = holders(d, &streams)?;
-        set_byte(d, bytes.address, other.raw)?;
-        let without = let_go_until_done(d, &holds, other.raw)?;
-        must!(d, cuCtxSynchronize());
-        let holds = holders(d, &streams)?;
-        let address = alloc_async(d, 32 << 10, other.raw)?;
-        set_byte(d, address, other.raw)?;
-        free_async(d, address, other.raw)?;
-        let with = let_go_until_done(d, &holds, other.raw)?;
-        must!(d, cuCtxSynchronize());
-        case.observe_machine(
-            format!("{count} held: for how many a stream waits without allocating"),
-            without,
-        );
-        case.observe_machine(format!("{count} held: for how many an allocation waits"), with);
-        if count == 4 {
-            case.observe("an allocation with room waits for held streams", with > without);
-        }
-    }
+    let streams = (0..4).map(|_| Stream::non_blocking(d)).collect::<Verdict<Vec<_>>>()?;
+    let holds = holders(d, &streams)?;
+    set_byte(d, bytes.address, other.raw)?;
+    let without = let_go_until_done(d, &holds, other.raw)?;
+    must!(d, cuCtxSynchronize());
+    let holds = holders(d, &streams)?;
+    let address = alloc_async(d, 32 << 10, other.raw)?;
+    set_byte(d, address, other.raw)?;
+    free_async(d, address, other.raw)?;
+    let with = let_go_until_done(d, &holds, other.raw)?;
+    must!(d, cuCtxSynchronize());
+    case.expect_eq("an allocation with room waits for held streams", with > without, false);
     Ok(())
 }
 

@@ -211,6 +211,27 @@ pub(super) fn callbacks(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// How a host function waits for the work before it is the program's to choose: called it is, and once.
+pub(super) fn host_function_with_a_mode(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let stream = Stream::non_blocking(d)?;
+    for mode in [0, 1] {
+        let gate = Gate::close(d, stream.raw)?;
+        let before = CALLS.load(Ordering::SeqCst);
+        let function = host_function as *mut c_void;
+        let code = cu!(d, cuLaunchHostFunc_v2(stream.raw, function, 5 as *mut c_void, mode));
+        case.expect_ok(&format!("mode {mode}"), code);
+        let early = CALLS.load(Ordering::SeqCst) - before;
+        case.expect_eq(&format!("mode {mode}: called before its turn"), early, 0);
+        gate.open();
+        synchronize(d, stream.raw)?;
+        let calls = u64::from(code == CUresult::SUCCESS) * 5;
+        case.expect_eq(&format!("mode {mode}: called"), CALLS.load(Ordering::SeqCst) - before, calls);
+    }
+    Ok(())
+}
+
 pub(super) fn kernels_in_order(case: &mut Case) -> Verdict {
     let d = case.driver;
     let _primary = Primary::new(d)?;
@@ -237,6 +258,12 @@ pub(super) fn events(case: &mut Case) -> Verdict {
     case.expect_ok("wait", cu!(d, cuEventSynchronize(event.raw)));
     case.expect_that("it waited", gate.is_open());
     case.expect_ok("query after", cu!(d, cuEventQuery(event.raw)));
+    let gate = Gate::close(d, stream.raw)?;
+    must!(d, cuEventRecordWithFlags(event.raw, stream.raw, 0));
+    let code = cu!(d, cuEventQuery(event.raw));
+    case.expect(code == CUresult::NOT_READY, "an event recorded with flags was passed before its turn");
+    gate.open();
+    must!(d, cuEventSynchronize(event.raw));
     let mut made = CUevent::NULL;
     case.expect_code("flags 64", cu!(d, cuEventCreate(&mut made, 64)), CUresult::INVALID_VALUE);
     let alone = CU_EVENT_INTERPROCESS;
@@ -353,5 +380,32 @@ pub(super) fn wide_memory_operations(case: &mut Case) -> Verdict {
     synchronize(d, second.raw)?;
     let wanted = [3, 0, 0, 0, 0, 2, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0];
     case.expect_that("both words were written", words.read()? == wanted);
+    Ok(())
+}
+
+/// The first versions, which a driver has only where its module was told so: they write, and wait for what is there, or are refused.
+pub(super) fn older_memory_operations(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, words) = (Stream::non_blocking(d)?, Memory::holding(d, &[0; 24])?);
+    let (s, at) = (stream.raw, words.address);
+    let mut batch = [[2_u64, at + 16, 5, 0, 0, 0]];
+    let codes = [
+        ("cuStreamWriteValue32", cu!(d, cuStreamWriteValue32(s, at, 3, 0))),
+        ("cuStreamWaitValue32", cu!(d, cuStreamWaitValue32(s, at, 0, 0))),
+        ("cuStreamWriteValue64", cu!(d, cuStreamWriteValue64(s, at + 8, 4, 0))),
+        ("cuStreamWaitValue64", cu!(d, cuStreamWaitValue64(s, at + 8, 0, 0))),
+        ("cuStreamBatchMemOp", cu!(d, cuStreamBatchMemOp(s, 1, batch.as_mut_ptr().cast(), 0))),
+    ];
+    for (name, code) in codes {
+        case.observe_machine(name, crate::case::short(code));
+        let known = [CUresult::SUCCESS, CUresult::NOT_SUPPORTED];
+        case.expect(known.contains(&code), format!("{name}: {}", crate::case::short(code)));
+    }
+    synchronize(d, s)?;
+    let written = |index: usize, value: u8| if codes[index].1 == CUresult::SUCCESS { value } else { 0 };
+    let bytes = words.read()?;
+    let right = [bytes[0], bytes[8], bytes[16]] == [written(0, 3), written(2, 4), written(4, 5)];
+    case.expect_that("what was accepted was written", right);
     Ok(())
 }

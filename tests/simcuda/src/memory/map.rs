@@ -262,6 +262,16 @@ impl AddressMap {
         places
     }
 
+    /// Is there mapped memory of the host in a range, to which a device has a right and another has none?
+    pub(crate) fn is_on_the_host_for_one(&self, start: u64, bytes: u64, device: usize, other: usize) -> bool {
+        let segments = self.segments_within(start, bytes, |area| area.size).unwrap_or_default();
+        let may = |rights: &Rights, device| rights.of(Place::Device(device)) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        let one_alone = |rights: &Rights| may(rights, device) && !may(rights, other);
+        segments
+            .iter()
+            .any(|segment| segment.place == Place::Host && segment.rights.as_ref().is_some_and(one_alone))
+    }
+
     /// Where the bytes of a range lie, whatever addresses lead to them.
     pub(crate) fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         let (mut at, mut pieces) = (range.start, Vec::new());
