@@ -414,8 +414,7 @@ mod tests {
     fn many_small_frees_are_recorded_together() {
         let mut timeline = shared();
         timeline.meet(T);
-        let records: Vec<_> =
-            (0..4).map(|_| timeline.freed(S, RECORDED / 2, false).record).collect();
+        let records: Vec<_> = (0..4).map(|_| timeline.freed(S, RECORDED / 2, false).record).collect();
         assert_eq!(records, [None, Some(false), None, Some(false)]);
     }
 
