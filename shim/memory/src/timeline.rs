@@ -112,9 +112,9 @@ pub(crate) struct Timeline {
     fences: Vec<Arc<Fence>>,
     /// `(waiter, order)` to the last free of `order` that `waiter`'s later work comes after.
     behind: FastMap<(StreamId, Order), u64>,
-    /// The first order that asked for memory or freed some.
-    first: Option<Order>,
-    /// Another order has, too.
+    /// The first stream that asked for memory or freed some.
+    first: Option<StreamId>,
+    /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an event.
     several: bool,
     /// Which life this is: with the device's contexts everything is forgotten, and numbers begin anew.
     life: u64,
@@ -125,9 +125,11 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// An order asks for memory.
+    /// An order asks for memory, or frees some for the first time.
     pub(crate) fn meet(&mut self, order: Order) {
-        self.several |= *self.first.get_or_insert(order) != order;
+        if let Order::Stream(stream) = order {
+            self.several |= *self.first.get_or_insert(stream) != stream;
+        }
     }
 
     /// Numbers a free of `bytes`. `eager`: no event can be recorded in this order later.
@@ -137,8 +139,8 @@ impl Timeline {
             fresh = true;
             Line::new(order)
         });
-        if fresh {
-            self.several |= *self.first.get_or_insert(order) != order;
+        if fresh && let Order::Stream(stream) = order {
+            self.several |= *self.first.get_or_insert(stream) != stream;
         }
         let life = self.life;
         if eager || self.several && bytes >= RECORDED {
