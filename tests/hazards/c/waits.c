@@ -2,7 +2,9 @@
  *
  *   stranger   nothing was allocated
  *   thread     in the thread's default stream, where a block of the pool was freed
- *   device     for the context, behind a plain free, before a plain allocation */
+ *   device     for the context, behind a plain free, before a plain allocation
+ *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
+ *   period     the same four times over */
 
 #include <dlfcn.h>
 #include <string.h>
@@ -39,6 +41,17 @@ static void device(void)
     }
 }
 
+static void freed(int periods)
+{
+    CUdeviceptr blocks[16];
+    for (int period = 0; period < periods; period++) {
+        for (int i = 0; i < 16; i++)
+            MUST(cuMemAlloc_v2(&blocks[i], 64 << 20));
+        for (int i = 0; i < 16; i++)
+            MUST(cuMemFree_v2(blocks[i]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     char *(*tell)(void) = (char *(*)(void))dlsym(RTLD_DEFAULT, "wmshim_stats_json");
@@ -47,6 +60,10 @@ int main(int argc, char **argv)
         stranger();
     else if (argc == 2 && !strcmp(argv[1], "thread"))
         thread();
+    else if (argc == 2 && !strcmp(argv[1], "freed"))
+        freed(1);
+    else if (argc == 2 && !strcmp(argv[1], "period"))
+        freed(4);
     else
         device();
     puts(tell());

@@ -34,3 +34,20 @@ fn a_wait_is_as_good_as_an_event() {
     assert_eq!(recorded, 0, "{stats}");
     assert_eq!(stats["devices"][0]["counters"]["splits"], 9, "all but the first lie in its memory: {stats}");
 }
+
+/// Hazard: what a program has freed is never there for other processes.
+#[test]
+fn what_is_freed_without_a_stream_goes_back_to_the_driver() {
+    let stats = after("freed");
+    let reserved = &stats["devices"][0]["tiers"]["device"]["reserved_bytes"];
+    assert!(reserved.as_u64().is_some_and(|bytes| bytes <= 512 << 20), "{stats}");
+}
+
+/// Hazard: a program that repeats itself pays for that in every period.
+#[test]
+fn a_program_that_comes_back_at_once_maps_its_memory_once_more_and_no_oftener() {
+    let stats = after("period");
+    let created = &stats["devices"][0]["counters"]["creates"];
+    let once = &after("freed")["devices"][0]["counters"]["creates"];
+    assert!(created.as_u64() <= once.as_u64().map(|creates| 2 * creates), "{created} for {once} in a period");
+}
