@@ -33,29 +33,45 @@ pub(crate) type Point = (Order, u64);
 /// The points that must be past before a piece is idle: at most one an order, the latest, sorted by order.
 /// Most have one, which needs no memory of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Pending(SmallVec<[Point; 1]>);
+pub(crate) struct Pending {
+    points: SmallVec<[Point; 1]>,
+    /// Not every byte waits for all of it: told together with others. No stream is ordered behind it then, for it would wait for
+    /// more than the bytes that it gets.
+    blurred: bool,
+}
 
 impl Pending {
     pub(crate) fn at(point: Point) -> Self {
-        Self(smallvec![point])
+        Self { points: smallvec![point], blurred: false }
     }
 
     pub(crate) fn points(&self) -> &[Point] {
-        &self.0
+        &self.points
+    }
+
+    pub(crate) fn is_blurred(&self) -> bool {
+        self.blurred
+    }
+
+    /// Bytes that wait for less are told together with others.
+    pub(crate) fn blur(&mut self) {
+        self.blurred = true;
     }
 
     pub(crate) fn add(&mut self, (order, number): Point) {
-        match self.0.binary_search_by_key(&order, |point| point.0) {
-            Ok(index) => self.0[index].1 = self.0[index].1.max(number),
-            Err(index) => self.0.insert(index, (order, number)),
+        match self.points.binary_search_by_key(&order, |point| point.0) {
+            Ok(index) => self.points[index].1 = self.points[index].1.max(number),
+            Err(index) => self.points.insert(index, (order, number)),
         }
     }
 
     pub(crate) fn join(&mut self, other: &Self) {
-        other.0.iter().for_each(|point| self.add(*point));
+        other.points.iter().for_each(|point| self.add(*point));
+        self.blurred |= other.blurred;
     }
 
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Point) -> bool) {
-        self.0.retain(|point| keep(point));
+        self.points.retain(|point| keep(point));
+        self.blurred &= !self.points.is_empty();
     }
 }

@@ -222,7 +222,9 @@ impl State {
         if grant.epoch == self.epoch
             && let Some(piece) = self.blocks.remove(grant.address)
         {
-            self.ledger.vacate(grant.address, piece.bytes(), &grant.pending);
+            let mut pending = grant.pending.clone();
+            pending.blur();
+            self.ledger.vacate(grant.address, piece.bytes(), &pending);
         }
         false
     }

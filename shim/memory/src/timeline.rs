@@ -184,7 +184,8 @@ impl Timeline {
 
     /// Would waiting for exact fences make `pending` usable for `user`?
     pub(crate) fn can_be_ordered(&self, user: Order, pending: &Pending) -> bool {
-        pending.points().iter().all(|point| self.is_behind(user, *point) || self.exact(*point).is_some())
+        let is_exact = |point: &Point| self.is_behind(user, *point) || self.exact(*point).is_some();
+        !pending.is_blurred() && pending.points().iter().all(is_exact)
     }
 
     fn exact(&self, (order, number): Point) -> Option<&Arc<Fence>> {

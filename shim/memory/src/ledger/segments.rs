@@ -62,6 +62,7 @@ impl Segments {
         let first = &mut self.0[index];
         first.bytes += second.bytes;
         first.pending.join(&second.pending);
+        first.pending.blur();
         self.merge_equal();
     }
 
