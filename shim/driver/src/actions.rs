@@ -6,15 +6,15 @@
 //! * In a blocking stream a stream-ordered allocation or free is an action: the stream waits for the legacy default stream. In
 //!   the legacy default stream a free is one: the blocking streams wait for it, and it for them.
 //!
-//! Our own serve memory without such a call. So where a program could tell, the driver's own is made, on memory of no use. What
-//! was seen on an H200 stands in `docs/ordering.md`.
+//! Our own serve memory without such a call. So where a program could tell, one is made that does the same: the driver's own, on
+//! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/ordering.md`.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::*;
 
 use crate::device::{Device, call};
-use crate::gpu::Result;
+use crate::gpu::{Gpu, Result};
 use crate::scope::{Current, Relaxed};
 
 /// Bytes of an allocation that only its call is wanted of.
@@ -75,12 +75,22 @@ impl Device {
         Ok(spare)
     }
 
-    /// Does in a stream what a stream-ordered allocation or free does there, whatever it gives or takes. The stream's context
-    /// is current, or the stream is named by a handle of its own.
+    /// Does in a stream of `context` what a stream-ordered free does there, and in a blocking stream an allocation, whatever it
+    /// gives or takes. The context is current, or the stream is named by a handle of its own.
     ///
     /// # Errors
     /// The driver's.
-    pub fn act_in(&self, stream: CUstream) -> Result<()> {
+    pub fn act_in(&self, context: CUcontext, stream: CUstream) -> Result<()> {
+        // In the legacy default stream an event is an action too, and takes less time; in a blocking stream it waits for nothing.
+        // Beside a capture the driver's own calls answer as they always do.
+        if stream != CUstream::LEGACY || self.streams().capturing() {
+            return self.allocate_and_free(stream);
+        }
+        let recorded = self.record_unasked(context, stream);
+        recorded.map(|event| self.recycle(event)).or_else(|_| self.allocate_and_free(stream))
+    }
+
+    fn allocate_and_free(&self, stream: CUstream) -> Result<()> {
         let pool = *self.spares().pool.get_or_init(|| self.make_pool().unwrap_or(CUmemoryPool::NULL));
         if pool.is_null() {
             return Err(CUresult::NOT_SUPPORTED);

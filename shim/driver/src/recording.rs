@@ -34,8 +34,13 @@ impl Device {
             return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
         }
         self.refuse_captured(key.stream)?;
-        let event = self.event(key.context)?;
-        let recorded = self.record_here(key.context, event, key.stream);
+        self.record_unasked(key.context, key.stream)
+    }
+
+    /// The same where the caller knows that the stream can be recorded in.
+    pub(crate) fn record_unasked(&self, context: CUcontext, stream: CUstream) -> Result<Event> {
+        let event = self.event(context)?;
+        let recorded = self.record_here(context, event, stream);
         self.finish(event, recorded)
     }
 

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 
 use wm_abi::symbol::{self, Symbol};
-use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUresult, CUstream};
+use wm_abi::{CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING, CUcontext, CUdeviceptr, CUresult, CUstream};
 
 /// A call that failed, in words.
 pub(crate) struct Failure(String);
@@ -36,6 +36,19 @@ pub(crate) struct Driver {
     pin: <symbol::cuMemHostAlloc as Symbol>::Function,
     copy: <symbol::cuMemcpyHtoDAsync_v2 as Symbol>::Function,
     wait: <symbol::cuStreamSynchronize as Symbol>::Function,
+}
+
+/// In which streams calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// One a thread, apart from the default stream
+    NonBlocking,
+    /// One a thread, which waits for the default stream
+    Blocking,
+    /// The default stream, where no blocking stream is
+    Legacy,
+    /// The default stream, beside a blocking one
+    Mixed,
 }
 
 /// Bytes of a small copy.
@@ -99,15 +112,21 @@ impl Driver {
     }
 
     /// The calling thread's stream.
-    pub(crate) fn thread(&self) -> Result<Thread<'_>, Failure> {
+    pub(crate) fn thread(&self, kind: Kind) -> Result<Thread<'_>, Failure> {
         let (mut stream, mut host) = (CUstream::NULL, std::ptr::null_mut());
+        let flags = if kind == Kind::NonBlocking { CU_STREAM_NON_BLOCKING } else { CU_STREAM_DEFAULT };
         // SAFETY: the driver's own signatures; the out-pointers are to live locals.
         unsafe {
             check("cuCtxSetCurrent", (self.set_current)(self.context))?;
-            check("cuStreamCreate", (self.create_stream)(&mut stream, CU_STREAM_NON_BLOCKING))?;
+            if matches!(kind, Kind::NonBlocking | Kind::Blocking) {
+                check("cuStreamCreate", (self.create_stream)(&mut stream, flags))?;
+            }
             check("cuMemHostAlloc", (self.pin)(&mut host, SMALL, 0))?;
         }
         let thread = Thread { driver: self, stream, host, device: 0 };
+        if kind == Kind::Mixed {
+            thread.add_blocking()?;
+        }
         Ok(Thread { device: thread.allocate(SMALL)?, ..thread })
     }
 }
@@ -137,6 +156,13 @@ impl Thread<'_> {
         // SAFETY: both ends are this thread's own, as long as it says, and never freed.
         let code = unsafe { (self.driver.copy)(self.device, self.host, SMALL, self.stream) };
         check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// Makes a stream that waits for the legacy default stream, and that for it.
+    fn add_blocking(&self) -> Result<(), Failure> {
+        let (driver, mut stream) = (self.driver, CUstream::NULL);
+        // SAFETY: the out-pointer is to a live local.
+        check("cuStreamCreate", unsafe { (driver.create_stream)(&mut stream, CU_STREAM_DEFAULT) })
     }
 
     /// Waits for what has been enqueued: a driver's queue is finite.

@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use clap::Parser;
-use driver::{Driver, Failure, Thread};
+use driver::{Driver, Failure, Kind, Thread};
 use pollution::Pollution;
 use serde_json::json;
 
@@ -31,6 +31,9 @@ struct Options {
     /// Blocks a thread holds at once
     #[arg(long, default_value_t = 4)]
     held: usize,
+    /// In which streams
+    #[arg(long, value_enum, default_value = "non-blocking")]
+    streams: Kind,
     /// KiB of data and code that run through the caches before each call, as a program does between two calls
     #[arg(long, default_value_t = 0)]
     between: usize,
@@ -83,7 +86,7 @@ fn in_threads<T: Send>(options: &Options, body: impl Fn() -> T + Sync) -> Vec<T>
 }
 
 fn measure(driver: &Driver, options: &Options, barrier: &Barrier) -> Result<Figures, Failure> {
-    let thread = driver.thread()?;
+    let thread = driver.thread(options.streams)?;
     let between = Pollution::new(options.between << 10)?;
     // Warm: the pool has the memory, the code is in the caches.
     round(&thread, &between, options, options.rounds / 10 + 1, &mut Figures::default())?;

@@ -111,7 +111,7 @@ unsafe fn give_in(
 #[cold]
 #[inline(never)]
 fn act(manager: &Manager<Device>, named: Named) {
-    if let Err(code) = manager.gpu().act_in(named.stream) {
+    if let Err(code) = manager.gpu().act_in(named.context, named.stream) {
         log::debug!("{:?}: {code}", named.kind);
         fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
     }
