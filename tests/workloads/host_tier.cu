@@ -1,7 +1,7 @@
 /* Does what kernels do to memory hold where the memory is the host's? A block that overflowed lies, in part, in pages of the
  * host that only the device has access to (HOST_NUMA memory of cuMemCreate, mapped without access for the CPU). This makes
  * such memory itself, needs no library, and tries on it what libraries of kernels rely on: atomics of every width, bulk and
- * tensor copies and reductions, lines of 128 bytes that carry a flag, grid barriers, messages by release and acquire.
+ * tensor copies and reductions, grid barriers, messages by release and acquire.
  *
  *   nvcc -O2 -std=c++17 -arch=sm_90 -o host_tier tests/workloads/host_tier.cu -lcuda
  *   ./host_tier            every check on device memory (the control) and on host memory
@@ -439,78 +439,6 @@ static Count thread_copied(char *memory)
     return count;
 }
 
-/* --- lines of 128 bytes with a flag, as NCCL's LL128 ------------------------------------------------------------------ */
-
-enum { LINES = 64, LANES = 8, TURNS = 4000 };
-
-__device__ void store_line(u64 *p, u64 a, u64 b) { asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(a), "l"(b) : "memory"); }
-__device__ void load_line(const u64 *p, u64 &a, u64 &b) { asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory"); }
-__device__ u64 word(u64 turn, unsigned line, unsigned lane, unsigned half) { return turn * 1000003 + line * 64 + lane * 2 + half; }
-
-/* Eight lanes write a line in one instruction; the last word is the flag. The next turn waits for the reader's word. */
-__global__ void line_write(char *memory, volatile unsigned *read)
-{
-    unsigned line = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    u64 *place = (u64 *)(memory + line * 128 + lane * 16);
-    for (u64 turn = 1; turn <= TURNS; turn++) {
-        u64 polls = 0;
-        while (read[line] != turn - 1 && polls < POLLS)
-            polls++;
-        if (__any_sync(~0u, polls == POLLS))
-            return;
-        __syncwarp();
-        store_line(place, word(turn, line, lane, 0), lane == LANES - 1 ? turn : word(turn, line, lane, 1));
-    }
-}
-
-/* All lanes of a line look until its flag is there, and then take what they saw in that very look. */
-__global__ void line_read(char *memory, volatile unsigned *read, u64 *found)
-{
-    unsigned line = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    const u64 *place = (const u64 *)(memory + line * 128 + lane * 16);
-    for (u64 turn = 1; turn <= TURNS; turn++) {
-        u64 a, b, polls = 0;
-        bool missing;
-        do {
-            load_line(place, a, b);
-            missing = lane == LANES - 1 && b != turn;
-        } while (__any_sync(~0u, missing) && ++polls < POLLS);
-        if (polls == POLLS) {
-            if (lane == 0)
-                atomicAdd(found + 1, TURNS - turn + 1);
-            return;
-        }
-        bool torn = a != word(turn, line, lane, 0) || (lane != LANES - 1 && b != word(turn, line, lane, 1));
-        if (torn)
-            atomicAdd(found, 1ull);
-        __syncwarp();
-        if (lane == 0)
-            read[line] = (unsigned)turn;
-    }
-}
-
-static Count lines(char *memory)
-{
-    unsigned *read;
-    u64 *found, both[2];
-    cudaStream_t first, second;
-    RUNTIME(cudaMalloc(&read, LINES * 4));
-    RUNTIME(cudaMemset(read, 0, LINES * 4));
-    RUNTIME(cudaMalloc(&found, 16));
-    RUNTIME(cudaMemset(found, 0, 16));
-    RUNTIME(cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking));
-    RUNTIME(cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking));
-    RUNTIME(cudaDeviceSynchronize());
-    line_read<<<1, LINES * LANES, 0, second>>>(memory, read, found);
-    line_write<<<1, LINES * LANES, 0, first>>>(memory, read);
-    RUNTIME(cudaGetLastError());
-    RUNTIME(cudaDeviceSynchronize());
-    RUNTIME(cudaMemcpy(both, found, 16, cudaMemcpyDeviceToHost));
-    if (both[1])
-        printf("(%llu turns never seen) ", both[1]);
-    return { (u64)LINES * LANES * TURNS, both[0] + both[1] };
-}
-
 /* --- barriers and messages ---------------------------------------------------------------------------------------- */
 
 /* All blocks write, meet, read what another block wrote, and meet again. `state` is the counter and who gave up. */
@@ -648,7 +576,6 @@ static const Check CHECKS[] = {
     { "atom.exch.b64", swapped<swap64> }, { "atom.exch.b128", swapped<swap128> }, { "atom.max, or, xor, max.u64", all_bits },
     BULK(BulkF32), BULK(BulkU32), BULK(BulkU64), BULK(BulkF64), BULK(BulkF16), BULK(BulkBf16),
     { "cp.async.bulk in and out", bulk_moved }, { "tensor reduction and load (TMA)", tensors }, { "cp.async of threads", thread_copied },
-    { "flag lines of 128 bytes (LL128)", lines },
     { "grid barrier", met }, { "release and acquire", told }, { "last block sums", summed },
 };
 enum { COUNT = sizeof CHECKS / sizeof *CHECKS };

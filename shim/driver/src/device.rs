@@ -57,6 +57,7 @@ pub struct Device {
     events: Mutex<Events>,
     spares: Spares,
     aside: fn(CUdevice) -> Aside,
+    needs_device: fn() -> bool,
     windows: Windows,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
@@ -94,6 +95,7 @@ impl Device {
             events: Mutex::default(),
             spares: Spares::default(),
             aside: |_| Aside::default(),
+            needs_device: || false,
             windows: Windows::default(),
             probes: Box::new(Probes::new()),
         };
@@ -101,10 +103,11 @@ impl Device {
         Ok(device)
     }
 
-    /// The same device, with somebody who knows what the program made on it by itself.
+    /// The same device, with somebody who knows what the program made on it by itself, and whether the code that calls at this
+    /// moment needs memory of the device itself.
     #[must_use]
-    pub fn beside(self, aside: fn(CUdevice) -> Aside) -> Self {
-        Self { aside, ..self }
+    pub fn beside(self, aside: fn(CUdevice) -> Aside, needs_device: fn() -> bool) -> Self {
+        Self { aside, needs_device, ..self }
     }
 
     /// The opened driver.
@@ -369,6 +372,10 @@ impl Gpu for Device {
 
     fn aside(&self) -> Aside {
         (self.aside)(self.ordinal)
+    }
+
+    fn needs_device(&self) -> bool {
+        (self.needs_device)()
     }
 }
 

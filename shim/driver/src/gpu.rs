@@ -151,4 +151,10 @@ pub trait Gpu: Send + Sync {
     fn aside(&self) -> Aside {
         Aside::default()
     }
+
+    /// Does the program's present call need memory of the device itself? Asked only where the device is full, since it may take
+    /// microseconds to find out.
+    fn needs_device(&self) -> bool {
+        false
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wm_driver::Tier;
 
 use crate::draft::Draft;
-use crate::error::Shortage;
+use crate::error::{Overflow, Shortage};
 use crate::front::Part;
 use crate::joint::Joint;
 use crate::ledger::Key;
@@ -38,6 +38,8 @@ pub(crate) struct Attempt {
     pub(crate) room: Option<Room>,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
+    /// Does the caller need memory of the device itself? Unknown until there is none.
+    pub(crate) needs_device: Option<bool>,
     /// A guarded block may take a handle that is far too large for it.
     pub(crate) wasteful: bool,
 }
@@ -54,8 +56,16 @@ impl Attempt {
             waited: false,
             room: None,
             full: Vec::new(),
+            needs_device: None,
             wasteful: false,
         }
+    }
+
+    /// All tiers in the order of preference; `None` where only the device's memory will do.
+    fn tiers(&self, rules: &Rules) -> Option<Vec<Tier>> {
+        let others = &rules.settings.overflow;
+        let may = !others.is_empty() && self.needs_device == Some(false);
+        may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
     }
 
     /// Another plan has ended: what was learned about room no longer holds.
@@ -95,6 +105,8 @@ pub(crate) enum Decision {
     Wait(Vec<Arc<Fence>>),
     /// Find out what room is left, then decide again.
     Ask,
+    /// Find out whether the caller needs memory of the device itself, then decide again.
+    WhoAsks,
     /// Wait for what other threads have under way, then decide again.
     Busy(u64),
     /// Every allowed tier is full.
@@ -170,8 +182,13 @@ impl State {
     /// Memory that is not, or not all, on the device, where that is allowed.
     fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let alone = rules.settings.overflow.is_empty();
-        self.squander(attempt, rules)
-            .or_else(|| self.overflow(attempt, rules))
+        if let Some(decision) = self.squander(attempt, rules) {
+            return Some(decision);
+        }
+        if !alone && attempt.needs_device.is_none() {
+            return Some(Decision::WhoAsks);
+        }
+        self.overflow(attempt, rules)
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
             .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
@@ -282,7 +299,7 @@ impl State {
     /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
     /// handles if the device has a good part, then a free run elsewhere.
     fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
-        let all = tiers_with_overflow(rules)?;
+        let all = attempt.tiers(rules)?;
         let idle = self.ledger.memories.idle_bytes().device;
         let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
         self.reuse(attempt, &all)
@@ -292,7 +309,7 @@ impl State {
 
     /// The last resort: new memory on the overflow tiers, and what little the device has.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
-        let all = tiers_with_overflow(rules)?;
+        let all = attempt.tiers(rules)?;
         self.stitch(attempt, rules, &all, Making::WhatIsMissing)
     }
 
@@ -315,13 +332,11 @@ impl State {
             device_left: self.allowance(attempt, rules, Tier::Device),
             device_limit: rules.settings.device_limit,
             host_left: self.allowance(attempt, rules, Tier::Host),
-            overflow: !rules.settings.overflow.is_empty(),
+            overflow: match attempt.needs_device {
+                _ if rules.settings.overflow.is_empty() => Overflow::Off,
+                Some(true) => Overflow::Unfit,
+                _ => Overflow::Allowed,
+            },
         }
     }
-}
-
-/// All tiers in the order of preference; `None` where overflow is off.
-fn tiers_with_overflow(rules: &Rules) -> Option<Vec<Tier>> {
-    let others = &rules.settings.overflow;
-    (!others.is_empty()).then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
 }

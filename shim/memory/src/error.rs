@@ -60,8 +60,19 @@ pub struct Shortage {
     pub device_limit: u64,
     /// Host memory that could still have been pinned.
     pub host_left: u64,
-    /// Was overflow allowed?
-    pub overflow: bool,
+    /// Could other tiers have been used?
+    pub overflow: Overflow,
+}
+
+/// Could a request go to other tiers?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overflow {
+    /// The user does not allow it.
+    Off,
+    /// The library that asked relies on memory of the device itself.
+    Unfit,
+    /// Yes.
+    Allowed,
 }
 
 impl fmt::Display for Shortage {
@@ -70,8 +81,10 @@ impl fmt::Display for Shortage {
         write!(f, "; device {} live of {} held", Size(self.live.device), Size(self.reserved.device))?;
         write!(f, " ({} idle, longest free run {}", Size(self.idle.total()), Size(self.largest_free_run))?;
         write!(f, ", {} more to have, limit {})", Size(self.device_left), Size(self.device_limit))?;
-        if !self.overflow {
-            return write!(f, "; overflow is off");
+        match self.overflow {
+            Overflow::Off => return write!(f, "; overflow is off"),
+            Overflow::Unfit => return write!(f, "; the library that asks needs memory of the device itself"),
+            Overflow::Allowed => {}
         }
         write!(f, "; peers {} of {}", Size(self.live.peer), Size(self.reserved.peer))?;
         write!(f, "; host {} of {}", Size(self.live.host), Size(self.reserved.host))?;
@@ -108,7 +121,7 @@ mod tests {
             device_left: 0,
             device_limit: u64::MAX,
             host_left: 100 << 20,
-            overflow: true,
+            overflow: Overflow::Allowed,
         };
         assert_eq!(
             shortage.to_string(),

@@ -58,7 +58,7 @@ mod timeline;
 mod usage;
 
 pub use blocks::Block;
-pub use error::{AllocateError, FreeError, Shortage};
+pub use error::{AllocateError, FreeError, Overflow, Shortage};
 pub use guard::Guard;
 pub use manager::{Backing, Manager, Mark};
 pub use order::Order;

@@ -307,6 +307,23 @@ fn overflow_takes_the_last_of_the_device_and_comes_back_to_it() {
 }
 
 #[test]
+fn who_needs_the_device_is_refused_where_others_get_memory_of_the_host() {
+    let manager = manager(100, vec![Tier::Host]);
+    let first = take(&manager, 80 * MB, S);
+    manager.free(take(&manager, 50 * MB, S), S).expect("live");
+    manager.gpu().need_device(true);
+    let refused = manager.allocate(50 * MB, S).expect_err("only the host has room").to_string();
+    assert!(refused.ends_with("needs memory of the device itself"), "{refused}");
+    take(&manager, 20 * MB, S);
+    manager.free(first, S).expect("live");
+    let again = take(&manager, 50 * MB, S);
+    assert_eq!(manager.block(again).expect("live").tiers.elsewhere(), 0);
+    manager.gpu().need_device(false);
+    take(&manager, 50 * MB, S);
+    assert!(manager.usage().live.host > 0);
+}
+
+#[test]
 fn no_request_is_refused_while_a_tier_has_room() {
     let manager = manager(64, vec![Tier::Peer(1), Tier::Host]);
     let settings_room = 64 + 256 + 256;

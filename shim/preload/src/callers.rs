@@ -13,10 +13,31 @@ pub(crate) const DEPTH: usize = 8;
 /// The part of PyTorch that makes expandable segments, and nothing that relies on where they are.
 const TORCH: &str = "libc10_cuda";
 
+/// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines of 128 bytes, which arrive
+/// whole over NVLink only.
+const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
+
+/// CUDA's runtime, which calls for others.
+const RUNTIME: &str = "libcudart";
+
 /// Is the call one of PyTorch's allocator?
 pub(crate) fn is_torch() -> bool {
-    let [nearest, ..] = callers();
-    nearest != 0 && Place::of(nearest).object.starts_with(TORCH)
+    nearest().starts_with(TORCH)
+}
+
+/// Does the caller need memory that is on the device?
+pub(crate) fn need_device() -> bool {
+    let nearest = nearest();
+    COMMUNICATION.iter().any(|name| nearest.starts_with(name))
+}
+
+/// The nearest object that calls on its own account; empty where nobody is known.
+fn nearest() -> String {
+    let known = callers().into_iter().take_while(|address| *address != 0);
+    known
+        .map(|address| Place::of(address).object)
+        .find(|object| !object.starts_with(RUNTIME))
+        .unwrap_or_default()
 }
 
 /// The unwinder that every Rust library is linked with.

@@ -67,6 +67,7 @@ struct Inner {
     calls: u64,
     fail: Range<u64>,
     counts: BTreeMap<&'static str, u64>,
+    needs_device: bool,
 }
 
 pub struct Model {
@@ -100,6 +101,11 @@ impl Model {
             return Err(if name == "create" { CUresult::OUT_OF_MEMORY } else { CUresult::UNKNOWN });
         }
         Ok(inner)
+    }
+
+    /// Who asks from now on needs memory of the device itself, or does not.
+    pub fn need_device(&self, needs: bool) {
+        self.lock().needs_device = needs;
     }
 
     /// Makes `count` calls fail, starting with the `k`-th from now; 1 is the next.
@@ -477,6 +483,11 @@ impl Gpu for Model {
         let inner = self.enter("memory_info")?;
         let total = inner.capacity[&Tier::Device];
         Ok((total - inner.held(Tier::Device), total))
+    }
+
+    fn needs_device(&self) -> bool {
+        (self.on_call)();
+        self.lock().needs_device
     }
 
     fn host_available(&self) -> u64 {

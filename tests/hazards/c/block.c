@@ -1,0 +1,11 @@
+/* Allocates for a program, as a library of its own: what the call's return address lies in is this object, under whatever name
+ * it is compiled. */
+
+int cuMemAlloc_v2(unsigned long long *address, unsigned long bytes);
+int cuMemAllocAsync(unsigned long long *address, unsigned long bytes, void *stream);
+
+int take_block(unsigned long long *address, unsigned long bytes, int ordered)
+{
+    volatile int taken = ordered ? cuMemAllocAsync(address, bytes, 0) : cuMemAlloc_v2(address, bytes);
+    return taken;
+}

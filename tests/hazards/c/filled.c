@@ -1,0 +1,20 @@
+/* Has a library take as many blocks of 4 MiB as the first argument says, plain ones and such of a stream in turn. Says how many it
+ * got, and the first answer that was no success. */
+
+#include "driver.h"
+
+CUresult ask_block(CUdeviceptr *address, unsigned long bytes, int ordered);
+
+int main(int arguments, char **argument)
+{
+    int wanted = arguments > 1 ? atoi(argument[1]) : 1, got = 0;
+    CUresult answer = CUDA_SUCCESS;
+    begin();
+    while (got < wanted && answer == CUDA_SUCCESS) {
+        CUdeviceptr address;
+        answer = ask_block(&address, 4ul << 20, got % 2);
+        got += answer == CUDA_SUCCESS;
+    }
+    printf("%d %d\n", got, answer);
+    return 0;
+}

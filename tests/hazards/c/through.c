@@ -1,0 +1,9 @@
+/* A library that allocates through another one, as those do that are linked with CUDA's runtime. */
+
+int take_block(unsigned long long *address, unsigned long bytes, int ordered);
+
+int ask_block(unsigned long long *address, unsigned long bytes, int ordered)
+{
+    volatile int taken = take_block(address, bytes, ordered);
+    return taken;
+}
