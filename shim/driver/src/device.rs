@@ -12,7 +12,7 @@ use wm_abi::*;
 
 use crate::actions::Spares;
 use crate::events::Events;
-use crate::gpu::{Aside, Event, Gpu, Handle, Result, StreamId, Tier};
+use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
 use crate::probe::Probes;
 use crate::scope::{Current, Relaxed};
@@ -57,7 +57,7 @@ pub struct Device {
     events: Mutex<Events>,
     spares: Spares,
     aside: fn(CUdevice) -> Aside,
-    needs_device: fn() -> bool,
+    bears: fn(CUdevice, usize) -> Bears,
     windows: Windows,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
@@ -95,7 +95,7 @@ impl Device {
             events: Mutex::default(),
             spares: Spares::default(),
             aside: |_| Aside::default(),
-            needs_device: || false,
+            bears: |_, _| Bears::Elsewhere,
             windows: Windows::default(),
             probes: Box::new(Probes::new()),
         };
@@ -103,11 +103,11 @@ impl Device {
         Ok(device)
     }
 
-    /// The same device, with somebody who knows what the program made on it by itself, and whether the code that calls at this
-    /// moment needs memory of the device itself.
+    /// The same device, with somebody who knows what the program made on it by itself, and what the code that calls at this
+    /// moment bears where the device is full.
     #[must_use]
-    pub fn beside(self, aside: fn(CUdevice) -> Aside, needs_device: fn() -> bool) -> Self {
-        Self { aside, needs_device, ..self }
+    pub fn beside(self, aside: fn(CUdevice) -> Aside, bears: fn(CUdevice, usize) -> Bears) -> Self {
+        Self { aside, bears, ..self }
     }
 
     /// The opened driver.
@@ -374,8 +374,8 @@ impl Gpu for Device {
         (self.aside)(self.ordinal)
     }
 
-    fn needs_device(&self) -> bool {
-        (self.needs_device)()
+    fn bears(&self, bytes: usize) -> Bears {
+        (self.bears)(self.ordinal, bytes)
     }
 }
 

@@ -46,6 +46,17 @@ pub struct Aside {
     pub host: u64,
 }
 
+/// What a caller bears where the device is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bears {
+    /// Memory of another tier.
+    Elsewhere,
+    /// Nothing but memory of the device: others write into it.
+    Never,
+    /// To be refused this time: it has memory to give up, and asks again.
+    NotYet,
+}
+
 /// Outcome of a driver call.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
@@ -152,9 +163,9 @@ pub trait Gpu: Send + Sync {
         Aside::default()
     }
 
-    /// Does the program's present call need memory of the device itself? Asked only where the device is full, since it may take
+    /// What the program's present call, for so many bytes, bears where the device is full. Asked only then, since it may take
     /// microseconds to find out.
-    fn needs_device(&self) -> bool {
-        false
+    fn bears(&self, _bytes: usize) -> Bears {
+        Bears::Elsewhere
     }
 }

@@ -31,6 +31,6 @@ mod windows;
 
 pub use cells::Cells;
 pub use device::Device;
-pub use gpu::{Aside, Event, Gpu, Handle, StreamId, Tier};
+pub use gpu::{Aside, Bears, Event, Gpu, Handle, StreamId, Tier};
 pub use loader::Loader;
 pub use table::Table;

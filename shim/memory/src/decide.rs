@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use wm_driver::Tier;
+use wm_driver::{Bears, Tier};
 
 use crate::draft::Draft;
 use crate::error::{Overflow, Shortage};
@@ -38,8 +38,8 @@ pub(crate) struct Attempt {
     pub(crate) room: Option<Room>,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
-    /// Does the caller need memory of the device itself? Unknown until there is none.
-    pub(crate) needs_device: Option<bool>,
+    /// What the caller bears; unknown until the device has no room.
+    pub(crate) bears: Option<Bears>,
     /// A guarded block may take a handle that is far too large for it.
     pub(crate) wasteful: bool,
 }
@@ -56,7 +56,7 @@ impl Attempt {
             waited: false,
             room: None,
             full: Vec::new(),
-            needs_device: None,
+            bears: None,
             wasteful: false,
         }
     }
@@ -64,7 +64,7 @@ impl Attempt {
     /// All tiers in the order of preference; `None` where only the device's memory will do.
     fn tiers(&self, rules: &Rules) -> Option<Vec<Tier>> {
         let others = &rules.settings.overflow;
-        let may = !others.is_empty() && self.needs_device == Some(false);
+        let may = !others.is_empty() && self.bears == Some(Bears::Elsewhere);
         may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
     }
 
@@ -105,7 +105,7 @@ pub(crate) enum Decision {
     Wait(Vec<Arc<Fence>>),
     /// Find out what room is left, then decide again.
     Ask,
-    /// Find out whether the caller needs memory of the device itself, then decide again.
+    /// Find out what the caller bears, then decide again.
     WhoAsks,
     /// Wait for what other threads have under way, then decide again.
     Busy(u64),
@@ -185,7 +185,7 @@ impl State {
         if let Some(decision) = self.squander(attempt, rules) {
             return Some(decision);
         }
-        if !alone && attempt.needs_device.is_none() {
+        if !alone && attempt.bears.is_none() {
             return Some(Decision::WhoAsks);
         }
         self.overflow(attempt, rules)
@@ -332,9 +332,10 @@ impl State {
             device_left: self.allowance(attempt, rules, Tier::Device),
             device_limit: rules.settings.device_limit,
             host_left: self.allowance(attempt, rules, Tier::Host),
-            overflow: match attempt.needs_device {
+            overflow: match attempt.bears {
                 _ if rules.settings.overflow.is_empty() => Overflow::Off,
-                Some(true) => Overflow::Unfit,
+                Some(Bears::Never) => Overflow::Unfit,
+                Some(Bears::NotYet) => Overflow::Later,
                 _ => Overflow::Allowed,
             },
         }

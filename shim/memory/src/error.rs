@@ -71,6 +71,8 @@ pub enum Overflow {
     Off,
     /// The library that asked relies on memory of the device itself.
     Unfit,
+    /// The library that asked has memory to give up first, and asks again.
+    Later,
     /// Yes.
     Allowed,
 }
@@ -84,6 +86,7 @@ impl fmt::Display for Shortage {
         match self.overflow {
             Overflow::Off => return write!(f, "; overflow is off"),
             Overflow::Unfit => return write!(f, "; the library that asks needs memory of the device itself"),
+            Overflow::Later => return write!(f, "; the library that asks gives up what it caches first"),
             Overflow::Allowed => {}
         }
         write!(f, "; peers {} of {}", Size(self.live.peer), Size(self.reserved.peer))?;

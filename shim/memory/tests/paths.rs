@@ -5,7 +5,7 @@ mod support;
 
 use support::model::{GRANULARITY, MIB, Model};
 use wm_abi::CUresult;
-use wm_driver::{StreamId, Tier};
+use wm_driver::{Bears, StreamId, Tier};
 use wm_memory::{AllocateError, FreeError, Manager, Order, Settings};
 
 const S: Order = Order::Stream(StreamId(0));
@@ -311,14 +311,14 @@ fn who_needs_the_device_is_refused_where_others_get_memory_of_the_host() {
     let manager = manager(100, vec![Tier::Host]);
     let first = take(&manager, 80 * MB, S);
     manager.free(take(&manager, 50 * MB, S), S).expect("live");
-    manager.gpu().need_device(true);
+    manager.gpu().callers_bear(Bears::Never);
     let refused = manager.allocate(50 * MB, S).expect_err("only the host has room").to_string();
     assert!(refused.ends_with("needs memory of the device itself"), "{refused}");
     take(&manager, 20 * MB, S);
     manager.free(first, S).expect("live");
     let again = take(&manager, 50 * MB, S);
     assert_eq!(manager.block(again).expect("live").tiers.elsewhere(), 0);
-    manager.gpu().need_device(false);
+    manager.gpu().callers_bear(Bears::Elsewhere);
     take(&manager, 50 * MB, S);
     assert!(manager.usage().live.host > 0);
 }

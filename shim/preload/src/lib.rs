@@ -33,6 +33,7 @@ mod physical;
 mod pluggable;
 mod report;
 mod settings;
+mod shortage;
 mod sockets;
 mod state;
 mod torch;

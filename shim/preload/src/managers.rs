@@ -13,14 +13,15 @@ use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::Manager;
 
 use crate::glance::{GLANCE, MINE};
+use crate::guard;
 use crate::hooks;
 use crate::ipc;
 use crate::named::Kind;
 use crate::physical;
 use crate::settings::{self, Guard, Overflow};
+use crate::shortage;
 use crate::state::{driver, streams};
 use crate::torch;
-use crate::{callers, guard};
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -207,8 +208,7 @@ pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
 }
 
 fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String> {
-    let gpu =
-        Device::new(driver(), streams(), device, context)?.beside(physical::aside, callers::need_device);
+    let gpu = Device::new(driver(), streams(), device, context)?.beside(physical::aside, shortage::of_block);
     for access in PEERS.lock().unwrap_or_else(PoisonError::into_inner).iter().filter(|a| a.owner == device) {
         gpu.admit_peer(access.from);
     }

@@ -1,5 +1,8 @@
 /* Makes and exports physical memory for a program, as a library of its own: what the call's return address lies in is this
- * object, under whatever name it is compiled. */
+ * object, under whatever name it is compiled. What is refused is asked for once more, as by PyTorch, which empties its cache
+ * before. */
+
+enum { OUT_OF_MEMORY = 2 };
 
 struct property;
 
@@ -9,6 +12,8 @@ int cuMemExportToShareableHandle(void *shared, unsigned long long handle, int ty
 int make_piece(unsigned long long *handle, unsigned long bytes, const struct property *property)
 {
     volatile int made = cuMemCreate(handle, bytes, property, 0);
+    if (made == OUT_OF_MEMORY)
+        made = cuMemCreate(handle, bytes, property, 0);
     return made;
 }
 

@@ -146,7 +146,7 @@ fn a_limit_on_the_host_holds() {
 /// The seventh create finds the device full; the eighth is ours, for the host.
 #[test]
 fn where_the_host_fails_too_the_first_answer_stands() {
-    assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:8")]), 6);
+    assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:9")]), 6);
 }
 
 /// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses it.

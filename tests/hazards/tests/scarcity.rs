@@ -35,3 +35,32 @@ fn a_library_that_others_write_into_gets_no_memory_of_the_host() {
         assert!(said.contains("needs memory of the device itself"), "{said}");
     }
 }
+
+/// How often a caching library of this name emptied its cache, and whether memory of the host was in use: after a block for which its
+/// cache had to go, and after more than the device has. On a device of 26 MiB.
+fn emptied(library: &str, shortage: &str) -> Vec<(u64, bool)> {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let library = text(c::library("cache", scratch.folder("libraries").join(library), &[]));
+    let program = c::program(&scratch, "caching", &[&library, &text(places::shim())]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+    let host = host.env("SIMCUDA_MEMORY", "26MiB").env("WMSHIM_HEADROOM", "2MiB");
+    let outcome = host.env("WMSHIM_TORCH_SHORTAGE", shortage).run();
+    assert!(!outcome.stderr.contains("out of memory"), "{}", outcome.stderr);
+    let line = |line: &str| {
+        let (emptied, stats) = line.split_once(' ').expect("two words");
+        let stats: serde_json::Value = serde_json::from_str(stats).expect("JSON");
+        let host = stats["devices"][0]["tiers"]["host"]["live_bytes"].as_u64().expect("bytes");
+        (emptied.parse().expect("a number"), host > 0)
+    };
+    outcome.expect_success().lines().map(line).collect()
+}
+
+/// Hazard: memory goes to the host although the device's lies unused in PyTorch's cache; or PyTorch gives up where it need not.
+#[test]
+fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
+    let torch = "libc10_cuda.so";
+    assert_eq!(emptied(torch, "told"), [(1, false), (1, true)]);
+    assert_eq!(emptied(torch, "hidden"), [(0, true), (0, true)]);
+    assert_eq!(emptied("libsome.so", "told"), [(0, true), (0, true)]);
+}

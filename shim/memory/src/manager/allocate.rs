@@ -51,7 +51,7 @@ impl<G: Gpu> Manager<G> {
             Decision::Inquire(doubts) => self.inquire(doubts),
             Decision::Wait(fences) => self.wait_for_one(attempt, fences),
             Decision::Ask => attempt.room = Some(self.room()?),
-            Decision::WhoAsks => attempt.needs_device = Some(self.gpu.needs_device()),
+            Decision::WhoAsks => attempt.bears = Some(self.gpu.bears(attempt.request.asked)),
             Decision::Busy(seen) => {
                 drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
                 attempt.start_over();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Event, Gpu, Handle, StreamId, Tier};
+use wm_driver::{Bears, Event, Gpu, Handle, StreamId, Tier};
 
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
@@ -67,7 +67,7 @@ struct Inner {
     calls: u64,
     fail: Range<u64>,
     counts: BTreeMap<&'static str, u64>,
-    needs_device: bool,
+    bears: Option<Bears>,
 }
 
 pub struct Model {
@@ -103,9 +103,9 @@ impl Model {
         Ok(inner)
     }
 
-    /// Who asks from now on needs memory of the device itself, or does not.
-    pub fn need_device(&self, needs: bool) {
-        self.lock().needs_device = needs;
+    /// What callers bear from now on.
+    pub fn callers_bear(&self, what: Bears) {
+        self.lock().bears = Some(what);
     }
 
     /// Makes `count` calls fail, starting with the `k`-th from now; 1 is the next.
@@ -485,9 +485,9 @@ impl Gpu for Model {
         Ok((total - inner.held(Tier::Device), total))
     }
 
-    fn needs_device(&self) -> bool {
+    fn bears(&self, _: usize) -> Bears {
         (self.on_call)();
-        self.lock().needs_device
+        self.lock().bears.unwrap_or(Bears::Elsewhere)
     }
 
     fn host_available(&self) -> u64 {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol};
 use wm_driver::Device;
-use wm_memory::{AllocateError, FreeError, Manager, Order, Shortage};
+use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
 
 use super::pool;
 use super::stream::{self, DefaultStream};
@@ -20,7 +20,7 @@ use crate::lifecycle;
 use crate::managers::{self, Site};
 use crate::named::{self, Kind, Named};
 use crate::state::driver;
-use crate::{health, owners, settings, trace};
+use crate::{health, owners, settings, shortage, trace};
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
@@ -34,6 +34,7 @@ pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
             || Call::plain("cuMemAlloc"),
             |address| {
                 owners::note(&site, address);
+                shortage::met();
                 // SAFETY: the program's out-pointer, not null.
                 unsafe { *pointer = address };
             },
@@ -171,7 +172,10 @@ fn give(
 fn failed(device: CUdevice, bytes: usize, error: AllocateError) -> Answer {
     match error {
         AllocateError::OutOfMemory(report) => {
-            refused(device, &report);
+            match report.overflow {
+                Overflow::Later => log::debug!("device {device}: {report}"),
+                _ => refused(device, &report),
+            }
             Answer::Is(CUresult::OUT_OF_MEMORY)
         }
         AllocateError::Driver(code) => {

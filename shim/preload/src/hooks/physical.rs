@@ -9,7 +9,7 @@
 use std::ffi::{c_uint, c_void};
 
 use wm_abi::*;
-use wm_driver::{Device, Gpu, Tier};
+use wm_driver::{Bears, Device, Gpu, Tier};
 use wm_memory::Manager;
 
 use super::{relief, reserved};
@@ -19,6 +19,7 @@ use crate::lifecycle;
 use crate::managers;
 use crate::physical::{self, Asked, book};
 use crate::settings::{self, Created};
+use crate::shortage;
 use crate::state::driver;
 
 /// Handle types that host memory can be shared by.
@@ -62,7 +63,8 @@ impl Request {
 
     /// `code` is why the device did not do.
     fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
-        if code != CUresult::OUT_OF_MEMORY || !self.is_plain() || !self.may_overflow() || !is_borne() {
+        let may = code == CUresult::OUT_OF_MEMORY && self.is_plain() && self.may_overflow();
+        if !may || shortage::of_piece(self.device(), self.bytes) != Bears::Elsewhere {
             return Err(code);
         }
         let made = self.attempt(Tier::Host).map_err(|_| code)?;
@@ -210,6 +212,7 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
     let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
+        shortage::met();
     }
     Answer::Is(result)
 }

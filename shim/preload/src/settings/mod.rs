@@ -10,9 +10,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use values::{bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch};
+use values::{
+    bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch, torch_shortage,
+};
 
-pub(crate) use values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator};
+pub(crate) use values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchShortage};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -65,6 +67,8 @@ settings! {
     overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
     /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
     overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", created;
+    /// Does PyTorch's own allocator hear of a full device before its memory goes elsewhere?
+    torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", torch_shortage;
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
     /// Most memory to take on other devices, a size or a share of one.

@@ -43,6 +43,15 @@ pub(crate) enum Created {
     Off,
 }
 
+/// Does PyTorch's own allocator hear of a full device?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TorchShortage {
+    /// First: it empties its cache, and what it asks for then goes elsewhere.
+    Told,
+    /// Never: its memory goes elsewhere at once.
+    Hidden,
+}
+
 /// Which devices' links copies may use besides the target's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
@@ -126,6 +135,14 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
     tiers.sort_by_key(|tier| *tier == Overflow::Host);
     tiers.dedup();
     Ok(tiers)
+}
+
+pub(super) fn torch_shortage(text: &str) -> Parsed<TorchShortage> {
+    match text.to_ascii_lowercase().as_str() {
+        "told" => Ok(TorchShortage::Told),
+        "hidden" => Ok(TorchShortage::Hidden),
+        _ => Err("told, hidden"),
+    }
 }
 
 pub(super) fn created(text: &str) -> Parsed<Created> {
