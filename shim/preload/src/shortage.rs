@@ -5,27 +5,31 @@
 //!   attempt is refused, and its second one goes where the user allows.
 //! * Everybody else gets memory elsewhere at once.
 //!
-//! Invariant: PyTorch is refused at most once for a request. Whoever asks the same again has nothing left to give up.
+//! Invariant: PyTorch is refused at most once for a request: after that it has nothing left to give up. Where that is in doubt, its
+//! memory goes elsewhere too soon and is never refused twice.
 
 use std::cell::Cell;
+use std::thread::LocalKey;
+use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
 use wm_driver::Bears;
 
 use crate::settings::{self, Created, TorchShortage};
-use crate::{callers, managers, physical};
+use crate::{callers, managers};
 
-/// Requests that are not refused first after an emptied cache has brought nothing.
+/// Blocks that are not refused first after an emptied cache has brought nothing.
 const FRUITLESS: u32 = 16;
 
-/// What PyTorch was told in this thread.
+/// Pieces that follow each other within this time are taken for one request.
+const TOGETHER: Duration = Duration::from_secs(1);
+
+/// What PyTorch was told of blocks in a thread. A block is one call, so that a second attempt is known: it asks for as much, and
+/// nothing was given in between.
 #[derive(Debug, Clone, Copy)]
-struct Told {
-    /// What was refused, until something is met.
+struct Blocks {
     refused: Option<Refused>,
-    /// The request that is being met may lie elsewhere. It may come in pieces.
-    granted: bool,
-    /// Requests that are not refused first.
+    /// Blocks that are not refused first.
     spared: u32,
 }
 
@@ -33,36 +37,55 @@ struct Told {
 struct Refused {
     device: CUdevice,
     bytes: usize,
-    /// Moves when memory is given up.
-    mark: u64,
+    /// Blocks that had been freed by then.
+    frees: u64,
 }
 
-impl Told {
-    const NOTHING: Self = Self { refused: None, granted: false, spared: 0 };
+impl Blocks {
+    const NEW: Self = Self { refused: None, spared: 0 };
 
-    /// A request for which the device has no room.
+    /// A block for which the device has no room.
     fn answer(&mut self, request: Refused) -> Bears {
-        let Refused { device, bytes, mark } = request;
-        match self.refused.filter(|before| (before.device, before.bytes) == (device, bytes)) {
-            _ if self.granted => {}
-            Some(before) => self.spared = if before.mark == mark { FRUITLESS } else { 0 },
+        let Refused { device, bytes, frees } = request;
+        let before = self.refused.take().filter(|before| (before.device, before.bytes) == (device, bytes));
+        match before {
+            Some(before) => self.spared = if before.frees == frees { FRUITLESS } else { 0 },
             None if self.spared > 0 => self.spared -= 1,
             None => {
                 self.refused = Some(request);
                 return Bears::NotYet;
             }
         }
-        self.granted = true;
         Bears::Elsewhere
     }
+}
 
-    fn met(&mut self) {
-        *self = Self { spared: self.spared, ..Self::NOTHING };
+/// What PyTorch was told of pieces in a thread. One of its requests comes in many pieces, some of which are mapped before another one
+/// is refused. So whatever is short after a refusal is the second attempt.
+#[derive(Debug, Clone, Copy)]
+struct Pieces {
+    refused: bool,
+    granted: Option<Instant>,
+}
+
+impl Pieces {
+    const NEW: Self = Self { refused: false, granted: None };
+
+    /// A piece for which the device has no room.
+    fn answer(&mut self, now: Instant) -> Bears {
+        let together = self.granted.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER);
+        if !self.refused && !together {
+            self.refused = true;
+            return Bears::NotYet;
+        }
+        *self = Self { refused: false, granted: Some(now) };
+        Bears::Elsewhere
     }
 }
 
 thread_local! {
-    static TOLD: Cell<Told> = const { Cell::new(Told::NOTHING) };
+    static BLOCKS: Cell<Blocks> = const { Cell::new(Blocks::NEW) };
+    static PIECES: Cell<Pieces> = const { Cell::new(Pieces::NEW) };
 }
 
 /// What the caller bears, for a block of so many bytes that a device has no room for. Takes microseconds.
@@ -70,40 +93,40 @@ pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
     if callers::need_device() {
         return Bears::Never;
     }
-    if !callers::is_torch() {
+    if !is_told() || !callers::is_torch() {
         return Bears::Elsewhere;
     }
     let frees = managers::of(device).map_or(0, |manager| manager.usage().counters.frees);
-    torch(Refused { device, bytes, mark: frees })
+    with(&BLOCKS, |blocks| blocks.answer(Refused { device, bytes, frees }))
 }
 
 /// The same for physical memory that the program makes itself.
-pub(crate) fn of_piece(device: CUdevice, bytes: usize) -> Bears {
+pub(crate) fn of_piece() -> Bears {
     match (settings::load().overflow_created, callers::is_torch()) {
         (Created::Off, _) | (Created::Torch, false) => Bears::Never,
-        (Created::All, false) => Bears::Elsewhere,
-        (_, true) => torch(Refused { device, bytes, mark: physical::account(device).held.device }),
+        (_, true) if is_told() => with(&PIECES, |pieces| pieces.answer(Instant::now())),
+        _ => Bears::Elsewhere,
     }
 }
 
-fn torch(request: Refused) -> Bears {
-    if settings::load().torch_shortage == TorchShortage::Hidden {
-        return Bears::Elsewhere;
-    }
-    let mut told = TOLD.get();
-    let answer = told.answer(request);
-    TOLD.set(told);
-    answer
-}
-
-/// A request of this thread's was met: a block was given, or pieces were mapped.
+/// This thread was given a block.
 #[inline]
 pub(crate) fn met() {
-    let mut told = TOLD.get();
-    if told.granted || told.refused.is_some() {
-        told.met();
-        TOLD.set(told);
+    let blocks = BLOCKS.get();
+    if blocks.refused.is_some() {
+        BLOCKS.set(Blocks { refused: None, ..blocks });
     }
+}
+
+fn is_told() -> bool {
+    settings::load().torch_shortage == TorchShortage::Told
+}
+
+fn with<T: Copy>(cell: &'static LocalKey<Cell<T>>, change: impl FnOnce(&mut T) -> Bears) -> Bears {
+    let mut value = cell.get();
+    let answer = change(&mut value);
+    cell.set(value);
+    answer
 }
 
 #[cfg(test)]
@@ -111,46 +134,45 @@ mod tests {
     //! Hazard: PyTorch gives up where memory could be had, or its cache is never emptied.
     use super::*;
 
-    fn ask(told: &mut Told, device: CUdevice, bytes: usize, mark: u64) -> Bears {
-        told.answer(Refused { device, bytes, mark })
+    fn ask(blocks: &mut Blocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
+        blocks.answer(Refused { device, bytes, frees })
     }
 
     #[test]
-    fn the_second_attempt_goes_elsewhere_piece_by_piece() {
-        let mut told = Told::NOTHING;
-        assert_eq!(ask(&mut told, 0, 5, 1), Bears::NotYet);
-        for mark in 9..12 {
-            assert_eq!(ask(&mut told, 0, 5, mark), Bears::Elsewhere);
-        }
-        told.met();
-        assert_eq!(ask(&mut told, 0, 5, 12), Bears::NotYet, "a new request");
+    fn a_blocks_second_attempt_goes_elsewhere() {
+        let mut blocks = Blocks::NEW;
+        assert_eq!(ask(&mut blocks, 0, 5, 1), Bears::NotYet);
+        assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::Elsewhere);
+        assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
     }
 
     #[test]
-    fn what_the_device_had_room_for_at_the_second_attempt_was_met() {
-        let mut told = Told::NOTHING;
-        assert_eq!(ask(&mut told, 0, 5, 1), Bears::NotYet);
-        told.met();
-        assert_eq!(ask(&mut told, 0, 5, 9), Bears::NotYet);
-    }
-
-    #[test]
-    fn another_request_is_a_first_attempt() {
-        let mut told = Told::NOTHING;
+    fn another_block_is_a_first_attempt() {
+        let mut blocks = Blocks::NEW;
         for (device, bytes) in [(0, 5), (0, 6), (1, 6)] {
-            assert_eq!(ask(&mut told, device, bytes, 0), Bears::NotYet);
+            assert_eq!(ask(&mut blocks, device, bytes, 0), Bears::NotYet);
         }
-        assert_eq!(ask(&mut told, 1, 6, 1), Bears::Elsewhere);
+        assert_eq!(ask(&mut blocks, 1, 6, 1), Bears::Elsewhere);
     }
 
     #[test]
     fn who_had_nothing_to_give_up_is_not_asked_again_for_a_while() {
-        let mut told = Told::NOTHING;
-        assert_eq!(ask(&mut told, 0, 5, 7), Bears::NotYet);
+        let mut blocks = Blocks::NEW;
+        assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
         for _ in 0..=FRUITLESS {
-            assert_eq!(ask(&mut told, 0, 5, 7), Bears::Elsewhere);
-            told.met();
+            assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::Elsewhere);
         }
-        assert_eq!(ask(&mut told, 0, 5, 7), Bears::NotYet);
+        assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
+    }
+
+    #[test]
+    fn after_a_refusal_a_request_gets_all_its_pieces_however_late_it_comes() {
+        let (mut pieces, start) = (Pieces::NEW, Instant::now());
+        assert_eq!(pieces.answer(start), Bears::NotYet);
+        let later = start + 100 * TOGETHER;
+        for number in 0..10 {
+            assert_eq!(pieces.answer(later + number * TOGETHER / 2), Bears::Elsewhere);
+        }
+        assert_eq!(pieces.answer(later + 20 * TOGETHER), Bears::NotYet, "the next request");
     }
 }

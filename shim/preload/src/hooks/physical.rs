@@ -64,7 +64,7 @@ impl Request {
     /// `code` is why the device did not do.
     fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
         let may = code == CUresult::OUT_OF_MEMORY && self.is_plain() && self.may_overflow();
-        if !may || shortage::of_piece(self.device(), self.bytes) != Bears::Elsewhere {
+        if !may || shortage::of_piece() != Bears::Elsewhere {
             return Err(code);
         }
         let made = self.attempt(Tier::Host).map_err(|_| code)?;
@@ -212,7 +212,6 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
     let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
-        shortage::met();
     }
     Answer::Is(result)
 }
