@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Compares PyTorch's allocators under the library: how little memory a program needs, and how long the largest one takes.
+
+    python3 tests/workloads/torch_ways.py [--ways async,native,split,expandable] [--part capacity,speed] [--json FILE]
+
+Capacity: each program runs with ever larger WMSHIM_DEVICE_LIMIT, without overflow, until it ends; the figure is that limit over the
+peak of live bytes, which a run without a limit tells. Several programs share the GPU. Speed: the graph network of 3M nodes, which
+fits, and of 6M, which needs all of the device, alone on the GPU; `bare` is PyTorch's native allocator without the library, and
+`bare expandable` the same with that setting. Ratio: an epoch of 6M nodes over two of 3M of `bare`.
+"""
+import argparse
+import concurrent.futures
+import json
+import pathlib
+import sys
+
+import matrix
+
+# What each way sets; those whose name begins with `bare` run without the library.
+CONF = "PYTORCH_CUDA_ALLOC_CONF"
+WAYS = {
+    "default": {},
+    "async": {"WMSHIM_TORCH_ALLOCATOR": "async"},
+    "native": {"WMSHIM_TORCH_ALLOCATOR": "native"},
+    "split": {CONF: "max_split_size_mb:21"},
+    "expandable": {CONF: "expandable_segments:True"},
+    "expandable hidden": {CONF: "expandable_segments:True", "WMSHIM_TORCH_SHORTAGE": "hidden"},
+    "split hidden": {CONF: "max_split_size_mb:21", "WMSHIM_TORCH_SHORTAGE": "hidden"},
+    "bare": {},
+    "bare expandable": {CONF: "expandable_segments:True"},
+    "bare split": {CONF: "max_split_size_mb:21"},
+}
+PROGRAMS = {"subgraphs.py": {}, "resnet.py": {}, "gpt_varlen.py": {"ITERS": "30"}}
+FACTORS = [1.01, 1.02, 1.03, 1.05, 1.07, 1.1, 1.2, 1.3, 1.5]
+MIB = 1 << 20
+
+
+def run(script, way, more, options):
+    """The program's figures, or a sentence that says why there are none."""
+    row = {"name": script, "script": script, "env": WAYS[way] | more}
+    return matrix.run(row, "bare" if way.startswith("bare") else "full", options.library, options.limit, options.log)
+
+
+def capacity(script, way, live, options):
+    """The smallest factor at which the program ends."""
+    for factor in FACTORS:
+        limit = {"WMSHIM_OVERFLOW": "off", "WMSHIM_DEVICE_LIMIT": f"{int(live * factor)}MiB"}
+        figures = run(script, way, PROGRAMS[script] | limit, options)
+        print(f"{script} {way} {factor}: {'ends' if isinstance(figures, dict) else figures}", file=sys.stderr, flush=True)
+        if isinstance(figures, dict):
+            return factor
+    return None
+
+
+def capacities(ways, options):
+    """A row a program."""
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        free = {s: pool.submit(run, s, "bare", PROGRAMS[s], options) for s in PROGRAMS}
+        free = {script: future.result() for script, future in free.items()}
+        problems = [f"{script}: {figures}" for script, figures in free.items() if isinstance(figures, str)]
+        if problems:
+            sys.exit("\n".join(problems))
+        tried = {
+            (script, way): pool.submit(capacity, script, way, figures["peak_allocated_mib"], options)
+            for script, figures in free.items() for way in ways if not way.startswith("bare")
+        }
+        rows = []
+        for script, figures in free.items():
+            row = {"program": script, "live MiB": figures["peak_allocated_mib"]}
+            row |= {way: tried[script, way].result() or "none" for way in ways if (script, way) in tried}
+            rows.append(row)
+        return rows
+
+
+def speeds(ways, options):
+    """A row a way."""
+    twice, rows = None, []
+    for way in dict.fromkeys(["bare", "bare expandable", "bare split", *ways]):
+        row = {"way": way}
+        for nodes, iterations in (("3e6", "6"), ("6e6", "4")):
+            figures = run("gnn.py", way, {"NODES": nodes, "ITERS": iterations}, options)
+            if isinstance(figures, str):
+                row |= {nodes: figures, f"{nodes} reserved": "-"}
+                continue
+            twice = twice or 2 * figures["median_s"]
+            row |= {nodes: round(figures["median_s"], 4), f"{nodes} reserved": figures["peak_reserved_mib"]}
+        over = row["6e6"]
+        rows.append(row | {"ratio": round(over / twice, 3) if twice and isinstance(over, float) else "-"})
+        print(f"{way}: {row}", file=sys.stderr, flush=True)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ways", default="default,async,native,split,expandable")
+    parser.add_argument("--part", default="capacity,speed")
+    parser.add_argument("--jobs", type=int, default=6, help="programs at once, of some 18 GiB each")
+    parser.add_argument("--limit", type=float, default=150, help="seconds for one run")
+    parser.add_argument("--library", type=pathlib.Path, default=matrix.HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser.add_argument("--log", type=argparse.FileType("w"), default="torch_ways.log", help="what the programs say")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    options.library = options.library.resolve()
+    ways = [way.strip() for way in options.ways.split(",")]
+    unknown = [way for way in ways if way not in WAYS]
+    if unknown:
+        parser.error(f"no such way: {', '.join(unknown)}; there are {', '.join(WAYS)}")
+    tables = {}
+    for part, rows in (("capacity", capacities), ("speed", speeds)):
+        if part in options.part.split(","):
+            tables[part] = rows(ways, options)
+            print(f"\n{part}")
+            matrix.table(tables[part], list(tables[part][0]))
+    if options.json:
+        options.json.write_text(json.dumps(tables, indent=1))
+
+
+if __name__ == "__main__":
+    main()
