@@ -1,0 +1,46 @@
+#!/bin/sh
+# The order of memory (docs/ordering.md) on GPUs: what is timed first, alone; then the random judge, and beside it what answers by yes or no.
+# On one GPU Llama by token and single calls are timed, on two the copies between them are tried. Run from the repository root after
+# `make dist` and `cargo build --release -p latency`. FOLDER gets what each step printed.
+#
+#   tests/workloads/order.sh 1|2 [FOLDER]        GPUs; ORACLE=300 seconds of the judge, SEED=1 where it begins, SKIP="turns latency" leaves out
+set -u
+gpus=${1:?one GPU or two: say 1 or 2}
+shift
+here=$(dirname "$0")
+. "$here/steps.sh"
+seconds=${ORACLE:-300}
+
+if [ "$gpus" = 1 ]; then
+    step turns 220 env ITERS="${ITERS:-4}" python3 "$here/turns.py" hf_generate.py --ways bare,pass,full --copies "${COPIES:-3}" --json "$out/turns.json"
+    for streams in non-blocking blocking legacy mixed; do
+        step "latency_$streams" 15 "$latency" --streams "$streams"
+        step "latency_${streams}_shim" 15 env LD_PRELOAD="$library" "$latency" --streams "$streams"
+    done
+    # What free memory is, and what others leave in a context, is asked alone.
+    for filter in order_ends order_pool memory.info; do
+        step "alone_$filter" 60 dist/bin/conformance --filter "$filter" --save "$out/alone_$filter.json"
+        step "alone_${filter}_shim" 60 env LD_PRELOAD="$library" dist/bin/conformance --filter "$filter" --save "$out/alone_${filter}_shim.json"
+        step "alone_${filter}_compared" 10 dist/bin/conformance --compare "$out/alone_$filter.json" "$out/alone_${filter}_shim.json" \
+            --same-machine --accept tests/conformance/data/shim-differences.tsv
+    done
+fi
+echo "the judge, $seconds s, beside what follows ..." >&2
+timeout -k 5 $((seconds + 60)) dist/bin/oracle --seconds "$seconds" --seed "${SEED:-1}" --devices "$gpus" --green --failures 3 \
+    >"$out/oracle.txt" 2>"$out/oracle.err" &
+judge=$!
+step bare 150 dist/bin/conformance --threads 8 --save "$out/bare.json"
+step shim 150 env LD_PRELOAD="$library" dist/bin/conformance --threads 8 --save "$out/shim.json"
+step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \
+    --accept tests/conformance/data/shim-differences.tsv
+if [ "$gpus" = 2 ]; then
+    step between 120 "$here/between.sh"
+    step all_reduce 120 env LD_PRELOAD="$library" python3 "$here/all_reduce.py"
+    step torch_share 120 env LD_PRELOAD="$library" WMSHIM_TORCH_ALLOCATOR=native python3 "$here/torch_share.py"
+fi
+wait $judge
+code=$?
+printf '\n== oracle\n'
+cat "$out/oracle.txt"
+tail -n 5 "$out/oracle.err"
+echo "oracle: exit $code (0: nothing was found)"
