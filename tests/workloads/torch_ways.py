@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares PyTorch's allocators under the library: how little memory a program needs, and how long the largest one takes.
 
-    python3 tests/workloads/torch_ways.py [--ways async,native,split,expandable] [--part capacity,speed] [--json FILE]
+    python3 tests/workloads/torch_ways.py [--ways async,native,split,expandable] [--part capacity,room,speed] [--json FILE]
 
 Capacity: each program runs with ever larger WMSHIM_DEVICE_LIMIT, without overflow, until it ends; the figure is that limit over the
-peak of live bytes, which a run without a limit tells. Several programs share the GPU. Speed: the graph network of 3M nodes, which
+peak of live bytes, which a run without a limit tells. Several programs share the GPU. Room: the same programs where all fits, one at a
+time: the time of a step beside `bare`, and how much memory a program holds for what it has live. Speed: the graph network of 3M nodes, which
 fits, and of 6M, which needs all of the device, alone on the GPU; `bare` is PyTorch's native allocator without the library, and
 `bare expandable` the same with that setting. Ratio: an epoch of 6M nodes over two of 3M of `bare`.
 """
@@ -72,6 +73,24 @@ def capacities(ways, options):
         return rows
 
 
+def room(ways, options):
+    """A row a program and way."""
+    rows = []
+    for script in PROGRAMS:
+        bare = None
+        for way in dict.fromkeys(["bare", *ways]):
+            figures = run(script, way, PROGRAMS[script], options)
+            if isinstance(figures, str):
+                rows.append({"program": script, "way": way, "step ms": figures})
+                continue
+            bare = bare or figures["sum_s"]
+            held = figures["peak_reserved_mib"] / figures["peak_allocated_mib"]
+            row = {"program": script, "way": way, "step ms": round(figures["median_s"] * 1e3, 2)}
+            rows.append(row | {"ratio": round(figures["sum_s"] / bare, 3), "held over live": round(held, 3)})
+            print(f"{script} {way}: {rows[-1]}", file=sys.stderr, flush=True)
+    return rows
+
+
 def speeds(ways, options):
     """A row a way."""
     twice, rows = None, []
@@ -93,7 +112,7 @@ def speeds(ways, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ways", default="default,async,native,split,expandable")
-    parser.add_argument("--part", default="capacity,speed")
+    parser.add_argument("--part", default="capacity,room,speed")
     parser.add_argument("--jobs", type=int, default=6, help="programs at once, of some 18 GiB each")
     parser.add_argument("--limit", type=float, default=150, help="seconds for one run")
     parser.add_argument("--library", type=pathlib.Path, default=matrix.HERE.parents[1] / "dist/lib/libwmshim.so")
@@ -106,7 +125,7 @@ def main():
     if unknown:
         parser.error(f"no such way: {', '.join(unknown)}; there are {', '.join(WAYS)}")
     tables = {}
-    for part, rows in (("capacity", capacities), ("speed", speeds)):
+    for part, rows in (("capacity", capacities), ("room", room), ("speed", speeds)):
         if part in options.part.split(","):
             tables[part] = rows(ways, options)
             print(f"\n{part}")
