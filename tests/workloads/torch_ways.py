@@ -25,6 +25,7 @@ WAYS = {
     "native": {"WMSHIM_TORCH_ALLOCATOR": "native"},
     "split": {CONF: "max_split_size_mb:21"},
     "expandable": {CONF: "expandable_segments:True"},
+    "expandable keep": {CONF: "expandable_segments:True", "WMSHIM_TORCH_PIECES": "keep"},
     "expandable hidden": {CONF: "expandable_segments:True", "WMSHIM_TORCH_SHORTAGE": "hidden"},
     "split hidden": {CONF: "max_split_size_mb:21", "WMSHIM_TORCH_SHORTAGE": "hidden"},
     "bare": {},

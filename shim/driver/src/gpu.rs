@@ -55,6 +55,8 @@ pub enum Bears {
     Never,
     /// To be refused this time: it has memory to give up, and asks again.
     NotYet,
+    /// Not asked: memory of the device has been given back meanwhile.
+    LookAgain,
 }
 
 /// Outcome of a driver call.

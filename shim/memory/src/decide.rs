@@ -185,7 +185,7 @@ impl State {
         if let Some(decision) = self.squander(attempt, rules) {
             return Some(decision);
         }
-        if !alone && attempt.bears.is_none() {
+        if attempt.bears.is_none() {
             return Some(Decision::WhoAsks);
         }
         self.overflow(attempt, rules)

@@ -16,7 +16,7 @@ const FORGET: Duration = Duration::from_secs(30);
 
 /// What was given back, and what came of it. Sizes are bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Keep {
+pub struct Keep {
     /// Kept beyond the stated amount.
     more: u64,
     /// Given back last, as far as it was not made again.
@@ -27,7 +27,7 @@ pub(crate) struct Keep {
 
 impl Keep {
     /// Of so much `idle` memory, how much may go.
-    pub(crate) fn excess(&mut self, idle: u64, stated: u64, now: Instant) -> u64 {
+    pub fn excess(&mut self, idle: u64, stated: u64, now: Instant) -> u64 {
         if self.made_at.is_some_and(|made| now.duration_since(made) > FORGET) {
             self.more = 0;
         }
@@ -35,14 +35,14 @@ impl Keep {
     }
 
     /// So much was given back.
-    pub(crate) fn gave(&mut self, bytes: u64, now: Instant) {
+    pub fn gave(&mut self, bytes: u64, now: Instant) {
         let recent = self.given_at.is_some_and(|given| now.duration_since(given) <= REGRET);
         self.given = if recent { self.given.saturating_add(bytes) } else { bytes };
         self.given_at = Some(now);
     }
 
     /// So much was made.
-    pub(crate) fn made(&mut self, bytes: u64, now: Instant) {
+    pub fn made(&mut self, bytes: u64, now: Instant) {
         self.made_at = Some(now);
         if self.given_at.is_some_and(|given| now.duration_since(given) <= REGRET) {
             let again = bytes.min(self.given);

@@ -60,6 +60,7 @@ mod usage;
 pub use blocks::Block;
 pub use error::{AllocateError, FreeError, Overflow, Shortage};
 pub use guard::Guard;
+pub use keep::Keep;
 pub use manager::{Backing, Manager, Mark};
 pub use order::Order;
 pub use settings::Settings;

@@ -25,6 +25,21 @@ pub(crate) fn is_torch() -> bool {
     nearest().starts_with(TORCH)
 }
 
+/// Is it one that PyTorch's allocator makes itself, and not through CUDA's runtime? Costs a microsecond.
+pub(crate) fn is_torch_itself() -> bool {
+    /// Where its code is, once it is found: PyTorch is never unloaded.
+    static CODE: OnceLock<Range<usize>> = OnceLock::new();
+    let [nearest, ..] = callers_up_to(1);
+    if let Some(code) = CODE.get() {
+        return code.contains(&nearest);
+    }
+    let found = nearest != 0 && Place::of(nearest).object.starts_with(TORCH);
+    if found {
+        let _first = CODE.set(code_around(nearest));
+    }
+    found
+}
+
 /// Does the caller need memory that is on the device?
 pub(crate) fn need_device() -> bool {
     let nearest = nearest();
@@ -56,11 +71,16 @@ struct Walk {
     own: Range<usize>,
     found: [usize; DEPTH],
     count: usize,
+    most: usize,
 }
 
 /// Return addresses outside this library, the nearest first; 0 where there are fewer. Costs a few microseconds.
 pub(crate) fn callers() -> [usize; DEPTH] {
-    let mut walk = Walk { own: own_code(), found: [0; DEPTH], count: 0 };
+    callers_up_to(DEPTH)
+}
+
+fn callers_up_to(most: usize) -> [usize; DEPTH] {
+    let mut walk = Walk { own: own_code(), found: [0; DEPTH], count: 0, most };
     // SAFETY: the visitor gets back the pointer to `walk`, which outlives the walk.
     unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
     walk.found
@@ -71,7 +91,7 @@ unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
     const END: c_int = 5;
     // SAFETY: the unwinder's frame, and the `Walk` that `callers` handed over.
     let (address, walk) = unsafe { (_Unwind_GetIP(frame), &mut *walk.cast::<Walk>()) };
-    if address == 0 || walk.count == DEPTH {
+    if address == 0 || walk.count == walk.most {
         return END;
     }
     if !walk.own.contains(&address) {
@@ -84,17 +104,25 @@ unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
 /// Where this library's code is. Empty if the loader does not tell: then our own frames are named too.
 fn own_code() -> Range<usize> {
     static CODE: OnceLock<Range<usize>> = OnceLock::new();
-    CODE.get_or_init(|| {
-        let mut found = 0..0;
-        // SAFETY: the visitor gets back the pointer to `found`, which outlives the call.
-        unsafe { libc::dl_iterate_phdr(Some(is_own), (&raw mut found).cast()) };
-        found
-    })
-    .clone()
+    CODE.get_or_init(|| code_around(own_code as *const () as usize)).clone()
 }
 
-unsafe extern "C" fn is_own(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-    let here = is_own as *const () as usize;
+/// Code that an object has loaded around an address; empty if the loader does not tell.
+fn code_around(address: usize) -> Range<usize> {
+    let mut search = Search { address, found: 0..0 };
+    // SAFETY: the visitor gets back the pointer to `search`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(has_it), (&raw mut search).cast()) };
+    search.found
+}
+
+struct Search {
+    address: usize,
+    found: Range<usize>,
+}
+
+unsafe extern "C" fn has_it(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the `Search` that `code_around` handed over.
+    let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: the loader's description of an object, with as many headers as it says.
     let (base, headers) = unsafe {
         let object = &*object;
@@ -104,9 +132,8 @@ unsafe extern "C" fn is_own(object: *mut libc::dl_phdr_info, _: usize, found: *m
         let start = base + header.p_vaddr as usize;
         start..start + header.p_memsz as usize
     });
-    let Some(code) = code.find(|range| range.contains(&here)) else { return 0 };
-    // SAFETY: the `Range` that `own_code` handed over.
-    unsafe { *found.cast::<Range<usize>>() = code };
+    let Some(code) = code.find(|range| range.contains(&search.address)) else { return 0 };
+    search.found = code;
     1
 }
 

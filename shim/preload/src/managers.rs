@@ -367,6 +367,7 @@ pub(crate) fn end_device(device: CUdevice) {
     if let Some(manager) = unsafe { manager.as_ref() } {
         guard::end_device(device);
         ipc::end_device(device);
+        physical::kept::end_device(device);
         manager.discard();
     }
 }

@@ -141,6 +141,7 @@ fn pieces(device: CUdevice) -> Value {
     let account = physical::account(device);
     json!({
         "device_bytes": account.held.device,
+        "idle_bytes": physical::kept::idle(device),
         "host_bytes": account.held.host,
         "overflows": account.overflows,
     })

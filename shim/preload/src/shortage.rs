@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::Bears;
 
+use crate::physical::kept;
 use crate::settings::{self, Created, TorchShortage};
 use crate::{callers, managers};
 
@@ -90,6 +91,9 @@ thread_local! {
 
 /// What the caller bears, for a block of so many bytes that a device has no room for. Takes microseconds.
 pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
+    if kept::give_back(device, bytes as u64) > 0 {
+        return Bears::LookAgain;
+    }
     if callers::need_device() {
         return Bears::Never;
     }

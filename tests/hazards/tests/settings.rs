@@ -46,6 +46,7 @@ fn a_bad_size() {
 fn a_bad_word() {
     is_said_once("WMSHIM_OVERFLOW", "disk", &["off", "host", "peer"]);
     is_said_once("WMSHIM_OVERFLOW_CREATED", "nccl", &["torch", "all", "off"]);
+    is_said_once("WMSHIM_TORCH_PIECES", "some", &["keep", "release"]);
     is_said_once("WMSHIM_TORCH_SHORTAGE", "loud", &["told", "hidden"]);
     is_said_once("WMSHIM_TORCH_ALLOCATOR", "fast", &["auto", "async", "native", "expandable"]);
     is_said_once("WMSHIM_STATS_SIGNAL", "SIGFOO", &["off", "USR1", "USR2"]);
@@ -82,6 +83,7 @@ fn good_values_are_taken_in_silence() {
         ("WMSHIM_OVERFLOW", "peer,host"),
         ("WMSHIM_OVERFLOW_CREATED", "all"),
         ("WMSHIM_TORCH_SHORTAGE", "hidden"),
+        ("WMSHIM_TORCH_PIECES", "keep"),
         ("WMSHIM_STATS_SIGNAL", "USR1"),
         ("WMSHIM_LOG", "warn"),
         ("WMSHIM_TORCH_ALLOCATOR", ""),

@@ -2,7 +2,7 @@
 //! is met.
 
 use wm_abi::CUresult;
-use wm_driver::{Gpu, Tier};
+use wm_driver::{Bears, Gpu, Tier};
 
 use super::Manager;
 use super::events::Obstacle;
@@ -51,7 +51,10 @@ impl<G: Gpu> Manager<G> {
             Decision::Inquire(doubts) => self.inquire(doubts),
             Decision::Wait(fences) => self.wait_for_one(attempt, fences),
             Decision::Ask => attempt.room = Some(self.room()?),
-            Decision::WhoAsks => attempt.bears = Some(self.gpu.bears(attempt.request.asked)),
+            Decision::WhoAsks => match self.gpu.bears(attempt.request.asked) {
+                Bears::LookAgain => attempt.start_over(),
+                known => attempt.bears = Some(known),
+            },
             Decision::Busy(seen) => {
                 drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
                 attempt.start_over();

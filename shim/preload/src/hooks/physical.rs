@@ -17,7 +17,7 @@ use crate::boundary::Answer;
 use crate::callers;
 use crate::lifecycle;
 use crate::managers;
-use crate::physical::{self, Asked, book};
+use crate::physical::{self, Asked, Kind, book, kept};
 use crate::settings::{self, Created};
 use crate::shortage;
 use crate::state::driver;
@@ -30,6 +30,8 @@ struct Request {
     property: CUmemAllocationProp,
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
+    /// What it is kept as, if it is.
+    kind: Option<Kind>,
 }
 
 pub(super) unsafe fn create(
@@ -47,13 +49,25 @@ pub(super) unsafe fn create(
     if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
         return Answer::Pass;
     }
-    let request = Request { property, bytes, manager: managers::of(property.location.id) };
-    let made = request.on_device().or_else(|code| request.on_host(code));
+    let manager = managers::of(property.location.id);
+    let request = Request { property, bytes, manager, kind: kept::kind(&property, bytes) };
+    let made = match request.promised() {
+        Some(token) => Ok(token),
+        None => request.on_device().or_else(|code| request.on_host(code)),
+    };
     // SAFETY: the program's out-pointer, not null.
     made.map(|made| unsafe { *handle = made }).into()
 }
 
 impl Request {
+    /// Memory that was given up before, if there is some.
+    fn promised(&self) -> Option<u64> {
+        let token = self.kind.and_then(kept::promise)?;
+        book().charge(self.device(), Tier::Device, self.bytes as u64, u64::MAX);
+        book().made(token, self.asked(), Tier::Device, self.bytes as u64);
+        Some(token)
+    }
+
     fn on_device(&self) -> Result<u64, CUresult> {
         let first = self.attempt(Tier::Device);
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
@@ -78,7 +92,10 @@ impl Request {
         if !book().charge(device, tier, bytes, most) {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        let made = self.make(tier);
+        let keep = |handle| {
+            self.kind.filter(|_| tier == Tier::Device).map_or(handle, |kind| kept::made(kind, handle))
+        };
+        let made = self.make(tier).map(keep);
         match made {
             Ok(handle) => book().made(handle, self.asked(), tier, bytes),
             Err(_) => book().discharge(device, tier, bytes),
@@ -109,7 +126,8 @@ impl Request {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
         let limit = if tier == Tier::Host { limits.host_limit } else { limits.device_limit };
-        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
+        let idle = if tier == Tier::Device { kept::idle(self.device()) } else { 0 };
+        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier) + idle) }
     }
 
     /// Memory whose place the program would not notice, and that a limit may therefore refuse.
@@ -145,7 +163,13 @@ fn is_borne() -> bool {
 }
 
 /// Who opens the memory elsewhere would take it for the device's.
-pub(super) fn export(_shared: *mut c_void, handle: u64, _kind: c_uint, _flags: u64) -> Answer {
+pub(super) fn export(shared: *mut c_void, handle: u64, kind: c_uint, flags: u64) -> Answer {
+    if let Some(handle) = kept::share(handle) {
+        // SAFETY: the program's arguments, with the handle that its own stands for.
+        let exported =
+            unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
+        return Answer::Is(exported);
+    }
     let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
     if !is_elsewhere || is_borne() {
         return Answer::Pass;
@@ -160,7 +184,8 @@ pub(super) fn release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
     let gone = book().let_go(handle);
     // SAFETY: a function without pointers.
-    let result = unsafe { driver().get::<symbol::cuMemRelease>()(handle) };
+    let plainly = || unsafe { driver().get::<symbol::cuMemRelease>()(handle) };
+    let result = kept::release(handle).unwrap_or_else(plainly);
     match gone {
         Some(number) if result == CUresult::SUCCESS => book().settle(number),
         Some(number) => book().keep(handle, number),
@@ -173,6 +198,7 @@ pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult 
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemRetainAllocationHandle>()(handle, address) };
     if result == CUresult::SUCCESS {
+        kept::share_at(address as u64);
         // SAFETY: the driver has just written there.
         book().retained(address as u64, unsafe { *handle });
     }
@@ -190,9 +216,9 @@ pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint)
 }
 
 pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64) -> CUresult {
+    let named = kept::bound(handle).unwrap_or(handle);
     // SAFETY: the program's arguments.
-    let result =
-        unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, handle) };
+    let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
     let asked = book().asked(handle);
     if let Some(asked) = asked.filter(|_| result == CUresult::SUCCESS) {
         // SAFETY: the driver has just written there.
@@ -209,7 +235,8 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
         return Answer::Is(CUresult::INVALID_VALUE);
     }
     // SAFETY: a function without pointers.
-    let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
+    let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
+    let result = kept::map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
     }
@@ -220,8 +247,14 @@ pub(super) fn unmap(address: CUdeviceptr, bytes: usize) -> Answer {
     if reserved::is_ours(address) {
         return Answer::Is(CUresult::INVALID_VALUE);
     }
-    // SAFETY: a function without pointers.
-    let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes) };
+    let result = kept::unmap(address, bytes).unwrap_or_else(|| {
+        // SAFETY: a function without pointers.
+        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes) };
+        if result == CUresult::SUCCESS {
+            kept::unmapped(address, bytes);
+        }
+        result
+    });
     if result == CUresult::SUCCESS {
         book().unmapped(address, bytes as u64);
     }
@@ -239,13 +272,25 @@ pub(super) unsafe fn access(
     if reserved::is_ours(address) {
         return Answer::Is(CUresult::INVALID_VALUE);
     }
-    if wanted.is_null() || !book().reaches_elsewhere(address, bytes as u64) {
+    if wanted.is_null() {
         return Answer::Pass;
     }
     // SAFETY: the program's list of `count` entries, not null.
     let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
+    if !book().reaches_elsewhere(address, bytes as u64) {
+        return kept::allow(address, bytes, wanted).map_or(Answer::Pass, Answer::Is);
+    }
     let to_cpu = |entry: &CUmemAccessDesc| {
         entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
     };
     if wanted.iter().any(to_cpu) { Answer::Is(CUresult::NOT_SUPPORTED) } else { Answer::Pass }
+}
+
+/// Addresses are given back, and with them what lies unused there.
+pub(super) fn free_addresses(address: CUdeviceptr, bytes: usize) -> Answer {
+    if reserved::is_ours(address) {
+        return Answer::Is(CUresult::INVALID_VALUE);
+    }
+    kept::clear(address, bytes);
+    Answer::Pass
 }

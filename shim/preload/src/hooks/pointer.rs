@@ -17,7 +17,7 @@ use crate::figures::{Holdings, figures};
 use crate::ipc;
 use crate::managers;
 use crate::owners;
-use crate::physical::{View, account, elsewhere};
+use crate::physical::{View, account, elsewhere, kept};
 use crate::state::driver;
 
 /// Buffer ids of ours are above any the driver counts to.
@@ -129,7 +129,8 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
         let usage = site.manager.usage();
         let holdings = Holdings {
             live: usage.live,
-            unused: usage.reserved.device.saturating_sub(usage.live.device),
+            unused: usage.reserved.device.saturating_sub(usage.live.device)
+                + kept::idle(site.manager.gpu().ordinal()),
             pieces: account(site.manager.gpu().ordinal()).held,
             limit: site.manager.settings().device_limit,
         };

@@ -9,6 +9,7 @@ use wm_memory::Manager;
 
 use crate::boundary::keep_errno;
 use crate::counters::Calls;
+use crate::physical::kept;
 use crate::{lifecycle, managers};
 
 /// Given back at once: code, local memory and the like come in pieces of this order.
@@ -44,10 +45,15 @@ fn make_room(attempt: usize) -> bool {
     if lifecycle::forked() || lifecycle::exiting() {
         return false;
     }
-    keep_errno(|| managers::present().is_some_and(|site| site.manager.relieve(*bytes) > 0))
+    keep_errno(|| managers::present().is_some_and(|site| give_back(site.manager, *bytes) > 0))
 }
 
 /// Gives `bytes` of a device's unused memory back to the driver, and a little more; `false` if there is none.
 pub(super) fn relieve(manager: &Manager<Device>, bytes: usize) -> bool {
-    manager.relieve(bytes.max(BYTES) as u64) > 0
+    give_back(manager, bytes.max(BYTES) as u64) > 0
+}
+
+fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
+    let kept = kept::give_back(manager.gpu().ordinal(), bytes);
+    kept + manager.relieve(bytes.saturating_sub(kept))
 }

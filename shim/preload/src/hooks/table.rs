@@ -125,7 +125,7 @@ hooks! {
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
             => physical::access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
-            => reserved::range, Memory, "refused on our blocks";
+            => physical::free_addresses, Memory, "refused on our blocks; what lies unused there goes";
         cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: c_uint)
             => reserved::host_pointer, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void)

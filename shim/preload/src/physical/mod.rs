@@ -4,12 +4,15 @@
 //! device was full: such memory must answer every query as the device memory that was asked for.
 
 mod book;
+pub(crate) mod kept;
+mod shelf;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use book::{Account, Asked, Book, View};
+pub(crate) use shelf::Kind;
 use wm_abi::CUdevice;
 use wm_driver::Aside;
 
@@ -38,7 +41,7 @@ pub(crate) fn account(device: CUdevice) -> Account {
 /// The same, as the manager of our blocks counts it against the limits.
 pub(crate) fn aside(device: CUdevice) -> Aside {
     let held = account(device).held;
-    Aside { device: held.device, host: held.host }
+    Aside { device: held.device + kept::idle(device), host: held.host }
 }
 
 /// Is any piece of the process not on its device?

@@ -11,10 +11,13 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use values::{
-    bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch, torch_shortage,
+    bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch, torch_pieces,
+    torch_shortage,
 };
 
-pub(crate) use values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchShortage};
+pub(crate) use values::{
+    Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+};
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
@@ -69,6 +72,8 @@ settings! {
     overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", created;
     /// Does PyTorch's own allocator hear of a full device before its memory goes elsewhere?
     torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", torch_shortage;
+    /// Does physical memory that PyTorch's expandable segments give up stay, for their next ones?
+    torch_pieces: TorchPieces = TorchPieces::Release, "WMSHIM_TORCH_PIECES", torch_pieces;
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
     /// Most memory to take on other devices, a size or a share of one.

@@ -52,6 +52,15 @@ pub(crate) enum TorchShortage {
     Hidden,
 }
 
+/// What becomes of physical memory that PyTorch's expandable segments give up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TorchPieces {
+    /// It stays, and serves their next ones.
+    Keep,
+    /// It goes back to the driver.
+    Release,
+}
+
 /// Which devices' links copies may use besides the target's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
@@ -142,6 +151,14 @@ pub(super) fn torch_shortage(text: &str) -> Parsed<TorchShortage> {
         "told" => Ok(TorchShortage::Told),
         "hidden" => Ok(TorchShortage::Hidden),
         _ => Err("told, hidden"),
+    }
+}
+
+pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
+    match text.to_ascii_lowercase().as_str() {
+        "keep" => Ok(TorchPieces::Keep),
+        "release" => Ok(TorchPieces::Release),
+        _ => Err("keep, release"),
     }
 }
 

@@ -1,0 +1,193 @@
+//! The shelf of this process: what PyTorch's expandable segments give up and get again, with the driver's calls.
+//!
+//! Only with `WMSHIM_TORCH_PIECES=keep`, and only for PyTorch's allocator, which hands its handles to nobody but the calls that are
+//! intercepted here. The lock is held across the driver's calls, for two threads must not change mappings of one handle at once
+//! (see wm-memory's `turn`); none of them waits for the GPU.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use wm_abi::*;
+use wm_memory::Keep;
+
+use super::shelf::{Access, Kind, Shelf, Vmm};
+use crate::settings::{self, TorchPieces};
+use crate::state::driver;
+use crate::{callers, managers};
+
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
+
+/// Is there anything on the shelf, or was there? Until then nobody looks.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// How much of what is idle stays, by device.
+static KEEPS: Mutex<BTreeMap<CUdevice, Keep>> = Mutex::new(BTreeMap::new());
+
+fn shelf() -> Option<MutexGuard<'static, Shelf>> {
+    USED.load(Relaxed).then(|| SHELF.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The driver's calls.
+struct Calls;
+
+impl Vmm for Calls {
+    fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
+        // SAFETY: a function without pointers.
+        unsafe { driver().get::<symbol::cuMemMap>()(address, bytes as usize, 0, handle, 0) }.ok()
+    }
+
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
+        // SAFETY: a function without pointers.
+        unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes as usize) }.ok()
+    }
+
+    fn release(&self, handle: u64) -> Result<(), CUresult> {
+        // SAFETY: a function without pointers.
+        unsafe { driver().get::<symbol::cuMemRelease>()(handle) }.ok()
+    }
+
+    fn allow(&self, address: u64, bytes: u64, access: &Access) -> Result<(), CUresult> {
+        let entry = |(device, flags): &(CUdevice, u32)| CUmemAccessDesc {
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: *device },
+            flags: *flags,
+        };
+        let entries: Vec<CUmemAccessDesc> = access.iter().map(entry).collect();
+        // SAFETY: a pointer to as many live entries.
+        unsafe {
+            driver().get::<symbol::cuMemSetAccess>()(address, bytes as usize, entries.as_ptr(), entries.len())
+        }
+        .ok()
+    }
+}
+
+/// What a request would be kept as; `None` for what is not kept.
+pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<Kind> {
+    let CUmemAllocationFlags { compressionType, gpuDirectRDMACapable, usage, .. } = property.allocFlags;
+    let plain = compressionType == 0
+        && usage == 0
+        && property.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 0;
+    let keeps = settings::load().torch_pieces == TorchPieces::Keep && plain && callers::is_torch_itself();
+    keeps.then_some(Kind {
+        device: property.location.id,
+        bytes: bytes as u64,
+        handle_types: property.requestedHandleTypes,
+        rdma: gpuDirectRDMACapable != 0,
+    })
+}
+
+/// A token for memory that lies idle.
+pub(crate) fn promise(kind: Kind) -> Option<u64> {
+    shelf()?.promise(kind)
+}
+
+/// A token for memory that was made.
+pub(crate) fn made(kind: Kind, handle: u64) -> u64 {
+    USED.store(true, Relaxed);
+    keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
+    SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(kind, handle)
+}
+
+fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut Keep) -> T) -> T {
+    change(KEEPS.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_default())
+}
+
+/// `cuMemMap` of a token; `None` for other handles, for which the addresses are made free of what lies there unused.
+pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
+    let mut shelf = shelf()?;
+    let mapped =
+        if offset == 0 && flags == 0 { shelf.map(&Calls, address, bytes as u64, handle) } else { None };
+    if mapped.is_none() {
+        // What the driver then says of the addresses is its answer.
+        let _left = shelf.clear(&Calls, address, bytes as u64);
+    }
+    mapped.map(code)
+}
+
+/// `cuMemUnmap` of mappings of tokens.
+pub(crate) fn unmap(address: u64, bytes: usize) -> Option<CUresult> {
+    shelf()?.unmap(&Calls, address, bytes as u64).map(code)
+}
+
+/// The driver has unmapped a range.
+pub(crate) fn unmapped(address: u64, bytes: usize) {
+    if let Some(mut shelf) = shelf() {
+        shelf.unmapped(&Calls, address, bytes as u64);
+    }
+}
+
+/// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver.
+pub(crate) fn release(token: u64) -> Option<CUresult> {
+    let released = shelf()?.release(&Calls, token).map(code);
+    if released == Some(CUresult::SUCCESS) {
+        managers::all().for_each(|manager| {
+            let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
+            let idle = idle(device);
+            let excess = keeps(device, |keep| keep.excess(idle, stated, Instant::now()));
+            let given = if excess > 0 { give_back(device, excess) } else { 0 };
+            if given > 0 {
+                keeps(device, |keep| keep.gave(given, Instant::now()));
+            }
+        });
+    }
+    released
+}
+
+/// `cuMemSetAccess` of mappings of tokens.
+pub(crate) fn allow(address: u64, bytes: usize, wanted: &[CUmemAccessDesc]) -> Option<CUresult> {
+    let mut shelf = shelf()?;
+    let of_devices = wanted.iter().all(|entry| entry.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
+    let access: Access = wanted.iter().map(|entry| (entry.location.id, entry.flags)).collect();
+    let allowed = if of_devices { shelf.allow(&Calls, address, bytes as u64, &access) } else { None };
+    if allowed.is_none() {
+        shelf.forget_access(address, bytes as u64);
+    }
+    allowed.map(code)
+}
+
+/// The driver's handle of a token, for a question about it.
+pub(crate) fn bound(token: u64) -> Option<u64> {
+    shelf()?.bound(token)
+}
+
+/// The driver's handle of a token, for somebody who may keep the memory alive.
+pub(crate) fn share(token: u64) -> Option<u64> {
+    shelf()?.share(token)
+}
+
+/// The driver was asked for the handle of what is mapped at an address.
+pub(crate) fn share_at(address: u64) {
+    if let Some(mut shelf) = shelf() {
+        shelf.share_at(address);
+    }
+}
+
+/// A range is about to be given up as addresses, or used for something else.
+pub(crate) fn clear(address: u64, bytes: usize) {
+    if let Some(mut shelf) = shelf() {
+        let _left = shelf.clear(&Calls, address, bytes as u64);
+    }
+}
+
+/// Bytes of a device that lie idle.
+pub(crate) fn idle(device: CUdevice) -> u64 {
+    shelf().map_or(0, |shelf| shelf.idle_bytes(device))
+}
+
+/// Gives idle bytes of a device back to the driver; how many.
+pub(crate) fn give_back(device: CUdevice, bytes: u64) -> u64 {
+    shelf().map_or(0, |mut shelf| shelf.give_back(&Calls, device, bytes))
+}
+
+/// The device's contexts are gone.
+pub(crate) fn end_device(device: CUdevice) {
+    if let Some(mut shelf) = shelf() {
+        shelf.give_back(&Calls, device, u64::MAX);
+        shelf.forget(device);
+    }
+}
+
+fn code(result: Result<(), CUresult>) -> CUresult {
+    result.err().unwrap_or(CUresult::SUCCESS)
+}

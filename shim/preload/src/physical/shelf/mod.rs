@@ -1,0 +1,485 @@
+//! Pieces that PyTorch has given up stay, mapped where they were, and serve its next ones.
+//!
+//! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is free, to make as many again at other
+//! addresses. Each costs some 70 µs of driver calls. Here a page that is given up keeps its memory, which lies *idle*, and its
+//! mapping. A page that is made gets a *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
+//! what is mapped at that address already if that is idle, so that a program that repeats itself makes no call; else to what has been
+//! idle longest, which is then mapped at both places.
+//!
+//! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
+//! address there is at most one mapping of ours; what was shared or asked for by address is never kept. Nothing here waits for the GPU:
+//! who unmaps has waited.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+
+use smallvec::SmallVec;
+use wm_abi::{CUdevice, CUresult};
+
+/// Tokens are told from the driver's handles, which are addresses, by their first bits.
+const TOKENS: u64 = 0xB00C << 48;
+
+/// What memory must be alike in to stand for other memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Kind {
+    pub(crate) device: CUdevice,
+    pub(crate) bytes: u64,
+    pub(crate) handle_types: u32,
+    /// `gpuDirectRDMACapable`.
+    pub(crate) rdma: bool,
+}
+
+/// Who may read and write a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
+pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
+
+/// The driver's calls.
+pub(crate) trait Vmm {
+    fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult>;
+    fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult>;
+    fn release(&self, handle: u64) -> Result<(), CUresult>;
+    fn allow(&self, address: u64, bytes: u64, access: &Access) -> Result<(), CUresult>;
+}
+
+#[derive(Debug)]
+struct Memory {
+    kind: Kind,
+    /// The driver's.
+    handle: u64,
+    /// The token that it is bound to, or else it is idle.
+    holder: Option<u64>,
+    /// When it became idle.
+    idle_since: u64,
+    /// Where it is mapped.
+    views: SmallVec<[u64; 2]>,
+    /// Somebody else may use it.
+    shared: bool,
+}
+
+#[derive(Debug, Clone)]
+struct View {
+    memory: u64,
+    bytes: u64,
+    access: Access,
+    /// The program has it mapped. What it has unmapped is left for the next one.
+    used: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Token {
+    kind: Kind,
+    memory: Option<u64>,
+    /// Addresses at which the program has it mapped.
+    mappings: usize,
+    released: bool,
+}
+
+type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    memories: Map<Memory>,
+    tokens: Map<Token>,
+    views: BTreeMap<u64, View>,
+    /// Kind, when it became idle, which.
+    idle: BTreeSet<(Kind, u64, u64)>,
+    /// Tokens without memory.
+    promised: BTreeMap<Kind, usize>,
+    last: u64,
+}
+
+impl Shelf {
+    pub(crate) const fn new() -> Self {
+        Self {
+            memories: Map::with_hasher(BuildHasherDefault::new()),
+            tokens: Map::with_hasher(BuildHasherDefault::new()),
+            views: BTreeMap::new(),
+            idle: BTreeSet::new(),
+            promised: BTreeMap::new(),
+            last: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// The driver's handle; `None` for what is not bound yet, and for numbers that are not ours.
+    pub(crate) fn handle(&self, token: u64) -> Option<u64> {
+        self.memories.get(&self.tokens.get(&token)?.memory?).map(|memory| memory.handle)
+    }
+
+    /// Idle bytes of a device that nobody was promised.
+    pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
+        let idle = self.idle.iter().filter(|(kind, ..)| kind.device == device).map(|(kind, ..)| kind.bytes);
+        let promised = self.promised.iter().filter(|(kind, _)| kind.device == device);
+        let promised: u64 = promised.map(|(kind, count)| kind.bytes * *count as u64).sum();
+        idle.sum::<u64>().saturating_sub(promised)
+    }
+
+    /// A token for memory that lies idle, if there is some that is not promised.
+    pub(crate) fn promise(&mut self, kind: Kind) -> Option<u64> {
+        let idle = self.idle.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).count();
+        let promised = self.promised.get(&kind).copied().unwrap_or(0);
+        (idle > promised).then(|| {
+            *self.promised.entry(kind).or_default() += 1;
+            self.token(kind, None)
+        })
+    }
+
+    /// A token for memory that was made.
+    pub(crate) fn made(&mut self, kind: Kind, handle: u64) -> u64 {
+        let number = self.next();
+        let token = self.token(kind, Some(number));
+        let memory = Memory {
+            kind,
+            handle,
+            holder: Some(token),
+            idle_since: 0,
+            views: SmallVec::new(),
+            shared: false,
+        };
+        self.memories.insert(number, memory);
+        token
+    }
+
+    fn token(&mut self, kind: Kind, memory: Option<u64>) -> u64 {
+        let token = TOKENS | self.next();
+        self.tokens.insert(token, Token { kind, memory, mappings: 0, released: false });
+        token
+    }
+
+    /// Maps what a token stands for. `None`: it cannot be said here what the driver would answer; nothing has changed.
+    pub(crate) fn map(
+        &mut self,
+        vmm: &impl Vmm,
+        address: u64,
+        bytes: u64,
+        token: u64,
+    ) -> Option<Result<(), CUresult>> {
+        let found = *self.tokens.get(&token)?;
+        if bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
+            return Some(Err(CUresult::INVALID_VALUE));
+        }
+        Some(self.map_token(vmm, address, bytes, token, found))
+    }
+
+    fn map_token(
+        &mut self,
+        vmm: &impl Vmm,
+        address: u64,
+        bytes: u64,
+        token: u64,
+        found: Token,
+    ) -> Result<(), CUresult> {
+        if found.mappings == 0
+            && let Some(number) = self.idle_at(address, found.kind)
+        {
+            self.bind(token, number);
+            self.used(address, token);
+            return Ok(());
+        }
+        self.clear(vmm, address, bytes)?;
+        let number = match found.memory {
+            Some(number) => number,
+            None => self.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
+        };
+        let Some(memory) = self.memories.get_mut(&number) else { return Err(CUresult::INVALID_VALUE) };
+        vmm.map(address, bytes, memory.handle)?;
+        memory.views.push(address);
+        self.views.insert(address, View { memory: number, bytes, access: Access::new(), used: false });
+        self.bind(token, number);
+        self.used(address, token);
+        Ok(())
+    }
+
+    /// Memory that is mapped at an address and may be had there.
+    fn idle_at(&self, address: u64, kind: Kind) -> Option<u64> {
+        let view = self.views.get(&address)?;
+        let memory = self.memories.get(&view.memory)?;
+        (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
+    }
+
+    fn oldest(&self, kind: Kind) -> Option<u64> {
+        self.idle.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).next().map(|(.., number)| *number)
+    }
+
+    /// Gives a token that memory. What it had before lies idle.
+    fn bind(&mut self, token: u64, number: u64) {
+        let Some(found) = self.tokens.get_mut(&token) else { return };
+        let (kind, before) = (found.kind, found.memory.replace(number));
+        if before == Some(number) {
+            return;
+        }
+        match before {
+            Some(before) => self.lay(before),
+            None => self.keep_promise(kind),
+        }
+        if let Some(memory) = self.memories.get_mut(&number) {
+            self.idle.remove(&(kind, memory.idle_since, number));
+            memory.holder = Some(token);
+        }
+    }
+
+    fn lay(&mut self, number: u64) {
+        let since = self.next();
+        if let Some(memory) = self.memories.get_mut(&number) {
+            (memory.holder, memory.idle_since) = (None, since);
+            self.idle.insert((memory.kind, since, number));
+        }
+    }
+
+    fn used(&mut self, address: u64, token: u64) {
+        if let Some(view) = self.views.get_mut(&address) {
+            view.used = true;
+        }
+        if let Some(token) = self.tokens.get_mut(&token) {
+            token.mappings += 1;
+        }
+    }
+
+    fn overlaps_used(&self, address: u64, bytes: u64) -> bool {
+        self.overlapping(address, bytes).iter().any(|at| self.views[at].used)
+    }
+
+    fn overlapping(&self, address: u64, bytes: u64) -> Vec<u64> {
+        let before = self.views.range(..address).next_back();
+        let reaches = before.filter(|(at, view)| *at + view.bytes > address).map(|(at, _)| *at);
+        let inside = self.views.range(address..address.saturating_add(bytes)).map(|(at, _)| *at);
+        reaches.into_iter().chain(inside).collect()
+    }
+
+    /// Takes away mappings that the program has given up, wherever they reach into a range. For who maps something else there.
+    pub(crate) fn clear(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Result<(), CUresult> {
+        for at in self.overlapping(address, bytes) {
+            if !self.views[&at].used {
+                self.take_down(vmm, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_down(&mut self, vmm: &impl Vmm, address: u64) -> Result<(), CUresult> {
+        let Some(view) = self.views.get(&address) else { return Ok(()) };
+        vmm.unmap(address, view.bytes)?;
+        let memory = view.memory;
+        self.views.remove(&address);
+        if let Some(memory) = self.memories.get_mut(&memory) {
+            memory.views.retain(|at| *at != address);
+        }
+        Ok(())
+    }
+
+    /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and the driver is to answer.
+    pub(crate) fn unmap(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
+        let inside: Vec<(u64, View)> = self
+            .views
+            .range(address..address.saturating_add(bytes))
+            .map(|(at, view)| (*at, view.clone()))
+            .collect();
+        let covered: u64 = inside.iter().map(|(_, view)| view.bytes).sum();
+        if inside.is_empty() || covered != bytes || inside.iter().any(|(_, view)| !view.used) {
+            return None;
+        }
+        Some(inside.into_iter().try_for_each(|(at, view)| self.give_up(vmm, at, view.memory)))
+    }
+
+    /// The driver has unmapped a range by itself.
+    pub(crate) fn unmapped(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) {
+        for at in self.overlapping(address, bytes) {
+            let Some(view) = self.views.remove(&at) else { continue };
+            let Some(memory) = self.memories.get_mut(&view.memory) else { continue };
+            memory.views.retain(|other| *other != at);
+            let holder = memory.holder.filter(|_| view.used);
+            if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
+                token.mappings = token.mappings.saturating_sub(1);
+            }
+            holder.into_iter().for_each(|holder| self.settle(vmm, holder));
+        }
+    }
+
+    fn give_up(&mut self, vmm: &impl Vmm, address: u64, number: u64) -> Result<(), CUresult> {
+        let Some(memory) = self.memories.get(&number) else { return Ok(()) };
+        let (holder, shared) = (memory.holder, memory.shared);
+        if shared {
+            self.take_down(vmm, address)?;
+        } else if let Some(view) = self.views.get_mut(&address) {
+            view.used = false;
+        }
+        if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
+            token.mappings = token.mappings.saturating_sub(1);
+        }
+        holder.into_iter().for_each(|holder| self.settle(vmm, holder));
+        Ok(())
+    }
+
+    /// The program releases a token. `None`: it is not ours.
+    pub(crate) fn release(&mut self, vmm: &impl Vmm, token: u64) -> Option<Result<(), CUresult>> {
+        let found = self.tokens.get_mut(&token)?;
+        if found.released {
+            return Some(Err(CUresult::INVALID_VALUE));
+        }
+        found.released = true;
+        self.settle(vmm, token);
+        Some(Ok(()))
+    }
+
+    /// A token that is released and nowhere mapped is no more; its memory lies idle, or goes where others may use it.
+    fn settle(&mut self, vmm: &impl Vmm, token: u64) {
+        let Some(found) =
+            self.tokens.get(&token).copied().filter(|found| found.released && found.mappings == 0)
+        else {
+            return;
+        };
+        self.tokens.remove(&token);
+        let Some(number) = found.memory else { return self.keep_promise(found.kind) };
+        if self.memories.get(&number).is_some_and(|memory| memory.shared) {
+            self.part_with(vmm, number);
+        } else {
+            self.lay(number);
+        }
+    }
+
+    /// Ours of memory that others may have: what the driver refuses to take is left where it is.
+    fn part_with(&mut self, vmm: &impl Vmm, number: u64) {
+        let Some(memory) = self.memories.remove(&number) else { return };
+        for at in memory.views {
+            if let Some(view) = self.views.remove(&at) {
+                let _left = vmm.unmap(at, view.bytes);
+            }
+        }
+        let _left = vmm.release(memory.handle);
+    }
+
+    fn keep_promise(&mut self, kind: Kind) {
+        if let Some(promised) = self.promised.get_mut(&kind) {
+            *promised = promised.saturating_sub(1);
+        }
+    }
+
+    /// The driver's handle of what a token stands for, which is bound now.
+    pub(crate) fn bound(&mut self, token: u64) -> Option<u64> {
+        let found = *self.tokens.get(&token)?;
+        let number = found.memory.or_else(|| self.oldest(found.kind))?;
+        self.bind(token, number);
+        self.handle(token)
+    }
+
+    /// The same for somebody who may keep the memory alive: it is not kept later.
+    pub(crate) fn share(&mut self, token: u64) -> Option<u64> {
+        let handle = self.bound(token)?;
+        let number = self.tokens.get(&token)?.memory?;
+        self.memories.get_mut(&number)?.shared = true;
+        Some(handle)
+    }
+
+    /// The driver was asked for the handle of what is mapped at an address.
+    pub(crate) fn share_at(&mut self, address: u64) {
+        let found = self.overlapping(address, 1).first().map(|at| self.views[at].memory);
+        if let Some(memory) = found.and_then(|number| self.memories.get_mut(&number)) {
+            memory.shared = true;
+        }
+    }
+
+    /// Grants access to a range. `None`: not all of it is ours, and the driver is to answer. Mappings that have it already are left out.
+    pub(crate) fn allow(
+        &mut self,
+        vmm: &impl Vmm,
+        address: u64,
+        bytes: u64,
+        access: &Access,
+    ) -> Option<Result<(), CUresult>> {
+        let inside: Vec<(u64, u64, bool)> = self
+            .views
+            .range(address..address.saturating_add(bytes))
+            .map(|(at, view)| (*at, view.bytes, access.iter().all(|entry| view.access.contains(entry))))
+            .collect();
+        let covered: u64 = inside.iter().map(|(_, bytes, _)| *bytes).sum();
+        if covered != bytes
+            || self.views.range(address..address.saturating_add(bytes)).any(|(_, view)| !view.used)
+        {
+            return None;
+        }
+        let mut wanted: Vec<(u64, u64)> = Vec::new();
+        for (at, bytes, _) in inside.iter().filter(|(.., has)| !has) {
+            match wanted.last_mut().filter(|(start, length)| start + length == *at) {
+                Some((_, length)) => *length += bytes,
+                None => wanted.push((*at, *bytes)),
+            }
+        }
+        if let Some(error) = wanted.iter().find_map(|(at, bytes)| vmm.allow(*at, *bytes, access).err()) {
+            return Some(Err(error));
+        }
+        for (_, view) in self.views.range_mut(address..address.saturating_add(bytes)) {
+            view.access.retain(|(device, _)| !access.iter().any(|(other, _)| other == device));
+            view.access.extend(access.iter().copied());
+        }
+        Some(Ok(()))
+    }
+
+    /// The driver is asked to change who may use a range: what is known of that is so no more.
+    pub(crate) fn forget_access(&mut self, address: u64, bytes: u64) {
+        for at in self.overlapping(address, bytes) {
+            if let Some(view) = self.views.get_mut(&at) {
+                view.access.clear();
+            }
+        }
+    }
+
+    /// Gives at least so many idle bytes of a device back to the driver, what has been idle longest first, as far as nobody was promised
+    /// them; returns how many.
+    pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, bytes: u64) -> u64 {
+        let mut given = 0;
+        let mut spare: BTreeMap<Kind, usize> = BTreeMap::new();
+        for (kind, ..) in &self.idle {
+            *spare.entry(*kind).or_default() += 1;
+        }
+        for (kind, promised) in &self.promised {
+            let count = spare.entry(*kind).or_default();
+            *count = count.saturating_sub(*promised);
+        }
+        let mut oldest: Vec<(u64, Kind, u64)> = self
+            .idle
+            .iter()
+            .filter(|(kind, ..)| kind.device == device)
+            .map(|(kind, since, number)| (*since, *kind, *number))
+            .collect();
+        oldest.sort_unstable();
+        for (_, kind, number) in oldest {
+            let Some(left) = spare.get_mut(&kind).filter(|left| **left > 0 && given < bytes) else {
+                continue;
+            };
+            *left -= 1;
+            if self.drop(vmm, number).is_ok() {
+                given += kind.bytes;
+            }
+        }
+        given
+    }
+
+    /// Unmaps and releases idle memory. Where the driver refuses, what is left of it is left.
+    fn drop(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
+        let Some(memory) = self.memories.get(&number) else { return Ok(()) };
+        let (key, handle) = ((memory.kind, memory.idle_since, number), memory.handle);
+        for at in memory.views.clone() {
+            self.take_down(vmm, at)?;
+        }
+        self.idle.remove(&key);
+        self.memories.remove(&number);
+        vmm.release(handle)
+    }
+
+    /// Everything of a device is gone, with its contexts or in another way: forgets it.
+    pub(crate) fn forget(&mut self, device: CUdevice) {
+        self.memories.retain(|_, memory| memory.kind.device != device);
+        self.tokens.retain(|_, token| token.kind.device != device);
+        self.idle.retain(|(kind, ..)| kind.device != device);
+        self.promised.retain(|kind, _| kind.device != device);
+        let memories = &self.memories;
+        self.views.retain(|_, view| memories.contains_key(&view.memory));
+    }
+}
+
+#[cfg(test)]
+mod tests;
