@@ -15,6 +15,13 @@ use crate::settings::{self, TorchAllocator};
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 const OTHER: &str = "PYTORCH_ALLOC_CONF";
 
+/// What we wrote there, so that a child does not take it for the user's word.
+const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
+
+/// How Python's own modules start a worker, which follows the program that started it.
+const WORKERS: &[&str] =
+    &["multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker"];
+
 /// Programs that need PyTorch's native allocator, by a component of the command's first words.
 const PROGRAMS: &[(&str, &str)] = &[
     ("vllm", "memory pools and its own sleep mode"),
@@ -42,14 +49,12 @@ const WORDS: &[(&str, &str)] = &[
     ("import sglang", "memory pools and CUDA tensor sharing"),
     ("from vllm", "memory pools and its own sleep mode"),
     ("from sglang", "memory pools and CUDA tensor sharing"),
-    ("multiprocessing.spawn", "a worker follows the program that started it"),
-    ("multiprocessing.forkserver", "a worker follows the program that started it"),
 ];
 
 /// A script is read no further than this.
 const LARGEST_SCRIPT: u64 = 1 << 20;
 
-/// This process made the choice, at load.
+/// This process made the choice, at load, and its parent none like it.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 
 /// What was decided, and why.
@@ -59,16 +64,36 @@ struct Choice {
     reason: &'static str,
 }
 
-/// At load: writes the choice into the environment. Does nothing in a process that is no Python.
+/// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
+/// none of this program's, unless it is a worker.
 pub(crate) fn choose() {
     let command = command_line();
-    if !is_python(&command) || set(VARIABLE) || set(OTHER) {
+    if !is_python(&command) || is_worker(&command) {
+        return;
+    }
+    let parents = std::env::var(VARIABLE).ok().filter(|_| is_inherited());
+    if parents.is_some() {
+        // SAFETY: constructors run before main, on the only thread there is.
+        unsafe { [VARIABLE, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
+    }
+    if set(VARIABLE) || set(OTHER) {
         return;
     }
     let Some(value) = decide(&command).allocator.and_then(configuration) else { return };
-    // SAFETY: constructors run before main, on the only thread there is.
-    unsafe { std::env::set_var(VARIABLE, value) };
-    CHOSEN.store(true, Ordering::Relaxed);
+    // SAFETY: as above.
+    unsafe { [VARIABLE, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
+    // What the parent has said need not be said again.
+    CHOSEN.store(parents.as_deref() != Some(value), Ordering::Relaxed);
+}
+
+/// Is what stands in the environment a choice of ours, made in another process?
+fn is_inherited() -> bool {
+    set(WRITTEN) && std::env::var_os(WRITTEN) == std::env::var_os(VARIABLE)
+}
+
+fn is_worker(command: &[String]) -> bool {
+    let code = source(command);
+    WORKERS.iter().any(|module| code.contains(module))
 }
 
 /// When the first device memory is served in a process that has PyTorch: says what was chosen. Workers that only
@@ -220,7 +245,7 @@ mod tests {
     #[test]
     fn a_worker_follows_the_program_that_started_it() {
         let code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)";
-        assert!(word(&source(&command(&["python3", "-c", code, "--multiprocessing-fork"]))).is_some());
+        assert!(is_worker(&command(&["python3", "-c", code, "--multiprocessing-fork"])));
         assert_eq!(source(&command(&["python3", "no-such-script.py"])), "");
     }
 

@@ -98,10 +98,27 @@ fn a_script_started_by_its_first_line_is_seen() {
     }
 }
 
+/// What a child of Python shows that runs this code.
+fn child(code: &str, variables: &[(&str, &str)]) -> String {
+    let start = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', os.environ['CODE']])";
+    let variables: Vec<_> = variables.iter().copied().chain([("CODE", code)]).collect();
+    shown(&Scratch::new(), "python3", &["-c", start], &variables)
+}
+
+/// Hazard: what was chosen for one program is the user's word for the next.
 #[test]
-fn a_child_of_python_inherits_the_choice() {
-    let show = format!("import subprocess, sys; subprocess.run([sys.executable, '-c', {SHOW:?}])");
-    assert_eq!(shown(&Scratch::new(), "python3", &["-c", &show], &[]), CHOSEN);
+fn a_choice_is_no_word_of_the_users_for_a_child() {
+    let needs = format!("mode = 'reduce-overhead'; {SHOW}");
+    assert_eq!(child(SHOW, &[]), CHOSEN);
+    assert_eq!(child(&needs, &[]), "untouched");
+    assert_eq!(child(&needs, &[("PYTORCH_CUDA_ALLOC_CONF", CHOSEN)]), CHOSEN, "the user's word");
+}
+
+#[test]
+fn a_worker_of_pythons_own_follows_the_program_that_started_it() {
+    let worker = format!("from multiprocessing.spawn import spawn_main; {SHOW}");
+    assert_eq!(child(&worker, &[("WMSHIM_TORCH_ALLOCATOR", "async")]), CHOSEN);
+    assert_eq!(child(&worker, &[("WMSHIM_TORCH_ALLOCATOR", "auto"), ("WMSHIM_STITCH", "off")]), "untouched");
 }
 
 /// Stands in for PyTorch: a library of its CUDA core's name is loaded. Then uses the driver as the arguments say.

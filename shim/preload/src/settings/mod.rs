@@ -99,8 +99,8 @@ settings! {
 /// Named in the documentation of later versions, without effect in this one.
 const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
 
-/// Of our tools, not of the library.
-const FOREIGN: &[&str] = &["WMSHIM_LIB"];
+/// Of our tools, and a note from a process to its children; not settings of the library.
+const FOREIGN: &[&str] = &["WMSHIM_LIB", "WMSHIM_TORCH_CHOICE"];
 
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
