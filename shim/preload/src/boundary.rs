@@ -2,7 +2,7 @@
 //!
 //! Every hook passes through [`cross`], which holds the rules of an interposer in one place: the call is counted;
 //! a call from inside ourselves and any call in a forked child go straight to the driver; a panic stops here and the
-//! real call is made instead; `errno` is what the driver left.
+//! real call is made instead; `errno` is what the driver left; a thread is not cancelled inside.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,6 +10,7 @@ use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::CUresult;
+use wm_driver::thread::Uncancelled;
 
 use crate::counters::{Calls, fail_open};
 use crate::glance::{self, MINE};
@@ -61,6 +62,7 @@ fn enter(handler: impl FnOnce() -> Answer) -> Answer {
             return Answer::Pass;
         }
         mine.inside.set(true);
+        let _whole = Uncancelled::new();
         let answer = kept(mine.errno(), || catch_unwind(AssertUnwindSafe(handler)));
         mine.inside.set(false);
         answer.unwrap_or_else(panicked)
