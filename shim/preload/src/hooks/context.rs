@@ -11,7 +11,7 @@ use wm_abi::{CUcontext, CUdevice, CUresult};
 
 use super::pool;
 use crate::state::{driver, streams};
-use crate::{guard, managers, multipath, owners};
+use crate::{guard, managers, multipath, owners, pluggable};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
@@ -76,7 +76,11 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
     // SAFETY: a function without pointers.
-    end_primary(device, || unsafe { driver().get::<S>()(device) }, || true)
+    let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
+    if result == CUresult::SUCCESS {
+        pluggable::reset(device);
+    }
+    result
 }
 
 /// Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
