@@ -24,7 +24,6 @@ where
         return destroy();
     }
     last_look(|| managers::device_of(context));
-    multipath::end_context(context);
     ending(context, destroy, || true)
 }
 
@@ -59,8 +58,10 @@ fn users() -> MutexGuard<'static, Vec<CUcontext>> {
 /// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     managers::suspend_context(context);
+    let home = multipath::before_end(context);
     let result = call();
     if result == CUresult::SUCCESS && has_ended() {
+        multipath::end(home);
         managers::end_context(context);
         owners::end(context);
         managers::all().for_each(pool::give_back_idle);
@@ -100,7 +101,6 @@ fn end_primary(
     has_ended: impl FnOnce() -> bool,
 ) -> CUresult {
     last_look(|| Some(device));
-    multipath::end_device(device);
     let Some(context) = primary(device) else { return call() };
     let ended = std::cell::Cell::new(false);
     let result = ending(context, call, || {
@@ -159,7 +159,9 @@ fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
 
 /// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    managers::known(device)?;
+    if managers::known(device).is_none() && !multipath::is_in_use() {
+        return None;
+    }
     held_primary(device)
 }
 
