@@ -36,6 +36,10 @@ static void *calls(void *argument)
     MUST(cuMemFree_v2(address));
     MUST(cuMemAlloc_v2(&address, 3 * BYTES));
     MUST(cuMemFree_v2(address));
+    for (size_t bytes = BYTES; bytes < 16 * (size_t)BYTES; bytes *= 2) {
+        MUST(cuMemAllocAsync(&address, bytes, NULL));
+        MUST(cuMemFreeAsync(address, NULL));
+    }
     returned = 1;
     pthread_testcancel();
     returned = 2;

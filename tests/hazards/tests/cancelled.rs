@@ -18,6 +18,15 @@ fn a_thread_is_not_cancelled_inside_the_library() {
     run(&[], &[("WMSHIM_LOG", "debug")]);
 }
 
+/// What an allocation does beyond memory: a file is written, the limits of host memory are read.
+#[test]
+fn nor_where_frequent_calls_leave_memory() {
+    let folder = Scratch::new();
+    let trace = folder.path().join("trace-%p.bin");
+    let trace = trace.to_str().expect("readable");
+    run(&[], &[("WMSHIM_TRACE", trace), ("WMSHIM_LOG", "trace"), ("SIMCUDA_MEMORY", "64MiB")]);
+}
+
 #[test]
 fn nor_while_it_copies_over_several_links() {
     let links = ("SIMCUDA_LINKS", "pcie=1GB/s,nvlink=20GB/s");
