@@ -7,6 +7,7 @@ mod opposed;
 mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use model::Model;
 use proptest::prelude::*;
@@ -176,6 +177,40 @@ fn a_dead_sibling_is_dropped_and_the_copy_ends() {
     let through_the_dead =
         engine.traffic().iter().filter(|flow| flow.relay == Some(2)).map(|flow| flow.count).sum::<u64>();
     assert_eq!(through_the_dead, 1, "only the copy before its death");
+}
+
+/// An engine whose relay has just failed at its first piece, and the program.
+fn failed_relay(engine: &Engine<Model>, ahead: u64) -> Option<Program<'_>> {
+    let mut program = Program::new(engine, 0, Model::context(0));
+    program.run(&action(Direction::In, 0));
+    program.verify(0);
+    engine.links().fail_at(ahead);
+    let answer = program.run(&action(Direction::In, 0));
+    program.verify(0);
+    (answer == Answer::Done && through(engine) == 1).then_some(program)
+}
+
+/// Copies through relays.
+fn through(engine: &Engine<Model>) -> u64 {
+    engine.traffic().iter().filter(|flow| flow.relay.is_some()).map(|flow| flow.count).sum()
+}
+
+/// What made it fail may be over: another program's memory, a capture.
+#[test]
+fn a_relay_that_failed_is_tried_again_after_a_while() {
+    for ahead in 1..40 {
+        let engine = engine(2, 3);
+        let Some(mut program) = failed_relay(&engine, ahead) else { continue };
+        assert_eq!(program.run(&action(Direction::In, 0)), Answer::Plain, "at first");
+        program.verify(0);
+        engine.links().rest(Duration::from_secs(2));
+        assert_eq!(program.run(&action(Direction::In, 0)), Answer::Done);
+        program.verify(0);
+        assert_eq!(through(&engine), 2);
+        assert_eq!(held(&engine), [(1, 16 * MIB)], "the lane that failed was given back");
+        return;
+    }
+    panic!("the relay never failed");
 }
 
 #[test]

@@ -145,6 +145,11 @@ impl Model {
         self.state().dead.insert(device);
     }
 
+    /// Time passes in which nothing happens.
+    pub(crate) fn rest(&self, time: Duration) {
+        self.state().noise += time.as_nanos() as u64;
+    }
+
     /// Somebody has filled this device's memory.
     pub(crate) fn fill(&self, device: CUdevice) {
         self.state().full.insert(device);

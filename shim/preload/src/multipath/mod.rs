@@ -170,7 +170,11 @@ fn make(devices: CUdevice) -> Option<Engine<Driver>> {
     let eager = relays.is_some();
     let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
     let relays = relays.unwrap_or_else(|| (0..devices).collect());
-    let relays = Some(relays.into_iter().filter(|device| takes_contexts(*device)).collect());
+    let relays: Vec<_> = relays.into_iter().filter(|device| takes_contexts(*device)).collect();
+    if relays.is_empty() {
+        return None;
+    }
+    let relays = Some(relays);
     let minimum = settings.multipath_min.map(|size| size as usize);
     let settings = Settings {
         relays,
