@@ -1,9 +1,10 @@
 //! What moves pieces over one path: takes them from what is left of a copy, and keeps two under way.
 //!
-//! Pageable memory passes through a courier's own pinned buffer. A relay's courier that fails gives its pieces back;
+//! The program's memory passes through a courier's own pinned buffer. A relay's courier that fails gives its pieces back;
 //! an error of the direct path is the copy's.
 //!
-//! Invariant: a piece is with the courier (`flights`), has arrived (`moved`), or was given back.
+//! Invariants: a piece is with the courier (`flights`), has arrived (`moved`), or was given back. A courier runs on any thread, so it
+//! names no stream of the program, and only once the host has seen the copy's start: it reads and writes the program's memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,22 +31,20 @@ pub enum Carrier {
 #[derive(Debug)]
 pub struct Courier {
     carrier: Carrier,
-    /// For a pageable copy.
-    bounce: Option<Bounce>,
-    begun: bool,
+    bounce: Bounce,
     flights: [Option<Piece>; SLOTS],
     moved: usize,
     fault: Option<CUresult>,
 }
 
 impl Courier {
-    /// A courier over a path; with a pinned buffer if the host's end is pageable.
-    pub fn new(carrier: Carrier, bounce: Option<Bounce>) -> Self {
-        Self { carrier, bounce, begun: false, flights: [None; SLOTS], moved: 0, fault: None }
+    /// A courier over a path, with its buffer.
+    pub fn new(carrier: Carrier, bounce: Bounce) -> Self {
+        Self { carrier, bounce, flights: [None; SLOTS], moved: 0, fault: None }
     }
 
     /// The path and the buffer, to be given back.
-    pub fn into_parts(self) -> (Carrier, Option<Bounce>) {
+    pub fn into_parts(self) -> (Carrier, Bounce) {
         (self.carrier, self.bounce)
     }
 
@@ -67,56 +66,16 @@ impl Courier {
         self.fault
     }
 
-    /// Pulls until nothing is left, waiting for each piece.
+    /// Pulls until nothing is left, waiting for each piece. A courier at fault moves nothing any more.
     pub(crate) fn run<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) {
-        self.guarded(links, work, |courier| courier.pull(links, copy, work));
-    }
-
-    /// Does what can be done without waiting. Did anything happen?
-    pub(crate) fn advance<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) -> bool {
-        // A step that fails is one: there is something to give back.
-        let mut moved = self.fault.is_none();
-        self.guarded(links, work, |courier| {
-            moved = courier.go_on(links, copy, work)?;
-            Ok(())
-        });
-        moved
-    }
-
-    /// Waits for the piece that has been under way for longest. Returns at once, and `false`, if there is none. An error
-    /// shows when that piece is looked at.
-    pub(crate) fn rest<L: Links>(&self, links: &L) -> bool {
-        let oldest = self.oldest();
-        let _ = oldest.map(|slot| self.settle(links, slot));
-        oldest.is_some()
-    }
-
-    /// A courier at fault moves nothing any more.
-    fn guarded<L: Links>(
-        &mut self,
-        links: &L,
-        work: &Mutex<Work>,
-        body: impl FnOnce(&mut Self) -> Result<()>,
-    ) {
         if self.fault.is_none()
-            && let Err(code) = body(self)
+            && let Err(code) = self.pull(links, copy, work)
         {
             self.fail(links, work, code);
         }
     }
 
-    fn begin<L: Links>(&mut self, links: &L, copy: &Copy) -> Result<()> {
-        if !std::mem::replace(&mut self.begun, true) {
-            match &mut self.carrier {
-                Carrier::Wire(wire) => wire.begin(links, copy.user)?,
-                Carrier::Lane(lane) => lane.begin(links, copy.user, copy.direction)?,
-            }
-        }
-        Ok(())
-    }
-
     fn pull<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) -> Result<()> {
-        self.begin(links, copy)?;
         loop {
             let slot = self.slot();
             if self.flights[slot].is_some() {
@@ -131,24 +90,6 @@ impl Courier {
             self.land(links, copy, slot);
         }
         Ok(())
-    }
-
-    fn go_on<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) -> Result<bool> {
-        self.begin(links, copy)?;
-        let mut moved = false;
-        while let Some(slot) = self.oldest()
-            && self.arrived(links, slot)?
-        {
-            self.land(links, copy, slot);
-            moved = true;
-        }
-        while self.flights[self.slot()].is_none()
-            && let Some(piece) = lock(work).take(self.end())
-        {
-            self.send(links, copy, self.slot(), piece)?;
-            moved = true;
-        }
-        Ok(moved)
     }
 
     fn end(&self) -> End {
@@ -169,13 +110,6 @@ impl Courier {
         (next..next + SLOTS).map(|slot| slot % SLOTS).find(|slot| self.flights[*slot].is_some())
     }
 
-    fn arrived<L: Links>(&self, links: &L, slot: usize) -> Result<bool> {
-        match &self.carrier {
-            Carrier::Wire(wire) => wire.arrived(links, slot),
-            Carrier::Lane(lane) => lane.arrived(links, slot),
-        }
-    }
-
     fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
         match &self.carrier {
             Carrier::Wire(wire) => wire.settle(links, slot),
@@ -186,7 +120,7 @@ impl Courier {
     fn send<L: Links>(&mut self, links: &L, copy: &Copy, slot: usize, piece: Piece) -> Result<()> {
         self.flights[slot] = Some(piece);
         let cargo = self.cargo(copy, slot, piece);
-        if self.bounce.is_some() && copy.direction == Direction::In {
+        if copy.direction == Direction::In {
             links.move_bytes(cargo.host, copy.cargo(piece).host, piece.bytes);
         }
         match &mut self.carrier {
@@ -197,15 +131,14 @@ impl Courier {
 
     /// A piece as the devices see it: in pinned memory.
     fn cargo(&self, copy: &Copy, slot: usize, piece: Piece) -> Cargo {
-        let cargo = copy.cargo(piece);
-        self.bounce.as_ref().map_or(cargo, |bounce| Cargo { host: bounce.slot(slot), ..cargo })
+        Cargo { host: self.bounce.slot(slot), ..copy.cargo(piece) }
     }
 
     /// A slot's piece has arrived: it goes on to pageable memory if that is where the copy goes.
     fn land<L: Links>(&mut self, links: &L, copy: &Copy, slot: usize) {
         let Some(piece) = self.flights[slot].take() else { return };
-        if let Some(bounce) = self.bounce.as_ref().filter(|_| copy.direction == Direction::Out) {
-            links.move_bytes(copy.cargo(piece).host, bounce.slot(slot), piece.bytes);
+        if copy.direction == Direction::Out {
+            links.move_bytes(copy.cargo(piece).host, self.bounce.slot(slot), piece.bytes);
         }
         self.moved += piece.bytes;
     }

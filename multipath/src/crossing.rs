@@ -97,13 +97,14 @@ impl Crossings {
 mod tests {
     //! Hazard: copies of opposite directions take from each other, or a program whose copies never meet loses its relays.
     use super::*;
-    use crate::lane::User;
+    use crate::user::{Home, Kind, User};
     use wm_abi::CUcontext;
 
     const TAKES: Duration = Duration::from_millis(10);
 
     fn copy(direction: Direction, stream: usize, device: CUdevice) -> Copy {
-        let user = User { context: CUcontext(1), device, stream: CUstream(stream) };
+        let home = Home { context: CUcontext(1), life: 1 };
+        let user = User { home, device, stream: CUstream(stream), kind: Kind::Alone };
         Copy { user, direction, host: 0, device: 0, bytes: 1 }
     }
 

@@ -1,7 +1,8 @@
 //! [`Links`] over a real driver: the only file of this crate with `unsafe` code.
 //!
 //! Calls go through a [`Table`], never through the process's exports. The calling thread's context is put back after
-//! each method. While any stream of the process is captured nothing here is called (see the hooks).
+//! each method. While any stream of the process is captured no copy is looked at (see the hooks); for a capture that begins
+//! meanwhile there is [`Links::quietly`].
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,20 @@ impl Driver {
         call!(self, cuInit(0))
     }
 
+    /// Pinned host memory as a program allocates it. Giving it back waits for the device.
+    ///
+    /// # Errors
+    /// `OUT_OF_MEMORY`, and those of the driver.
+    pub fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
+        let mut address = std::ptr::null_mut();
+        self.within(context, || call!(self, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE)))?;
+        Ok(address as u64)
+    }
+
+    fn allow(&self, address: u64, bytes: usize, rights: &[CUmemAccessDesc]) -> Result<()> {
+        call!(self, cuMemSetAccess(address, bytes, rights.as_ptr(), rights.len()))
+    }
+
     fn within<T>(&self, context: CUcontext, body: impl FnOnce() -> Result<T>) -> Result<T> {
         if current_context(self.table) == context {
             return body();
@@ -87,10 +102,21 @@ impl Driver {
         device == other || call!(self, cuDeviceCanAccessPeer(&mut able, device, other)).is_ok() && able == 1
     }
 
-    fn map(&self, address: u64, bytes: usize, device: CUdevice) -> Result<()> {
+    /// Reserves addresses and maps new physical memory there.
+    fn mapped(&self, bytes: usize, location: CUmemLocation) -> Result<u64> {
+        debug_assert!(bytes.is_multiple_of(GRANULARITY));
+        let mut address = 0;
+        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
+        self.map(address, bytes, location).inspect_err(|_| {
+            let _ = call!(self, cuMemAddressFree(address, bytes));
+        })?;
+        Ok(address)
+    }
+
+    fn map(&self, address: u64, bytes: usize, location: CUmemLocation) -> Result<()> {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
-            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            location,
             requestedHandleTypes: CU_MEM_HANDLE_TYPE_NONE,
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags::default(),
@@ -104,6 +130,42 @@ impl Driver {
     }
 }
 
+/// Full rights of a place.
+fn right(location: CUmemLocation) -> CUmemAccessDesc {
+    CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE }
+}
+
+fn on(device: CUdevice) -> CUmemAccessDesc {
+    right(CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device })
+}
+
+/// The thread's capture mode is relaxed while this lives: in the default mode, most of what is called here would end a capture
+/// that another thread has begun.
+struct Relaxed {
+    table: &'static Table,
+    before: Option<u32>,
+}
+
+impl Relaxed {
+    fn enter(table: &'static Table) -> Self {
+        Self { table, before: exchange(table, CU_STREAM_CAPTURE_MODE_RELAXED) }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            exchange(self.table, before);
+        }
+    }
+}
+
+fn exchange(table: &Table, mut mode: u32) -> Option<u32> {
+    // SAFETY: the driver swaps the value behind the pointer, a live local.
+    let result = unsafe { table.get::<symbol::cuThreadExchangeStreamCaptureMode>()(&mut mode) };
+    (result == CUresult::SUCCESS).then_some(mode)
+}
+
 impl Links for Driver {
     fn survey(&self) -> Result<Survey> {
         let (mut version, mut count) = (0, 0);
@@ -114,14 +176,11 @@ impl Links for Driver {
         Ok(Survey { key: Key { driver: version, devices }, reach: (0..count).map(row).collect() })
     }
 
-    fn is_open(&self, device: CUdevice) -> bool {
-        let (mut flags, mut active) = (0, 0);
-        call!(self, cuDevicePrimaryCtxGetState(device, &mut flags, &mut active)).is_ok() && active != 0
-    }
-
     fn open(&self, device: CUdevice) -> Result<CUcontext> {
-        let mut context = CUcontext::NULL;
-        call!(self, cuDevicePrimaryCtxRetain(&mut context, device))?;
+        let (mut context, mut popped) = (CUcontext::NULL, CUcontext::NULL);
+        call!(self, cuCtxCreate_v2(&mut context, 0, device))?;
+        // The driver makes a new context current.
+        let _ = call!(self, cuCtxPopCurrent_v2(&mut popped));
         Ok(context)
     }
 
@@ -131,8 +190,8 @@ impl Links for Driver {
         Ok((free as u64, total as u64))
     }
 
-    fn close(&self, device: CUdevice) {
-        let _ = call!(self, cuDevicePrimaryCtxRelease_v2(device));
+    fn close(&self, context: CUcontext) {
+        let _ = call!(self, cuCtxDestroy_v2(context));
     }
 
     fn stream(&self, context: CUcontext) -> Result<CUstream> {
@@ -164,39 +223,30 @@ impl Links for Driver {
     }
 
     fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
-        debug_assert!(bytes.is_multiple_of(GRANULARITY));
-        let mut address = 0;
-        self.within(context, || call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0)))?;
-        let mapped = self.within(context, || self.map(address, bytes, device));
-        if let Err(code) = mapped {
-            let _ = call!(self, cuMemAddressFree(address, bytes));
-            return Err(code);
-        }
+        let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
+        let address = self.within(context, || self.mapped(bytes, location))?;
         self.admit(address, bytes, device).inspect_err(|_| self.discard(address, bytes))?;
         Ok(address)
     }
 
     fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()> {
-        let access = CUmemAccessDesc {
-            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
-            flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-        };
-        call!(self, cuMemSetAccess(staging, bytes, &access, 1))
+        self.allow(staging, bytes, &[on(device)])
     }
 
-    fn discard(&self, staging: u64, bytes: usize) {
-        let _ = call!(self, cuMemUnmap(staging, bytes));
-        let _ = call!(self, cuMemAddressFree(staging, bytes));
+    fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64> {
+        let mut count = 0;
+        call!(self, cuDeviceGetCount(&mut count))?;
+        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        let host = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node };
+        let address = self.mapped(bytes, host)?;
+        let rights: Vec<_> = (0..count).map(on).chain([right(host)]).collect();
+        self.allow(address, bytes, &rights).inspect_err(|_| self.discard(address, bytes))?;
+        Ok(address)
     }
 
-    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
-        let mut address = std::ptr::null_mut();
-        self.within(context, || call!(self, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE)))?;
-        Ok(address as u64)
-    }
-
-    fn unpin(&self, context: CUcontext, address: u64) {
-        let _ = self.within(context, || call!(self, cuMemFreeHost(address as *mut _)));
+    fn discard(&self, address: u64, bytes: usize) {
+        let _ = call!(self, cuMemUnmap(address, bytes));
+        let _ = call!(self, cuMemAddressFree(address, bytes));
     }
 
     fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
@@ -237,6 +287,15 @@ impl Links for Driver {
 
     fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()> {
         self.within(context, || call!(self, cuStreamSynchronize(stream)))
+    }
+
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn quietly<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _relaxed = Relaxed::enter(self.table);
+        body()
     }
 
     fn move_bytes(&self, to: u64, from: u64, bytes: usize) {

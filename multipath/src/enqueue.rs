@@ -1,8 +1,12 @@
 //! An asynchronous copy over several paths: everything is put into streams, and the call returns.
 //!
-//! The relays' lanes wait for what is in the user's stream; the direct share is an ordinary copy in that stream, so it
-//! keeps the stream's priority and starts at once; relays' pieces follow in turns, so that all links start early; last,
-//! the user's stream waits for the lanes. Each call is a moment in which a link may idle, so there are few of them
+//! One point in the user's stream is where the copy starts: the relays' lanes wait for it. The direct share is an ordinary copy
+//! in that stream, so it keeps the stream's priority and starts at once; relays' pieces follow in turns, so that all links
+//! start early; last, the user's stream waits for the lanes.
+//!
+//! The legacy default stream and blocking streams wait for each other's work, but not all that is put into them is work: an event that
+//! is recorded in a blocking stream does not wait for the legacy one (`docs/ordering.md`). A copy does. So in these streams the
+//! direct share's first bytes go ahead of the point, and its last ones behind the waits. Each call is a moment in which a link may idle, so there are few of them
 //! (`multipath/tests/copies/calls.rs` counts). Whoever asks the stream, an event behind the copy, or the context, gets the
 //! truth without help from us.
 //!
@@ -13,13 +17,20 @@
 //! A driver's queues are finite, and a caller that fills one waits until the device has made room. Behind a stream that
 //! the host holds back that could be for ever. So lanes take a bounded number of pieces ahead of the device
 //! ([`Lane::has_room`]); what is then left of a share goes the direct way.
+//!
+//! A lane that fails is not waited for either: the user's stream waits for whatever the lane may still do, and then copies the
+//! share itself.
+
+use std::sync::Arc;
 
 use wm_abi::CUdevice;
 
 use crate::gauge::{Gauge, Moment};
-use crate::lane::{Cargo, Lane, User};
+use crate::lane::{Cargo, Lane};
 use crate::links::{Links, Result};
-use crate::plan::{Direction, Share, Split, pieces};
+use crate::plan::{Direction, GRAIN, Share, Split, pieces};
+use crate::point::Point;
+use crate::user::{Kind, User};
 use crate::wire::whole;
 use crate::work::Piece;
 
@@ -39,6 +50,12 @@ pub struct Copy {
 }
 
 impl Copy {
+    /// A part of it, as a copy.
+    pub fn part(&self, piece: Piece) -> Self {
+        let Cargo { host, device, bytes } = self.cargo(piece);
+        Self { host, device, bytes, ..*self }
+    }
+
     /// Where a piece of it is.
     pub fn cargo(&self, piece: Piece) -> Cargo {
         let offset = piece.offset as u64;
@@ -92,43 +109,57 @@ pub struct Carried {
 }
 
 /// Enqueues a copy that is cut up, relays' shares in pieces of at most `largest` bytes. `lanes` are those of the split's
-/// shares, in their order; a gauge sees how it goes.
+/// shares, in their order; `start` is recorded here; a gauge sees how it goes.
 ///
 /// # Errors
-/// The direct path's error. What relays still do has ended by then: the caller can make the plain call.
+/// The direct path's error. Later work of the user's stream waits for what relays still do: the caller can make the plain call.
 pub fn enqueue<L: Links>(
     links: &L,
     copy: &Copy,
     split: &Split,
     largest: usize,
     lanes: &mut [Lane],
+    start: &Arc<Point>,
     mut gauge: Option<&mut Gauge>,
 ) -> Result<Vec<Carried>> {
     let mut note = |moment| gauge.iter_mut().for_each(|gauge| gauge.mark(links, copy.user, moment));
+    let [head, body, tail] = parts(split.direct, copy.user.kind);
+    direct(links, copy, head)?;
+    start.record(links, copy.user.stream)?;
+    // Behind the start, so that lanes do not wait for it, and before anything else, so that its link starts first.
+    note(Moment::Start);
+    direct(links, copy, body)?;
+    note(Moment::Direct);
     let leg = |(share, lane): (&Share, _)| Leg { share: *share, lane, left: None, failed: false };
     let mut legs: Vec<_> = split.shares.iter().zip(lanes).map(leg).collect();
-    for leg in &mut legs {
-        leg.attempt(links, |links, lane| lane.mark(links, copy.user));
-    }
-    // Behind the marks, so that lanes do not wait for it, and before anything else, so that its link starts first.
-    note(Moment::Start);
-    direct(links, copy, split.direct)?;
-    note(Moment::Direct);
+    legs.iter_mut().for_each(|leg| leg.lane.engage(copy.user.stream, start));
     carry_in_turns(links, copy, largest, &mut legs);
     legs.iter_mut().for_each(|leg| join(links, copy, leg));
     note(Moment::End);
-    let outcome = repair(links, copy, &legs);
-    if outcome.is_err() {
-        legs.iter().for_each(|leg| leg.lane.drain(links));
-    }
-    outcome
+    let carried = repair(links, copy, &legs)?;
+    direct(links, copy, tail)?;
+    Ok(carried)
 }
 
-fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
+/// What of the direct share goes ahead of the start, between, and behind the end.
+pub(crate) fn parts(share: Piece, kind: Kind) -> [Piece; 3] {
+    let edge = GRAIN.min(share.bytes / 3);
+    let (head, tail) = match kind {
+        Kind::Alone => (0, 0),
+        // A point in the legacy default stream is ordered as its work is.
+        Kind::Legacy => (0, edge),
+        Kind::Blocking => (edge, edge),
+    };
+    let body = share.bytes - head - tail;
+    let at = |offset, bytes| Piece { offset: share.offset + offset, bytes };
+    [at(0, head), at(head, body), at(head + body, tail)]
+}
+
+pub(crate) fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
     if part.bytes == 0 {
         return Ok(());
     }
-    links.copy(copy.user.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
+    links.copy(copy.user.home.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
 }
 
 /// One piece of each share after another: no link waits until another one's share is enqueued.
@@ -149,13 +180,14 @@ fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [
     }
 }
 
-/// The user's stream waits for a lane. A lane that failed is waited for by the host: it may have half a piece under way.
+/// The user's stream waits for a lane; for everything in it, if the lane is at fault.
 fn join<L: Links>(links: &L, copy: &Copy, leg: &mut Leg<'_>) {
+    let User { home, stream, .. } = copy.user;
     leg.attempt(links, |links, lane| {
-        lane.end().map_or(Ok(()), |mark| links.order(copy.user.context, copy.user.stream, mark.event))
+        lane.end().map_or(Ok(()), |mark| links.order(home.context, stream, mark.event))
     });
     if leg.failed {
-        leg.lane.drain(links);
+        leg.lane.give_up(links, copy.user);
     }
 }
 

@@ -4,12 +4,12 @@
 //! read when the next copy comes by and finds them passed. A gauge is a convenience: whatever fails in it ends it, and
 //! never the copy.
 
-use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
+use wm_abi::{CUdevice, CUevent, CUstream};
 
 use crate::enqueue::Copy;
-use crate::lane::User;
 use crate::links::{Links, Result, Wake};
 use crate::plan::Direction;
+use crate::user::{Home, User};
 
 /// Which of a copy's moments an event marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +35,10 @@ pub struct Observation {
     pub late: f64,
 }
 
-/// Three events in a context.
+/// Three events in a home.
 #[derive(Debug)]
 pub struct Gauge {
-    context: CUcontext,
+    home: Home,
     events: [CUevent; 3],
     /// A copy that has been marked, and not been read.
     pending: Option<(CUdevice, Direction)>,
@@ -46,23 +46,23 @@ pub struct Gauge {
 }
 
 impl Gauge {
-    /// A new gauge in a context.
+    /// A new gauge in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
+    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
         let mut events = [CUevent::NULL; 3];
         for index in 0..events.len() {
             events[index] = links
-                .event(context, Wake::Timed)
-                .inspect_err(|_| links.retire(context, CUstream::NULL, &events[..index]))?;
+                .event(home.context, Wake::Timed)
+                .inspect_err(|_| links.retire(home.context, CUstream::NULL, &events[..index]))?;
         }
-        Ok(Self { context, events, pending: None, broken: false })
+        Ok(Self { home, events, pending: None, broken: false })
     }
 
     /// The context that it belongs to, and ends with.
-    pub fn context(&self) -> CUcontext {
-        self.context
+    pub fn home(&self) -> Home {
+        self.home
     }
 
     /// Is it of no more use?
@@ -84,15 +84,15 @@ impl Gauge {
     /// Marks a moment of it.
     pub fn mark<L: Links>(&mut self, links: &L, user: User, moment: Moment) {
         let event = self.events[moment as usize];
-        self.broken |= links.record(self.context, event, user.stream).is_err();
+        self.broken |= links.record(self.home.context, event, user.stream).is_err();
     }
 
     /// How the last copy went, if that can be said now, and has not been.
     pub fn read<L: Links>(&mut self, links: &L) -> Option<Observation> {
         let (target, direction) = self.pending.filter(|_| !self.broken)?;
         let [start, direct, end] = self.events;
-        let times = links.passed(self.context, end).and_then(|passed| {
-            let between = |from, to| links.elapsed(self.context, from, to);
+        let times = links.passed(self.home.context, end).and_then(|passed| {
+            let between = |from, to| links.elapsed(self.home.context, from, to);
             passed.then(|| Ok((between(start, direct)?, between(direct, end)?))).transpose()
         });
         self.broken |= times.is_err();
@@ -103,6 +103,6 @@ impl Gauge {
 
     /// Gives its events back.
     pub fn close<L: Links>(self, links: &L) {
-        links.retire(self.context, CUstream::NULL, &self.events);
+        links.retire(self.home.context, CUstream::NULL, &self.events);
     }
 }

@@ -7,29 +7,26 @@
 //! Each slot has an event on either side, recorded anew with each piece: the second hop waits for the first one's event,
 //! and the slot's next piece for the second one's. With two slots the PCIe link never waits for NVLink.
 //!
+//! The relay's side is made in a context of ours, which the program cannot end. The target's side is made in a context of
+//! the program, and the lane serves that one alone: when the context ends, everything of the lane's that is there has ended
+//! too, and the relay's side is given back when its own stream is empty.
+//!
 //! A lane is owned: whoever copies takes it out of the pool, so its slots see one copy's calls at a time without a lock.
 //! Work of two user streams may follow each other in a lane only if the earlier copy's start has been passed: then what
 //! is ahead are copies that end by themselves, and a stream that the host holds back holds back nobody else.
+
+use std::sync::Arc;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
 use crate::links::{Hop, Links, Result, Transfer, Wake};
 use crate::plan::{Direction, SLOT, SLOTS};
+use crate::point::Point;
+use crate::user::{Home, User};
 
 /// Pieces that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
 /// commands, a piece is three in each of two.
 const AHEAD: usize = 128;
-
-/// Where a copy begins and ends on the user's side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User {
-    /// The target's context, in which the program made the call.
-    pub context: CUcontext,
-    /// The target.
-    pub device: CUdevice,
-    /// The program's stream. Default streams under their own names, never null.
-    pub stream: CUstream,
-}
 
 /// One piece of a copy, by its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,77 +48,63 @@ pub struct Mark {
     pub event: CUevent,
 }
 
+/// What a lane has in one of its two contexts.
 #[derive(Debug)]
-struct Slot {
-    address: u64,
-    /// On the relay's side.
-    event: CUevent,
-    /// The end of the last piece's second hop.
-    last: Option<Mark>,
-}
-
-/// The target's side of a lane, one a context that copies through it.
-#[derive(Debug)]
-struct Far {
+struct Side {
     context: CUcontext,
     stream: CUstream,
-    /// Recorded in the user's stream when a copy starts.
-    start: CUevent,
     /// One a slot.
-    events: [CUevent; SLOTS],
+    slots: [CUevent; SLOTS],
+    /// Recorded when no more will come.
+    end: CUevent,
+}
+
+/// The copy that a lane carried last.
+#[derive(Debug)]
+struct Last {
+    stream: CUstream,
+    start: Arc<Point>,
 }
 
 /// A pipeline through a relay.
 #[derive(Debug)]
 pub struct Lane {
     relay: CUdevice,
-    context: CUcontext,
-    stream: CUstream,
+    home: Home,
+    near: Side,
+    far: Side,
     staging: u64,
-    slots: [Slot; SLOTS],
+    /// For each slot the end of its last piece's second hop.
+    ends: [Option<Mark>; SLOTS],
     next: usize,
-    far: Vec<Far>,
-    /// Whose copy was the last.
-    user: Option<User>,
+    last: Option<Last>,
     /// Pieces enqueued since a copy's start was last seen to be passed.
     ahead: usize,
-    /// Which life of the relay's context it was made in, as the pool counts them.
-    pub(crate) life: u64,
-}
-
-/// A hop's place: the stream that does it, and what says that it is done.
-struct Stage {
-    context: CUcontext,
-    stream: CUstream,
-    event: CUevent,
 }
 
 impl Lane {
     /// Bytes of staging memory of one lane.
     pub const STAGING: usize = SLOT * SLOTS;
 
-    /// A new lane through `relay`, whose primary context is `context`.
+    /// A new lane through `relay`, where `context` is ours, for copies of a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, relay: CUdevice, context: CUcontext) -> Result<Self> {
+    pub fn new<L: Links>(links: &L, relay: CUdevice, context: CUcontext, user: User) -> Result<Self> {
         let staging = links.staging(relay, context, Self::STAGING)?;
-        let parts = links.stream(context).and_then(|stream| match events(links, context) {
-            Ok(events) => Ok((stream, events)),
-            Err(code) => {
-                links.retire(context, stream, &[]);
-                Err(code)
+        let sides = links.admit(staging, Self::STAGING, user.device).and_then(|()| {
+            let near = Side::new(links, context)?;
+            match Side::new(links, user.home.context) {
+                Ok(far) => Ok((near, far)),
+                Err(code) => {
+                    near.retire(links);
+                    Err(code)
+                }
             }
         });
-        let (stream, events) = parts.inspect_err(|_| links.discard(staging, Self::STAGING))?;
-        let slot = |index: usize| Slot {
-            address: staging + (index * SLOT) as u64,
-            event: events[index],
-            last: None,
-        };
-        let slots = std::array::from_fn(slot);
-        let far = Vec::new();
-        Ok(Self { relay, context, stream, staging, slots, next: 0, far, user: None, ahead: 0, life: 0 })
+        let (near, far) = sides.inspect_err(|_| links.discard(staging, Self::STAGING))?;
+        let (home, ends) = (user.home, [None; SLOTS]);
+        Ok(Self { relay, home, near, far, staging, ends, next: 0, last: None, ahead: 0 })
     }
 
     /// The device it leads through.
@@ -129,75 +112,38 @@ impl Lane {
         self.relay
     }
 
-    /// May a copy of `user` follow what is in the lane?
-    pub fn admits<L: Links>(&self, links: &L, user: User) -> bool {
-        match self.user {
-            None => true,
-            Some(last) if last == user && user.stream != CUstream::PER_THREAD => true,
-            // A context that has ended took its work with it.
-            Some(last) => self.far(last.context).is_none() || self.has_started(links),
-        }
+    /// Whose copies it carries.
+    pub fn home(&self) -> Home {
+        self.home
     }
 
-    /// Starts a copy: the lane's first hop will wait for all that is in the user's stream now.
-    ///
-    /// # Errors
-    /// Those of the driver.
-    pub fn begin<L: Links>(&mut self, links: &L, user: User, direction: Direction) -> Result<()> {
-        self.mark(links, user)?;
-        self.follow(links, direction)
+    /// May a copy in `stream` follow what is in the lane?
+    pub fn admits<L: Links>(&self, links: &L, stream: CUstream) -> bool {
+        let is_same = |last: &Last| last.stream == stream && stream != CUstream::PER_THREAD;
+        self.last.as_ref().is_none_or(|last| is_same(last) || last.start.is_passed(links))
     }
 
-    /// Notes how far the user's stream is now: the first half of [`Lane::begin`].
-    ///
-    /// # Errors
-    /// Those of the driver.
-    pub fn mark<L: Links>(&mut self, links: &L, user: User) -> Result<()> {
-        let far = self.prepare(links, user)?;
-        links.record(user.context, self.far[far].start, user.stream)?;
-        self.user = Some(user);
-        Ok(())
+    /// Takes on a copy in `stream` that starts at a point which was recorded there.
+    pub fn engage(&mut self, stream: CUstream, start: &Arc<Point>) {
+        self.last = Some(Last { stream, start: Arc::clone(start) });
     }
 
-    /// Makes the first hop wait for what was marked: the second half.
+    /// Makes the first hop wait for the start of the copy that was taken on.
     ///
     /// # Errors
     /// Those of the driver.
     pub fn follow<L: Links>(&mut self, links: &L, direction: Direction) -> Result<()> {
-        let far = self.current()?;
-        match direction {
-            Direction::In => links.order(self.context, self.stream, far.start),
-            Direction::Out => links.order(far.context, far.stream, far.start),
-        }
-    }
-
-    /// The target's side of the last copy.
-    fn current(&self) -> Result<&Far> {
-        let user = self.user.ok_or(CUresult::ILLEGAL_STATE)?;
-        self.far(user.context).ok_or(CUresult::CONTEXT_IS_DESTROYED)
+        let start = &self.last.as_ref().ok_or(CUresult::ILLEGAL_STATE)?.start;
+        let (first, _) = self.sides(direction);
+        start.order(links, first.context, first.stream)
     }
 
     /// Can one more piece be enqueued without waiting for a stream that may be held back?
     pub fn has_room<L: Links>(&mut self, links: &L) -> bool {
-        if self.ahead >= AHEAD && self.has_started(links) {
+        if self.ahead >= AHEAD && self.last.as_ref().is_none_or(|last| last.start.is_passed(links)) {
             self.ahead = 0;
         }
         self.ahead < AHEAD
-    }
-
-    /// Is what is in the lane under way, so that it ends by itself?
-    fn has_started<L: Links>(&self, links: &L) -> bool {
-        self.current().is_ok_and(|far| links.passed(far.context, far.start).unwrap_or(false))
-    }
-
-    /// The target's side for a context, made at first use.
-    fn prepare<L: Links>(&mut self, links: &L, user: User) -> Result<usize> {
-        if let Some(index) = self.far.iter().position(|far| far.context == user.context) {
-            return Ok(index);
-        }
-        links.admit(self.staging, Self::STAGING, user.device)?;
-        self.far.push(Far::new(links, user.context)?);
-        Ok(self.far.len() - 1)
     }
 
     /// The slot that the next piece will take.
@@ -205,50 +151,40 @@ impl Lane {
         self.next
     }
 
-    /// Enqueues one piece, of at most [`SLOT`] bytes, of the copy that has begun.
+    /// Enqueues one piece, of at most [`SLOT`] bytes, of the copy that was taken on.
     ///
     /// # Errors
-    /// Those of the driver. The piece is then not copied, or not entirely; the lane must be abandoned.
+    /// Those of the driver. The piece is then not copied, or not entirely; the lane must be given up.
     pub fn carry<L: Links>(&mut self, links: &L, direction: Direction, cargo: Cargo) -> Result<()> {
         let index = self.next;
-        let (first, second) = self.stages(index, direction)?;
-        let slot = &mut self.slots[index];
-        let (into, out_of) = hops(direction, cargo, slot.address);
-        if let Some(last) = slot.last {
+        let (into, out_of) = hops(direction, cargo, self.staging + (index * SLOT) as u64);
+        let (first, second) = self.sides(direction);
+        if let Some(last) = self.ends[index] {
             links.order(first.context, first.stream, last.event)?;
         }
         links.copy(first.context, first.stream, into)?;
-        links.record(first.context, first.event, first.stream)?;
-        links.order(second.context, second.stream, first.event)?;
+        links.record(first.context, first.slots[index], first.stream)?;
+        links.order(second.context, second.stream, first.slots[index])?;
         links.copy(second.context, second.stream, out_of)?;
-        links.record(second.context, second.event, second.stream)?;
-        slot.last = Some(Mark { context: second.context, event: second.event });
+        links.record(second.context, second.slots[index], second.stream)?;
+        let end = Mark { context: second.context, event: second.slots[index] };
+        self.ends[index] = Some(end);
         self.next = (index + 1) % SLOTS;
         self.ahead += 1;
         Ok(())
     }
 
-    fn stages(&self, slot: usize, direction: Direction) -> Result<(Stage, Stage)> {
-        let far = self.current()?;
-        let near = Stage { context: self.context, stream: self.stream, event: self.slots[slot].event };
-        let far = Stage { context: far.context, stream: far.stream, event: far.events[slot] };
-        Ok(match direction {
-            Direction::In => (near, far),
-            Direction::Out => (far, near),
-        })
+    /// The sides of the first and the second hop.
+    fn sides(&self, direction: Direction) -> (&Side, &Side) {
+        match direction {
+            Direction::In => (&self.near, &self.far),
+            Direction::Out => (&self.far, &self.near),
+        }
     }
 
     /// The end of what was enqueued last. All earlier pieces of the copy are behind it: they end in one stream.
     pub fn end(&self) -> Option<Mark> {
-        self.slots[(self.next + SLOTS - 1) % SLOTS].last
-    }
-
-    /// Has the last piece in a slot arrived?
-    ///
-    /// # Errors
-    /// A sticky error of one of the two contexts.
-    pub fn arrived<L: Links>(&self, links: &L, slot: usize) -> Result<bool> {
-        self.slots[slot].last.map_or(Ok(true), |mark| links.passed(mark.context, mark.event))
+        self.ends[(self.next + SLOTS - 1) % SLOTS]
     }
 
     /// Blocks until the last piece in a slot has arrived.
@@ -256,70 +192,89 @@ impl Lane {
     /// # Errors
     /// A sticky error of one of the two contexts.
     pub fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
-        self.slots[slot].last.map_or(Ok(()), |mark| links.wait(mark.context, mark.event))
+        self.ends[slot].map_or(Ok(()), |mark| links.wait(mark.context, mark.event))
     }
 
-    /// Blocks until both streams are empty, as far as they can still tell.
+    /// Blocks until both streams are empty, as far as they can still tell. Only for a copy that the host has seen start.
     pub fn drain<L: Links>(&self, links: &L) {
-        let _ = links.drain(self.context, self.stream);
-        for far in &self.far {
-            let _ = links.drain(far.context, far.stream);
+        self.near.drain(links);
+        self.far.drain(links);
+    }
+
+    /// Makes the program's stream wait for all that a lane at fault may still do. No more pieces may come.
+    pub fn give_up<L: Links>(&self, links: &L, user: User) {
+        for side in [&self.near, &self.far] {
+            let ordered =
+                side.close(links).and_then(|()| links.order(user.home.context, user.stream, side.end));
+            if ordered.is_err() {
+                // A context that is lost has nothing under way, and says so at once. Of one that lives and refuses to record
+                // an event, nothing else tells when its copies are over.
+                side.drain(links);
+            }
         }
     }
 
-    /// Forgets a context that has ended, and with it whatever it did in the slots.
-    pub fn forget(&mut self, context: CUcontext) {
-        self.far.retain(|far| far.context != context);
-        for slot in &mut self.slots {
-            slot.last = slot.last.filter(|mark| mark.context != context);
-        }
+    /// The home has ended, and with it what the lane did there: marks the end of the relay's side.
+    ///
+    /// # Errors
+    /// Those of the driver. Nothing will tell when the lane is over.
+    pub fn orphan<L: Links>(&self, links: &L) -> Result<()> {
+        self.near.close(links)
     }
 
-    /// Gives back what the lane has in a context that is about to end.
-    pub fn leave<L: Links>(&mut self, links: &L, context: CUcontext) {
-        if self.far(context).is_some() {
-            self.drain(links);
-        }
-        self.far.iter().filter(|far| far.context == context).for_each(|far| far.retire(links));
-        self.forget(context);
+    /// Is all over that was marked by [`Lane::give_up`], or, where the home has ended, by [`Lane::orphan`]? What cannot be said
+    /// is taken for no.
+    pub fn is_over<L: Links>(&self, links: &L, has_home: bool) -> bool {
+        self.near.is_over(links) && (!has_home || self.far.is_over(links))
     }
 
-    /// Gives everything back. The lane's streams are drained first.
-    pub fn close<L: Links>(self, links: &L) {
-        self.drain(links);
-        links.retire(self.context, self.stream, &self.slots.map(|slot| slot.event));
-        self.far.iter().for_each(|far| far.retire(links));
+    /// Gives everything back that is still there. Both streams are empty.
+    pub fn bury<L: Links>(self, links: &L, has_home: bool) {
+        self.near.retire(links);
+        if has_home {
+            self.far.retire(links);
+        }
         links.discard(self.staging, Self::STAGING);
-    }
-
-    /// Gives the staging memory back, when the relay's context is gone and all else went with it.
-    pub fn bury<L: Links>(self, links: &L) {
-        links.discard(self.staging, Self::STAGING);
-    }
-
-    fn far(&self, context: CUcontext) -> Option<&Far> {
-        self.far.iter().find(|far| far.context == context)
     }
 }
 
-impl Far {
+impl Side {
     fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
-        let (start, events) = (links.event(context, Wake::Sleeping)?, events(links, context)?);
-        Ok(Self { context, stream: links.stream(context)?, start, events })
+        let mut side =
+            Self { context, stream: CUstream::NULL, slots: [CUevent::NULL; SLOTS], end: CUevent::NULL };
+        match side.furnish(links) {
+            Ok(()) => Ok(side),
+            Err(code) => {
+                side.retire(links);
+                Err(code)
+            }
+        }
+    }
+
+    fn furnish<L: Links>(&mut self, links: &L) -> Result<()> {
+        self.stream = links.stream(self.context)?;
+        for event in self.slots.iter_mut().chain([&mut self.end]) {
+            *event = links.event(self.context, Wake::Sleeping)?;
+        }
+        Ok(())
+    }
+
+    fn close<L: Links>(&self, links: &L) -> Result<()> {
+        links.record(self.context, self.end, self.stream)
+    }
+
+    fn is_over<L: Links>(&self, links: &L) -> bool {
+        links.passed(self.context, self.end).unwrap_or(false)
+    }
+
+    fn drain<L: Links>(&self, links: &L) {
+        let _ = links.drain(self.context, self.stream);
     }
 
     fn retire<L: Links>(&self, links: &L) {
-        links.retire(self.context, self.stream, &self.events);
-        links.retire(self.context, CUstream::NULL, &[self.start]);
+        let events = self.slots.iter().chain([&self.end]).copied().filter(|event| !event.is_null());
+        links.retire(self.context, self.stream, &events.collect::<Vec<_>>());
     }
-}
-
-fn events<L: Links>(links: &L, context: CUcontext) -> Result<[CUevent; SLOTS]> {
-    let mut events = [CUevent::NULL; SLOTS];
-    for event in &mut events {
-        *event = links.event(context, Wake::Sleeping)?;
-    }
-    Ok(events)
 }
 
 /// A piece's two hops through a slot, in the order of time.

@@ -8,9 +8,11 @@
 //! * [`plan`]: which paths a copy takes, and how it is cut. Pure.
 //! * [`work`]: what is left of a copy that several paths pull from.
 //! * [`links`]: what all this needs of a driver, as one contract; [`driver`] is the real one and holds all `unsafe` code.
+//! * [`user`], [`point`]: whose copy it is, and where in a stream it starts and ends.
 //! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
-//! * [`enqueue`]: an asynchronous copy: everything is put into streams, nothing waits.
-//! * [`pull`]: a copy whose caller waits anyway: [`courier`]s pull pieces as fast as their paths are.
+//! * [`enqueue`]: a copy of pinned memory: everything is put into streams, nothing waits.
+//! * [`pull`]: a copy of pageable memory: [`courier`]s pull pieces as fast as their paths are.
+//! * [`pool`]: what copies borrow, and when it is given back.
 //! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
 //! * [`opening`]: when a sibling's context pays.
 //! * [`share`]: which links other processes use now; [`crossing`]: which targets copy in both directions at once.
@@ -18,7 +20,9 @@
 //!
 //! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is ordered behind work of
 //! a user's stream that has not been passed yet, unless it belongs to that stream; no lock is held across a driver call;
-//! in the worst case a copy is the plain copy.
+//! a program's call waits for nothing that the plain call would not wait for: what is no longer needed is given back when its work
+//! is over, and what takes long happens beside; what was made in a context of the program is touched by copies in that context
+//! alone; in the worst case a copy is the plain copy.
 
 #![deny(unsafe_code)]
 
@@ -33,12 +37,14 @@ pub mod lane;
 pub mod links;
 pub mod opening;
 pub mod plan;
+pub mod point;
 pub mod pool;
 pub mod pull;
 pub mod share;
 pub mod topology;
 pub mod traffic;
 pub mod trim;
+pub mod user;
 pub mod wire;
 pub mod work;
 
@@ -46,3 +52,4 @@ pub use driver::Driver;
 pub use engine::{Answer, Engine, Settings};
 pub use links::Links;
 pub use plan::{Direction, HostMemory};
+pub use user::{Home, Kind, User};

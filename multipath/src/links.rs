@@ -73,10 +73,8 @@ pub trait Links: Send + Sync {
     /// Those of the driver.
     fn survey(&self) -> Result<Survey>;
 
-    /// Does this process have a primary context of a device now?
-    fn is_open(&self, device: CUdevice) -> bool;
-
-    /// The primary context of a device, made if there is none. Costs device memory and up to half a second.
+    /// A new context on a device: ours alone, so that nothing which the program does to its own touches it. Costs device memory
+    /// and up to half a second.
     ///
     /// # Errors
     /// Those of the driver: a lost device, or one without memory for a context.
@@ -88,8 +86,8 @@ pub trait Links: Send + Sync {
     /// Those of the driver.
     fn room(&self, context: CUcontext) -> Result<(u64, u64)>;
 
-    /// Gives up what [`Links::open`] took.
-    fn close(&self, device: CUdevice);
+    /// Ends a context that [`Links::open`] made. Nothing is under way there.
+    fn close(&self, context: CUcontext);
 
     /// A new non-blocking stream.
     ///
@@ -103,7 +101,7 @@ pub trait Links: Send + Sync {
     /// Those of the driver.
     fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent>;
 
-    /// Ends a stream and events, once the stream is empty.
+    /// Ends events, and a stream that is empty, if it is not null.
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);
 
     /// Memory on `device` that its own context and every device later admitted can use. The program's allocations and
@@ -119,17 +117,14 @@ pub trait Links: Send + Sync {
     /// Those of the driver: the devices do not reach each other.
     fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()>;
 
-    /// Gives staging memory back. Nothing may use it any more.
-    fn discard(&self, staging: u64, bytes: usize);
-
-    /// Pinned host memory.
+    /// Pinned host memory near a device, which all devices reach. It belongs to no context, and giving it back waits for nobody.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
-    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64>;
+    fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64>;
 
-    /// Gives pinned memory back.
-    fn unpin(&self, context: CUcontext, address: u64);
+    /// Gives staging memory or a buffer back. Nothing may use it any more.
+    fn discard(&self, address: u64, bytes: usize);
 
     /// Enqueues a copy.
     ///
@@ -172,6 +167,12 @@ pub trait Links: Send + Sync {
     /// # Errors
     /// A sticky error of the context.
     fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()>;
+
+    /// Cores that the calling thread, and threads that it makes, may use now.
+    fn cores(&self) -> usize;
+
+    /// Runs `body` in such a way that calls of this thread disturb no stream capture of another one.
+    fn quietly<T>(&self, body: impl FnOnce() -> T) -> T;
 
     /// Copies within host memory, by the calling thread. The caller answers for both ranges.
     fn move_bytes(&self, to: u64, from: u64, bytes: usize);

@@ -2,7 +2,7 @@
 //!
 //! A context costs device memory there for as long as the process lives, and time once. Nobody knows how much a program will
 //! still copy; so one is opened when the copies so far would have saved as much time as opening takes: whatever comes then,
-//! no more than twice the best possible is lost. Siblings where the program has a context of its own are used at once.
+//! no more than twice the best possible is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -91,7 +91,7 @@ pub struct Costs {
     pub lag: f64,
     /// The caller's time to start one relay more.
     pub step: f64,
-    /// Time to open a context where there is none; zero where all had one.
+    /// Time to open a context.
     pub open: f64,
 }
 

@@ -1,29 +1,38 @@
-//! What copies borrow: relays' contexts, lanes, wires and pinned buffers.
+//! What copies borrow: relays' contexts, lanes, wires, points and pinned buffers.
 //!
 //! Everything here is made when it is first needed, is owned by one copy at a time, and comes back afterwards. The lock
 //! guards lists only: whatever calls the driver happens outside it, on things that have been taken out.
 //!
-//! A relay that failed is lost until its context is made anew. A context that ends takes its streams, events and pinned
-//! buffers with it: they are forgotten here, also by lanes that are lent out at that moment, when they come back.
+//! Nothing is waited for. What was made in a home of the program ends with the home and is forgotten then; it is kept under the
+//! home's own name, so no later context can get it. A lane that failed, or whose home has ended, is kept until its copies are
+//! over, and given back by a later copy ([`Pool::sweep`]). Relays' contexts are ours and stay for as long as the process; a
+//! relay that failed is tried again after a while.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
 
 use crate::gauge::Gauge;
-use crate::lane::{Lane, User};
-use crate::links::{Links, Result, Wake};
+use crate::lane::Lane;
+use crate::links::{Links, Result};
 use crate::plan::{BOUNCE, LANES, SLOTS};
+use crate::point::Point;
+use crate::user::{Home, User};
 use crate::wire::Wire;
 
 /// A relay must have one part in so many of its memory free, once its context is there.
 const SPARE: u64 = 32;
+/// A relay that failed is left alone for this long; for twice as long with each time that it fails again...
+const PAUSE: Duration = Duration::from_secs(1);
+/// ... up to this many times as long.
+const LONGEST: u32 = 256;
 
 /// Pinned memory that a pageable copy passes through, one piece a slot.
 #[derive(Debug)]
 pub struct Bounce {
-    context: CUcontext,
+    device: CUdevice,
     /// First byte of the first slot.
     pub address: u64,
 }
@@ -38,33 +47,68 @@ impl Bounce {
     }
 }
 
-#[derive(Debug, Default)]
-struct Shelf {
-    lanes: Vec<Lane>,
-    wires: Vec<Wire>,
-    gauges: Vec<Gauge>,
-    bounces: Vec<Bounce>,
-    /// Contexts that were opened for relays.
-    opened: BTreeMap<CUdevice, Opened>,
-    /// The contexts that copies came from, and their devices.
-    targets: BTreeMap<CUcontext, CUdevice>,
-    /// Lanes that exist, lent ones included.
-    made: BTreeMap<CUdevice, usize>,
-    /// How often the context of a relay has ended.
-    lives: BTreeMap<CUdevice, u64>,
-    /// Relays that failed.
-    lost: BTreeSet<CUdevice>,
-    /// Contexts that ended while lanes were lent.
-    ended: BTreeSet<CUcontext>,
-    lent: usize,
-}
-
 /// A relay's context.
 #[derive(Debug, Clone, Copy)]
 struct Opened {
     context: CUcontext,
-    /// Bytes in use on the device when it had been made; nothing if the program had made it.
-    in_use: Option<u64>,
+    /// Bytes in use on the device when it had been made.
+    in_use: u64,
+}
+
+/// A relay that failed.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    until: Duration,
+    /// How long the next pause is, in units of [`PAUSE`].
+    next: u32,
+}
+
+/// A lane that carries nothing any more, and may still have copies under way.
+#[derive(Debug)]
+struct Grave {
+    lane: Lane,
+    /// Its home lives: only copies in that home may look.
+    has_home: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shelf {
+    lanes: Vec<Lane>,
+    wires: Vec<Wire>,
+    points: Vec<Arc<Point>>,
+    gauges: Vec<Gauge>,
+    bounces: Vec<Bounce>,
+    graves: Vec<Grave>,
+    opened: BTreeMap<CUdevice, Opened>,
+    /// Contexts that a thread is making now.
+    opening: BTreeSet<CUdevice>,
+    /// The homes that copies came from.
+    lives: BTreeMap<CUcontext, u64>,
+    /// Lanes that exist, lent ones included.
+    made: BTreeMap<(CUdevice, Home), usize>,
+    lost: BTreeMap<CUdevice, Lost>,
+}
+
+impl Shelf {
+    /// Forgets a home; the lanes that served it are left.
+    fn forget(&mut self, home: Home) -> Vec<Lane> {
+        self.wires.retain(|wire| wire.home() != home);
+        self.points.retain(|point| point.home() != home);
+        self.gauges.retain(|gauge| gauge.home() != home);
+        self.made.retain(|(_, other), _| *other != home);
+        self.graves
+            .iter_mut()
+            .filter(|grave| grave.lane.home() == home)
+            .for_each(|grave| grave.has_home = false);
+        take_where(&mut self.lanes, |lane| lane.home() == home)
+    }
+
+    /// One lane less.
+    fn unmake(&mut self, relay: CUdevice, home: Home) {
+        if let Some(made) = self.made.get_mut(&(relay, home)) {
+            *made = made.saturating_sub(1);
+        }
+    }
 }
 
 /// What copies hold on a relay.
@@ -74,14 +118,8 @@ pub struct Relay {
     pub device: CUdevice,
     /// Staging memory, bytes.
     pub staging: usize,
-    /// Bytes that its context takes at most: what was in use there when it had been made. Zero if it is the program's.
+    /// Bytes that its context takes at most: what was in use there when it had been made.
     pub context: u64,
-}
-
-impl Shelf {
-    fn life(&self, relay: CUdevice) -> u64 {
-        self.lives.get(&relay).copied().unwrap_or(0)
-    }
 }
 
 /// What copies borrow.
@@ -95,136 +133,138 @@ impl Pool {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has this relay failed?
-    pub fn is_lost(&self, relay: CUdevice) -> bool {
-        self.shelf().lost.contains(&relay)
-    }
-
     /// What copies hold on each relay, for the statistics.
     pub fn relays(&self) -> Vec<Relay> {
         let shelf = self.shelf();
+        let lanes = |device: CUdevice| -> usize {
+            shelf.made.iter().filter(|((relay, _), _)| *relay == device).map(|(_, made)| made).sum()
+        };
         let relay = |(device, opened): (&CUdevice, &Opened)| Relay {
             device: *device,
-            staging: shelf.made.get(device).copied().unwrap_or(0) * Lane::STAGING,
-            context: opened.in_use.unwrap_or(0),
+            staging: lanes(*device) * Lane::STAGING,
+            context: opened.in_use,
         };
         shelf.opened.iter().map(relay).collect()
     }
 
-    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
-    /// `None` where there is none to be had: the relay is busy with copies that have not begun, or it has failed.
-    pub fn lane<L: Links>(&self, links: &L, relay: CUdevice, user: User) -> Option<Lane> {
-        let mut idle = self.idle(relay, user)?;
-        let fit = idle.iter().position(|lane| lane.admits(links, user));
-        let lane = fit.map(|position| idle.swap_remove(position));
-        self.shelf().lanes.extend(idle);
-        let lane = lane.or_else(|| self.reserve(relay).then(|| self.make(links, relay)).flatten());
-        if lane.is_none() {
-            self.shelf().lent -= 1;
-        }
-        lane
+    /// Has this relay failed a short while ago?
+    pub fn is_lost(&self, relay: CUdevice, now: Duration) -> bool {
+        self.shelf().lost.get(&relay).is_some_and(|lost| lost.until > now)
     }
 
-    /// Takes all idle lanes of a relay, for one of them to be lent.
-    fn idle(&self, relay: CUdevice, user: User) -> Option<Vec<Lane>> {
+    /// Has this relay a context of ours?
+    pub fn is_open(&self, relay: CUdevice) -> bool {
+        self.shelf().opened.contains_key(&relay)
+    }
+
+    /// A copy comes: what is over of earlier ones is given back.
+    pub fn sweep<L: Links>(&self, links: &L, home: Home) {
         let mut shelf = self.shelf();
-        if shelf.lost.contains(&relay) {
+        let before = shelf.lives.insert(home.context, home.life).filter(|life| *life != home.life);
+        let orphans = before.map(|life| shelf.forget(Home { life, ..home })).unwrap_or_default();
+        let graves = take_where(&mut shelf.graves, |grave| !grave.has_home || grave.lane.home() == home);
+        drop(shelf);
+        self.orphan(links, orphans);
+        for grave in graves {
+            if grave.lane.is_over(links, grave.has_home) {
+                grave.lane.bury(links, grave.has_home);
+            } else {
+                self.shelf().graves.push(grave);
+            }
+        }
+    }
+
+    /// Lanes whose home has ended. One that cannot even be marked is left to the driver.
+    fn orphan<L: Links>(&self, links: &L, lanes: Vec<Lane>) {
+        let marked = lanes.into_iter().filter(|lane| lane.orphan(links).is_ok());
+        let graves: Vec<_> = marked.map(|lane| Grave { lane, has_home: false }).collect();
+        self.shelf().graves.extend(graves);
+    }
+
+    /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
+    /// `None` where there is none to be had: the relay is not open, is busy with copies that have not begun, or has failed.
+    pub fn lane<L: Links>(&self, links: &L, relay: CUdevice, user: User) -> Option<Lane> {
+        if self.is_lost(relay, links.clock()) {
             return None;
         }
-        shelf.lent += 1;
-        shelf.targets.insert(user.context, user.device);
-        Some(take_where(&mut shelf.lanes, |lane| lane.relay() == relay))
+        let context = self.shelf().opened.get(&relay)?.context;
+        let mut idle =
+            take_where(&mut self.shelf().lanes, |lane| (lane.relay(), lane.home()) == (relay, user.home));
+        let fit = idle.iter().position(|lane| lane.admits(links, user.stream));
+        let lane = fit.map(|position| idle.swap_remove(position));
+        self.shelf().lanes.extend(idle);
+        lane.or_else(|| {
+            self.reserve(relay, user.home).then(|| self.make(links, relay, context, user)).flatten()
+        })
     }
 
     /// May there be one more?
-    fn reserve(&self, relay: CUdevice) -> bool {
+    fn reserve(&self, relay: CUdevice, home: Home) -> bool {
         let mut shelf = self.shelf();
-        let made = shelf.made.entry(relay).or_default();
+        let made = shelf.made.entry((relay, home)).or_default();
         let fits = *made < LANES;
         *made += usize::from(fits);
         fits
     }
 
-    fn make<L: Links>(&self, links: &L, relay: CUdevice) -> Option<Lane> {
-        let life = self.shelf().life(relay);
-        let made = self.open(links, relay).and_then(|context| Lane::new(links, relay, context));
-        let made = made.map(|mut lane| {
-            lane.life = life;
-            lane
-        });
+    fn make<L: Links>(&self, links: &L, relay: CUdevice, context: CUcontext, user: User) -> Option<Lane> {
+        let made = has_room(links, context).and_then(|_| Lane::new(links, relay, context, user));
         made.inspect_err(|code| {
-            log::warn!("device {relay} does not serve as a relay: {code}");
-            self.lose(relay);
+            log::warn!("device {relay} does not serve as a relay now: {code}");
+            self.shelf().unmake(relay, user.home);
+            self.lose(relay, links.clock());
         })
         .ok()
     }
 
-    fn open<L: Links>(&self, links: &L, relay: CUdevice) -> Result<CUcontext> {
-        if let Some(opened) = self.shelf().opened.get(&relay) {
-            return Ok(opened.context);
+    /// Opens a relay, where nobody has done so or does so now.
+    pub fn open<L: Links>(&self, links: &L, relay: CUdevice) {
+        if self.shelf().opened.contains_key(&relay) || !self.shelf().opening.insert(relay) {
+            return;
         }
-        let was_open = links.is_open(relay);
-        let context = links.open(relay)?;
-        let in_use = has_room(links, context).inspect_err(|_| links.close(relay))?;
-        let opened = Opened { context, in_use: (!was_open).then_some(in_use) };
-        if self.keep(relay, opened) {
-            log::info!("{}", first_use(relay, opened));
-        } else {
-            // Another thread was faster: one claim on the context is enough.
-            links.close(relay);
+        let opened = links.open(relay).and_then(|context| {
+            let in_use = has_room(links, context).inspect_err(|_| links.close(context))?;
+            Ok(Opened { context, in_use })
+        });
+        self.shelf().opening.remove(&relay);
+        match opened {
+            Ok(opened) => {
+                self.shelf().opened.insert(relay, opened);
+                log::info!("{}", first_use(relay, opened));
+            }
+            Err(code) => {
+                log::warn!("device {relay} does not serve as a relay now: {code}");
+                self.lose(relay, links.clock());
+            }
         }
-        Ok(context)
     }
 
-    /// `false` if there is one already.
-    fn keep(&self, relay: CUdevice, opened: Opened) -> bool {
+    /// A relay failed: no copy uses it for a while.
+    pub fn lose(&self, relay: CUdevice, now: Duration) {
         let mut shelf = self.shelf();
-        let first = !shelf.opened.contains_key(&relay);
-        shelf.opened.entry(relay).or_insert(opened);
-        first
-    }
-
-    /// A relay failed: no copy uses it any more.
-    pub fn lose(&self, relay: CUdevice) {
-        let mut shelf = self.shelf();
-        shelf.lost.insert(relay);
-        shelf.made.remove(&relay);
+        let pause = shelf.lost.get(&relay).map_or(1, |lost| lost.next);
+        shelf.lost.insert(relay, Lost { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
     }
 
     /// Takes a lane back.
-    pub fn give_back<L: Links>(&self, links: &L, mut lane: Lane) {
-        let mut shelf = self.shelf();
-        for context in &shelf.ended {
-            lane.forget(*context);
-        }
-        shelf.lent = shelf.lent.saturating_sub(1);
-        if shelf.lent == 0 {
-            shelf.ended.clear();
-        }
-        if lane.life != shelf.life(lane.relay()) {
-            drop(shelf);
-            lane.bury(links);
-        } else if shelf.lost.contains(&lane.relay()) {
-            drop(shelf);
-            lane.close(links);
-        } else {
-            shelf.lanes.push(lane);
-        }
+    pub fn give_back(&self, lane: Lane) {
+        self.shelf().lanes.push(lane);
     }
 
-    /// A wire in a context, made if none is idle.
+    /// Takes a lane back that was at fault and has been given up.
+    pub fn give_up(&self, lane: Lane) {
+        let mut shelf = self.shelf();
+        shelf.unmake(lane.relay(), lane.home());
+        shelf.graves.push(Grave { lane, has_home: true });
+    }
+
+    /// A wire in a home, made if none is idle.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wire<L: Links>(&self, links: &L, user: User, wake: Wake) -> Result<Wire> {
-        let context = user.context;
-        let mut shelf = self.shelf();
-        shelf.targets.insert(context, user.device);
-        if let Some(position) = shelf.wires.iter().position(|wire| wire.fits(context, wake)) {
-            return Ok(shelf.wires.swap_remove(position));
-        }
-        drop(shelf);
-        Wire::new(links, context, wake)
+    pub fn wire<L: Links>(&self, links: &L, home: Home) -> Result<Wire> {
+        let idle = take_one(&mut self.shelf().wires, |wire| wire.home() == home);
+        idle.map_or_else(|| Wire::new(links, home), Ok)
     }
 
     /// Takes a wire back.
@@ -232,22 +272,31 @@ impl Pool {
         self.shelf().wires.push(wire);
     }
 
-    /// A gauge in a context, made if none is idle. `None` where it cannot be made.
-    pub fn gauge<L: Links>(&self, links: &L, user: User) -> Option<Gauge> {
-        let context = user.context;
-        let mut shelf = self.shelf();
-        shelf.targets.insert(context, user.device);
-        if let Some(position) = shelf.gauges.iter().position(|gauge| gauge.context() == context) {
-            return Some(shelf.gauges.swap_remove(position));
-        }
-        drop(shelf);
-        Gauge::new(links, context).ok()
+    /// A point in a home that no lane remembers, made if there is none.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    pub fn point<L: Links>(&self, links: &L, home: Home) -> Result<Arc<Point>> {
+        let is_free = |point: &Arc<Point>| point.home() == home && Arc::strong_count(point) == 1;
+        let idle = take_one(&mut self.shelf().points, is_free);
+        idle.map_or_else(|| Point::new(links, home).map(Arc::new), Ok)
+    }
+
+    /// Takes a point back. Lanes may still remember it.
+    pub fn give_point(&self, point: Arc<Point>) {
+        self.shelf().points.push(point);
+    }
+
+    /// A gauge in a home, made if none is idle. `None` where it cannot be made.
+    pub fn gauge<L: Links>(&self, links: &L, home: Home) -> Option<Gauge> {
+        let idle = take_one(&mut self.shelf().gauges, |gauge| gauge.home() == home);
+        idle.or_else(|| Gauge::new(links, home).ok())
     }
 
     /// Takes a gauge back; one that is broken, or that there is another one of, ends here.
     pub fn give_gauge<L: Links>(&self, links: &L, gauge: Gauge) {
         let mut shelf = self.shelf();
-        let known = shelf.gauges.iter().any(|other| other.context() == gauge.context());
+        let known = shelf.gauges.iter().any(|other| other.home() == gauge.home());
         if known || gauge.is_broken() {
             drop(shelf);
             gauge.close(links);
@@ -256,19 +305,15 @@ impl Pool {
         }
     }
 
-    /// A pinned buffer, made if none is idle.
+    /// A pinned buffer near a device, made if none is idle.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn bounce<L: Links>(&self, links: &L, user: User) -> Result<Bounce> {
-        let context = user.context;
-        let mut shelf = self.shelf();
-        shelf.targets.insert(context, user.device);
-        if let Some(position) = shelf.bounces.iter().position(|bounce| bounce.context == context) {
-            return Ok(shelf.bounces.swap_remove(position));
+    pub fn bounce<L: Links>(&self, links: &L, device: CUdevice) -> Result<Bounce> {
+        if let Some(idle) = take_one(&mut self.shelf().bounces, |bounce| bounce.device == device) {
+            return Ok(idle);
         }
-        drop(shelf);
-        Ok(Bounce { context, address: links.pin(context, Bounce::BYTES)? })
+        Ok(Bounce { device, address: links.buffer(device, Bounce::BYTES)? })
     }
 
     /// Takes a pinned buffer back.
@@ -276,67 +321,37 @@ impl Pool {
         self.shelf().bounces.push(bounce);
     }
 
-    /// A context is about to end, and what was made in it.
-    pub fn end_context<L: Links>(&self, links: &L, context: CUcontext) {
+    /// A home has ended, and everything that was made there.
+    pub fn end_home<L: Links>(&self, links: &L, home: Home) {
         let mut shelf = self.shelf();
-        let Some(_) = shelf.targets.remove(&context) else { return };
-        let mut lanes = std::mem::take(&mut shelf.lanes);
-        let wires = take_where(&mut shelf.wires, |wire| wire.context() == context);
-        let bounces = take_where(&mut shelf.bounces, |bounce| bounce.context == context);
-        let gauges = take_where(&mut shelf.gauges, |gauge| gauge.context() == context);
-        if shelf.lent > 0 {
-            shelf.ended.insert(context);
+        if shelf.lives.get(&home.context) == Some(&home.life) {
+            shelf.lives.remove(&home.context);
         }
+        let orphans = shelf.forget(home);
         drop(shelf);
-        lanes.iter_mut().for_each(|lane| lane.leave(links, context));
-        wires.into_iter().for_each(|wire| wire.close(links));
-        gauges.into_iter().for_each(|gauge| gauge.close(links));
-        bounces.into_iter().for_each(|bounce| links.unpin(context, bounce.address));
-        self.shelf().lanes.extend(lanes);
-    }
-
-    /// The primary context of a device is about to end, or the program gives it up: what is ours there goes first. It is
-    /// made anew when it is needed.
-    pub fn end_device<L: Links>(&self, links: &L, device: CUdevice) {
-        let mut shelf = self.shelf();
-        let lanes = take_where(&mut shelf.lanes, |lane| lane.relay() == device);
-        let opened = shelf.opened.remove(&device).is_some();
-        shelf.made.remove(&device);
-        shelf.lost.remove(&device);
-        *shelf.lives.entry(device).or_default() += 1;
-        let targets: Vec<_> =
-            shelf.targets.iter().filter(|(_, on)| **on == device).map(|(c, _)| *c).collect();
-        drop(shelf);
-        lanes.into_iter().for_each(|lane| lane.close(links));
-        targets.into_iter().for_each(|context| self.end_context(links, context));
-        if opened {
-            links.close(device);
-        }
+        self.orphan(links, orphans);
     }
 }
 
 /// A sibling that is nearly full is left to whoever filled it. Bytes in use on another one.
-fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<u64> {
+pub(crate) fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<u64> {
     let (free, total) = links.room(context)?;
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
 }
 
 /// What copies begin to hold on a relay, in words.
 fn first_use(relay: CUdevice, opened: Opened) -> String {
-    let staging = Lane::STAGING >> 20;
-    match opened.in_use {
-        Some(bytes) => format!(
-            "copies go through device {relay} from now on: a context there, at most {} MiB, and {staging} MiB of staging",
-            bytes >> 20
-        ),
-        None => format!(
-            "copies go through device {relay} from now on: {staging} MiB of staging in the program's own context there"
-        ),
-    }
+    format!(
+        "copies go through device {relay} from now on: a context of ours there, at most {} MiB, and {} MiB of staging for each pipeline",
+        opened.in_use >> 20,
+        Lane::STAGING >> 20
+    )
 }
 
 fn take_where<T>(list: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> Vec<T> {
-    let (taken, kept) = std::mem::take(list).into_iter().partition(wanted);
-    *list = kept;
-    taken
+    list.extract_if(.., |item| wanted(item)).collect()
+}
+
+fn take_one<T>(list: &mut Vec<T>, wanted: impl Fn(&T) -> bool) -> Option<T> {
+    list.iter().position(wanted).map(|position| list.swap_remove(position))
 }

@@ -1,12 +1,10 @@
-//! A copy whose caller waits anyway: couriers pull pieces, each over its path, as fast as the path is.
+//! A pageable copy: couriers pull pieces, each over its path, as fast as the path is.
 //!
 //! The direct path's couriers take from the head, relays' from the tail; a relay that fails gives its pieces back and the
 //! direct path copies them, so the worst case is the plain copy.
 //!
-//! Pinned memory needs no hands: the caller's thread looks after all paths ([`steer`]), and waits for the direct path's
-//! oldest piece when there is nothing to do; other paths have a second piece under way meanwhile. Pageable memory has to
-//! be moved, and one core moves less than a link carries: there a courier is a thread for the time of one copy
-//! ([`pull`]; the first one is the caller's own). Nothing of ours runs between copies, after a fork, or at exit.
+//! Pageable memory has to be moved, and one core moves less than a link carries: so a courier is a thread for the time of one
+//! copy, and the first one is the caller's own. Nothing of ours runs between copies, after a fork, or at exit.
 
 use std::sync::Mutex;
 
@@ -21,35 +19,16 @@ use crate::work::Work;
 /// Stack of a courier's thread, bytes: it calls the driver and copies.
 const STACK: usize = 512 << 10;
 
-/// Carries a whole copy out by the calling thread alone, and returns when every byte has arrived. The first courier must be
-/// a direct one; pieces are at most `largest` bytes.
+/// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's start. The first courier
+/// must be a direct one; pieces are at most `largest` bytes.
 ///
 /// # Errors
 /// The direct path's error. Nothing is under way any more: the caller can make the plain call.
-pub fn steer<L: Links>(links: &L, copy: &Copy, largest: usize, couriers: &mut [Courier]) -> Result<()> {
-    let work = Mutex::new(Work::new(copy.bytes, largest, couriers.len()));
-    loop {
-        let steps = couriers.iter_mut().map(|courier| courier.advance(links, copy, &work));
-        let moved = steps.fold(false, |any, moved| any | moved);
-        if !moved && !couriers.iter().any(|courier| courier.rest(links)) {
-            return outcome(couriers);
-        }
-    }
-}
-
-/// The same with a thread for each courier.
-///
-/// # Errors
-/// As [`steer`].
 pub fn pull<L: Links>(links: &L, copy: &Copy, largest: usize, couriers: &mut [Courier]) -> Result<()> {
     let work = Mutex::new(Work::new(copy.bytes, largest, couriers.len()));
     spread(links, copy, &work, couriers);
     // Pieces that a relay gave back when the direct couriers had finished already.
     couriers[0].run(links, copy, &work);
-    outcome(couriers)
-}
-
-fn outcome(couriers: &[Courier]) -> Result<()> {
     let direct = couriers.iter().filter(|courier| courier.relay().is_none());
     direct.filter_map(Courier::fault).next().map_or(Ok(()), |code: CUresult| Err(code))
 }
@@ -62,6 +41,6 @@ fn spread<L: Links>(links: &L, copy: &Copy, work: &Mutex<Work>, couriers: &mut [
         return courier.run(links, copy, work);
     }
     let (near, far) = couriers.split_at_mut(couriers.len() / 2);
-    let far = std::iter::once(move || spread(links, copy, work, far));
+    let far = std::iter::once(move || links.quietly(|| spread(links, copy, work, far)));
     thread::beside(c"wm-copy", STACK, far, || spread(links, copy, work, near));
 }

@@ -1,66 +1,44 @@
-//! The direct path of a copy whose caller waits: a stream of ours on the target's own link.
+//! The direct path of a pageable copy: a stream of ours on the target's own link, one a thread.
 //!
-//! An asynchronous copy's direct share goes into the user's stream itself. A pulled copy enqueues piece by piece while
-//! other threads may use that stream; a stream of ours keeps their work from coming in between.
+//! The host has seen the copy's start before any piece is enqueued, so nothing here waits for the program's stream, and what
+//! is in a wire ends by itself. Several threads that shared the program's stream would wait for each other's pieces.
 
-use wm_abi::{CUcontext, CUevent, CUstream};
+use wm_abi::{CUevent, CUstream};
 
-use crate::lane::{Cargo, User};
+use crate::lane::Cargo;
 use crate::links::{Hop, Links, Result, Transfer, Wake};
 use crate::plan::{Direction, SLOTS};
+use crate::user::Home;
 
 /// A stream on the target's link, with an event for each piece in flight.
 #[derive(Debug)]
 pub struct Wire {
-    context: CUcontext,
-    wake: Wake,
+    home: Home,
     stream: CUstream,
-    start: CUevent,
     events: [CUevent; SLOTS],
     busy: [bool; SLOTS],
     next: usize,
 }
 
 impl Wire {
-    /// A new wire in a context, for a thread that waits in this way.
+    /// A new wire in a home.
     ///
     /// # Errors
-    /// Those of the driver.
-    pub fn new<L: Links>(links: &L, context: CUcontext, wake: Wake) -> Result<Self> {
+    /// Those of the driver; what had been made is given back.
+    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
+        let stream = links.stream(home.context)?;
         let mut events = [CUevent::NULL; SLOTS];
-        for event in &mut events {
-            *event = links.event(context, wake)?;
+        for index in 0..SLOTS {
+            events[index] = links
+                .event(home.context, Wake::Sleeping)
+                .inspect_err(|_| links.retire(home.context, stream, &events[..index]))?;
         }
-        let (start, stream) = (links.event(context, wake)?, links.stream(context)?);
-        Ok(Self { context, wake, stream, start, events, busy: [false; SLOTS], next: 0 })
-    }
-
-    /// Does it fit a copy in this context?
-    pub fn fits(&self, context: CUcontext, wake: Wake) -> bool {
-        (self.context, self.wake) == (context, wake)
+        Ok(Self { home, stream, events, busy: [false; SLOTS], next: 0 })
     }
 
     /// The context that it belongs to, and ends with.
-    pub fn context(&self) -> CUcontext {
-        self.context
-    }
-
-    /// Starts a copy behind all that is in the user's stream now.
-    ///
-    /// # Errors
-    /// Those of the driver.
-    pub fn begin<L: Links>(&mut self, links: &L, user: User) -> Result<()> {
-        links.record(user.context, self.start, user.stream)?;
-        links.order(self.context, self.stream, self.start)
-    }
-
-    /// Blocks until all that is in the user's stream now is done.
-    ///
-    /// # Errors
-    /// A sticky error of the context.
-    pub fn follow<L: Links>(&mut self, links: &L, user: User) -> Result<()> {
-        links.record(user.context, self.start, user.stream)?;
-        links.wait(self.context, self.start)
+    pub fn home(&self) -> Home {
+        self.home
     }
 
     /// The slot that the next piece will take.
@@ -73,19 +51,11 @@ impl Wire {
     /// # Errors
     /// Those of the driver: they are the program's.
     pub fn carry<L: Links>(&mut self, links: &L, direction: Direction, cargo: Cargo) -> Result<()> {
-        links.copy(self.context, self.stream, whole(direction, cargo))?;
-        links.record(self.context, self.events[self.next], self.stream)?;
+        links.copy(self.home.context, self.stream, whole(direction, cargo))?;
+        links.record(self.home.context, self.events[self.next], self.stream)?;
         self.busy[self.next] = true;
         self.next = (self.next + 1) % SLOTS;
         Ok(())
-    }
-
-    /// Has the last piece in a slot arrived?
-    ///
-    /// # Errors
-    /// A sticky error of the context.
-    pub fn arrived<L: Links>(&self, links: &L, slot: usize) -> Result<bool> {
-        if self.busy[slot] { links.passed(self.context, self.events[slot]) } else { Ok(true) }
     }
 
     /// Blocks until the last piece in a slot has arrived.
@@ -93,19 +63,12 @@ impl Wire {
     /// # Errors
     /// A sticky error of the context.
     pub fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
-        if self.busy[slot] { links.wait(self.context, self.events[slot]) } else { Ok(()) }
+        if self.busy[slot] { links.wait(self.home.context, self.events[slot]) } else { Ok(()) }
     }
 
     /// Blocks until the stream is empty, as far as it can still tell.
     pub fn drain<L: Links>(&self, links: &L) {
-        let _ = links.drain(self.context, self.stream);
-    }
-
-    /// Gives everything back. The stream is drained first.
-    pub fn close<L: Links>(self, links: &L) {
-        self.drain(links);
-        links.retire(self.context, self.stream, &self.events);
-        links.retire(self.context, CUstream::NULL, &[self.start]);
+        let _ = links.drain(self.home.context, self.stream);
     }
 }
 

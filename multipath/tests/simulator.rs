@@ -10,10 +10,9 @@ use wm_abi::*;
 use wm_driver::{Loader, Table};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::User;
 use wm_multipath::plan::Costs;
 use wm_multipath::topology::{Identity, Key, Rates, Topology};
-use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory};
+use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, User};
 
 const MIB: usize = 1 << 20;
 const RANGE: usize = 12 * MIB;
@@ -86,7 +85,7 @@ impl Program {
         cu!(cuMemAlloc_v2(&mut device, RANGE)).expect("memory");
         cu!(cuMemHostAlloc(&mut pinned, RANGE, 0)).expect("memory");
         let engine = Engine::with_topology(Driver::new(table()), settings, topology());
-        let user = User { context, device: 0, stream };
+        let user = User { home: Home { context, life: 1 }, device: 0, stream, kind: Kind::Blocking };
         Self {
             engine,
             user,
@@ -198,7 +197,7 @@ fn eager() -> Settings {
         minimum: Some(2 * MIB),
         patience: 0,
         eager: true,
-        pull: 6 * MIB,
+        prompt: true,
         cores: 4,
         portion: MIB,
         learn: 2 * MIB,
@@ -237,8 +236,7 @@ fn streams_that_are_delayed_at_random_keep_their_order() {
 fn no_two_copies_race() {
     alone("no_two_copies_race", &[FOUR, LINKS, ("SIMCUDA_RACES", "1")], || {
         // Small pieces: each slot is used several times.
-        rounds_with(Settings { piece: MIB, pull: usize::MAX, ..eager() });
-        rounds_with(Settings { pull: 0, ..eager() });
+        rounds_with(Settings { piece: MIB, ..eager() });
     });
 }
 
@@ -251,7 +249,7 @@ fn rounds_that_survive() {
 fn a_call_that_fails_costs_no_byte() {
     let name = "a_call_that_fails_costs_no_byte";
     for failure in [
-        "cuDevicePrimaryCtxRetain:2",
+        "cuCtxCreate:1",
         "cuMemAddressReserve:1",
         "cuMemCreate:1",
         "cuMemMap:2",
@@ -266,9 +264,9 @@ fn a_call_that_fails_costs_no_byte() {
         "cuStreamWaitEvent:13",
         "cuMemcpyDtoDAsync:1",
         "cuMemcpyDtoDAsync:4+",
-        "cuMemHostAlloc:2",
+        "cuMemCreate:3",
         "cuEventSynchronize:3",
-        "cuDevicePrimaryCtxRetain:3+",
+        "cuCtxCreate:2+",
     ] {
         alone(name, &[FOUR, ("SIMCUDA_FAIL", failure)], rounds_that_survive);
     }

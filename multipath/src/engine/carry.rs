@@ -1,17 +1,21 @@
 //! Carrying a copy out: borrows lanes, wires and buffers for it, and gives them back whatever happens.
 
-use wm_abi::CUdevice;
+use std::sync::Arc;
 
-use super::{Answer, Engine, Request};
+use wm_abi::{CUdevice, CUresult};
+
+use super::{Answer, Inner, Request};
 use crate::courier::{Carrier, Courier};
-use crate::enqueue::{Carried, Copy, enqueue};
+use crate::enqueue::{Carried, Copy, direct, enqueue, parts};
 use crate::gauge::Gauge;
 use crate::lane::Lane;
-use crate::links::{Links, Wake};
-use crate::plan::{self, BOUNCE, HostMemory, Plan, SLOT, Split};
-use crate::pool::Bounce;
-use crate::pull::{pull, steer};
+use crate::links::Links;
+use crate::plan::{self, BOUNCE, GRAIN, HostMemory, Plan, Split};
+use crate::point::Point;
+use crate::pull::pull;
 use crate::topology::{Path, Topology};
+use crate::user::Kind;
+use crate::work::Piece;
 
 /// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
 /// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
@@ -19,7 +23,7 @@ const PAGEABLE_LEAST: usize = 48 << 20;
 /// Fewer threads than this move less than the driver does by itself.
 const COURIERS_LEAST: usize = 3;
 
-impl<L: Links> Engine<L> {
+impl<L: Links + 'static> Inner<L> {
     pub(super) fn carry(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Answer {
         let copy = &request.copy;
         if paths.is_empty() {
@@ -36,10 +40,12 @@ impl<L: Links> Engine<L> {
         }
         let (paths, lanes) = self.lanes(request, paths);
         match plan::split(copy.bytes, threshold, &paths, &topology.costs) {
-            Plan::Split(split) if request.waits && copy.bytes < self.settings.pull => {
-                self.awaited(copy, &split, lanes)
+            // Nothing to order the copy with others by.
+            Plan::Split(split) if split.direct.bytes < GRAIN && copy.user.kind != Kind::Alone => {
+                self.give_back(lanes);
+                Answer::Plain
             }
-            Plan::Split(_) if request.waits => self.pinned(copy, lanes),
+            Plan::Split(split) if request.waits => self.awaited(copy, &split, lanes),
             Plan::Split(split) => self.asynchronous(copy, &split, lanes),
             Plan::Direct => {
                 self.give_back(lanes);
@@ -61,25 +67,44 @@ impl<L: Links> Engine<L> {
     }
 
     fn give_back(&self, lanes: Vec<Lane>) {
-        lanes.into_iter().for_each(|lane| self.pool.give_back(&self.links, lane));
+        lanes.into_iter().for_each(|lane| self.pool.give_back(lane));
     }
 
     fn asynchronous(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
         let has_share = |lane: &Lane| split.shares.iter().any(|share| share.relay == lane.relay());
         let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
         self.give_back(idle);
+        let Ok(start) = self.pool.point(&self.links, copy.user.home) else {
+            self.give_back(lanes);
+            return Answer::Plain;
+        };
         let split = split.over(&lanes.iter().map(Lane::relay).collect::<Vec<_>>());
         let mut gauge = self.gauge(copy);
         let free = gauge.as_mut().filter(|gauge| gauge.is_free());
         let free = free.map(|gauge| gauge.followed(copy));
-        let outcome = enqueue(&self.links, copy, &split, self.settings.piece, &mut lanes, free);
+        let outcome = enqueue(&self.links, copy, &split, self.settings.piece, &mut lanes, &start, free);
         gauge.into_iter().for_each(|gauge| self.pool.give_gauge(&self.links, gauge));
-        if let Ok(carried) = &outcome {
-            self.count(copy, carried);
-            carried.iter().filter(|share| share.failed).for_each(|share| self.drop_relay(share.relay));
+        self.pool.give_point(start);
+        self.take_back(copy, lanes, &outcome)
+    }
+
+    /// Counts what went through relays, and gives up lanes at fault.
+    fn take_back(&self, copy: &Copy, lanes: Vec<Lane>, outcome: &Result<Vec<Carried>, CUresult>) -> Answer {
+        let Ok(carried) = outcome else {
+            // How far the lanes got is not known.
+            lanes.into_iter().for_each(|lane| self.give_up(lane, copy));
+            return Answer::Plain;
+        };
+        self.count(copy, carried);
+        for (lane, share) in lanes.into_iter().zip(carried) {
+            if share.failed {
+                self.drop_relay(lane.relay());
+                self.give_up(lane, copy);
+            } else {
+                self.pool.give_back(lane);
+            }
         }
-        self.give_back(lanes);
-        outcome.map_or(Answer::Plain, |_| Answer::Done)
+        Answer::Done
     }
 
     /// What looks at a large copy, after it has told of the one before.
@@ -87,7 +112,7 @@ impl<L: Links> Engine<L> {
         if copy.bytes < self.settings.learn {
             return None;
         }
-        let mut gauge = self.pool.gauge(&self.links, copy.user)?;
+        let mut gauge = self.pool.gauge(&self.links, copy.user.home)?;
         let doubtful = gauge.read(&self.links).is_some_and(|seen| self.trims.learn(&seen));
         if doubtful {
             self.doubt();
@@ -97,16 +122,21 @@ impl<L: Links> Engine<L> {
 
     /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
     fn awaited(&self, copy: &Copy, split: &Split, lanes: Vec<Lane>) -> Answer {
-        let Ok(mut wire) = self.pool.wire(&self.links, copy.user, Wake::Prompt) else {
+        let Ok(end) = self.pool.point(&self.links, copy.user.home) else {
             self.give_back(lanes);
             return Answer::Plain;
         };
         let answer = match self.asynchronous(copy, split, lanes) {
-            Answer::Done if wire.follow(&self.links, copy.user).is_ok() => Answer::Done,
+            Answer::Done if self.wait_for(copy, &end) => Answer::Done,
             _ => Answer::Plain,
         };
-        self.pool.give_wire(wire);
+        self.pool.give_point(end);
         answer
+    }
+
+    /// Blocks until the program's stream has done all that is in it now.
+    fn wait_for(&self, copy: &Copy, point: &Arc<Point>) -> bool {
+        point.record(&self.links, copy.user.stream).and_then(|()| point.wait(&self.links)).is_ok()
     }
 
     fn count(&self, copy: &Copy, carried: &[Carried]) {
@@ -115,47 +145,47 @@ impl<L: Links> Engine<L> {
         carried.iter().for_each(|share| self.traffic.add(Some(share.relay), copy.direction, share.bytes));
     }
 
-    /// A pinned copy that is waited for: one courier a path, all steered by the caller.
-    fn pinned(&self, copy: &Copy, lanes: Vec<Lane>) -> Answer {
-        let Ok(wire) = self.pool.wire(&self.links, copy.user, Wake::Prompt) else {
-            self.give_back(lanes);
-            return Answer::Plain;
-        };
-        let direct = std::iter::once(Courier::new(Carrier::Wire(wire), None));
-        let relays = lanes.into_iter().map(|lane| Courier::new(Carrier::Lane(lane), None));
-        let mut couriers: Vec<_> = direct.chain(relays).collect();
-        let outcome = steer(&self.links, copy, SLOT, &mut couriers);
-        self.settle(copy, couriers, outcome.is_ok())
-    }
-
-    /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer.
+    /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
+    /// done, so the host waits here, once, for all that comes before it in the stream; no courier reads the program's memory
+    /// sooner.
     fn pageable(&self, request: &Request, paths: &[Path]) -> Answer {
         let (copy, mut couriers) = (&request.copy, Vec::new());
-        let threads = self.settings.cores.saturating_sub(1).min(copy.bytes / self.settings.portion.max(1));
+        let cores = self.settings.cores.min(self.links.cores());
+        let threads = cores.saturating_sub(1).min(copy.bytes / self.settings.portion.max(1));
         let fillers = plan::fillers(threads, paths);
-        for (index, count) in fillers.into_iter().enumerate() {
-            let relay = (index > 0).then(|| paths[index].device);
-            couriers.extend((0..count).map_while(|_| self.courier(request, relay)));
-        }
-        // Without a direct courier nobody would carry what relays give back.
-        let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
-        if !has_direct || couriers.len() < COURIERS_LEAST {
-            self.dismiss(couriers);
+        if fillers.iter().sum::<usize>() < COURIERS_LEAST {
             return Answer::Plain;
         }
-        let outcome = pull(&self.links, copy, BOUNCE, &mut couriers);
-        self.settle(copy, couriers, outcome.is_ok())
+        let Ok(start) = self.pool.point(&self.links, copy.user.home) else { return Answer::Plain };
+        // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
+        let [head, body, tail] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
+        let rest = &copy.part(Piece { bytes: body.bytes + tail.bytes, ..body });
+        if direct(&self.links, copy, head).is_ok() && self.wait_for(copy, &start) {
+            for (index, count) in fillers.into_iter().enumerate() {
+                let relay = (index > 0).then(|| paths[index].device);
+                couriers.extend((0..count).map_while(|_| self.courier(request, relay, &start)));
+            }
+        }
+        self.pool.give_point(start);
+        // Without a direct courier nobody would carry what relays give back.
+        let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
+        let carries = has_direct && couriers.len() >= COURIERS_LEAST;
+        let arrived = carries && pull(&self.links, rest, BOUNCE, &mut couriers).is_ok();
+        self.settle(copy, couriers, arrived)
     }
 
-    fn courier(&self, request: &Request, relay: Option<CUdevice>) -> Option<Courier> {
+    fn courier(&self, request: &Request, relay: Option<CUdevice>, start: &Arc<Point>) -> Option<Courier> {
         let user = request.copy.user;
-        let bounce = self.pool.bounce(&self.links, user).ok()?;
+        let bounce = self.pool.bounce(&self.links, user.device).ok()?;
         let carrier = match relay {
-            None => self.pool.wire(&self.links, user, Wake::Sleeping).ok().map(Carrier::Wire),
-            Some(relay) => self.pool.lane(&self.links, relay, user).map(Carrier::Lane),
+            None => self.pool.wire(&self.links, user.home).ok().map(Carrier::Wire),
+            Some(relay) => self.pool.lane(&self.links, relay, user).map(|mut lane| {
+                lane.engage(user.stream, start);
+                Carrier::Lane(lane)
+            }),
         };
         match carrier {
-            Some(carrier) => Some(Courier::new(carrier, Some(bounce))),
+            Some(carrier) => Some(Courier::new(carrier, bounce)),
             None => {
                 self.pool.give_bounce(bounce);
                 None
@@ -165,24 +195,31 @@ impl<L: Links> Engine<L> {
 
     /// Counts what couriers carried, drops relays at fault, and takes everything back.
     fn settle(&self, copy: &Copy, couriers: Vec<Courier>, arrived: bool) -> Answer {
-        for courier in couriers.iter().filter(|_| arrived) {
-            self.traffic.add(courier.relay(), copy.direction, courier.moved());
-            let failed = courier.relay().filter(|_| courier.fault().is_some());
-            failed.into_iter().for_each(|relay| self.drop_relay(relay));
+        for courier in couriers {
+            let (failed, moved) = (courier.fault().is_some(), courier.moved());
+            if arrived {
+                self.traffic.add(courier.relay(), copy.direction, moved);
+            }
+            let (carrier, bounce) = courier.into_parts();
+            self.pool.give_bounce(bounce);
+            match carrier {
+                Carrier::Wire(wire) => self.pool.give_wire(wire),
+                Carrier::Lane(lane) if failed => self.fail(lane, copy),
+                Carrier::Lane(lane) => self.pool.give_back(lane),
+            }
         }
-        self.dismiss(couriers);
         if arrived { Answer::Done } else { Answer::Plain }
     }
 
-    fn dismiss(&self, couriers: Vec<Courier>) {
-        let (carriers, bounces): (Vec<_>, Vec<Option<Bounce>>) =
-            couriers.into_iter().map(Courier::into_parts).unzip();
-        for carrier in carriers {
-            match carrier {
-                Carrier::Wire(wire) => self.pool.give_wire(wire),
-                Carrier::Lane(lane) => self.pool.give_back(&self.links, lane),
-            }
-        }
-        bounces.into_iter().flatten().for_each(|bounce| self.pool.give_bounce(bounce));
+    /// A courier's lane was at fault.
+    fn fail(&self, lane: Lane, copy: &Copy) {
+        self.drop_relay(lane.relay());
+        self.give_up(lane, copy);
+    }
+
+    /// A lane ends here: the program's stream waits for what it may still do, and so does whoever gives its memory back.
+    fn give_up(&self, lane: Lane, copy: &Copy) {
+        lane.give_up(&self.links, copy.user);
+        self.pool.give_up(lane);
     }
 }

@@ -1,34 +1,35 @@
 //! The copies of one process: decides for each whether several paths pay, borrows what it takes, and has it carried out.
 //!
 //! Every doubt ends in [`Answer::Plain`]: the caller then makes the call as the program made it, and gets the driver's
-//! own outcome. An error on the way ends there too, after whatever was enqueued has ended, so the program never sees an
-//! error of ours.
+//! own outcome. An error on the way ends there too, and the plain call is ordered behind whatever was enqueued, so the program never
+//! sees an error of ours.
 //!
-//! The machine is measured when a copy first wants to know, or read from the cache. While one thread measures, others'
-//! copies are plain. Relays are opened only when copies have missed as much time as opening them takes
-//! ([`crate::opening`]): a context costs device memory, too.
+//! What takes long is no call of the program: links are measured, and relays' contexts are opened, on a thread of ours
+//! ([`beside`]), while copies take the paths that there are. Relays are opened only when copies have missed as much time as
+//! opening them takes ([`crate::opening`]): a context costs device memory, too.
 
+mod beside;
 mod carry;
 mod routes;
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use wm_abi::{CUcontext, CUdevice};
+use wm_abi::CUdevice;
 
 use crate::crossing::Crossings;
 use crate::enqueue::Copy;
-use crate::links::{Links, Survey};
+use crate::links::Links;
 use crate::opening::Missed;
 use crate::plan::{Direction, HostMemory, LEAST, SLOT, SMALLEST_PIECE};
 use crate::pool::{Pool, Relay};
 use crate::share::Share;
-use crate::topology::Topology;
-use crate::topology::cache::{self, Turn};
-use crate::topology::calibrate::{self, Calibration};
+use crate::topology::{Topology, cache};
 use crate::traffic::{Flow, Traffic};
 use crate::trim::Trims;
+use crate::user::Home;
 
 /// What a user can set, and where things are kept.
 #[derive(Debug, Clone)]
@@ -41,9 +42,9 @@ pub struct Settings {
     pub patience: u64,
     /// Relays' contexts are opened at first use, and not only when they have paid.
     pub eager: bool,
-    /// From how many bytes on paths pull pieces of a pinned copy that is waited for.
-    pub pull: usize,
-    /// Cores that a pageable copy may keep busy.
+    /// The copy that first needs a measurement or a relay's context waits for it: for benches and tests.
+    pub prompt: bool,
+    /// Cores that a pageable copy may keep busy, if there are as many.
     pub cores: usize,
     /// What each thread of a pageable copy should have to do, bytes.
     pub portion: usize,
@@ -62,10 +63,6 @@ pub struct Settings {
 /// A program that moves less in large copies is left alone, where the user did not name relays. Bytes.
 pub const PATIENCE: u64 = 1 << 30;
 
-/// From here on a pinned copy that is waited for is pulled: a split fixed by rates that were measured some time ago loses more
-/// than looking after the paths costs. Bytes.
-pub const PULL: usize = 2 << 30;
-
 /// With less to do, starting a thread costs more than it brings. Bytes.
 pub const PORTION: usize = 4 << 20;
 
@@ -74,14 +71,13 @@ pub const LEARN: usize = 128 << 20;
 
 impl Default for Settings {
     fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             relays: None,
             minimum: None,
             patience: PATIENCE,
             eager: false,
-            pull: PULL,
-            cores,
+            prompt: false,
+            cores: usize::MAX,
             portion: PORTION,
             learn: LEARN,
             piece: SLOT,
@@ -120,23 +116,23 @@ pub enum Answer {
     Plain,
 }
 
-/// What is known of the machine.
-enum Found {
-    /// All there is to know: `None` where copies stay plain.
-    Known(Option<Box<Topology>>),
-    /// Another process measures now.
-    Later,
-}
-
 /// The copies of one process.
 #[derive(Debug)]
-pub struct Engine<L> {
+pub struct Engine<L>(Arc<Inner<L>>);
+
+/// What an engine and its thread share.
+#[derive(Debug)]
+pub struct Inner<L> {
+    me: Weak<Self>,
     links: L,
     settings: Settings,
     pool: Pool,
     share: OnceLock<Share>,
     topology: OnceLock<Option<Topology>>,
-    measuring: AtomicBool,
+    /// A thread measures or opens contexts.
+    busy: AtomicBool,
+    /// The process ends: that thread shall leave the driver alone.
+    over: AtomicBool,
     moved: AtomicU64,
     traffic: Traffic,
     trims: Trims,
@@ -144,22 +140,32 @@ pub struct Engine<L> {
     missed: Missed,
 }
 
-impl<L: Links> Engine<L> {
+impl<L> Deref for Engine<L> {
+    type Target = Inner<L>;
+
+    fn deref(&self) -> &Inner<L> {
+        &self.0
+    }
+}
+
+impl<L: Links + 'static> Engine<L> {
     /// Nothing is opened or measured yet.
     pub fn new(links: L, settings: Settings) -> Self {
-        Self {
+        Self(Arc::new_cyclic(|me| Inner {
+            me: Weak::clone(me),
             links,
             settings,
             pool: Pool::default(),
             share: OnceLock::new(),
             topology: OnceLock::new(),
-            measuring: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             traffic: Traffic::default(),
             trims: Trims::default(),
             crossings: Crossings::default(),
             missed: Missed::default(),
-        }
+        }))
     }
 
     /// With a topology that is known already.
@@ -168,7 +174,9 @@ impl<L: Links> Engine<L> {
         let _ = engine.topology.set(Some(topology));
         engine
     }
+}
 
+impl<L: Links + 'static> Inner<L> {
     /// The driver beneath.
     pub fn links(&self) -> &L {
         &self.links
@@ -204,9 +212,15 @@ impl<L: Links> Engine<L> {
         if request.copy.bytes < self.least() || !self.is_patient_enough(request.copy.bytes) {
             return Answer::Plain;
         }
-        let Some(topology) = self.measured() else { return Answer::Plain };
-        let paths = self.routes(topology, &request.copy);
-        let claimed = self.claim(topology, &request.copy, &paths);
+        self.links.quietly(|| self.large(request))
+    }
+
+    fn large(&self, request: &Request) -> Answer {
+        let copy = &request.copy;
+        self.pool.sweep(&self.links, copy.user.home);
+        let Some(topology) = self.known() else { return Answer::Plain };
+        let paths = self.routes(topology, copy);
+        let claimed = self.claim(topology, copy, &paths);
         let answer = self.carry(topology, request, &paths);
         self.release(request, &claimed, answer == Answer::Plain);
         answer
@@ -215,63 +229,6 @@ impl<L: Links> Engine<L> {
     fn is_patient_enough(&self, bytes: usize) -> bool {
         let before = self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
         before >= self.settings.patience
-    }
-
-    /// The topology, measured now if need be. `None` while another thread or process measures, and on machines with one device.
-    pub fn measured(&self) -> Option<&Topology> {
-        if let Some(known) = self.topology.get() {
-            return known.as_ref();
-        }
-        if self.measuring.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        match self.measure() {
-            Found::Known(found) => self.topology.get_or_init(|| found.map(|found| *found)).as_ref(),
-            Found::Later => {
-                self.measuring.store(false, Ordering::Release);
-                None
-            }
-        }
-    }
-
-    fn measure(&self) -> Found {
-        let survey = self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
-        let Some(survey) = survey.ok().filter(|survey| survey.key.devices.len() > 1) else {
-            return Found::Known(None);
-        };
-        let folder = self.settings.cache.as_deref();
-        if let Some(kept) = folder.and_then(|folder| cache::load(folder, &survey.key)) {
-            // Who reaches whom can change without a new device.
-            return Found::Known(Some(Box::new(Topology { reach: survey.reach, ..kept })));
-        }
-        let turn = folder.map_or(Turn::Mine(None), cache::turn);
-        if matches!(turn, Turn::Theirs) {
-            return Found::Later;
-        }
-        Found::Known(self.calibrated(survey).map(Box::new))
-    }
-
-    fn calibrated(&self, survey: Survey) -> Option<Topology> {
-        let usable = |device: &CUdevice| self.may_relay(*device);
-        let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
-        let quiet = self.share().is_quiet();
-        let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices)
-            .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
-            .ok()?;
-        let folder = self.settings.cache.as_deref();
-        self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
-        Some(topology)
-    }
-
-    /// A measurement that others disturbed is this process's only.
-    fn keep(&self, folder: Option<&Path>, topology: &Topology) {
-        // One of some of the devices is not the machine's.
-        let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
-        if let Some(folder) = folder.filter(|_| whole)
-            && let Err(error) = cache::store(folder, topology)
-        {
-            log::info!("{}: {error}; the links are measured again next time", folder.display());
-        }
     }
 
     /// Relays carry much less than was measured, copy after copy: later processes shall measure again.
@@ -284,19 +241,14 @@ impl<L: Links> Engine<L> {
         }
     }
 
-    /// A context is about to end.
-    pub fn end_context(&self, context: CUcontext) {
-        self.pool.end_context(&self.links, context);
-    }
-
-    /// The primary context of a device is about to end, or the program gives it up.
-    pub fn end_device(&self, device: CUdevice) {
-        self.pool.end_device(&self.links, device);
+    /// A context of the program has ended.
+    pub fn end_home(&self, home: Home) {
+        self.links.quietly(|| self.pool.end_home(&self.links, home));
     }
 
     /// A relay whose share the direct path could copy, and it could not.
     fn drop_relay(&self, relay: CUdevice) {
         log::warn!("device {relay} failed as a relay; copies go on without it");
-        self.pool.lose(relay);
+        self.pool.lose(relay, self.links.clock());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{Engine, Request};
+use super::{Inner, Request};
 use crate::enqueue::Copy;
 use crate::links::Links;
 use crate::plan::Direction;
@@ -15,7 +15,7 @@ use crate::topology::{Path, Topology};
 /// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
 const LONGEST: f64 = 10.0;
 
-impl<L: Links> Engine<L> {
+impl<L: Links + 'static> Inner<L> {
     pub(super) fn may_relay(&self, device: CUdevice) -> bool {
         self.settings.relays.as_ref().is_none_or(|relays| relays.contains(&device))
     }
@@ -34,23 +34,26 @@ impl<L: Links> Engine<L> {
         paths
     }
 
-    /// Siblings that may relay now: those that have a context, and when they have paid, the others too.
+    /// Siblings that may relay now: those that we have a context on. When they have paid, the others are opened.
     fn usable(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
         let idle = self.idle(topology, copy);
-        if self.settings.eager {
-            return idle;
-        }
-        let open: Vec<_> = idle.iter().copied().filter(|device| self.links.is_open(*device)).collect();
         let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, copy.direction, usable);
-        let (now, all) = (paths(&open), paths(&idle));
-        let closed = all.iter().skip(1).filter(|path| !open.contains(&path.device)).count();
+        let all = paths(&idle);
+        let closed = all.iter().skip(1).map(|path| path.device).filter(|device| !self.pool.is_open(*device));
+        let closed: Vec<_> = closed.collect();
+        let open =
+            |idle: Vec<CUdevice>| idle.into_iter().filter(|device| self.pool.is_open(*device)).collect();
         let threshold = self.settings.minimum.unwrap_or_else(|| topology.threshold(&all, copy.direction));
-        if closed == 0 || copy.bytes < threshold {
-            return open;
+        if closed.is_empty() || copy.bytes < threshold {
+            return open(idle);
         }
+        let now = paths(&open(idle.clone()));
         let rate = |paths: &[Path]| paths.iter().map(|path| path.rate).sum();
-        let opening = Duration::from_secs_f64(topology.costs.open * closed as f64);
-        if self.missed.note(copy.bytes, rate(&now), rate(&all), opening) { idle } else { open }
+        let opening = Duration::from_secs_f64(topology.costs.open * closed.len() as f64);
+        if self.settings.eager || self.missed.note(copy.bytes, rate(&now), rate(&all), opening) {
+            self.open(closed);
+        }
+        open(idle)
     }
 
     /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of
@@ -63,7 +66,8 @@ impl<L: Links> Engine<L> {
             identity.is_some_and(|identity| ways.iter().all(|way| !busy.contains(&Link::of(identity, *way))))
         };
         let all = 0..topology.key.devices.len() as CUdevice;
-        let usable = all.filter(|device| self.may_relay(*device) && !self.pool.is_lost(*device));
+        let now = self.links.clock();
+        let usable = all.filter(|device| self.may_relay(*device) && !self.pool.is_lost(*device, now));
         usable.filter(is_idle).collect()
     }
 

@@ -13,7 +13,7 @@ use super::{Key, Topology};
 use crate::plan::Costs;
 
 /// Raised when what is measured, or how, changes.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// The folder for this user: `$XDG_CACHE_HOME/wmshim`, or `~/.cache/wmshim`. `None` for a user without a home.
 pub fn folder() -> Option<PathBuf> {

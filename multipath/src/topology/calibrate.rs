@@ -1,19 +1,23 @@
 //! Measures what the links carry: each alone, each pair at once, all at once; in and out.
 //!
-//! Needs a context, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
-//! back. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
+//! Needs a context of our own, a buffer and a pinned host buffer on every device measured, for about half a second; all is given
+//! back, for which it may wait: this is no part of a program's call. Devices that fail, or that nobody may relay through, have a rate of zero and are never chosen.
 //!
 //! Others may be using the links meanwhile. So everything is measured until two passes agree; of several passes the highest
 //! figure counts, link by link. A measurement whose passes never agree serves the process that made it, and is not kept.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 
 use super::{Rates, Topology};
-use crate::lane::{Cargo, Lane, User};
+use crate::lane::{Cargo, Lane};
 use crate::links::{Links, Result, Survey};
 use crate::plan::{Costs, Direction, SMALLEST_PIECE};
+use crate::point::Point;
+use crate::pool::has_room;
+use crate::user::{Home, Kind, User};
 use crate::wire::whole;
 
 /// Bytes of one measured copy.
@@ -42,31 +46,47 @@ pub struct Calibration {
 struct Probe {
     device: CUdevice,
     context: CUcontext,
-    /// What opening its context took, in seconds, if there was none.
-    opening: Option<f64>,
+    /// What opening its context took, in seconds.
+    opening: f64,
     /// One a direction; and so are the halves of memory.
     streams: [CUstream; 2],
     memory: u64,
     host: u64,
 }
 
-/// Measures `devices`; the target of copies need not be among them.
+/// Measures `devices`; the target of copies need not be among them. `go_on` is asked again and again: where it fails, nothing
+/// more is done, and nothing given back.
 ///
 /// # Errors
-/// `NOT_SUPPORTED` if fewer than two devices can be measured.
-pub fn calibrate<L: Links>(links: &L, survey: Survey, devices: &[CUdevice]) -> Result<Calibration> {
-    let probes: Vec<_> = devices.iter().filter_map(|device| Probe::open(links, *device).ok()).collect();
-    let measured = measure(links, survey, &probes);
+/// `NOT_SUPPORTED` if fewer than two devices can be measured; that of `go_on`.
+pub fn calibrate<L: Links>(
+    links: &L,
+    survey: Survey,
+    devices: &[CUdevice],
+    go_on: &dyn Fn() -> Result<()>,
+) -> Result<Calibration> {
+    let mut probes = Vec::new();
+    for device in devices {
+        go_on()?;
+        probes.extend(Probe::open(links, *device));
+    }
+    let measured = measure(links, survey, &probes, go_on);
+    go_on()?;
     probes.into_iter().for_each(|probe| probe.close(links));
     measured
 }
 
-fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Calibration> {
+fn measure<L: Links>(
+    links: &L,
+    survey: Survey,
+    probes: &[Probe],
+    go_on: &dyn Fn() -> Result<()>,
+) -> Result<Calibration> {
     if probes.len() < 2 {
         return Err(CUresult::NOT_SUPPORTED);
     }
     let count = survey.key.devices.len();
-    let way = |way| rates(links, probes, count, way);
+    let way = |way| rates(links, probes, count, way, go_on);
     let pass = || -> Result<[Rates; 2]> { Ok([way(Direction::In)?, way(Direction::Out)?]) };
     let (mut best, mut steady) = (pass()?, false);
     for _ in 1..PASSES {
@@ -84,13 +104,20 @@ fn measure<L: Links>(links: &L, survey: Survey, probes: &[Probe]) -> Result<Cali
 }
 
 /// One pass over all links in one direction.
-fn rates<L: Links>(links: &L, probes: &[Probe], count: usize, way: Direction) -> Result<Rates> {
+fn rates<L: Links>(
+    links: &L,
+    probes: &[Probe],
+    count: usize,
+    way: Direction,
+    go_on: &dyn Fn() -> Result<()>,
+) -> Result<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
     // The first copy of a stream pays for what the driver sets up.
     run(links, &probes.iter().collect::<Vec<_>>(), way)?;
     for (index, one) in probes.iter().enumerate() {
         rates.alone[one.device as usize] = rate(links, &[one], way)?;
         for other in &probes[..index] {
+            go_on()?;
             let sum = rate(links, &[one, other], way)?;
             rates.together[one.device as usize][other.device as usize] = sum;
             rates.together[other.device as usize][one.device as usize] = sum;
@@ -124,13 +151,18 @@ fn costs<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<Costs
     let pairs = probes.iter().flat_map(|target| probes.iter().map(move |relay| (target, relay)));
     let mut pairs = pairs.filter(|(target, relay)| target.device != relay.device && reach(target, relay));
     let (target, relay) = pairs.next().ok_or(CUresult::PEER_ACCESS_UNSUPPORTED)?;
-    let mut lane = Lane::new(links, relay.device, relay.context)?;
-    // The first trip makes the lane's other side.
-    let samples = trip(links, &mut lane, target).and_then(|_| {
-        let sample = |_| Ok((trip(links, &mut lane, target)?, straight(links, target)?));
+    // These contexts are ours, and end with the measurement.
+    let home = Home { context: target.context, life: 0 };
+    let user = User { home, device: target.device, stream: target.streams[0], kind: Kind::Alone };
+    let mut lane = Lane::new(links, relay.device, relay.context, user)?;
+    let samples = Point::new(links, home).map(Arc::new).and_then(|start| {
+        // The first trip pays for what the driver sets up.
+        trip(links, &mut lane, target, &start)?;
+        let sample = |_| Ok((trip(links, &mut lane, target, &start)?, straight(links, target)?));
         (0..SAMPLES).map(sample).collect::<Result<Vec<_>>>()
     });
-    lane.close(links);
+    lane.drain(links);
+    lane.bury(links, true);
     let samples = samples?;
     let middle = |pick: fn(&((f64, f64), f64)) -> f64| median(samples.iter().map(pick).collect());
     let (fixed, step, straight) = (middle(|s| s.0.0), middle(|s| s.0.1), middle(|s| s.1));
@@ -138,8 +170,7 @@ fn costs<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<Costs
 }
 
 fn opening(probes: &[Probe]) -> f64 {
-    let samples: Vec<_> = probes.iter().filter_map(|probe| probe.opening).collect();
-    if samples.is_empty() { 0.0 } else { median(samples) }
+    median(probes.iter().map(|probe| probe.opening).collect())
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {
@@ -148,16 +179,18 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 /// Through a relay: the whole time, and what of it the calls took.
-fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe) -> Result<(f64, f64)> {
-    let user = User { context: target.context, device: target.device, stream: target.streams[0] };
+fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe, at: &Arc<Point>) -> Result<(f64, f64)> {
+    let (context, stream) = (target.context, target.streams[0]);
     let start = links.clock();
-    lane.begin(links, user, Direction::In)?;
+    at.record(links, stream)?;
+    lane.engage(stream, at);
+    lane.follow(links, Direction::In)?;
     lane.carry(links, Direction::In, target.block(Direction::In, SMALLEST_PIECE))?;
     let called = links.clock() - start;
     if let Some(mark) = lane.end() {
-        links.order(user.context, user.stream, mark.event)?;
+        links.order(context, stream, mark.event)?;
     }
-    links.drain(user.context, user.stream)?;
+    links.drain(context, stream)?;
     Ok((seconds(links.clock() - start), seconds(called)))
 }
 
@@ -171,17 +204,17 @@ fn straight<L: Links>(links: &L, target: &Probe) -> Result<f64> {
 
 impl Probe {
     fn open<L: Links>(links: &L, device: CUdevice) -> Result<Self> {
-        let (open, start) = (links.is_open(device), links.clock());
+        let start = links.clock();
         let context = links.open(device)?;
-        let opening = (!open).then(|| seconds(links.clock() - start));
-        let built = Self::build(links, device, context).inspect_err(|_| links.close(device));
+        let opening = seconds(links.clock() - start);
+        let built = Self::build(links, device, context).inspect_err(|_| links.close(context));
         built.map(|probe| Self { opening, ..probe })
     }
 
     fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext) -> Result<Self> {
+        has_room(links, context)?;
         let memory = links.staging(device, context, 2 * BLOCK)?;
-        let mut probe =
-            Self { device, context, opening: None, streams: [CUstream::NULL; 2], memory, host: 0 };
+        let mut probe = Self { device, context, opening: 0.0, streams: [CUstream::NULL; 2], memory, host: 0 };
         match probe.furnish(links) {
             Ok(()) => Ok(probe),
             Err(code) => {
@@ -192,7 +225,7 @@ impl Probe {
     }
 
     fn furnish<L: Links>(&mut self, links: &L) -> Result<()> {
-        self.host = links.pin(self.context, 2 * BLOCK)?;
+        self.host = links.buffer(self.device, 2 * BLOCK)?;
         self.streams.iter_mut().try_for_each(|stream| {
             *stream = links.stream(self.context)?;
             Ok(())
@@ -214,9 +247,10 @@ impl Probe {
 
     /// Gives back what there is: a probe may be half made.
     fn give_up<L: Links>(&self, links: &L) {
-        self.streams.iter().for_each(|stream| links.retire(self.context, *stream, &[]));
+        let streams = self.streams.iter().filter(|stream| !stream.is_null());
+        streams.for_each(|stream| links.retire(self.context, *stream, &[]));
         if self.host != 0 {
-            links.unpin(self.context, self.host);
+            links.discard(self.host, 2 * BLOCK);
         }
         links.discard(self.memory, 2 * BLOCK);
     }
@@ -224,6 +258,6 @@ impl Probe {
     fn close<L: Links>(self, links: &L) {
         let _ = self.drain(links);
         self.give_up(links);
-        links.close(self.device);
+        links.close(self.context);
     }
 }

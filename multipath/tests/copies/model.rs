@@ -8,14 +8,14 @@
 //! The model refuses what a driver refuses: handles of other contexts, memory that a device has no access to, ranges
 //! that are not allocated. `fail_at` fails the n-th call from then on, and `kill` a whole device for good.
 
+mod links;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
-use wm_multipath::Links;
-use wm_multipath::links::{Hop, Result, Survey, Transfer, Wake};
-use wm_multipath::topology::{Identity, Key};
+use wm_multipath::links::{Hop, Result, Transfer};
 
 /// Where memory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,8 @@ struct State {
     memory: BTreeMap<u64, Memory>,
     streams: BTreeMap<CUstream, Stream>,
     events: BTreeMap<CUevent, Event>,
-    open: BTreeMap<CUdevice, usize>,
+    /// Contexts of the library's own.
+    open: BTreeSet<CUcontext>,
     dead: BTreeSet<CUdevice>,
     full: BTreeSet<CUdevice>,
     next: u64,
@@ -144,9 +145,19 @@ impl Model {
         self.state().dead.insert(device);
     }
 
+    /// Time passes in which nothing happens.
+    pub(crate) fn rest(&self, time: Duration) {
+        self.state().noise += time.as_nanos() as u64;
+    }
+
     /// Somebody has filled this device's memory.
     pub(crate) fn fill(&self, device: CUdevice) {
         self.state().full.insert(device);
+    }
+
+    /// The program ends a context, with all that is under way there.
+    pub(crate) fn end(&self, context: CUcontext) {
+        self.state().end(context);
     }
 
     /// A stream of the program.
@@ -189,7 +200,7 @@ impl Model {
     /// Contexts opened and not closed, and memory, streams and events that exist.
     pub(crate) fn live(&self) -> (usize, usize, usize, usize) {
         let state = self.state();
-        (state.open.values().sum(), state.memory.len(), state.streams.len(), state.events.len())
+        (state.open.len(), state.memory.len(), state.streams.len(), state.events.len())
     }
 
     /// Runs until a condition holds.
@@ -208,6 +219,12 @@ impl Model {
 }
 
 impl State {
+    /// A context ends, and what was made in it; memory stays.
+    fn end(&mut self, context: CUcontext) {
+        self.streams.retain(|_, stream| stream.context != context);
+        self.events.retain(|_, event| event.context != context);
+    }
+
     fn fresh(&mut self) -> u64 {
         self.next += 1 << 32;
         self.next
@@ -337,164 +354,5 @@ impl State {
         let (start, memory) = self.memory.range_mut(..=address).next_back().expect("allocated");
         let offset = (address - start) as usize;
         memory.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl Links for Model {
-    fn survey(&self) -> Result<Survey> {
-        let identity = |n: CUdevice| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
-        let devices = (0..self.devices).map(identity).collect();
-        let reach = vec![vec![true; self.devices as usize]; self.devices as usize];
-        Ok(Survey { key: Key { driver: 1, devices }, reach })
-    }
-
-    fn is_open(&self, device: CUdevice) -> bool {
-        self.state().open.get(&device).is_some_and(|count| *count > 0)
-    }
-
-    fn open(&self, device: CUdevice) -> Result<CUcontext> {
-        let mut state = self.state();
-        state.call(Self::context(device))?;
-        *state.open.entry(device).or_default() += 1;
-        Ok(Self::context(device))
-    }
-
-    fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
-        let mut state = self.state();
-        state.call(context)?;
-        let full = state.full.contains(&Self::device(context));
-        Ok((if full { 3 << 20 } else { 90 << 20 }, 100 << 20))
-    }
-
-    fn close(&self, device: CUdevice) {
-        *self.state().open.get_mut(&device).expect("it was opened") -= 1;
-    }
-
-    fn stream(&self, context: CUcontext) -> Result<CUstream> {
-        let mut state = self.state();
-        state.call(context)?;
-        Ok(state.stream(context))
-    }
-
-    fn event(&self, context: CUcontext, _wake: Wake) -> Result<CUevent> {
-        let mut state = self.state();
-        state.call(context)?;
-        let event = CUevent(state.fresh() as usize);
-        state.events.insert(event, Event { context, ..Event::default() });
-        Ok(event)
-    }
-
-    fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]) {
-        let mut state = self.state();
-        if !stream.is_null() {
-            let ended = state.streams.remove(&stream).expect("a stream");
-            assert_eq!(ended.context, context);
-            assert!(ended.steps.is_empty(), "work left in a stream that is retired");
-        }
-        for event in events {
-            assert_eq!(state.events.remove(event).expect("an event").context, context);
-        }
-    }
-
-    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
-        let mut state = self.state();
-        state.call(context)?;
-        Ok(state.raw(Place::Device(device), bytes))
-    }
-
-    fn admit(&self, staging: u64, _bytes: usize, device: CUdevice) -> Result<()> {
-        let mut state = self.state();
-        state.call(Self::context(device))?;
-        state.memory.get_mut(&staging).expect("staging memory").access.insert(device);
-        Ok(())
-    }
-
-    fn discard(&self, staging: u64, bytes: usize) {
-        let mut state = self.state();
-        let memory = state.memory.remove(&staging).expect("staging memory");
-        assert_eq!(memory.size, bytes);
-    }
-
-    fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
-        let mut state = self.state();
-        state.call(context)?;
-        Ok(state.raw(Place::Pinned, bytes))
-    }
-
-    fn unpin(&self, _context: CUcontext, address: u64) {
-        self.state().memory.remove(&address).expect("pinned memory");
-    }
-
-    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
-        let mut state = self.state();
-        state.call(context)?;
-        state.enqueue(context, stream, Step::Copy(transfer))
-    }
-
-    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
-        let mut state = self.state();
-        state.call(context)?;
-        let entry = state.events.get_mut(&event).ok_or(CUresult::INVALID_HANDLE)?;
-        assert_eq!(entry.context, context, "an event of another context than the stream's");
-        entry.recorded += 1;
-        let number = entry.recorded;
-        state.enqueue(context, stream, Step::Record(event, number))
-    }
-
-    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
-        let mut state = self.state();
-        state.call(context)?;
-        let number = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
-        state.enqueue(context, stream, Step::Await(event, number))
-    }
-
-    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
-        let mut state = self.state();
-        state.call(context)?;
-        // Looking is a moment in which the devices go on, or do not.
-        if state.random(2) == 0 {
-            state.step();
-        }
-        let event = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?;
-        Ok(event.passed >= event.recorded)
-    }
-
-    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
-        let mut state = self.state();
-        state.call(context)?;
-        let at = |event| state.events.get(&event).filter(|event| event.passed >= event.recorded);
-        let (from, to) = (at(from), at(to));
-        let [from, to] = [from, to].map(|event| event.ok_or(CUresult::NOT_READY));
-        Ok(Duration::from_nanos(to?.at.saturating_sub(from?.at)))
-    }
-
-    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
-        self.state().call(context)?;
-        let number = self.state().events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
-        self.until(|state| state.events.get(&event).is_none_or(|event| event.passed >= number));
-        Ok(())
-    }
-
-    fn drain(&self, _context: CUcontext, stream: CUstream) -> Result<()> {
-        self.until(|state| state.streams.get(&stream).is_none_or(|stream| stream.steps.is_empty()));
-        Ok(())
-    }
-
-    fn move_bytes(&self, to: u64, from: u64, bytes: usize) {
-        let mut state = self.state();
-        for address in [to, from] {
-            let place = &state.find(address, bytes).expect("allocated").0.place;
-            assert!(matches!(place, Place::Pinned | Place::Pageable), "the CPU has no access to a device");
-        }
-        state.transplant(to, from, bytes);
-    }
-
-    fn clock(&self) -> Duration {
-        // Time is what was moved: each byte a nanosecond, each call one too.
-        let mut state = self.state();
-        if state.noisy {
-            state.noise += state.random(1 << 28) as u64;
-        }
-        Duration::from_nanos(state.traffic + state.calls + state.noise)
     }
 }

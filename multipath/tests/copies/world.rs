@@ -6,11 +6,11 @@ use proptest::prelude::*;
 use wm_abi::{CUcontext, CUdevice, CUstream};
 use wm_multipath::engine::{Engine, Request, Settings};
 use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::{Cargo, User};
+use wm_multipath::lane::Cargo;
 use wm_multipath::plan::Costs;
 use wm_multipath::topology::{Identity, Key, Rates, Topology};
 use wm_multipath::wire::whole;
-use wm_multipath::{Answer, Direction, HostMemory, Links};
+use wm_multipath::{Answer, Direction, Home, HostMemory, Kind, Links, User};
 
 use super::model::{Model, Place};
 
@@ -38,7 +38,7 @@ pub(crate) fn settings() -> Settings {
         minimum: Some(MIB),
         patience: 0,
         eager: true,
-        pull: 4 * MIB,
+        prompt: true,
         cores: 4,
         portion: MIB,
         learn: 2 * MIB,
@@ -134,7 +134,12 @@ impl<'a> Program<'a> {
                 model.allocate(places[place].clone(), contents[place].clone())
             }));
             expected.push(contents);
-            user.push(User { context, device, stream: model.user_stream(context) });
+            user.push(User {
+                home: Home { context, life: 1 },
+                device,
+                stream: model.user_stream(context),
+                kind: Kind::Alone,
+            });
         }
         Self { engine, user, ranges, expected, bytes, plain: 0 }
     }
@@ -166,7 +171,7 @@ impl<'a> Program<'a> {
 
     fn copy_plainly(&self, request: &Request) {
         let Request { copy, memory, waits } = *request;
-        let (model, User { context, stream, .. }) = (self.engine.links(), copy.user);
+        let (model, User { home: Home { context, .. }, stream, .. }) = (self.engine.links(), copy.user);
         let cargo = Cargo { host: copy.host, device: copy.device, bytes: copy.bytes };
         if memory == HostMemory::Pageable {
             model.drain(context, stream).expect("the program's own context");
@@ -196,7 +201,7 @@ impl<'a> Program<'a> {
     /// Waits for one stream, as the program does, and compares everything it wrote.
     pub(crate) fn verify(&self, stream: usize) {
         let (model, user) = (self.engine.links(), self.user[stream]);
-        model.drain(user.context, user.stream).expect("the program's own context");
+        model.drain(user.home.context, user.stream).expect("the program's own context");
         for (place, name) in [(DEVICE, "device"), (PINNED, "pinned"), (PAGEABLE, "pageable")] {
             let found = model.read(self.ranges[stream][place], self.bytes);
             let expected = &self.expected[stream][place];

@@ -1,8 +1,10 @@
 //! Guards what is the driver's: copies that several links must not touch, and programs that take relays away.
 
+use std::time::Duration;
+
 use wm_abi::*;
 
-use super::support::{BYTES, Program, alone, calls, cu, form, is_active, relayed};
+use super::support::{BYTES, Program, alone, calls, cu, form, is_active, is_touched, on_machine, relayed};
 
 /// Both ways, waiting.
 fn there_and_back(p: &Program) {
@@ -19,14 +21,14 @@ fn off_means_off() {
             cu!(cuMemcpyDtoH_v2(p.to as *mut _, p.device, BYTES));
         });
         assert_eq!(through, 0);
-        assert!(!is_active(1), "the sibling is not touched");
+        assert!(!is_touched(), "the sibling is not touched");
     });
 }
 
 #[test]
 fn a_capture_is_the_drivers() {
     alone("fallback::a_capture_is_the_drivers", "0,1", &[], || {
-        let p = &Program::new();
+        let p = &Program::warm();
         let mut graph = CUgraph::NULL;
         cu!(cuStreamBeginCapture_v2(p.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
         cu!(cuMemcpyHtoDAsync_v2(p.device, p.from as *const _, BYTES, p.stream));
@@ -38,7 +40,7 @@ fn a_capture_is_the_drivers() {
 #[test]
 fn a_program_may_reset_and_release_a_relay() {
     alone("fallback::a_program_may_reset_and_release_a_relay", "0,1", &[], || {
-        let p = &Program::new();
+        let p = &Program::warm();
         let both = |p: &Program| {
             cu!(cuMemcpyHtoDAsync_v2(p.device, p.from as *const _, BYTES, p.stream));
             cu!(cuMemcpyDtoHAsync_v2(p.to as *mut _, p.device, BYTES, p.stream));
@@ -60,8 +62,25 @@ fn devices_that_are_shared_through_mps_are_left_alone() {
     alone(name, "auto", &[("SIMCUDA_MPS", "1")], || {
         let p = &Program::new();
         assert_eq!(form(p, "linear", 5, there_and_back), 0);
-        assert!(!is_active(1), "the sibling is not touched");
+        assert!(!is_touched(), "the sibling is not touched");
     });
+}
+
+/// A context there would keep out the process that the device is meant for.
+#[test]
+fn devices_for_one_process_each_are_left_alone() {
+    let name = "fallback::devices_for_one_process_each_are_left_alone";
+    for links in ["auto", "0,1"] {
+        alone(name, links, &[("SIMCUDA_EXCLUSIVE", "1")], || {
+            let p = &Program::new();
+            // More than what makes the library look for relays.
+            for _ in 0..(1 << 30) / BYTES + 2 {
+                there_and_back(p);
+            }
+            assert_eq!((relayed(), calls("cuCtxCreate")), (0, 0));
+            assert!(!is_touched() && !is_active(1), "the sibling is not touched");
+        });
+    }
 }
 
 /// As between slices of one GPU (MIG), and on machines without NVLink.
@@ -71,7 +90,7 @@ fn devices_that_do_not_reach_each_other_are_no_relays() {
     alone(name, "0,1", &[("SIMCUDA_PEERS", "0")], || {
         let p = &Program::new();
         assert_eq!(form(p, "linear", 5, there_and_back), 0);
-        assert!(!is_active(1), "the sibling is not touched");
+        assert!(!is_touched(), "the sibling is not touched");
     });
 }
 
@@ -99,6 +118,18 @@ fn a_context_with_synchronous_copies_is_left_alone() {
     });
 }
 
+/// The links are measured on a thread of ours meanwhile.
+#[test]
+fn a_process_that_ends_at_once_ends_well() {
+    let name = "fallback::a_process_that_ends_at_once_ends_well";
+    for links in ["pcie=50MB/s,nvlink=1GB/s", "pcie=2GB/s,nvlink=20GB/s"] {
+        on_machine(name, "0,1", None, &[("SIMCUDA_LINKS", links)], || {
+            let p = &Program::new();
+            cu!(cuMemcpyHtoDAsync_v2(p.device, p.from as *const _, BYTES, p.stream));
+        });
+    }
+}
+
 /// Whatever a driver function answers at whatever time: the program's bytes arrive, and its calls succeed.
 #[test]
 fn any_call_of_ours_may_fail_once_or_for_good() {
@@ -121,6 +152,8 @@ fn any_call_of_ours_may_fail_once_or_for_good() {
             let variables = [("SIMCUDA_FAIL", failure.as_str()), ("WMSHIM_STITCH", "off")];
             alone(name, "0,1", &variables, || {
                 let p = &Program::new();
+                // A function that always fails leaves no relay.
+                p.warm_within(Duration::from_secs(1));
                 p.fill(9);
                 cu!(cuMemcpyHtoDAsync_v2(p.device, p.from as *const _, BYTES, p.stream));
                 cu!(cuMemcpyDtoH_v2(p.to as *mut _, p.device, BYTES));

@@ -1,18 +1,22 @@
 //! Guards the way from a program's call to several links: every form of call through the preloaded library, on the
 //! simulated driver.
 
+mod arguments;
+mod ends;
 mod fallback;
+mod held;
 mod memory;
 mod order;
+mod pageable;
 mod support;
 
 use std::collections::BTreeMap;
 
-use support::{BYTES, MIB, Program, alone, cu, form, held};
+use support::{BYTES, MIB, Program, alone, cu, form};
 use wm_abi::*;
 
 fn every_form() {
-    let p = &Program::new();
+    let p = &Program::warm();
     let (device, from, to, stream) = (p.device, p.from, p.to, p.stream);
     let mut seen = BTreeMap::new();
     let mut check = |name: &'static str, call: &dyn Fn()| {
@@ -82,7 +86,7 @@ fn every_form() {
     let unserved: Vec<_> = seen.iter().filter(|(_, through)| **through < 2).collect();
     assert!(unserved.is_empty(), "not both ways through the relay: {unserved:?}");
     // A simulated context takes no memory.
-    let (staging, context) = held();
+    let (staging, context) = support::held();
     assert!(staging >= 16 * MIB as u64 && context == 0, "what it costs is said: {staging} {context}");
 }
 

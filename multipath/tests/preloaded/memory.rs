@@ -19,7 +19,7 @@ fn through(p: &Program, what: &str, host: u64, device: u64, count: usize) -> u64
 #[test]
 fn host_memory_of_every_kind() {
     alone("memory::host_memory_of_every_kind", "0,1", &[], || {
-        let p = &Program::new();
+        let p = &Program::warm();
         p.fill(7);
         assert_eq!(through(p, "allocated pinned", p.from, p.device, BYTES), 2);
         // At odd addresses of both ends.
@@ -45,7 +45,7 @@ fn host_memory_of_every_kind() {
 #[test]
 fn device_memory_of_every_kind() {
     alone("memory::device_memory_of_every_kind", "0,1", &[], || {
-        let p = &Program::new();
+        let p = &Program::warm();
         p.fill(13);
         let mut pooled = 0;
         cu!(cuMemAllocAsync(&mut pooled, BYTES, p.stream));
@@ -71,7 +71,7 @@ fn device_memory_of_every_kind() {
 fn blocks_that_overflowed_to_the_host() {
     let small = [("SIMCUDA_MEMORY", "96MiB"), ("WMSHIM_HEADROOM", "32MiB"), ("WMSHIM_DEVICE_LIMIT", "20MiB")];
     alone("memory::blocks_that_overflowed_to_the_host", "0,1", &small, || {
-        let p = &Program::new();
+        let p = &Program::warm();
         p.fill(17);
         let mut spills = 0;
         cu!(cuMemAlloc_v2(&mut spills, BYTES));

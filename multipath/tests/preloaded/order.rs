@@ -6,7 +6,8 @@ use std::ffi::c_void;
 
 use wm_abi::*;
 
-use super::support::{BYTES, Program, alone, bytes, cu, relayed, table};
+use super::pageable::after_a_while;
+use super::support::{BYTES, CORES, Machine, Program, alone, bytes, cu, on_machine, relayed, table};
 
 /// The default stream, under the name that a program calls it by.
 const LEGACY: CUstream = CUstream::NULL;
@@ -19,7 +20,7 @@ fn blocking() -> CUstream {
 
 /// Work of blocking streams before and after a copy in the legacy default stream keeps away from it.
 fn barriers() {
-    let p = &Program::new();
+    let p = &Program::warm();
     let (before, after) = (blocking(), blocking());
     for round in 1..4 {
         cu!(cuMemsetD8Async(p.device, round, BYTES, before));
@@ -34,7 +35,7 @@ fn barriers() {
         cu!(cuCtxSynchronize());
         assert!(bytes(p.to).iter().all(|byte| *byte == round + 100), "round {round}, in");
     }
-    assert!(relayed() >= 6);
+    assert!(relayed() >= 6, "{}", relayed());
 }
 
 #[test]
@@ -44,9 +45,45 @@ fn the_legacy_default_stream_is_a_barrier() {
     }
 }
 
+/// Work of the legacy default stream before and after a copy in a blocking one, of pinned memory and of pageable memory.
+fn beside_the_default_stream() {
+    let p = &Program::warm();
+    let mut pageable = vec![0_u8; BYTES];
+    let stream = blocking();
+    let mut round = 0;
+    for host in [p.to, pageable.as_mut_ptr() as u64] {
+        for stream in [stream, CUstream::PER_THREAD] {
+            round += 1;
+            after_a_while(LEGACY);
+            cu!(cuMemsetD8Async(p.device, round, BYTES, LEGACY));
+            cu!(cuMemcpyDtoHAsync_v2(host as *mut c_void, p.device, BYTES, stream));
+            cu!(cuMemsetD8Async(p.device, 0xee, BYTES, LEGACY));
+            cu!(cuCtxSynchronize());
+            assert!(bytes(host).iter().all(|byte| *byte == round), "round {round}, out");
+            after_a_while(LEGACY);
+            cu!(cuMemsetD8Async(p.device, 0xdd, BYTES, LEGACY));
+            cu!(cuMemcpyHtoDAsync_v2(p.device, host as *const c_void, BYTES, stream));
+            cu!(cuMemcpyDtoHAsync_v2(p.from as *mut c_void, p.device, BYTES, LEGACY));
+            cu!(cuCtxSynchronize());
+            assert!(bytes(p.from).iter().all(|byte| *byte == round), "round {round}, in");
+        }
+    }
+    assert!(relayed() >= 2);
+}
+
+#[test]
+fn the_default_stream_before_and_behind_a_copy_in_a_blocking_one() {
+    let name = "order::the_default_stream_before_and_behind_a_copy_in_a_blocking_one";
+    let machine = Machine { devices: 4, rate: 6e9 };
+    for seed in ["3", "11"] {
+        let variables = [CORES, ("SIMCUDA_SEED", seed)];
+        on_machine(name, "0,1,2,3", Some(machine), &variables, beside_the_default_stream);
+    }
+}
+
 /// What is in a stream, seen from each side.
 fn one_stream() {
-    let p = &Program::new();
+    let p = &Program::warm();
     for round in 1..4 {
         cu!(cuMemsetD8Async(p.device, round, BYTES, p.stream));
         cu!(cuMemcpyDtoHAsync_v2(p.to as *mut c_void, p.device, BYTES, p.stream));
@@ -76,7 +113,7 @@ fn what_is_before_and_behind_stays_there() {
 }
 
 fn said_when_done() {
-    let p = &Program::new();
+    let p = &Program::warm();
     let mut event = CUevent::NULL;
     cu!(cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING));
     // SAFETY: handles of this test's own.

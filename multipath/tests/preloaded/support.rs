@@ -8,7 +8,10 @@ use std::ffi::{CStr, c_char};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use hazards::{Scratch, c};
 use wm_abi::*;
 use wm_driver::{Loader, Table};
 use wm_multipath::plan::Costs;
@@ -17,6 +20,9 @@ use wm_multipath::topology::{Identity, Key, Rates, Topology, cache};
 pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const BYTES: usize = 12 * MIB;
 pub(crate) const INNER: &str = "WM_MULTIPATH_PRELOADED";
+
+/// A machine with cores for pageable copies.
+pub(crate) const CORES: (&str, &str) = ("TEST_CORES", "8");
 
 pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
@@ -27,6 +33,29 @@ pub(crate) fn built(name: &str) -> PathBuf {
 
 /// Runs `body` under these settings, in a process of its own.
 pub(crate) fn alone(name: &str, links: &str, variables: &[(&str, &str)], body: fn()) {
+    on_machine(name, links, Some(Machine { devices: 2, rate: FAST }), variables, body);
+}
+
+/// What the library is told of the links: so many, all alike, of so many bytes a second.
+#[derive(Clone, Copy)]
+pub(crate) struct Machine {
+    pub(crate) devices: usize,
+    pub(crate) rate: f64,
+}
+
+/// Links so fast that by the measurement a copy is over as soon as it is asked for. How long a copy should take decides which copies
+/// are believed to be under way, and so which relays are left alone: a test whose copies follow each other must not depend on how
+/// fast the machine is that it runs on.
+pub(crate) const FAST: f64 = 1e12;
+
+/// The same on a machine that was measured to be like this, or that was not measured.
+pub(crate) fn on_machine(
+    name: &str,
+    links: &str,
+    measured: Option<Machine>,
+    variables: &[(&str, &str)],
+    body: fn(),
+) {
     if std::env::var_os(INNER).is_some() {
         body();
         std::process::exit(0);
@@ -36,12 +65,13 @@ pub(crate) fn alone(name: &str, links: &str, variables: &[(&str, &str)], body: f
         std::process::id(),
         name.replace("::", "-")
     ));
-    remember(&cache);
+    measured.iter().for_each(|machine| remember(&cache, *machine));
+    let devices = measured.map_or(2, |machine| machine.devices).to_string();
     let mut command = Command::new(std::env::current_exe().expect("this test has a path"));
     command.args(["--exact", name, "--nocapture"]).env(INNER, built("libwmshim.so"));
     command
         .env("WMSHIM_DRIVER", built("libsimcuda.so"))
-        .env("SIMCUDA_DEVICES", "2")
+        .env("SIMCUDA_DEVICES", devices)
         // A machine of its own: tests that run at once would keep off each other's links.
         .env("SIMCUDA_MACHINE", std::process::id().to_string())
         .env("XDG_CACHE_HOME", &cache);
@@ -50,15 +80,20 @@ pub(crate) fn alone(name: &str, links: &str, variables: &[(&str, &str)], body: f
         .env("WMSHIM_MULTIPATH_MIN", "2MiB")
         .env("WMSHIM_STATS_SOCKET", "off");
     command.env("WMSHIM_LOG", "error").envs(variables.iter().copied());
+    let scratch = Scratch::new();
+    if let Some((_, "8")) = variables.iter().find(|(name, _)| *name == CORES.0) {
+        command.env("LD_PRELOAD", c::library("cores", scratch.path().join("cores.so"), &[]));
+    }
     let output = command.output().expect("it can be started");
     let _ = std::fs::remove_dir_all(cache);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// Keeps a measurement of two links that are alike, for it takes a test's time and other tests do it. The devices are the
+/// Keeps a measurement of links that are alike, for it takes a test's time and other tests do it. The devices are the
 /// simulator's; of others nothing would be known, and they would be measured.
-fn remember(folder: &Path) {
+fn remember(folder: &Path, machine: Machine) {
+    let Machine { devices: count, rate } = machine;
     let identity = |ordinal: usize| Identity {
         uuid: format!("{:08x}d-gpu-{ordinal:02}", std::process::id())
             .bytes()
@@ -67,10 +102,12 @@ fn remember(folder: &Path) {
         pci: format!("0000:{:02x}:00.0", ordinal + 1),
         numa: Some(0),
     };
-    let key = Key { driver: 13_000, devices: (0..2).map(identity).collect() };
-    let rates = Rates { alone: vec![6e8; 2], together: vec![vec![12e8; 2]; 2], all: 12e8 };
-    let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
-    let topology = Topology { key, reach: vec![vec![true; 2]; 2], into: rates.clone(), out: rates, costs };
+    let key = Key { driver: 13_000, devices: (0..count).map(identity).collect() };
+    let all = rate * count as f64;
+    let rates = Rates { alone: vec![rate; count], together: vec![vec![2.0 * rate; count]; count], all };
+    let costs = Costs { fixed: 1e-7, lag: 1e-7, step: 1e-8, open: 1e-2 };
+    let topology =
+        Topology { key, reach: vec![vec![true; count]; count], into: rates.clone(), out: rates, costs };
     cache::store(&folder.join("wmshim"), &topology).expect("a writable folder");
 }
 
@@ -102,10 +139,16 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn new() -> Self {
         cu!(cuInit(0));
-        let (mut context, mut stream, mut device) = (CUcontext::NULL, CUstream::NULL, 0);
+        let (mut context, mut stream) = (CUcontext::NULL, CUstream::NULL);
         cu!(cuDevicePrimaryCtxRetain(&mut context, 0));
         cu!(cuCtxSetCurrent(context));
         cu!(cuStreamCreate(&mut stream, CU_STREAM_DEFAULT));
+        Self::buffers(stream)
+    }
+
+    /// The same in the current context, around a stream.
+    pub(crate) fn buffers(stream: CUstream) -> Self {
+        let mut device = 0;
         cu!(cuMemAlloc_v2(&mut device, BYTES));
         let pin = || {
             let mut address = std::ptr::null_mut();
@@ -113,6 +156,24 @@ impl Program {
             address as u64
         };
         Self { stream, device, from: pin(), to: pin() }
+    }
+
+    /// The same, when relays are in use: their contexts are opened beside the first copies.
+    pub(crate) fn warm() -> Self {
+        let program = Self::new();
+        assert!(program.warm_within(Duration::from_secs(60)), "no relay is in use");
+        program
+    }
+
+    /// Copies until relays are in use. What went through them counts from here on.
+    pub(crate) fn warm_within(&self, patience: Duration) -> bool {
+        let start = Instant::now();
+        while relayed() == 0 && start.elapsed() < patience {
+            cu!(cuMemcpyHtoD_v2(self.device, self.from as *const _, BYTES));
+        }
+        let warm = relayed();
+        WARM.store(warm, Ordering::Relaxed);
+        warm > 0
     }
 
     /// A pattern whose period is a prime, so that no misplaced piece hides in it.
@@ -163,8 +224,19 @@ pub(crate) fn held() -> (u64, u64) {
     (bytes("staging_bytes"), bytes("context_bytes_at_most"))
 }
 
+/// Copies through relays that were needed to get one going.
+static WARM: AtomicU64 = AtomicU64::new(0);
+
+/// Copies through relays since.
 pub(crate) fn relayed() -> u64 {
-    copies().iter().filter(|((path, _), _)| path == "relay 1").map(|(_, count)| count).sum()
+    let relayed: u64 =
+        copies().iter().filter(|((path, _), _)| path != "direct").map(|(_, count)| count).sum();
+    relayed - WARM.load(Ordering::Relaxed)
+}
+
+/// Have copies opened a context on a sibling?
+pub(crate) fn is_touched() -> bool {
+    !statistics()["relays"].as_array().expect("a list").is_empty()
 }
 
 /// Makes one form of call and tells how many of its copies went through the relay.

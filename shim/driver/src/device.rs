@@ -18,11 +18,13 @@ use crate::probe::Probes;
 use crate::scope::{Current, Relaxed};
 use crate::streams::Streams;
 use crate::table::Table;
+use crate::thread::Uncancelled;
 use crate::windows::Windows;
 
 /// Calls a driver function, measures it, and turns its code into a `Result`.
 macro_rules! call {
     ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let _whole = $crate::thread::Uncancelled::new();
         let start = std::time::Instant::now();
         // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
         let result = unsafe { $device.driver().get::<symbol::$name>()($($argument),*) }.ok();
@@ -367,6 +369,7 @@ impl Gpu for Device {
     }
 
     fn host_available(&self) -> u64 {
+        let _whole = Uncancelled::new();
         host::available()
     }
 

@@ -1,6 +1,7 @@
 //! Threads of ours, in a process that is somebody else's.
 //!
-//! One place makes them. A thread of ours takes none of the program's signals, has a name that tells whose it is, and a
+//! One place makes them. A thread of ours takes none of the program's signals but those that the thread itself raises by a fault: the
+//! kernel ends a process that blocks one of these when it comes. It cannot be cancelled, has a name that tells whose it is, and a
 //! stack of a known size beside what the program's own thread-locals take of it. It is made with `pthread_create`
 //! rather than the standard library's threads: those leave thread-local state with destructors behind in the thread that
 //! spawns, and that thread is the host's. A panic stops in it and is one line in the log.
@@ -38,6 +39,41 @@ pub fn beside<F: FnOnce() + Send>(
         threads.0.extend(make(body));
     }
     here();
+}
+
+unsafe extern "C" {
+    /// Of the C library; a state is 0 (enabled) or 1 (disabled).
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const UNCANCELLED: c_int = 1;
+
+/// The calling thread is not cancelled while this lives: a cancellation unwinds, from whatever call of the C library acts upon
+/// it, through frames that cannot be unwound. It stays pending, and is acted upon at the program's next such call.
+pub struct Uncancelled(c_int);
+
+impl Uncancelled {
+    /// From now on.
+    #[inline]
+    #[allow(clippy::new_without_default, reason = "it acts upon the thread")]
+    pub fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: acts upon the calling thread alone; the out-pointer is to a live local.
+        unsafe { pthread_setcancelstate(UNCANCELLED, &mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for Uncancelled {
+    #[inline]
+    fn drop(&mut self) {
+        // Where it was disabled already, nothing has changed.
+        if self.0 != UNCANCELLED {
+            // SAFETY: puts back what `new` found.
+            unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// Threads that borrow from whoever made them: waited for on every way out.
@@ -94,6 +130,7 @@ fn least_stack(attributes: *const libc::pthread_attr_t) -> usize {
 extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `create` boxed it for this thread.
     let Start { name, body } = *unsafe { Box::from_raw(argument.cast::<Start<F>>()) };
+    let _whole = Uncancelled::new();
     // SAFETY: names the calling thread; a name that is too long is refused.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
     // Unwinding out of a thread's first function would abort the host.
@@ -106,14 +143,25 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// A new thread inherits the mask of the one that makes it: blocked meanwhile, restored after.
+/// Signals that an instruction raises in the thread that executes it.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// A new thread inherits the mask of the one that makes it: blocked meanwhile, restored after. A fault that the maker does not block
+/// the new thread does not block either.
 fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets are written before they are read.
     unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), before.as_mut_ptr());
         libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        for signal in FAULTS {
+            if libc::sigismember(before.as_ptr(), signal) == 0 {
+                libc::sigdelset(all.as_mut_ptr(), signal);
+            }
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
     }
     let result = body();
     // SAFETY: `pthread_sigmask` filled `before`.
@@ -123,7 +171,7 @@ fn with_signals_blocked<T>(body: impl FnOnce() -> T) -> T {
 
 #[cfg(test)]
 mod tests {
-    //! Hazards: a signal handler of the host runs on a thread of ours; a borrowed value is gone before its thread is; a
+    //! Hazards: a signal handler of the host runs on a thread of ours, or a fault there kills a process that would serve it; a borrowed value is gone before its thread is; a
     //! panic of ours ends the process.
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -149,11 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_its_name_and_takes_no_signal_and_its_maker_takes_them_again() {
+    fn a_thread_has_its_name_and_takes_no_signal_but_its_own_faults_and_its_maker_takes_them_again() {
+        let mut faults = FAULTS.to_vec();
+        faults.sort_unstable();
         let before = unblocked();
         let (send, receive) = mpsc::channel();
         spawn(c"wm-test", STACK, move || send.send((name(), unblocked())).expect("heard")).expect("a thread");
-        assert_eq!(receive.recv().expect("it ran"), ("wm-test".to_owned(), Vec::new()));
+        assert_eq!(receive.recv().expect("it ran"), ("wm-test".to_owned(), faults));
         assert_eq!(unblocked(), before);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Every hook passes through [`cross`], which holds the rules of an interposer in one place: the call is counted;
 //! a call from inside ourselves and any call in a forked child go straight to the driver; a panic stops here and the
-//! real call is made instead; `errno` is what the driver left.
+//! real call is made instead; `errno` is what the driver left; a thread is not cancelled inside. Calls that are frequent and mostly
+//! answered from memory see to that last rule where they leave memory: in driver calls, the log, the trace.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -10,6 +11,7 @@ use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::CUresult;
+use wm_driver::thread::Uncancelled;
 
 use crate::counters::{Calls, fail_open};
 use crate::glance::{self, MINE};
@@ -35,14 +37,23 @@ impl From<Result<(), CUresult>> for Answer {
     }
 }
 
+/// How often a program makes a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// So often that ten nanoseconds count.
+    Frequent,
+    Usual,
+}
+
 /// Runs a handler, or the real call where the handler must not or cannot answer.
 #[inline]
 pub(crate) fn cross(
     calls: &Calls,
+    pace: Pace,
     handler: impl FnOnce() -> Answer,
     real: impl FnOnce() -> CUresult,
 ) -> CUresult {
-    let result = match enter(handler) {
+    let result = match enter(pace, handler) {
         Answer::Is(result) => result,
         Answer::Pass => {
             // Where the driver serves the call, a jump more does not count.
@@ -55,12 +66,13 @@ pub(crate) fn cross(
 }
 
 #[inline]
-fn enter(handler: impl FnOnce() -> Answer) -> Answer {
+fn enter(pace: Pace, handler: impl FnOnce() -> Answer) -> Answer {
     MINE.with(|mine| {
         if mine.inside.get() || lifecycle::forked() {
             return Answer::Pass;
         }
         mine.inside.set(true);
+        let _whole = (pace == Pace::Usual).then(Uncancelled::new);
         let answer = kept(mine.errno(), || catch_unwind(AssertUnwindSafe(handler)));
         mine.inside.set(false);
         answer.unwrap_or_else(panicked)

@@ -58,6 +58,7 @@ pub(crate) fn at_first_call() {
 extern "C" fn at_exit() {
     GLANCE.exiting.store(true, Ordering::Relaxed);
     if !forked() {
+        crate::multipath::stop();
         crate::ipc::stop();
         crate::endpoint::stop();
         crate::trace::finish();

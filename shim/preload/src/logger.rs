@@ -6,6 +6,7 @@
 use std::io::Write;
 
 use log::{LevelFilter, Log, Metadata, Record};
+use wm_driver::thread::Uncancelled;
 
 struct Stderr;
 
@@ -37,6 +38,7 @@ fn write(line: &[u8]) {
     // SAFETY: file descriptor 2 is borrowed for one write and not closed; a closed one gives an error, ignored.
     let stderr = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(2) };
     let mut stderr = std::mem::ManuallyDrop::new(stderr);
+    let _whole = Uncancelled::new();
     without_sigpipe(|| stderr.write_all(line));
 }
 

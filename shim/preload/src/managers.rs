@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use wm_abi::symbol;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::device::device_attribute;
+use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::Manager;
 
@@ -88,6 +89,7 @@ pub(crate) fn site(context: CUcontext) -> Option<Site> {
 #[cold]
 #[inline(never)]
 fn arrive(context: CUcontext) -> Option<Site> {
+    let _whole = Uncancelled::new();
     let epoch = streams().epoch() as u32;
     let device = current_device()?;
     let site = Site { manager: manager(device, streams().home(context))?, context, device };

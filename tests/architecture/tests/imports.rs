@@ -38,6 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("wm-driver", &["simcuda"]),
     ("wm-memory", &["simcuda"]),
+    ("wm-multipath", &["hazards"]),
     ("wmshim", &["simcuda"]),
     ("conformance", &["simcuda"]),
     ("hazards", &["simcuda"]),

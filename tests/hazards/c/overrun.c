@@ -236,6 +236,42 @@ static int legal_threads(unsigned seed, int threads, int steps)
     return 0;
 }
 
+/* ---- a thread that waits again and again, beside one that needs what it has just freed */
+
+static volatile int finished;
+
+static void *waiting(void *argument)
+{
+    MUST(cuCtxSetCurrent(context));
+    while (!finished)
+        MUST(cuStreamSynchronize(argument));
+    return NULL;
+}
+
+/* How many allocations of so many bytes are refused, each made when the last one has been freed. */
+static int contended(enum lane lane, size_t bytes, int rounds)
+{
+    pthread_t thread;
+    CUstream stream, other;
+    int refused = 0;
+    MUST(cuStreamCreate(&stream, 1));
+    MUST(cuStreamCreate(&other, 1));
+    pthread_create(&thread, NULL, waiting, other);
+    for (int i = 0; i < rounds; i++) {
+        CUdeviceptr address;
+        if (allocate(lane, &address, bytes, stream) != CUDA_SUCCESS) {
+            refused++;
+            continue;
+        }
+        MUST(cuStreamSynchronize(stream));
+        MUST(give_back(lane, address, stream));
+    }
+    finished = 1;
+    pthread_join(thread, NULL);
+    printf("refused %d\n", refused);
+    return 0;
+}
+
 /* ---- what a wait costs */
 
 static double microseconds(void)
@@ -272,6 +308,8 @@ int main(int count, char **words)
     enum lane lane = lane_of(words[3]);
     if (!strcmp(words[2], "late"))
         return late(lane, atol(words[4]));
+    if (!strcmp(words[2], "contended"))
+        return contended(lane, atol(words[4]), atoi(words[5]));
     if (!strcmp(words[2], "about"))
         return about(lane, atol(words[4]));
     return overrun(!strcmp(words[2], "kernel"), lane, atol(words[4]), atol(words[5]), words[6]);

@@ -21,6 +21,7 @@ CUresult cuGraphLaunch(void *executable, CUstream stream);
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult cuDeviceGetDefaultMemPool(void **pool, CUdevice device);
 CUresult cuMemPoolGetAttribute(void *pool, int attribute, void *value);
 
@@ -219,11 +220,31 @@ static void child(void)
     check_use(held, MIB, 0), check_use(marked, MIB, 0);
 }
 
+static void *take(void *argument)
+{
+    (void)argument;
+    return wmshim_torch_malloc(MIB, 0, NULL);
+}
+
+/* A thread at no device, before a reset of the device and afterwards. */
+static void reset(void)
+{
+    pthread_t thread;
+    void *given = NULL;
+    MUST(cuInit(0));
+    for (int life = 0; life < 3; life++) {
+        pthread_create(&thread, NULL, take, NULL);
+        pthread_join(thread, &given);
+        check(given != NULL, life ? "nothing was given after a reset" : "nothing was given");
+        MUST(cuDevicePrimaryCtxReset_v2(0));
+    }
+}
+
 int main(int count, char **argument)
 {
     static const struct { const char *name; void (*body)(void); } ALL[] = {
         { "plain", plain }, { "threads", threads }, { "streams", streams }, { "capture", capture }, { "shortage", shortage },
-        { "child", child },
+        { "child", child }, { "reset", reset },
     };
     for (size_t i = 0; count > 1 && i < sizeof ALL / sizeof *ALL; i++)
         if (!strcmp(argument[1], ALL[i].name)) {

@@ -149,6 +149,17 @@ fn a_program_without_a_fault_is_not_accused() {
     }
 }
 
+/// A block is free when its free has returned, whoever looks at it: the next one needs its memory.
+#[test]
+fn what_is_freed_during_a_look_is_free() {
+    for lane in ["plain", "stream"] {
+        let bytes = (640 * MIB).to_string();
+        let settings = [("WMSHIM_GUARD", "canary"), ("SIMCUDA_MEMORY", "1GiB"), ("WMSHIM_OVERFLOW", "off")];
+        let outcome = run(&settings, &["contended", lane, &bytes, "400"]);
+        assert_eq!(outcome.expect_success(), "refused 0", "{lane}");
+    }
+}
+
 #[test]
 fn a_driver_that_refuses_what_a_canary_needs_is_said_once_and_the_program_runs() {
     for fail in ["cuMemHostRegister:1+", "cuMemcpyHtoDAsync:3+"] {

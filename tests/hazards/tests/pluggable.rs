@@ -65,6 +65,11 @@ fn without_the_memory_manager_the_driver_serves() {
 }
 
 #[test]
+fn a_device_that_was_reset_gives_memory_again() {
+    used("reset", &[]);
+}
+
+#[test]
 fn a_forked_child_drops_what_it_inherited() {
     used("child", &[]);
 }

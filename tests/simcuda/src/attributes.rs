@@ -73,6 +73,8 @@ const LAST: c_uint = CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTE
 pub(crate) fn attribute(attribute: c_uint, ordinal: usize) -> Outcome<c_int> {
     match attribute {
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(ordinal as c_int + 1),
+        // CU_COMPUTEMODE_EXCLUSIVE_PROCESS is 3.
+        CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => Ok(if settings().exclusive { 3 } else { 0 }),
         CU_DEVICE_ATTRIBUTE_MPS_ENABLED => Ok(c_int::from(settings().mps)),
         1..=LAST => Ok(VALUES.iter().find(|(known, _)| *known == attribute).map_or(0, |(_, value)| *value)),
         _ => Err(CUresult::INVALID_VALUE),

@@ -26,6 +26,8 @@ pub(crate) struct Settings {
     pub(crate) machine: Option<u32>,
     /// Does a process share devices through MPS, as far as it can tell?
     pub(crate) mps: bool,
+    /// May a device have contexts of one process only?
+    pub(crate) exclusive: bool,
     /// Can devices use each other's memory?
     pub(crate) peers: bool,
     /// End the process where copies race?
@@ -60,6 +62,7 @@ impl Settings {
                 text.parse().ok().map(Some)
             }),
             mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
+            exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
@@ -174,6 +177,7 @@ mod tests {
             ("SIMCUDA_FAIL", "cuMemCreate:0"),
             ("SIMCUDA_MACHINE", "here"),
             ("SIMCUDA_MPS", "2"),
+            ("SIMCUDA_EXCLUSIVE", "3"),
             ("SIMCUDA_PEERS", "some"),
             ("SIMCUDA_RACES", "find"),
             ("SIMCUDA_QUIET", "maybe"),

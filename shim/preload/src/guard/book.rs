@@ -3,14 +3,13 @@
 //! Invariants:
 //! * A tail may be looked at only when its pattern is known to be there: the host has waited for the stream it was written
 //!   in since, or it was written in our own stream, in which looks are queued too.
-//! * While somebody looks at a block, its memory is not given back: a free meanwhile is put down here, and carried out by
-//!   whoever looks. So what is read is the block's tail, and what differs in it is an overrun.
+//! * While somebody looks at a block, its memory is not given back: a free waits for the look ([`Taken::Looked`]). So what is
+//!   read is the block's tail, and what differs in it is an overrun.
 
 use std::collections::BTreeMap;
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::StreamId;
-use wm_memory::{FreeError, Order};
 
 use super::tag::Subject;
 
@@ -36,8 +35,6 @@ pub(super) enum Pattern {
 enum State {
     Watched,
     Looking,
-    /// The program freed it while somebody was looking.
-    Freed(Order),
 }
 
 /// A watched block.
@@ -59,19 +56,10 @@ pub(super) struct Entry {
 pub(super) enum Taken {
     /// It is out: its memory may be given back.
     Out(Box<Entry>),
-    /// Somebody is looking and gives its memory back afterwards.
-    Later,
+    /// Somebody is looking: ask again afterwards.
+    Looked,
     /// It is not watched.
     Unknown,
-}
-
-/// What to do after a look.
-#[derive(Debug)]
-pub(super) struct After {
-    /// This overrun is new.
-    pub(super) tell: Option<Subject>,
-    /// The program has freed the block meanwhile, in this order.
-    pub(super) free: Option<Order>,
 }
 
 /// What a wait of the host was for.
@@ -152,33 +140,27 @@ impl Book {
         chosen
     }
 
-    /// Somebody has looked at a block.
-    pub(super) fn looked(&mut self, address: u64, damaged: bool) -> After {
-        let Some(entry) = self.entries.get_mut(&address) else { return After { tell: None, free: None } };
+    /// Somebody has seen a block. What he says of it, if that is new.
+    pub(super) fn seen(&mut self, address: u64, damaged: bool) -> Option<Subject> {
+        let entry = self.entries.get_mut(&address)?;
         let new = damaged && !entry.told;
         entry.told |= damaged;
-        let tell = new.then(|| entry.subject.clone());
-        let State::Freed(order) = std::mem::replace(&mut entry.state, State::Watched) else {
-            return After { tell, free: None };
-        };
-        self.remove(address);
-        After { tell, free: Some(order) }
+        new.then(|| entry.subject.clone())
+    }
+
+    /// He looks at it no more.
+    pub(super) fn looked(&mut self, address: u64) {
+        if let Some(entry) = self.entries.get_mut(&address) {
+            entry.state = State::Watched;
+        }
     }
 
     /// The program frees a block.
-    ///
-    /// # Errors
-    /// It has freed it already.
-    pub(super) fn take(&mut self, address: u64, order: Order) -> Result<Taken, FreeError> {
-        match self.entries.get_mut(&address) {
-            None => Ok(Taken::Unknown),
-            Some(Entry { state: State::Freed(_), .. }) => Err(FreeError::AlreadyFree),
-            Some(entry) if entry.state == State::Looking => {
-                entry.state = State::Freed(order);
-                Ok(Taken::Later)
-            }
-            Some(_) => Ok(self.remove(address).map_or(Taken::Unknown, |entry| Taken::Out(Box::new(entry)))),
+    pub(super) fn take(&mut self, address: u64) -> Taken {
+        if self.entries.get(&address).is_some_and(|entry| entry.state == State::Looking) {
+            return Taken::Looked;
         }
+        self.remove(address).map_or(Taken::Unknown, |entry| Taken::Out(Box::new(entry)))
     }
 
     /// A block is gone.
@@ -238,7 +220,7 @@ mod tests {
         let mut book = book(&[Pattern::There; 5]);
         let mut round = |most| {
             let seen = chosen(&mut book, most);
-            seen.iter().for_each(|at| assert!(book.looked(at * 4096, false).tell.is_none()));
+            seen.iter().for_each(|at| book.looked(at * 4096));
             seen
         };
         assert_eq!((round(2), round(2), round(2)), (vec![0, 1], vec![2, 3], vec![4, 0]));
@@ -246,15 +228,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_freed_during_a_look_is_given_back_after_it() {
+    fn a_block_is_not_given_back_during_a_look() {
         let mut book = book(&[Pattern::There]);
         assert_eq!(chosen(&mut book, 1), [0]);
-        assert!(matches!(book.take(0, Order::Device), Ok(Taken::Later)));
-        assert!(matches!(book.take(0, Order::Device), Err(FreeError::AlreadyFree)));
-        let after = book.looked(0, true);
-        assert_eq!(after.free, Some(Order::Device));
-        assert!(after.tell.is_some());
-        assert!(matches!(book.take(0, Order::Device), Ok(Taken::Unknown)));
+        assert!(matches!(book.take(0), Taken::Looked));
+        assert!(book.seen(0, true).is_some());
+        assert!(matches!(book.take(0), Taken::Looked));
+        book.looked(0);
+        assert!(matches!(book.take(0), Taken::Out(_)));
+        assert!(matches!(book.take(0), Taken::Unknown));
     }
 
     #[test]
@@ -262,10 +244,12 @@ mod tests {
         let mut book = book(&[Pattern::There]);
         let mut told = || {
             assert_eq!(chosen(&mut book, 1), [0]);
-            book.looked(0, true).tell.is_some()
+            let told = book.seen(0, true).is_some();
+            book.looked(0);
+            told
         };
         assert_eq!((told(), told()), (true, false));
-        let Ok(Taken::Out(entry)) = book.take(0, Order::Device) else { panic!("nobody looks") };
+        let Taken::Out(entry) = book.take(0) else { panic!("nobody looks") };
         assert!(entry.told);
     }
 

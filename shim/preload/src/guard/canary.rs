@@ -9,7 +9,7 @@
 //! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Device;
@@ -34,6 +34,9 @@ const AT_ONCE: usize = 256;
 const ASKED: usize = 16;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
+
+/// Somebody has finished looking.
+static LOOKED: Condvar = Condvar::new();
 
 fn book() -> MutexGuard<'static, Book> {
     BOOK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,14 +84,34 @@ pub(super) fn free(
     order: Order,
     call: Call,
 ) -> Result<(), FreeError> {
-    // The guard is dropped here: a look calls the driver.
-    let taken = book().take(address, order)?;
-    match taken {
-        Taken::Later => return Ok(()),
-        Taken::Unknown => {}
-        Taken::Out(entry) => look_once_more(manager, *entry, order, call).unwrap_or_else(unwatched),
+    if let Some(entry) = take(address) {
+        look_once_more(manager, *entry, order, call).unwrap_or_else(unwatched);
     }
     manager.free(address, order)
+}
+
+/// Takes a block out of the book; if somebody is looking at it, afterwards. A look is a few small copies in a stream of ours, which wait
+/// for nothing of the program's.
+fn take(address: u64) -> Option<Box<Entry>> {
+    let mut book = book();
+    loop {
+        match book.take(address) {
+            Taken::Out(entry) => return Some(entry),
+            Taken::Unknown => return None,
+            Taken::Looked => book = LOOKED.wait(book).unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+/// Blocks that somebody looks at: they are free to go again when this is dropped, whatever happens.
+struct Looking<'a>(&'a [Subject]);
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        let mut book = book();
+        self.0.iter().for_each(|block| book.looked(block.address));
+        LOOKED.notify_all();
+    }
 }
 
 /// The block is about to be given back.
@@ -183,22 +206,18 @@ fn round(manager: &'static Manager<Device>, most: usize, found_by: &str) {
     let Some(desk) = Desk::existing(manager.gpu()) else { return };
     hear(&desk, usize::MAX);
     let blocks = book().choose(manager.gpu().ordinal(), most);
-    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(manager, &desk, blocks, found_by));
+    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(&desk, blocks, found_by));
 }
 
-/// Looks at blocks that were chosen for it; the program may free them meanwhile.
-fn look_around(manager: &'static Manager<Device>, desk: &Desk, blocks: &[Subject], found_by: &str) {
+/// Looks at blocks that were chosen for it; whoever frees one meanwhile waits.
+fn look_around(desk: &Desk, blocks: &[Subject], found_by: &str) {
+    let _looking = Looking(blocks);
     let damages = desk.look(blocks);
     SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
-    for (at, block) in blocks.iter().enumerate() {
-        let damage = damages.get(at).and_then(Option::as_ref);
-        let after = book().looked(block.address, damage.is_some());
-        if let Some((subject, damage)) = after.tell.zip(damage) {
+    for (block, damage) in blocks.iter().zip(&damages) {
+        let new = book().seen(block.address, damage.is_some());
+        if let Some((subject, damage)) = new.zip(damage.as_ref()) {
             tell(&subject, damage, found_by);
-        }
-        if let Some(order) = after.free {
-            // It was live when the program freed it, and nobody could free it since.
-            let _ = manager.free(block.address, order);
         }
     }
 }

@@ -10,7 +10,7 @@
 //! | [`canary`] | when tails are written and looked at |
 //!
 //! Invariants: off, a call of the program passes one relaxed load of a value that never changes; a guard changes no answer of
-//! the driver; no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
+//! the driver (what a canary changes in the order of work is said in `docs/guard.md`); no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
 //! written or fetched.
 
 mod book;

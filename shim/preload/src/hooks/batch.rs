@@ -127,6 +127,10 @@ unsafe fn serve(
 /// one.
 unsafe fn spread(batch: &Batch, arrays: &Arrays<'_>, stream: CUstream) -> Answer {
     let Some(copies) = arrays.large(stream) else { return Answer::Pass };
+    // The driver looks at all copies before it makes one: a batch with a copy that it may refuse is its own.
+    if !copies.iter().all(multipath::is_plain) {
+        return Answer::Pass;
+    }
     let served: Vec<_> = copies.iter().map(|copy| multipath::copy(copy, None)).collect();
     if !served.contains(&true) {
         return Answer::Pass;
@@ -147,6 +151,12 @@ fn plain(copy: &Linear) -> CUresult {
     // SAFETY: ranges that the program gave to a copy.
     unsafe { driver().get::<symbol::cuMemcpyAsync>()(copy.to, copy.from, copy.bytes, copy.stream) }
 }
+
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM` and `_ANY`: the source is read in the order of the stream, or whenever it suits.
+const IN_STREAM_ORDER: u32 = 1;
+const ANY_ORDER: u32 = 3;
+/// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`, the only flag.
+const OVERLAP: u32 = 1;
 
 /// The arguments of a batch.
 struct Batch {
@@ -230,11 +240,20 @@ impl Arrays<'_> {
         self.copies(stream).map(|copy| way(&copy)).collect()
     }
 
-    /// All copies, if all are large and none wants its source read during the call.
+    /// All copies, if all are large and in the order of the stream, or of any. What else a batch can say is the driver's to carry
+    /// out, or to refuse.
     fn large(&self, stream: CUstream) -> Option<Vec<Linear>> {
-        let fits =
-            self.bytes.iter().all(|bytes| multipath::may_be_large(*bytes)) && !self.reads_during_the_call();
-        fits.then(|| self.copies(stream).collect())
+        let are_large = self.bytes.iter().all(|bytes| multipath::may_be_large(*bytes));
+        (are_large && self.is_plain()).then(|| self.copies(stream).collect())
+    }
+
+    /// Every copy has attributes, each attribute a copy, and all ask for an order that copies in the stream have.
+    fn is_plain(&self) -> bool {
+        let orders = [IN_STREAM_ORDER, ANY_ORDER];
+        self.indices.first() == Some(&0)
+            && self.indices.is_sorted_by(|one, other| one < other)
+            && self.indices.iter().all(|first| *first < self.bytes.len())
+            && self.attributes.iter().all(|how| orders.contains(&how.srcAccessOrder) && how.flags <= OVERLAP)
     }
 
     fn reads_during_the_call(&self) -> bool {

@@ -11,7 +11,7 @@ use wm_abi::{CUcontext, CUdevice, CUresult};
 
 use super::pool;
 use crate::state::{driver, streams};
-use crate::{guard, managers, multipath, owners};
+use crate::{guard, managers, multipath, owners, pluggable};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
@@ -24,7 +24,6 @@ where
         return destroy();
     }
     last_look(|| managers::device_of(context));
-    multipath::end_context(context);
     ending(context, destroy, || true)
 }
 
@@ -59,8 +58,10 @@ fn users() -> MutexGuard<'static, Vec<CUcontext>> {
 /// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     managers::suspend_context(context);
+    let home = multipath::before_end(context);
     let result = call();
     if result == CUresult::SUCCESS && has_ended() {
+        multipath::end(home);
         managers::end_context(context);
         owners::end(context);
         managers::all().for_each(pool::give_back_idle);
@@ -76,7 +77,11 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
     // SAFETY: a function without pointers.
-    end_primary(device, || unsafe { driver().get::<S>()(device) }, || true)
+    let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
+    if result == CUresult::SUCCESS {
+        pluggable::reset(device);
+    }
+    result
 }
 
 /// Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
@@ -96,7 +101,6 @@ fn end_primary(
     has_ended: impl FnOnce() -> bool,
 ) -> CUresult {
     last_look(|| Some(device));
-    multipath::end_device(device);
     let Some(context) = primary(device) else { return call() };
     let ended = std::cell::Cell::new(false);
     let result = ending(context, call, || {
@@ -155,7 +159,9 @@ fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
 
 /// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    managers::known(device)?;
+    if managers::known(device).is_none() && !multipath::is_in_use() {
+        return None;
+    }
     held_primary(device)
 }
 

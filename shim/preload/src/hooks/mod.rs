@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
-use crate::boundary::cross;
+use crate::boundary::{Pace, cross};
 use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
 use crate::glance::Real;
@@ -143,6 +143,7 @@ macro_rules! hooks {
                 note_per_thread(const { is_per_thread(stringify!($name)) });
                 cross(
                     &line::$name.calls,
+                    const { pace(stringify!($name)) },
                     // SAFETY: the program's arguments, under the driver's own rules for them.
                     #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                     || unsafe { $handler($($argument),*) }.into(),
@@ -194,6 +195,17 @@ static BY_INDEX: [u16; COUNT] = {
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     let bytes = name.as_bytes();
     matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
+}
+
+/// Allocations and frees in stream order are answered from memory for the most part.
+const fn pace(name: &str) -> Pace {
+    match name.as_bytes() {
+        [b'c', b'u', b'M', b'e', b'm', b'A', b'l', b'l', b'o', b'c', b'A', b's', b'y', b'n', b'c', ..]
+        | [b'c', b'u', b'M', b'e', b'm', b'F', b'r', b'e', b'e', b'A', b's', b'y', b'n', b'c', ..] => {
+            Pace::Frequent
+        }
+        _ => Pace::Usual,
+    }
 }
 
 /// A function of per-thread default streams is called.

@@ -5,25 +5,28 @@
 //! memory that is not plain, a stream of another context) leaves it to the driver.
 //!
 //! [`ends`] asks the driver about the two ends of a copy; [`shapes`] makes linear copies of two-dimensional ones and
-//! batches.
+//! batches; [`faults`] asks whether the program serves faults of its memory itself.
 
 mod ends;
+mod faults;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wm_abi::symbol;
-use wm_abi::{CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CUcontext, CUdevice, CUresult, CUstream};
+use wm_abi::{
+    CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+    CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream,
+};
 use wm_driver::device::{current_context, device_attribute};
 use wm_multipath::engine::Request;
 use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::User;
 use wm_multipath::pool::Relay;
 use wm_multipath::share::page::Page;
 use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
-use wm_multipath::{Answer, Direction, Driver, Engine, Settings};
+use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
 
 use crate::lifecycle;
 use crate::settings::{self, Multipath};
@@ -33,6 +36,9 @@ static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
 /// Copies below this are not looked at. 0: not known yet.
 static LEAST: AtomicUsize = AtomicUsize::new(0);
+
+/// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
+const DEFAULT_MODE: i32 = 0;
 
 /// A copy between two addresses, as a hook sees it.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +63,11 @@ pub(crate) fn may_be_large(bytes: usize) -> bool {
     bytes >= LEAST.load(Ordering::Relaxed)
 }
 
+/// Is it a copy of plain memory, between its ends, in a stream that we know?
+pub(crate) fn is_plain(linear: &Linear) -> bool {
+    request(linear, None).is_some()
+}
+
 #[cold]
 fn large(linear: &Linear, expected: Option<Direction>) -> bool {
     if lifecycle::exiting() || streams().capturing() {
@@ -64,6 +75,9 @@ fn large(linear: &Linear, expected: Option<Direction>) -> bool {
     }
     let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
     let Some(request) = request(linear, expected) else { return false };
+    if request.memory == HostMemory::Pageable && faults::are_served() {
+        return false;
+    }
     engine.copy(&request) == Answer::Done
 }
 
@@ -90,7 +104,28 @@ fn user(stream: CUstream) -> Option<User> {
     let mut device = 0;
     // SAFETY: the out-pointer is to a live local.
     unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
-    Some(User { context, device, stream })
+    Some(User { home: home(context)?, device, stream, kind: kind(stream)? })
+}
+
+fn kind(stream: CUstream) -> Option<Kind> {
+    match stream {
+        CUstream::LEGACY => Some(Kind::Legacy),
+        CUstream::PER_THREAD => Some(Kind::Blocking),
+        created => {
+            let mut flags = 0;
+            // SAFETY: the driver has just known the handle; the out-pointer is to a live local.
+            unsafe { driver().get::<symbol::cuStreamGetFlags>()(created, &mut flags) }.ok().ok()?;
+            Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::Alone })
+        }
+    }
+}
+
+/// A context's name for good. `None` where the driver (before CUDA 12) does not number contexts.
+fn home(context: CUcontext) -> Option<Home> {
+    let mut life = 0;
+    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
+    unsafe { driver().get::<symbol::cuCtxGetId>()(context, &mut life) }.ok().ok()?;
+    Some(Home { context, life })
 }
 
 fn has_synchronous_copies() -> bool {
@@ -117,7 +152,7 @@ fn engine() -> Option<&'static Engine<Driver>> {
     }
     let count = device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
-    LEAST.store(engine.map_or(usize::MAX, Engine::least), Ordering::Relaxed);
+    LEAST.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
     engine
 }
 
@@ -134,6 +169,12 @@ fn make(devices: CUdevice) -> Option<Engine<Driver>> {
     // Whoever names the devices has decided that relays pay.
     let eager = relays.is_some();
     let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
+    let relays = relays.unwrap_or_else(|| (0..devices).collect());
+    let relays: Vec<_> = relays.into_iter().filter(|device| takes_contexts(*device)).collect();
+    if relays.is_empty() {
+        return None;
+    }
+    let relays = Some(relays);
     let minimum = settings.multipath_min.map(|size| size as usize);
     let settings = Settings {
         relays,
@@ -152,6 +193,12 @@ fn is_shared(device: CUdevice) -> bool {
     device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_some_and(|on| on != 0)
 }
 
+/// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the
+/// process that the device is meant for.
+fn takes_contexts(device: CUdevice) -> bool {
+    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == Some(DEFAULT_MODE)
+}
+
 fn device_count() -> Option<CUdevice> {
     let mut count = 0;
     // SAFETY: the out-pointer is to a live local.
@@ -163,26 +210,36 @@ fn existing() -> Option<&'static Engine<Driver>> {
     ENGINE.get()?.as_ref().filter(|_| !lifecycle::exiting())
 }
 
-/// A context is about to end.
-pub(crate) fn end_context(context: CUcontext) {
-    if let Some(engine) = existing() {
-        engine.end_context(context);
+/// Has any large copy been met?
+pub(crate) fn is_in_use() -> bool {
+    existing().is_some()
+}
+
+/// A context that may be about to end, under the name that copies know it by.
+pub(crate) fn before_end(context: CUcontext) -> Option<Home> {
+    existing().and_then(|_| home(context))
+}
+
+/// It has ended.
+pub(crate) fn end(home: Option<Home>) {
+    if let Some((engine, home)) = existing().zip(home) {
+        engine.end_home(home);
     }
 }
 
-/// The program resets a device's primary context, or gives it up.
-pub(crate) fn end_device(device: CUdevice) {
-    if let Some(engine) = existing() {
-        engine.end_device(device);
+/// The process ends.
+pub(crate) fn stop() {
+    if let Some(engine) = ENGINE.get().and_then(Option::as_ref) {
+        engine.stop();
     }
 }
 
 /// What went over which path, for the statistics.
 pub(crate) fn traffic() -> Vec<Flow> {
-    ENGINE.get().and_then(Option::as_ref).map(Engine::traffic).unwrap_or_default()
+    ENGINE.get().and_then(Option::as_ref).map(|engine| engine.traffic()).unwrap_or_default()
 }
 
 /// What copies hold on each relay, for the statistics.
 pub(crate) fn relays() -> Vec<Relay> {
-    ENGINE.get().and_then(Option::as_ref).map(Engine::relays).unwrap_or_default()
+    ENGINE.get().and_then(Option::as_ref).map(|engine| engine.relays()).unwrap_or_default()
 }

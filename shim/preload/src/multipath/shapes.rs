@@ -42,7 +42,9 @@ fn base(kind: u32, host: u64, device: u64) -> Option<u64> {
 
 impl Side {
     fn start(&self, width: usize, height: usize) -> Option<u64> {
-        let touches = height == 1 || self.pitch == width;
+        // A row that ends behind its pitch is refused by the driver.
+        let fits = self.x.checked_add(width).is_some_and(|end| end <= self.pitch);
+        let touches = fits && (height == 1 || self.pitch == width);
         let offset = self.y.checked_mul(self.pitch)?.checked_add(self.x)?;
         touches.then(|| self.base.checked_add(offset as u64)).flatten()
     }
@@ -86,6 +88,13 @@ mod tests {
         let array = CUDA_MEMCPY2D { srcMemoryType: wm_abi::CU_MEMORYTYPE_ARRAY, ..copy(64, 8, 64) };
         assert!(linear(&array, CUstream::LEGACY, true).is_none());
         assert!(linear(&copy(0, 8, 0), CUstream::LEGACY, true).is_none());
+    }
+
+    #[test]
+    fn a_row_that_ends_behind_its_pitch_is_the_drivers_to_refuse() {
+        let shifted = CUDA_MEMCPY2D { srcXInBytes: 8, ..copy(64, 8, 64) };
+        assert!(linear(&shifted, CUstream::LEGACY, true).is_none());
+        assert!(linear(&copy(64, 1, 32), CUstream::LEGACY, true).is_none());
     }
 
     #[test]

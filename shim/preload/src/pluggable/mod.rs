@@ -135,6 +135,11 @@ fn is_over() -> bool {
     lifecycle::forked() || lifecycle::exiting()
 }
 
+/// The program has reset a device's primary context.
+pub(crate) fn reset(device: CUdevice) {
+    place::reset(device);
+}
+
 /// Has anything been allocated this way?
 pub(crate) fn in_use() -> bool {
     KEEPING.load(Relaxed) != 0

@@ -12,7 +12,7 @@ use super::bit;
 use crate::state;
 use crate::trampolines::door;
 
-/// Devices whose primary context is held by us: once, and for good, as the CUDA runtime holds it.
+/// Devices whose primary context is held by us: once, and until the program resets the device, as the CUDA runtime holds it.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// The calling thread is at the device while this lives.
@@ -47,6 +47,11 @@ impl Drop for Place {
             let _ = unsafe { table.get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
         }
     }
+}
+
+/// The program has reset a device, and with its primary context every hold on it is gone, ours too.
+pub(super) fn reset(device: CUdevice) {
+    HELD.fetch_and(!bit(device), Relaxed);
 }
 
 /// The device's primary context. Asking for it is holding it; every hold but the first is let go at once.

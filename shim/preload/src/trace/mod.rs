@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
 use wm_driver::StreamId;
+use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
 use crate::glance::GLANCE;
@@ -63,6 +64,7 @@ pub(crate) fn is_on() -> bool {
 #[cold]
 #[inline(never)]
 pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Order) {
+    let _whole = Uncancelled::new();
     let Some(template) = settings::get().and_then(|settings| settings.trace.as_deref()) else { return };
     let Some(slot) = slot(device) else { return };
     match slot.get_or_init(|| Recorder::open(template, device)) {
@@ -75,6 +77,7 @@ pub(crate) fn allocated(device: CUdevice, address: u64, bytes: usize, order: Ord
 #[cold]
 #[inline(never)]
 pub(crate) fn freed(device: CUdevice, address: u64, order: Order) {
+    let _whole = Uncancelled::new();
     if let Some(recorder) = recorder(device) {
         recorder.add(|log| log.freed(address, order.stream()));
     }

@@ -24,6 +24,7 @@ mod managed;
 mod memory;
 mod memset;
 mod module;
+mod order_beside;
 mod order_capture;
 mod order_contexts;
 mod order_ends;
@@ -174,6 +175,13 @@ pub const CASES: &[Row] = cases! {
     order_contexts::default_streams_are_apart "a default stream that orders another context's streams",
     order_contexts::plain_free_waits_for "a cuMemFree that is taken for a wait for other contexts",
     order_contexts::plain_free_waits_for_devices [Devices(2)] "a cuMemFree that is taken for a wait for another device",
+
+    order_beside::another_context "a library's context on the program's device that waits for the program's streams",
+    order_beside::beside_a_thread_that_waits "calls of a program that wait for a thread which gives memory back",
+    order_beside::the_primary_ends "another context's work or memory that is lost when the program resets its device",
+    order_beside::lives_are_numbered "a context taken for one that had its handle before",
+    order_beside::waits_for_events "work of the default stream that overtakes a blocking stream's wait",
+    order_beside::pageable_sources "a source that is read before the stream has made it",
 
     order_ends::refused_destroy "memory lost in a destruction that the driver refused",
     order_ends::ends_with_work "a block given away that a dying context still works on",

@@ -30,9 +30,6 @@ pub(crate) struct Arguments {
     /// Smallest copy that is cut up, MiB; as measured if it is not given
     #[arg(long)]
     minimum: Option<usize>,
-    /// From how many MiB on paths pull pieces of a copy that is waited for
-    #[arg(long, default_value_t = wm_multipath::engine::PULL >> 20)]
-    pull: usize,
     /// Compare other ways to cut large copies up, instead of all kinds of copies
     #[arg(long)]
     shapes: bool,
@@ -46,9 +43,9 @@ impl Arguments {
         Settings {
             relays: self.relays.clone(),
             minimum: self.minimum.map(|mib| mib << 20),
-            pull: self.pull << 20,
             patience: 0,
             eager: true,
+            prompt: true,
             ..Settings::default()
         }
     }

@@ -12,11 +12,12 @@ use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Loader, Table, search};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::{Cargo, User};
+use wm_multipath::lane::Cargo;
 use wm_multipath::topology::calibrate::{Calibration, calibrate};
 use wm_multipath::topology::{Topology, cache};
+use wm_multipath::user::Kind as StreamKind;
 use wm_multipath::wire::whole;
-use wm_multipath::{Answer, Direction, Driver, Engine, HostMemory, Links};
+use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Links, User};
 
 use super::rows::Kind;
 
@@ -39,7 +40,7 @@ pub(super) fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
     let survey = told(links.survey(), "the devices")?;
     let all: Vec<_> = (0..survey.key.devices.len() as CUdevice).collect();
     anyhow::ensure!(all.len() > 1, "several GPUs that reach each other are needed: this machine shows fewer");
-    told(calibrate(&links, survey, devices.unwrap_or(&all)), "the links cannot be measured")
+    told(calibrate(&links, survey, devices.unwrap_or(&all), &|| Ok(())), "the links cannot be measured")
 }
 
 /// Keeps a measurement for the shim and for `wmctl doctor`, if it is a steady one of all devices. Was it kept?
@@ -134,7 +135,9 @@ impl Machine {
 
     fn request(&self, memory: HostMemory, direction: Direction, waits: bool, bytes: usize) -> Request {
         let stream = self.streams[direction as usize];
-        let user = User { context: self.context, device: self.target, stream };
+        // A context of this command, which ends with it.
+        let home = Home { context: self.context, life: 0 };
+        let user = User { home, device: self.target, stream, kind: StreamKind::Alone };
         let (host, device) = (self.host(memory, direction), self.device[direction as usize]);
         Request { copy: Copy { user, direction, host, device, bytes }, memory, waits }
     }
@@ -150,7 +153,7 @@ impl Machine {
     fn plainly(&self, request: &Request) -> Result<()> {
         let Copy { user, direction, host, device, bytes } = request.copy;
         let transfer = whole(direction, Cargo { host, device, bytes });
-        told(self.links().copy(user.context, user.stream, transfer), "a plain copy")
+        told(self.links().copy(user.home.context, user.stream, transfer), "a plain copy")
     }
 
     /// Seconds of the same copies as the shim makes them, and whether it made any.

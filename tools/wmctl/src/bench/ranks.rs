@@ -204,7 +204,13 @@ impl Drop for Rank {
 fn rank(device: CUdevice, bytes: usize) -> Result<()> {
     let mut orders = stdin().lines();
     let topology: Topology = serde_json::from_str(&orders.next().context("no topology")??)?;
-    let settings = Settings { patience: 0, eager: true, page: Some(Page::of_user()), ..Settings::default() };
+    let settings = Settings {
+        patience: 0,
+        eager: true,
+        prompt: true,
+        page: Some(Page::of_user()),
+        ..Settings::default()
+    };
     let mut machine = Machine::new(device, topology, settings, bytes)?;
     for order in orders {
         let order = order?;

@@ -21,19 +21,16 @@ struct Shape {
     lanes: usize,
     /// Do rates follow what copies were late for?
     learns: bool,
-    /// Do paths pull pieces while the caller waits?
-    pulls: bool,
 }
 
-const SHAPES: [Shape; 8] = [
-    Shape { name: "8 MiB", piece: 8, lanes: 1, learns: true, pulls: false },
-    Shape { name: "8 MiB, not learned", piece: 8, lanes: 1, learns: false, pulls: false },
-    Shape { name: "4 MiB", piece: 4, lanes: 1, learns: true, pulls: false },
-    Shape { name: "2 MiB", piece: 2, lanes: 1, learns: true, pulls: false },
-    Shape { name: "8 MiB, 2 lanes", piece: 8, lanes: 2, learns: true, pulls: false },
-    Shape { name: "4 MiB, 2 lanes", piece: 4, lanes: 2, learns: true, pulls: false },
-    Shape { name: "8 MiB, 4 lanes", piece: 8, lanes: 4, learns: true, pulls: false },
-    Shape { name: "8 MiB, pulled", piece: 8, lanes: 1, learns: true, pulls: true },
+const SHAPES: [Shape; 7] = [
+    Shape { name: "8 MiB", piece: 8, lanes: 1, learns: true },
+    Shape { name: "8 MiB, not learned", piece: 8, lanes: 1, learns: false },
+    Shape { name: "4 MiB", piece: 4, lanes: 1, learns: true },
+    Shape { name: "2 MiB", piece: 2, lanes: 1, learns: true },
+    Shape { name: "8 MiB, 2 lanes", piece: 8, lanes: 2, learns: true },
+    Shape { name: "4 MiB, 2 lanes", piece: 4, lanes: 2, learns: true },
+    Shape { name: "8 MiB, 4 lanes", piece: 8, lanes: 4, learns: true },
 ];
 
 impl Shape {
@@ -42,13 +39,12 @@ impl Shape {
             piece: self.piece << 20,
             lanes: self.lanes,
             learn: if self.learns { base.learn } else { usize::MAX },
-            pull: if self.pulls { 0 } else { usize::MAX },
             ..base.clone()
         }
     }
 
     fn kind(&self) -> Kind {
-        Kind { name: self.name, memory: HostMemory::Pinned, waits: self.pulls }
+        Kind { name: self.name, memory: HostMemory::Pinned, waits: false }
     }
 }
 

@@ -1,0 +1,168 @@
+//! What takes long, on a thread of ours: measuring the links, and opening relays' contexts.
+//!
+//! Both make calls that may wait for what the program has under way, or take most of a second. A call of the program must not: the
+//! program may only let its stream go once the call has returned. So copies are plain until there is something better.
+//!
+//! Invariants: there is one such thread at most, and none when there is nothing to do; once the process ends it makes no more calls.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::time::{Duration, Instant};
+
+use wm_abi::{CUdevice, CUresult};
+use wm_driver::thread;
+
+use super::Inner;
+use crate::links::{Links, Survey};
+use crate::topology::Topology;
+use crate::topology::cache::{self, Turn};
+use crate::topology::calibrate::{self, Calibration};
+
+/// Stack of the thread, bytes: it calls the driver.
+const STACK: usize = 512 << 10;
+/// The longest that the end of the process waits for a driver call of the thread to return.
+const LAST: Duration = Duration::from_millis(200);
+
+/// The right to measure or to open contexts: nobody else has it while this lives.
+struct Busy<L>(Arc<Inner<L>>);
+
+impl<L> Drop for Busy<L> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Release);
+    }
+}
+
+impl<L: Links + 'static> Inner<L> {
+    /// The topology, if it is known. If not, somebody finds it out.
+    pub(super) fn known(&self) -> Option<&Topology> {
+        if self.settings.prompt {
+            return self.measured();
+        }
+        if let Some(known) = self.topology.get() {
+            return known.as_ref();
+        }
+        let busy = self.busy()?;
+        let survey = self.survey()?;
+        if let Some(kept) = self.kept(&survey) {
+            return self.learn(Some(kept));
+        }
+        if let Turn::Mine(turn) = self.turn() {
+            spawn(busy, move |inner| {
+                inner.find_out(survey);
+                drop(turn);
+            });
+        }
+        None
+    }
+
+    /// The topology, measured on this thread if need be. `None` while another thread or process measures, and on machines with one
+    /// device.
+    pub fn measured(&self) -> Option<&Topology> {
+        if let Some(known) = self.topology.get() {
+            return known.as_ref();
+        }
+        let _busy = self.busy()?;
+        let survey = self.survey()?;
+        if let Some(kept) = self.kept(&survey) {
+            return self.learn(Some(kept));
+        }
+        if let Turn::Mine(_turn) = self.turn() {
+            self.find_out(survey);
+        }
+        self.topology.get()?.as_ref()
+    }
+
+    /// Opens relays, beside the copies or before they go on.
+    pub(super) fn open(&self, relays: Vec<CUdevice>) {
+        let open = move |inner: &Self| {
+            let wanted = relays.iter().take_while(|_| !inner.over.load(Acquire));
+            wanted.for_each(|relay| inner.pool.open(&inner.links, *relay));
+        };
+        if self.settings.prompt {
+            open(self);
+        } else if let Some(busy) = self.busy() {
+            spawn(busy, open);
+        }
+    }
+
+    /// The process ends. A measurement that is under way is left as it is.
+    pub fn stop(&self) {
+        self.over.store(true, Release);
+        let start = Instant::now();
+        while self.busy.load(Acquire) && start.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn busy(&self) -> Option<Busy<L>> {
+        let inner = self.me.upgrade()?;
+        let is_ours = !self.over.load(Acquire) && !self.busy.swap(true, AcqRel);
+        is_ours.then_some(Busy(inner))
+    }
+
+    /// Is it this process that measures?
+    fn turn(&self) -> Turn {
+        self.settings.cache.as_deref().map_or(Turn::Mine(None), cache::turn)
+    }
+
+    /// The devices; `None` where they are none to copy through, which is then known.
+    fn survey(&self) -> Option<Survey> {
+        let survey = self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
+        let survey = survey.ok().filter(|survey| survey.key.devices.len() > 1);
+        if survey.is_none() {
+            self.learn(None);
+        }
+        survey
+    }
+
+    fn learn(&self, topology: Option<Topology>) -> Option<&Topology> {
+        self.topology.get_or_init(|| topology).as_ref()
+    }
+
+    /// An earlier measurement.
+    fn kept(&self, survey: &Survey) -> Option<Topology> {
+        let kept = cache::load(self.settings.cache.as_deref()?, &survey.key)?;
+        // Who reaches whom can change without a new device.
+        Some(Topology { reach: survey.reach.clone(), ..kept })
+    }
+
+    fn find_out(&self, survey: Survey) {
+        let measured = self.calibrated(survey);
+        if !self.over.load(Acquire) {
+            self.learn(measured);
+        }
+    }
+
+    fn calibrated(&self, survey: Survey) -> Option<Topology> {
+        let usable = |device: &CUdevice| self.may_relay(*device);
+        let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
+        let quiet = self.share().is_quiet();
+        let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
+        let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices, &go_on)
+            .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
+            .ok()?;
+        let folder = self.settings.cache.as_deref();
+        self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
+        Some(topology)
+    }
+
+    /// A measurement that others disturbed is this process's only.
+    fn keep(&self, folder: Option<&Path>, topology: &Topology) {
+        // One of some of the devices is not the machine's.
+        let whole = topology.into.alone.iter().all(|rate| *rate > 0.0);
+        if let Some(folder) = folder.filter(|_| whole)
+            && let Err(error) = cache::store(folder, topology)
+        {
+            log::info!("{}: {error}; the links are measured again next time", folder.display());
+        }
+    }
+}
+
+/// Runs `body` on a thread of ours.
+fn spawn<L: Links + 'static>(busy: Busy<L>, body: impl FnOnce(&Inner<L>) + Send + 'static) {
+    let run = move || busy.0.links.quietly(|| body(&busy.0));
+    if let Err(error) = thread::spawn(c"wm-links", STACK, run) {
+        log::debug!("no thread to measure links or open contexts: {error}");
+    }
+}

@@ -1,0 +1,44 @@
+//! Guards threads that the program cancels: a cancellation unwinds from the first call of the C library that acts upon it, and inside
+//! the library there are frames that cannot be unwound. A thread ends at a point of the program's own.
+
+use hazards::{Host, Scratch, c, driver};
+
+fn run(words: &[&str], settings: &[(&str, &str)]) {
+    let scratch = Scratch::new();
+    let program = c::cuda_program(&scratch, "cancelled");
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(words);
+    let host = host.env("XDG_CACHE_HOME", scratch.path());
+    let outcome = settings.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+    assert_eq!(outcome.expect_success(), "returned 1, cancelled 1");
+}
+
+/// Lines of the log are written by calls that act upon a cancellation.
+#[test]
+fn a_thread_is_not_cancelled_inside_the_library() {
+    run(&[], &[("WMSHIM_LOG", "debug")]);
+}
+
+/// What an allocation does beyond memory: a file is written, the limits of host memory are read.
+#[test]
+fn nor_where_frequent_calls_leave_memory() {
+    let folder = Scratch::new();
+    let trace = folder.path().join("trace-%p.bin");
+    let trace = trace.to_str().expect("readable");
+    run(&[], &[("WMSHIM_TRACE", trace), ("WMSHIM_LOG", "trace"), ("SIMCUDA_MEMORY", "64MiB")]);
+}
+
+#[test]
+fn nor_while_it_copies_over_several_links() {
+    let links = ("SIMCUDA_LINKS", "pcie=1GB/s,nvlink=20GB/s");
+    let machine = std::process::id().to_string();
+    run(
+        &["copy"],
+        &[
+            ("WMSHIM_MULTIPATH", "0,1"),
+            ("WMSHIM_MULTIPATH_MIN", "2MiB"),
+            ("SIMCUDA_DEVICES", "2"),
+            ("SIMCUDA_MACHINE", &machine),
+            links,
+        ],
+    );
+}
