@@ -55,6 +55,8 @@ struct Bent {
     home: Option<usize>,
     /// Are other contexts than the first current only where they have to be?
     aloof: bool,
+    /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a real device.
+    kernels: bool,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -143,13 +145,15 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
     sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
     let mut often = |limit: usize| random.below(limit + 1);
     let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
-    let gates = often(2) * if wishes.gates { 4 } else { 0 };
+    // Half of the programs hold no stream up: what they do is not hidden behind waits, and a real driver ends them.
+    let gates = if wishes.gates { often(1) * 4 * (1 + often(1)) } else { 0 };
+    let kernels = gates > 0 && often(4) > 0;
     let (events, waits) = (often(1), often(2));
     let draws = vec![
         (Draw::Allocate, 10 + often(8)),
         (Draw::Free, 8 + often(8)),
         (Draw::Access, 16),
-        (Draw::Copy, often(3)),
+        (Draw::Copy, if kernels { 0 } else { often(3) }),
         (Draw::Handover, 2 + often(4) + 8 * events),
         (Draw::Spin, often(4)),
         (Draw::Close, gates),
@@ -165,7 +169,7 @@ fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Conte
     ];
     let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
     let aloof = often(2) == 0;
-    Bent { sizes, ways, draws, blocks, contexts, home, aloof }
+    Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels }
 }
 
 impl Generator {
@@ -311,7 +315,7 @@ impl Generator {
         let fill = bytes <= TOUCHED && !self.random.one_in(3);
         let near = way_stream(way).filter(|_| self.random.one_in(2));
         if let (true, Some(stream)) = (fill, near.or_else(|| self.stream())) {
-            let kernel = self.random.one_in(2);
+            let kernel = self.bent.kernels || self.random.one_in(2);
             steps.push(self.step(Action::Stamp { block, stream, kernel }));
         }
         // What is not in order with the allocation is filled later.
@@ -336,7 +340,7 @@ impl Generator {
     }
 
     fn use_of(&mut self, block: usize, stream: usize) -> Action {
-        let kernel = !self.random.one_in(3);
+        let kernel = self.bent.kernels || !self.random.one_in(3);
         match self.random.below(5) {
             0 | 1 => Action::Stamp { block, stream, kernel },
             _ => Action::Check { block, stream, kernel },
@@ -449,6 +453,21 @@ mod tests {
                 assert_eq!(model.apply(step), Ok(()), "{drawn}");
             }
         }
+    }
+
+    #[test]
+    fn half_of_the_programs_hold_nothing_up_and_most_others_make_no_copies() {
+        let has = |p: &Program, is: fn(&Action) -> bool| p.steps.iter().any(|step| is(&step.action));
+        let is_gate = |action: &Action| matches!(action, Action::Close { .. });
+        let is_copy = |action: &Action| {
+            use Action::*;
+            matches!(action, Copy { .. } | Stamp { kernel: false, .. } | Check { kernel: false, .. })
+        };
+        let programs: Vec<Program> = (0..300).map(|seed| program(seed, &wishes())).collect();
+        let held: Vec<&Program> = programs.iter().filter(|p| has(p, is_gate)).collect();
+        let copying = held.iter().filter(|p| has(p, is_copy)).count();
+        assert!((90..=180).contains(&held.len()), "{} of 300", held.len());
+        assert!((1..held.len() / 3).contains(&copying), "{copying} of {}", held.len());
     }
 
     #[test]

@@ -372,6 +372,11 @@ impl Program {
         streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
     }
 
+    /// Is a stream held up anywhere?
+    pub(crate) fn holds_streams(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Close { .. }))
+    }
+
     fn uses(&self, stream: usize) -> bool {
         self.steps.iter().any(|step| step.action.stream() == Some(stream))
     }

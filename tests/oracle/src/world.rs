@@ -96,7 +96,8 @@ impl World {
         self.ledgers = self.pinned(STEPS * LEDGER * 8)?.cast();
         self.gates = self.pinned(STEPS * GATE)?;
         self.stage = self.pinned(STAGE as usize)?;
-        Ok(())
+        self.warm_up(Context::First)?;
+        if self.devices > 1 { self.warm_up(Context::Other) } else { Ok(()) }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -146,6 +147,22 @@ impl World {
         })
     }
 
+    /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by waiting for streams, and then for
+    /// those that a program holds.
+    fn warm_up(&self, context: Context) -> Ready {
+        let (d, none, staged) = (self.driver, CUstream::NULL, self.stage as CUdeviceptr);
+        ready!(d, cuCtxSetCurrent(self.handle(context)))?;
+        let launched = [
+            self.own(context, none, staged, 64, 0),
+            self.check(context, none, staged, 64, 0, self.ledger(0)),
+            self.spin(context, none, 1),
+            cu!(d, cuMemsetD32Async(staged, 0, 16, none)),
+            cu!(d, cuMemcpyDtoDAsync_v2(staged + 64, staged, 64, none)),
+        ];
+        launched.iter().try_for_each(|code| code.ok()).map_err(|code| format!("the first work: {code}"))?;
+        ready!(d, cuCtxSynchronize())
+    }
+
     fn befriend(&self, one: Context, other: Context) -> Ready {
         let (one, other) = (self.handle(one), self.handle(other));
         ready!(self.driver, cuCtxSetCurrent(one))?;
@@ -189,6 +206,12 @@ impl World {
                 self.places()[context as usize] = Some(place);
             }
             *self.greens() = greens.map(|green| green as usize).to_vec();
+        }
+        // Other programs see how the library takes to a context in which nothing was done.
+        if program.holds_streams() {
+            let contexts = [Context::Second, Context::GreenOne, Context::GreenTwo];
+            let made = contexts.into_iter().filter(|context| self.handle(*context) != CUcontext::NULL);
+            made.into_iter().try_for_each(|context| self.warm_up(context))?;
         }
         let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
         ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
