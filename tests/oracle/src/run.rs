@@ -1,10 +1,10 @@
 //! Runs one program: its steps one after the other, each by its own thread of the host.
 //!
-//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit ends the run where it is; what is found
-//! is told by the ledgers after all work is over.
+//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit is the last one, and ends the process only if
+//! it stays with all gates open too; what is found is told by the ledgers after all work is over.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use wm_abi::*;
 
 use crate::green;
 use crate::model::Model;
-use crate::outcome::{Outcome, Refused};
+use crate::outcome::{Outcome, Refused, Stay};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
 use crate::world::{Ready, World, ready};
 
@@ -47,9 +47,10 @@ pub(crate) struct State {
     pub(crate) refused: Vec<Refused>,
     pub(crate) wrong: Vec<String>,
     pub(crate) early: Vec<String>,
+    pub(crate) hang: Option<Stay>,
 }
 
-/// Runs a program. Where the host stays for longer than the limit, the process ends with that as the outcome.
+/// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
     world.reset(program)?;
     let expected = expected(program);
@@ -129,50 +130,43 @@ impl Running<'_> {
                 scope.spawn(move || self.obey(thread, &orders, &done));
                 hands.push(Hand { orders: hand, away: None });
             }
-            self.dispatch(&mut hands, &over, limit).unwrap_or_else(|place| self.leave(place));
+            let made = self.dispatch(&mut hands, &over, limit);
+            made.unwrap_or_else(|step| self.stay(step, &mut hands, &over, limit));
         });
     }
 
+    /// A step stays. If a gate is all that it waits for, the process can go on with other programs.
+    fn stay(&self, step: usize, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) {
+        let place = format!("step {step}: {}", self.program.steps[step]);
+        self.state().hang = Some(Stay { step: Some(step), place, for_good: false });
+        self.open_gates();
+        gather(hands, over, limit).unwrap_or_else(|_| self.leave());
+    }
+
     /// Says where the run stays, and ends the process: threads that wait for a device for ever cannot be joined.
-    fn leave(&self, place: String) -> ! {
-        crate::child::say(&Outcome { hang: Some(place), ..self.verdict() });
+    fn leave(&self) -> ! {
+        let mut outcome = self.verdict();
+        let end = || Stay { step: None, place: "the end of the program".to_owned(), for_good: true };
+        outcome.hang = Some(outcome.hang.map_or_else(end, |stay| Stay { for_good: true, ..stay }));
+        crate::child::say(&outcome);
         // SAFETY: ends the process, whatever its threads do.
         unsafe { libc::_exit(0) }
     }
 
-    fn dispatch(&self, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), String> {
+    /// Makes the steps; the first that stays is an error.
+    fn dispatch(&self, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
         for (number, step) in self.program.steps.iter().enumerate() {
-            self.await_hand(hands, step.thread, over, limit)?;
+            await_hand(hands, step.thread, over, limit)?;
             let hand = &mut hands[step.thread];
             hand.away = Some(number);
             let _thread_lives = hand.orders.send(number);
             if !step.detached {
-                self.await_hand(hands, step.thread, over, limit)?;
+                await_hand(hands, step.thread, over, limit)?;
             }
         }
         // A wait that goes on beside the others may need what nobody has opened.
         self.open_gates();
-        (0..hands.len()).try_for_each(|thread| self.await_hand(hands, thread, over, limit))
-    }
-
-    /// Waits until a thread is back from its step.
-    fn await_hand(
-        &self,
-        hands: &mut [Hand],
-        thread: usize,
-        over: &Receiver<usize>,
-        limit: Duration,
-    ) -> Result<(), String> {
-        while let Some(step) = hands[thread].away {
-            match over.recv_timeout(limit) {
-                Ok(back) => hands[back].away = None,
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("step {step}: {}", self.program.steps[step]));
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err("a thread has ended".into()),
-            }
-        }
-        Ok(())
+        gather(hands, over, limit)
     }
 
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
@@ -205,7 +199,7 @@ impl Running<'_> {
                 self.give_back();
                 let _awaited = done.send(());
             });
-            over.recv_timeout(limit).unwrap_or_else(|_| self.leave("the end of the program".to_owned()));
+            over.recv_timeout(limit).unwrap_or_else(|_| self.leave());
         });
     }
 
@@ -261,7 +255,7 @@ impl Running<'_> {
             refused: state.refused.clone(),
             wrong: state.wrong.clone(),
             early: state.early.clone(),
-            hang: None,
+            hang: state.hang.clone(),
             checked: state.checks.values().sum::<u64>() + copied,
         }
     }
@@ -301,4 +295,24 @@ struct Hand {
     orders: Sender<usize>,
     /// The step that it makes.
     away: Option<usize>,
+}
+
+/// Waits until a thread is back from its step; the step is an error if it stays.
+fn await_hand(
+    hands: &mut [Hand],
+    thread: usize,
+    over: &Receiver<usize>,
+    limit: Duration,
+) -> Result<(), usize> {
+    while let Some(step) = hands[thread].away {
+        // Threads end after the dispatcher only.
+        let back = over.recv_timeout(limit).map_err(|_| step)?;
+        hands[back].away = None;
+    }
+    Ok(())
+}
+
+/// Waits until all threads are back.
+fn gather(hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
+    (0..hands.len()).try_for_each(|thread| await_hand(hands, thread, over, limit))
 }
