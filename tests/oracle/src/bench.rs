@@ -60,6 +60,7 @@ impl Bench {
             command.envs([
                 ("SIMCUDA_SEED", delays.as_str()),
                 ("SIMCUDA_RACES", races),
+                ("SIMCUDA_REUSE_HANDLES", "1"),
                 ("SIMCUDA_QUIET", "1"),
             ]);
             command.env("WMSHIM_DRIVER", driver);

@@ -14,7 +14,7 @@ mod clock;
 mod crew;
 mod end;
 mod generate;
-mod green;
+mod host;
 mod judge;
 mod model;
 mod outcome;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use conformance::cu;
 use wm_abi::*;
 
-use crate::green;
+use crate::clock::Stamp;
+use crate::host;
 use crate::model::Model;
 use crate::outcome::{Outcome, Refused, Stay};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
@@ -27,6 +28,8 @@ pub(crate) struct Running<'a> {
     pub(crate) program: &'a Program,
     /// By step, the step whose mark it looks for.
     pub(crate) expected: Vec<Option<usize>>,
+    /// Steps whose functions of the host are called in this order.
+    ordered: Vec<(usize, usize)>,
     base: u32,
     state: Mutex<State>,
 }
@@ -44,6 +47,10 @@ pub(crate) struct State {
     /// Checks by copy: step, offset, bytes, mark.
     pub(crate) copies: Vec<(usize, u64, u64, u32)>,
     pub(crate) staged: u64,
+    /// Bytes that were looked at at once.
+    pub(crate) read: u64,
+    /// Steps whose function of the host a stream was told to call.
+    pub(crate) notes: Vec<usize>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) wrong: Vec<String>,
     pub(crate) early: Vec<String>,
@@ -53,8 +60,8 @@ pub(crate) struct State {
 /// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
     world.reset(program)?;
-    let expected = expected(program);
-    let running = Running { world, program, expected, base: marks.0, state: Mutex::default() };
+    let (expected, ordered) = foreseen(program);
+    let running = Running { world, program, expected, ordered, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     running.steps(limit);
@@ -63,19 +70,25 @@ pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Du
     Ok(running.verdict())
 }
 
-/// For each step, whose mark is in the block that it reads.
-fn expected(program: &Program) -> Vec<Option<usize>> {
+/// For each step, whose mark is in the block that it reads; and which functions of the host are called in which order.
+fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
     let mut model = Model::new(&program.shape);
     let expect = |step: &Step| {
         let content = match step.action {
-            Action::Check { block, .. } => model.content(block),
+            Action::Check { block, .. } | Action::Read { block, .. } => model.content(block),
             _ => None,
         };
         // Whoever runs an illegal program has asked for it.
         let _legal = model.apply(step);
         content
     };
-    program.steps.iter().map(expect).collect()
+    let expected = program.steps.iter().map(expect).collect();
+    let notes = model.notes();
+    let behind = |(first, stamp): &(usize, Stamp)| {
+        let later = notes.iter().filter(|(_, other)| stamp.place != other.place && stamp.is_before(other));
+        later.map(|(step, _)| (*first, *step)).collect::<Vec<_>>()
+    };
+    (expected, notes.iter().flat_map(behind).collect())
 }
 
 impl Running<'_> {
@@ -98,6 +111,7 @@ impl Running<'_> {
             let handle = match stream.kind {
                 Kind::Legacy => CUstream::NULL,
                 Kind::PerThread(_) => CUstream::PER_THREAD,
+                Kind::Blocking | Kind::NonBlocking if stream.late => CUstream::NULL,
                 Kind::Blocking | Kind::NonBlocking => self.create(*stream)?,
             };
             self.state().streams.push(handle);
@@ -105,17 +119,15 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn create(&self, stream: Stream) -> Ready<CUstream> {
+    pub(crate) fn create(&self, stream: Stream) -> Ready<CUstream> {
         let (d, mut handle) = (self.world.driver, CUstream::NULL);
         let blocking = stream.kind == Kind::Blocking;
         let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
-        let created = if stream.context.is_green() {
-            green::stream(d, self.world.green(stream.context), &mut handle)
-        } else {
-            cu!(d, cuStreamCreate(&mut handle, flags))
-        };
-        created.ok().map_err(|code| format!("a stream: {code}"))?;
+        if stream.context.is_green() {
+            return self.world.green_stream(stream.context);
+        }
+        cu!(d, cuStreamCreate(&mut handle, flags)).ok().map_err(|code| format!("a stream: {code}"))?;
         Ok(handle)
     }
 
@@ -241,7 +253,7 @@ impl Running<'_> {
         };
         let streams = self.state().streams.clone();
         for (number, handle) in streams.into_iter().enumerate() {
-            if self.program.shape.streams[number].kind.is_created() && !destroyed(number) {
+            if !matches!(handle, CUstream::NULL | CUstream::PER_THREAD) && !destroyed(number) {
                 self.note(None, "cuStreamDestroy", cu!(self.world.driver, cuStreamDestroy_v2(handle)));
             }
         }
@@ -256,7 +268,7 @@ impl Running<'_> {
             wrong: state.wrong.clone(),
             early: state.early.clone(),
             hang: state.hang.clone(),
-            checked: state.checks.values().sum::<u64>() + copied,
+            checked: state.checks.values().sum::<u64>() + copied + state.read,
         }
     }
 
@@ -287,6 +299,15 @@ impl Running<'_> {
             }
         }
         state.wrong.extend(wrong);
+        let called = |step: &usize| state.notes.contains(step);
+        let reversed = |(first, second): &&(usize, usize)| {
+            let (one, other) = (host::taken(*first), host::taken(*second));
+            called(first) && called(second) && (one == 0 || one >= other)
+        };
+        let turned = self.ordered.iter().find(reversed).map(|(first, second)| {
+            format!("step {second}: {}: called before step {first}", self.program.steps[*second])
+        });
+        state.wrong.extend(turned);
     }
 }
 

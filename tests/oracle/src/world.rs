@@ -6,18 +6,19 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use conformance::case::Halt;
 use conformance::cu;
 use conformance::driver::{Driver, Lookup};
+use conformance::fixture::Green;
 use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
-use crate::green;
 use crate::program::{Context, Pool, Program};
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
 /// Steps of a program, at most.
-const STEPS: usize = 1024;
+pub(crate) const STEPS: usize = 1024;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
@@ -33,6 +34,12 @@ macro_rules! ready {
     };
 }
 pub(crate) use ready;
+
+/// Why a fixture cannot be made.
+fn why(halt: Halt) -> String {
+    let (Halt::Failed(reason) | Halt::Skipped(reason)) = halt;
+    reason
+}
 
 type Places = [Option<Place>; 5];
 
@@ -51,8 +58,8 @@ pub(crate) struct World {
     devices: usize,
     /// By [`Context`]. Those that are not primary live as long as a program that uses them.
     places: Mutex<Places>,
-    /// Green contexts under their own handles.
-    greens: Mutex<Vec<usize>>,
+    /// Green contexts, which live as long as a program that uses them.
+    greens: Mutex<Vec<Green>>,
     /// By device: its own, ours.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
@@ -200,12 +207,7 @@ impl World {
             self.make(Context::Second)?;
         }
         if program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo) {
-            let greens = green::pair(self.driver)?;
-            for (context, green) in [Context::GreenOne, Context::GreenTwo].into_iter().zip(greens) {
-                let place = self.load(green::enter(self.driver, green)?, 0)?;
-                self.places()[context as usize] = Some(place);
-            }
-            *self.greens() = greens.map(|green| green as usize).to_vec();
+            self.make_greens()?;
         }
         // Other programs see how the library takes to a context in which nothing was done.
         if program.holds_streams() {
@@ -226,6 +228,7 @@ impl World {
             self.ledgers.cast::<u8>().write_bytes(0, STEPS * LEDGER * 8);
             self.gates.write_bytes(0, STEPS * GATE);
         }
+        crate::host::reset();
         Ok(())
     }
 
@@ -234,7 +237,18 @@ impl World {
         self.places()[context as usize].map_or(CUcontext::NULL, |place| place.context)
     }
 
-    fn greens(&self) -> MutexGuard<'_, Vec<usize>> {
+    fn make_greens(&self) -> Ready {
+        let (one, two) = Green::pair(self.driver).map_err(why)?;
+        for (context, green) in [(Context::GreenOne, &one), (Context::GreenTwo, &two)] {
+            green.enter().map_err(why)?;
+            let place = self.load(green.context, 0)?;
+            self.places()[context as usize] = Some(place);
+        }
+        self.greens().extend([one, two]);
+        Ok(())
+    }
+
+    fn greens(&self) -> MutexGuard<'_, Vec<Green>> {
         self.greens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -245,14 +259,15 @@ impl World {
             second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
         self.places()[Context::GreenOne as usize..].fill(None);
         let greens = std::mem::take(&mut *self.greens());
-        codes.extend(greens.iter().map(|green| green::destroy(self.driver, *green as *mut c_void)));
+        codes.extend(greens.into_iter().map(Green::destroy));
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
     }
 
-    /// The green context of a stream.
-    pub(crate) fn green(&self, context: Context) -> *mut c_void {
-        let second = usize::from(context == Context::GreenTwo);
-        self.greens().get(second).map_or(null_mut(), |green| *green as *mut c_void)
+    /// A stream of a green context.
+    pub(crate) fn green_stream(&self, context: Context) -> Ready<CUstream> {
+        let greens = self.greens();
+        let green = greens.get(usize::from(context == Context::GreenTwo));
+        green.ok_or("no green context")?.stream().map_err(why)
     }
 
     /// A pool's handle.

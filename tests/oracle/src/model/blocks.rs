@@ -54,7 +54,12 @@ impl Model {
         // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
-            let barrier = if is_default { Barrier::None } else { Barrier::Sure };
+            // In a blocking stream in which nothing was done so far, the driver's does not wait for the default stream.
+            let barrier = match is_default {
+                true => Barrier::None,
+                false if !self.lanes[stream].worked => Barrier::Possible,
+                false => Barrier::Sure,
+            };
             return self.enter(stream, &[], barrier);
         }
         // Behind it is what is behind the stream's next work.
