@@ -71,7 +71,7 @@ impl Supply {
 pub(crate) enum Told {
     Judged(Program, Verdict),
     Failed(Failed),
-    /// A step took longer than the limit, once.
+    /// A step of this seed's took longer than the limit, once: it did not again, or there was no time to try.
     Slow(u64),
 }
 
@@ -135,7 +135,8 @@ impl Worker<'_> {
         };
         self.supply.fail();
         let (small, last) = self.cut_down(case, &verdict, repeats.is_some());
-        Told::Failed(Failed { case: small, verdict: last.unwrap_or(verdict), repeats: repeats.is_some() })
+        let repeats = (repeats.is_some() || !self.judge.end.is_over()).then_some(repeats.is_some());
+        Told::Failed(Failed { case: small, verdict: last.unwrap_or(verdict), repeats })
     }
 
     /// A smaller case, and how it fails.

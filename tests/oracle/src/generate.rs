@@ -137,6 +137,7 @@ impl Generator {
                 Some(vec![self.step(Action::Unlock { gate, stream })])
             }
             Draw::Now => self.now(),
+            Draw::Lean => self.lean(),
         }
     }
 
@@ -271,6 +272,26 @@ impl Generator {
     fn is_alike(&self, one: usize, other: usize) -> bool {
         let streams = &self.shape.streams;
         streams[other].kind.is_created() && streams[one].context == streams[other].context
+    }
+
+    /// Builds on it that an allocation or a free is an action: what is behind it is behind the default stream's work too.
+    fn lean(&mut self) -> Option<Vec<Step>> {
+        let (block, stream, other) = (self.touched()?, self.stream()?, self.stream()?);
+        let (event, bytes) = (self.number, self.random.pick(&self.bent.sizes)?);
+        let action = match self.block().filter(|freed| *freed != block && self.random.one_in(2)) {
+            Some(freed) => Action::FreeIn { block: freed, stream },
+            None => Action::Allocate { block: self.number, bytes, way: Way::Async { stream } },
+        };
+        let mut steps = vec![self.step(action)];
+        if self.random.one_in(2) {
+            steps.push(self.step(Action::Record { event, stream }));
+            steps.push(self.step(Action::Wait { event, stream: other }));
+        } else {
+            steps.push(self.step(Action::SyncStream { stream }));
+        }
+        let action = self.use_of(block, other);
+        steps.push(self.step(action));
+        Some(steps)
     }
 
     /// A copy or a memset without a stream.

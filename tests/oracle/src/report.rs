@@ -22,7 +22,7 @@ pub(crate) struct Found {
     open: Counts,
     /// How many of them stayed when all gates were open.
     open_for_good: u64,
-    /// Seeds of programs that took longer than the limit, and did not when they ran again.
+    /// Seeds of programs that took longer than the limit once, and are not known to have done so again.
     slow: Vec<u64>,
     blocks: u64,
     steps: Counts,
@@ -35,8 +35,8 @@ pub(crate) struct Failed {
     /// It, and what must run before it in the same process.
     pub(crate) case: Vec<Program>,
     pub(crate) verdict: Verdict,
-    /// Does it fail each time?
-    pub(crate) repeats: bool,
+    /// Did it fail again? Nobody knows if there was no time to try.
+    pub(crate) repeats: Option<bool>,
 }
 
 impl Found {
@@ -130,7 +130,11 @@ impl Failed {
 
     fn told(&self) -> String {
         let (side, fault) = self.side();
-        let repeats = if self.repeats { "" } else { ", but not again" };
+        let repeats = match self.repeats {
+            Some(true) => "",
+            Some(false) => ", but not again",
+            None => ", once",
+        };
         // More than a few are too many to be read.
         let hidden = self.case.len().saturating_sub(4);
         let before = if hidden == 0 { String::new() } else { format!("after {hidden} other programs:\n") };
@@ -163,7 +167,7 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
         found.open.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
     }
     if !found.slow.is_empty() {
-        println!("slow once, and not again: {:?}", found.slow);
+        println!("slow once, and not known to be again: {:?}", found.slow);
     }
 }
 

@@ -141,7 +141,7 @@ impl Bench {
 
     fn oracle(&self, mutation: &Mutation, arguments: &Arguments) -> Result<Value> {
         let mut command = Command::new(self.built.join("oracle"));
-        command.args(["--json", "--no-shrink", "--sides", "library", "--simulated"]);
+        command.args(["--json", "--no-shrink", "--simulated"]);
         command.arg(self.built.join("libsimcuda.so"));
         command.arg("--library").arg(self.target.join("debug/libwmshim.so"));
         let numbers =

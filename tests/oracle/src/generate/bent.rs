@@ -27,6 +27,7 @@ pub(super) enum Draw {
     Note,
     Unlock,
     Now,
+    Lean,
 }
 
 /// What a program likes.
@@ -131,6 +132,7 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         (Draw::Launch, 4),
         (Draw::Destroy, often(3) / 3),
         (Draw::Create, 2 * often(1)),
+        (Draw::Lean, often(3)),
         (Draw::Note, often(3)),
         (Draw::Unlock, gates / 4),
         (Draw::Now, if kernels { 0 } else { often(4) }),
