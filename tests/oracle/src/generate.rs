@@ -232,6 +232,10 @@ impl Generator {
         if self.random.one_in(6) {
             return Some(vec![free, self.step(Action::SyncStream { stream })]);
         }
+        // Or the stream goes with the free still to come.
+        if self.random.one_in(16) && self.shape.streams[stream].kind.is_created() {
+            return Some(vec![free, self.step(Action::Destroy { stream })]);
+        }
         Some(vec![free])
     }
 
@@ -276,7 +280,8 @@ impl Generator {
 
     /// Builds on it that an allocation or a free is an action: what is behind it is behind the default stream's work too.
     fn lean(&mut self) -> Option<Vec<Step>> {
-        let (block, stream, other) = (self.touched()?, self.stream()?, self.stream()?);
+        let (block, other) = (self.touched()?, self.stream()?);
+        let stream = self.partner(block)?;
         let (event, bytes) = (self.number, self.random.pick(&self.bent.sizes)?);
         let action = match self.block().filter(|freed| *freed != block && self.random.one_in(2)) {
             Some(freed) => Action::FreeIn { block: freed, stream },
@@ -292,6 +297,20 @@ impl Generator {
         let action = self.use_of(block, other);
         steps.push(self.step(action));
         Some(steps)
+    }
+
+    /// A stream that has a barrier with the one in which a block was used last.
+    fn partner(&mut self, block: usize) -> Option<usize> {
+        let last = self.model.live().find(|(number, _)| *number == block)?.1.last_stream()?;
+        let streams = &self.shape.streams;
+        let is_partner = |stream: &usize| {
+            let (one, other) = (streams[*stream], streams[last]);
+            let kinds = [(one.kind, other.kind), (other.kind, one.kind)];
+            let barrier = kinds.iter().any(|(one, other)| *one == Kind::Legacy && other.is_blocking());
+            barrier && one.context == other.context
+        };
+        let partners: Vec<usize> = self.model.streams().into_iter().filter(is_partner).collect();
+        self.random.pick(&partners)
     }
 
     /// A copy or a memset without a stream.

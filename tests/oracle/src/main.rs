@@ -105,7 +105,7 @@ struct Options {
     /// Milliseconds that a step may take; one that takes longer under the library is tried again with more
     #[arg(long, default_value_t = 5000)]
     limit: u64,
-    /// The same for the driver alone; default: --limit, on a real driver 1000 at most
+    /// The same for the driver alone; default: --limit, on a real driver 2000 at most
     #[arg(long)]
     bare_limit: Option<u64>,
     /// Programs a process; default: 32 on the simulated driver, 256 on a real one
@@ -241,7 +241,7 @@ impl Options {
 
     /// A program that stays on a real driver alone is left open: there patience finds nothing, and costs time. Steps take milliseconds.
     fn limits(&self) -> Limits {
-        let most = if self.simulated.is_some() { u64::MAX } else { 1000 };
+        let most = if self.simulated.is_some() { u64::MAX } else { 2000 };
         let bare = self.bare_limit.unwrap_or(self.limit.min(most));
         Limits { bare: Duration::from_millis(bare), library: Duration::from_millis(self.limit) }
     }

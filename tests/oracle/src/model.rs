@@ -371,6 +371,12 @@ impl Model {
                 before.sure.join(&lane.told);
             }
         }
+        if self.may_be_behind_a_wait(stream) {
+            self.tails(|context| context == self.shape.streams[stream].context)
+                .iter()
+                .filter(|stamp| self.is_in_barrier(stamp.place.stream))
+                .for_each(|stamp| before.most.join(&stamp.before.most));
+        }
         let number = self.lanes[stream].last + 1;
         let place = Place { stream, number };
         before.sure.set(place);
@@ -378,6 +384,21 @@ impl Model {
         let lane = &mut self.lanes[stream];
         (lane.last, lane.told, lane.before) = (number, before.sure.clone(), before.clone());
         Stamp { place, before }
+    }
+
+    /// Does a thread wait for the default stream that this stream has a barrier with? The wait may be an action of the default stream, made
+    /// at any time until the thread is back.
+    fn may_be_behind_a_wait(&self, stream: usize) -> bool {
+        let streams = &self.shape.streams;
+        let is_default = |other: usize| {
+            streams[other].kind == Kind::Legacy && streams[other].context == streams[stream].context
+        };
+        let waits = |waiting: &Waiting| matches!(waiting.step.action, Action::SyncStream { stream: other } if is_default(other));
+        self.is_in_barrier(stream) && self.waiting.iter().flatten().any(waits)
+    }
+
+    fn is_in_barrier(&self, stream: usize) -> bool {
+        self.shape.streams[stream].kind != Kind::NonBlocking
     }
 
     /// A place behind a stream's work that is no work itself.

@@ -203,8 +203,9 @@ impl Running<'_> {
         gates.iter().for_each(|gate| self.world.open_gate(*gate));
     }
 
-    /// Waits for everything, gives everything back.
+    /// Waits for everything, gives everything back: many calls, some of which end contexts.
     fn finish(&self, limit: Duration) {
+        let limit = limit * 5;
         std::thread::scope(|scope| {
             let (done, over) = mpsc::channel();
             scope.spawn(move || {

@@ -51,7 +51,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         arguments.names.is_empty() || arguments.names.iter().any(|name| mutation.name.contains(name))
     };
     let mutations: Vec<Mutation> = mutations()?.into_iter().filter(wanted).collect();
-    step::run("the oracle and its driver", step::cargo(&["build", "-p", "oracle", "-p", "simcuda"]))?;
+    let build = step::cargo(&["build", "-p", "oracle", "-p", "simcuda", "-p", "wmshim"]);
+    step::run("the oracle, its driver, and the library as it is", build)?;
     let bench = Bench::new()?;
     let mut rows = Vec::new();
     for mutation in &mutations {
@@ -117,6 +118,9 @@ impl Bench {
         println!("==> {}: {:.0} s", mutation.name, begin.elapsed().as_secs_f64());
         let fault = found["failed"][0]["fault"].as_str();
         let kind = fault.and_then(|fault| fault.split(':').next()).unwrap_or(NOTHING);
+        if fault.is_some() {
+            self.is_right_unbroken(mutation, &found["failed"][0]["programs"])?;
+        }
         Ok(Row {
             title: mutation.title.clone(),
             options: mutation.options.join(" "),
@@ -139,17 +143,34 @@ impl Bench {
         step::output(cargo).map(drop)
     }
 
-    fn oracle(&self, mutation: &Mutation, arguments: &Arguments) -> Result<Value> {
+    /// What was found is the mutation's only if the library as it is has it right.
+    fn is_right_unbroken(&self, mutation: &Mutation, programs: &Value) -> Result<()> {
+        let saved = self.tree.with_file_name("found.json");
+        std::fs::write(&saved, programs.to_string())?;
+        let mut command = self.command(&self.built, mutation);
+        let output = command.arg("--program").arg(&saved).output()?;
+        if !output.status.success() {
+            bail!("the library as it is fails too: {}", saved.display());
+        }
+        Ok(())
+    }
+
+    /// The oracle, for a library in a folder.
+    fn command(&self, library: &Path, mutation: &Mutation) -> Command {
         let mut command = Command::new(self.built.join("oracle"));
-        command.args(["--json", "--no-shrink", "--simulated"]);
-        command.arg(self.built.join("libsimcuda.so"));
-        command.arg("--library").arg(self.target.join("debug/libwmshim.so"));
+        command.args(["--json", "--no-shrink", "--simulated"]).arg(self.built.join("libsimcuda.so"));
+        command.arg("--library").arg(library.join("libwmshim.so")).args(&mutation.options);
+        command
+    }
+
+    fn oracle(&self, mutation: &Mutation, arguments: &Arguments) -> Result<Value> {
+        let mut command = self.command(&self.target.join("debug"), mutation);
         let numbers =
             [("--programs", arguments.programs), ("--seed", arguments.seed), ("--jobs", arguments.jobs)];
         numbers.iter().for_each(|(name, number)| {
             command.args([*name, &number.to_string()]);
         });
-        let output = command.args(&mutation.options).stderr(Stdio::null()).output()?;
+        let output = command.stderr(Stdio::null()).output()?;
         // 1 says that something was found.
         if !matches!(output.status.code(), Some(0 | 1)) {
             bail!("the oracle could not run: {}", output.status);
