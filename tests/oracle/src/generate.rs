@@ -419,7 +419,8 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true, lawless: false };
+    const RULES: Rules =
+        Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
 
     fn wishes() -> Wishes {
         Wishes { devices: 2, steps: 60, rules: RULES, green: true, gates: true, scarce: false }

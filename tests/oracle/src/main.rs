@@ -207,7 +207,7 @@ impl Options {
         // Where memory is short, an allocation may be refused, and what builds on it or its free is not there.
         let allocation_is_action = !self.passive_allocations && !self.scarce;
         let (lawless, free_is_action) = (self.lawless, !self.passive_frees && !self.scarce);
-        let rules = Rules { allocation_is_action, free_is_action, lawless };
+        let rules = Rules { allocation_is_action, free_is_action, short: self.scarce, lawless };
         let devices = usize::from(self.devices);
         Wishes {
             devices,

@@ -33,6 +33,8 @@ pub(crate) struct Model {
     gates: BTreeMap<usize, Gate>,
     events: BTreeMap<usize, Stamp>,
     blocks: BTreeMap<usize, Block>,
+    /// All that the frees in stream order so far may wait for.
+    freed: Clock,
     graphs: BTreeMap<usize, Graph>,
     /// Functions of the host that streams call, by step.
     notes: Vec<(usize, Stamp)>,
@@ -94,6 +96,7 @@ impl Model {
             gates: BTreeMap::new(),
             events: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            freed: Clock::default(),
             graphs: BTreeMap::new(),
             notes: Vec::new(),
             steps: 0,

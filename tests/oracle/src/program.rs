@@ -37,6 +37,9 @@ pub(crate) struct Rules {
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
+    /// Memory may be short, and an allocation may be made to wait for any free before it, if the pools allow that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) short: bool,
     /// Nothing is promised and nothing is kept: such programs are wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lawless: bool,

@@ -1,5 +1,6 @@
 //! What was found, for people and for programs.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -22,6 +23,8 @@ pub(crate) struct Found {
     open: Counts,
     /// How many of them stayed when all gates were open.
     open_for_good: u64,
+    /// Where some of them stayed, by seed, to be looked at.
+    open_first: BTreeMap<u64, String>,
     /// Seeds of programs that took longer than the limit once, and are not known to have done so again.
     slow: Vec<u64>,
     blocks: u64,
@@ -48,6 +51,7 @@ impl Found {
             refused: 0,
             open: Counts::new(),
             open_for_good: 0,
+            open_first: BTreeMap::new(),
             slow: Vec::new(),
             blocks: 0,
             steps: Counts::new(),
@@ -89,6 +93,9 @@ impl Found {
         let name = step.map_or("before the first step or after the last", |step| step.action.name());
         *self.open.entry(name).or_default() += 1;
         self.open_for_good += u64::from(stay.for_good);
+        if self.open_first.len() < SHOWN {
+            self.open_first.insert(program.seed, stay.to_string());
+        }
     }
 
     fn opened(&self) -> u64 {
@@ -144,6 +151,9 @@ impl Failed {
     }
 }
 
+/// Of programs that are left open, so many are told.
+const SHOWN: usize = 16;
+
 /// How often it is told how far the run is.
 pub(crate) const OFTEN: Duration = Duration::from_secs(10);
 
@@ -165,6 +175,7 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     if !found.open.is_empty() {
         println!("left open where the driver alone stayed, {} for good:", found.open_for_good);
         found.open.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+        found.open_first.iter().for_each(|(seed, place)| println!("  seed {seed} {place}"));
     }
     if !found.slow.is_empty() {
         println!("slow once, and not known to be again: {:?}", found.slow);
@@ -183,7 +194,7 @@ fn document(found: &Found) -> serde_json::Value {
         "seconds": found.begin.elapsed().as_secs_f64(), "steps_per_second": found.rate(found.made()),
         "programs": found.programs, "blocks": found.blocks, "checked_bytes": found.checked,
         "refused": found.refused, "open": found.opened(), "open_for_good": found.open_for_good,
-        "open_at": found.open, "slow": found.slow,
+        "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
         "steps": found.steps, "failed": failed.collect::<Vec<_>>(),
     })
 }

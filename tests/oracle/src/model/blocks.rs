@@ -51,6 +51,10 @@ impl Model {
     }
 
     fn birth(&mut self, stream: usize) -> Stamp {
+        // The memory may be another stream's, which is to be waited for.
+        if self.shape.rules.short && self.shape.internal {
+            self.lanes[stream].before.most.join(&self.freed);
+        }
         // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
@@ -131,6 +135,7 @@ impl Model {
 
     pub(super) fn free_in(&mut self, number: usize, stream: usize) -> Verdict {
         let stamp = if self.shape.rules.free_is_action { self.push(stream, &[]) } else { self.mark(stream) };
+        self.freed.join(&stamp.before.most);
         let block = self.block(number)?;
         let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
         require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;
