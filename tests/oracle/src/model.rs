@@ -327,7 +327,9 @@ impl Model {
 
     fn tail(&self, stream: usize) -> Option<Stamp> {
         let Lane { last: number, before, .. } = &self.lanes[stream];
-        (*number > 0).then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
+        // What may be an action is no place, and may be waited for.
+        (*before != Before::default())
+            .then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
     }
 
     /// The ends of all work of some contexts.

@@ -66,10 +66,18 @@ impl Model {
             };
             return self.enter(stream, &[], barrier);
         }
+        self.may_act(stream);
         // Behind it is what is behind the stream's next work.
         let mut born = self.mark(stream);
         born.place.number += 1;
         born
+    }
+
+    /// What is not promised to be an action may be one: it may wait for the default stream, or for the blocking ones.
+    fn may_act(&mut self, stream: usize) {
+        let mut most = self.lanes[stream].before.most.clone();
+        self.peers(stream).for_each(|other| most.join(&self.lanes[other].before.most));
+        self.lanes[stream].before.most = most;
     }
 
     pub(super) fn block(&self, block: usize) -> Verdict<&Block> {
@@ -134,7 +142,12 @@ impl Model {
     }
 
     pub(super) fn free_in(&mut self, number: usize, stream: usize) -> Verdict {
-        let stamp = if self.shape.rules.free_is_action { self.push(stream, &[]) } else { self.mark(stream) };
+        let stamp = if self.shape.rules.free_is_action {
+            self.push(stream, &[])
+        } else {
+            self.may_act(stream);
+            self.mark(stream)
+        };
         self.freed.join(&stamp.before.most);
         let block = self.block(number)?;
         let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
