@@ -288,11 +288,14 @@ impl Generator {
             None => Action::Allocate { block: self.number, bytes, way: Way::Async { stream } },
         };
         let mut steps = vec![self.step(action)];
-        if self.random.one_in(2) {
-            steps.push(self.step(Action::Record { event, stream }));
-            steps.push(self.step(Action::Wait { event, stream: other }));
-        } else {
-            steps.push(self.step(Action::SyncStream { stream }));
+        match self.random.below(3) {
+            0 => {
+                steps.push(self.step(Action::Record { event, stream }));
+                steps.push(self.step(Action::Wait { event, stream: other }));
+            }
+            1 => steps.push(self.step(Action::SyncStream { stream })),
+            // A free in the default stream is enough between two blocking streams.
+            _ => {}
         }
         let action = self.use_of(block, other);
         steps.push(self.step(action));
