@@ -65,8 +65,8 @@ pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context
         let mut kinds = vec![Kind::NonBlocking; random.below(3)];
         kinds.extend(vec![Kind::Blocking; random.below(4)]);
         kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
-        let thread = random.below(threads);
-        kinds.extend(random.one_in(3).then_some(Kind::PerThread(thread)));
+        // Several threads may have theirs.
+        kinds.extend((0..threads).filter_map(|thread| random.one_in(3).then_some(Kind::PerThread(thread))));
         kinds.extend(kinds.is_empty().then_some(Kind::NonBlocking));
         let late = kinds.len() > 1 && random.one_in(4);
         // The first is there from the beginning.
