@@ -2,12 +2,15 @@
 //!
 //! What a step needs may be missing because a call before it was refused: then the step is left out. No lock is held during a call.
 
+mod capture;
+
 use std::time::Duration;
 
 use conformance::cu;
 use wm_abi::*;
 
-use crate::program::{Action, Context, Node, Step, Way};
+use crate::host;
+use crate::program::{Action, Kind, Step, Way};
 use crate::run::Running;
 use crate::world::STAGE;
 
@@ -64,8 +67,31 @@ impl Running<'_> {
                 graph.map(|(_, exec)| cu!(d, cuGraphLaunch(exec, stream)))
             }
             Action::Destroy { .. } => Some(cu!(d, cuStreamDestroy_v2(stream))),
+            Action::Create { stream } => self.come(number, *stream),
+            Action::Note { .. } => Some(self.call_host(number, stream)),
+            Action::Unlock { gate, .. } => {
+                host::open_at(number, self.world.gate(*gate) as usize);
+                Some(self.call_host(number, stream))
+            }
+            Action::Read { .. } | Action::Fill { .. } | Action::Set { .. } | Action::Move { .. } => {
+                self.now(number, step)
+            }
         };
+        let code = code.or_else(|| self.stand_in(step, stream));
         self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
+    }
+
+    /// Work for which there is no block orders what comes later all the same.
+    fn stand_in(&self, step: &Step, stream: CUstream) -> Option<CUresult> {
+        use Action::*;
+        let waits = match step.action {
+            Stamp { .. } | Check { .. } | Copy { .. } | Launch { .. } => false,
+            Fill { .. } | Set { .. } | Move { .. } => false,
+            Read { .. } => true,
+            _ => return None,
+        };
+        let code = self.world.spin(step.current, stream, 1);
+        Some(if waits { cu!(self.world.driver, cuStreamSynchronize(stream)) } else { code })
     }
 
     fn allocate(&self, block: usize, bytes: u64, way: Way, stream: CUstream) -> Option<CUresult> {
@@ -177,48 +203,86 @@ impl Running<'_> {
         }
     }
 
-    fn capture(
-        &self,
-        number: usize,
-        current: Context,
-        graph: usize,
-        stream: CUstream,
-        mode: u32,
-        nodes: &[Node],
-    ) {
-        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
-        let (mut captured, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
-        note("cuStreamBeginCapture", cu!(d, cuStreamBeginCapture_v2(stream, mode)));
-        for node in nodes {
-            self.node(number, current, stream, *node);
+    /// A stream that was not there before.
+    fn come(&self, number: usize, stream: usize) -> Option<CUresult> {
+        match self.create(self.program.shape.streams[stream]) {
+            Ok(handle) => self.state().streams[stream] = handle,
+            Err(error) => {
+                self.note(Some(number), &error, CUresult::UNKNOWN);
+            }
         }
-        let ended = note("cuStreamEndCapture", cu!(d, cuStreamEndCapture(stream, &mut captured)));
-        if ended && note("cuGraphInstantiate", cu!(d, cuGraphInstantiateWithFlags(&mut exec, captured, 0))) {
-            self.state().graphs.insert(graph, (captured, exec));
+        None
+    }
+
+    fn call_host(&self, number: usize, stream: CUstream) -> CUresult {
+        let (function, data) = host::call(number);
+        let code = cu!(self.world.driver, cuLaunchHostFunc(stream, function, data));
+        if code == CUresult::SUCCESS {
+            self.state().notes.push(number);
+        }
+        code
+    }
+
+    /// Copies and memsets without a stream, in the legacy default stream or in the thread's own.
+    fn now(&self, number: usize, step: &Step) -> Option<CUresult> {
+        let (d, stream) = (self.world.driver, step.action.stream()?);
+        let own = matches!(self.program.shape.streams[stream].kind, Kind::PerThread(_));
+        match step.action {
+            Action::Read { block, .. } => self.read(number, block, own),
+            Action::Fill { block, .. } => {
+                let (to, bytes) = self.place(block)?;
+                let mut words = vec![self.mark(number); bytes as usize / 4];
+                let from = words.as_ptr().cast();
+                let code = match own {
+                    true => cu!(d, cuMemcpyHtoD_v2_ptds(to, from, bytes as usize)),
+                    false => cu!(d, cuMemcpyHtoD_v2(to, from, bytes as usize)),
+                };
+                // The driver has taken what it needs.
+                words.fill(0x5a5a_5a5a);
+                std::hint::black_box(&words);
+                Some(code)
+            }
+            Action::Set { block, .. } => {
+                let (to, bytes) = self.place(block)?;
+                let (mark, count) = (self.mark(number), bytes as usize / 4);
+                Some(match own {
+                    true => cu!(d, cuMemsetD32_v2_ptds(to, mark, count)),
+                    false => cu!(d, cuMemsetD32_v2(to, mark, count)),
+                })
+            }
+            Action::Move { from, to, .. } => {
+                let ((from, bytes), (to, _)) = (self.place(from)?, self.place(to)?);
+                Some(match own {
+                    true => cu!(d, cuMemcpyDtoD_v2_ptds(to, from, bytes as usize)),
+                    false => cu!(d, cuMemcpyDtoD_v2(to, from, bytes as usize)),
+                })
+            }
+            _ => None,
         }
     }
 
-    fn node(&self, number: usize, current: Context, stream: CUstream, node: Node) {
-        let (d, note) = (self.world.driver, |call, code| self.note(Some(number), call, code));
-        let (mut address, bytes) = match node {
-            Node::Mark { block } => match self.place(block) {
-                Some(place) => place,
-                None => return,
-            },
-            Node::Own { bytes } => (0, bytes),
+    fn read(&self, number: usize, block: usize, own: bool) -> Option<CUresult> {
+        let (d, written) = (self.world.driver, self.expected[number]?);
+        let (from, bytes) = self.place(block)?;
+        let mut words = vec![0_u32; bytes as usize / 4];
+        let to = words.as_mut_ptr().cast();
+        let code = match own {
+            true => cu!(d, cuMemcpyDtoH_v2_ptds(to, from, bytes as usize)),
+            false => cu!(d, cuMemcpyDtoH_v2(to, from, bytes as usize)),
         };
-        let own = matches!(node, Node::Own { .. });
-        if own && !note("cuMemAllocAsync", cu!(d, cuMemAllocAsync(&mut address, bytes as usize, stream))) {
-            return;
+        if code == CUresult::SUCCESS {
+            self.compare(number, &words, self.mark(written));
         }
-        let owner = self.owner(number);
-        note("stamp", self.world.own(current, stream, address, bytes, owner));
-        let ledger = self.world.ledger(number);
-        note("check", self.world.check(current, stream, address, bytes, owner, ledger));
-        if own {
-            note("cuMemFreeAsync", cu!(d, cuMemFreeAsync(address, stream)));
+        Some(code)
+    }
+
+    fn compare(&self, number: usize, words: &[u32], mark: u32) {
+        let mut state = self.state();
+        state.read += size_of_val(words) as u64;
+        let count = words.iter().filter(|word| **word != mark).count();
+        if count != 0 {
+            let step = &self.program.steps[number];
+            state.wrong.push(format!("step {number}: {step}: {count} words wrong"));
         }
-        // How often a graph runs is not known here.
-        self.state().checks.insert(number, 0);
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Arguments {
 
 /// Runs what standard input says.
 pub(crate) fn main(arguments: &Arguments) -> Ready {
+    leave_interrupts();
     let world = World::open(&arguments.open, arguments.devices)?;
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
     for line in std::io::stdin().lock().lines() {
@@ -32,6 +33,14 @@ pub(crate) fn main(arguments: &Arguments) -> Ready {
         say(&run::run(&world, &program, &mut marks, limit)?);
     }
     Ok(())
+}
+
+/// An interrupt at the terminal is for the process that judges: a run that it ended would look as if it had died.
+fn leave_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
 }
 
 /// Hands an outcome over.

@@ -3,9 +3,12 @@
 //! Each program has a bent of its own: few kinds of streams, few sizes, a liking for gates or none. So that some programs dwell on
 //! what others never come to.
 
+mod bent;
+
 use crate::model::Model;
 use crate::program::{Action, Context, Kind, Node, Pool, Program, Rules, Shape, Step, Stream, Way};
 use crate::random::Random;
+use bent::{Bent, Draw, HUGE};
 
 /// What programs may have.
 #[derive(Debug, Clone, Copy)]
@@ -22,43 +25,6 @@ pub(crate) struct Wishes {
     pub(crate) scarce: bool,
 }
 
-/// What is drawn next.
-#[derive(Debug, Clone, Copy)]
-enum Draw {
-    Allocate,
-    Free,
-    Access,
-    Copy,
-    Handover,
-    Spin,
-    Close,
-    Open,
-    Event,
-    Sync,
-    Query,
-    Trim,
-    Info,
-    Capture,
-    Launch,
-    Destroy,
-}
-
-/// What a program likes.
-struct Bent {
-    sizes: Vec<u64>,
-    ways: Vec<(usize, usize)>,
-    draws: Vec<(Draw, usize)>,
-    /// Blocks at a time.
-    blocks: usize,
-    contexts: Vec<Context>,
-    /// A stream that most allocations and frees are made in.
-    home: Option<usize>,
-    /// Are other contexts than the first current only where they have to be?
-    aloof: bool,
-}
-
-/// An untouched block: larger than what memory the library keeps without asking.
-const HUGE: u64 = 1536 << 20;
 /// Larger blocks are not worth the time to write them.
 const TOUCHED: u64 = 64 << 20;
 
@@ -75,8 +41,8 @@ struct Generator {
 /// The program of a seed.
 pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
     let mut random = Random::new(seed);
-    let (shape, contexts) = shape(&mut random, wishes);
-    let bent = bent(&mut random, wishes, &shape, contexts);
+    let (shape, contexts) = bent::shape(&mut random, wishes);
+    let bent = bent::bent(&mut random, wishes, &shape, contexts);
     let model = Model::new(&shape);
     let mut generator = Generator { random, shape, bent, model, steps: Vec::new(), number: 0 };
     let length = wishes.steps / 4 + generator.random.below(wishes.steps * 3 / 4 + 1);
@@ -89,83 +55,6 @@ pub(crate) fn program(seed: u64, wishes: &Wishes) -> Program {
     }
     generator.close();
     Program { seed, shape: generator.shape, steps: generator.steps }
-}
-
-fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
-    let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
-    let mut contexts = vec![Context::First];
-    contexts.extend(random.one_in(3).then_some(Context::Second));
-    contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
-    let mut streams = Vec::new();
-    for context in [Context::GreenOne, Context::GreenTwo] {
-        // Their streams are non-blocking.
-        let count = if wishes.green { random.below(3) } else { 0 };
-        streams.extend(vec![Stream { context, kind: Kind::NonBlocking }; count]);
-        contexts.extend((count > 0).then_some(context));
-    }
-    for context in contexts.iter().filter(|context| !context.is_green()) {
-        let mut kinds = vec![Kind::NonBlocking; random.below(3)];
-        kinds.extend(vec![Kind::Blocking; random.below(4)]);
-        kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
-        let thread = random.below(threads);
-        kinds.extend(random.one_in(3).then_some(Kind::PerThread(thread)));
-        kinds.extend(kinds.is_empty().then_some(Kind::NonBlocking));
-        streams.extend(kinds.into_iter().map(|kind| Stream { context: *context, kind }));
-    }
-    let (keep, internal) = (random.one_in(2), random.one_in(2));
-    (Shape { threads, streams, keep, internal, rules: wishes.rules }, contexts)
-}
-
-/// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
-fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
-    let streams = &shape.streams;
-    let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
-    match random.below(4) {
-        0 => None,
-        1 => Some(random.below(streams.len())),
-        _ => legacy,
-    }
-}
-
-fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Context>) -> Bent {
-    const SIZES: [(u64, usize); 7] = [
-        (4 << 10, 2),
-        (64 << 10, 3),
-        ((1 << 20) + 512, 2),
-        (2 << 20, 5),
-        ((2 << 20) + 4096, 2),
-        (6 << 20, 4),
-        (20 << 20, 1),
-    ];
-    let home = home(random, shape);
-    let count = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
-    let mut sizes: Vec<u64> = (0..count).map(|_| random.weighted(&SIZES)).collect();
-    sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
-    let mut often = |limit: usize| random.below(limit + 1);
-    let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
-    let gates = often(2) * if wishes.gates { 4 } else { 0 };
-    let (events, waits) = (often(1), often(2));
-    let draws = vec![
-        (Draw::Allocate, 10 + often(8)),
-        (Draw::Free, 8 + often(8)),
-        (Draw::Access, 16),
-        (Draw::Copy, often(3)),
-        (Draw::Handover, 2 + often(4) + 8 * events),
-        (Draw::Spin, often(4)),
-        (Draw::Close, gates),
-        (Draw::Open, gates / 2),
-        (Draw::Event, often(2)),
-        (Draw::Sync, 1 + 3 * waits),
-        (Draw::Query, often(1) * waits),
-        (Draw::Trim, often(1)),
-        (Draw::Info, often(1)),
-        (Draw::Capture, often(1)),
-        (Draw::Launch, 2),
-        (Draw::Destroy, often(3) / 3),
-    ];
-    let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
-    let aloof = often(2) == 0;
-    Bent { sizes, ways, draws, blocks, contexts, home, aloof }
 }
 
 impl Generator {
@@ -238,6 +127,17 @@ impl Generator {
                 let stream = self.stream()?;
                 Some(vec![self.step(Action::Destroy { stream })])
             }
+            Draw::Create => self.create(),
+            Draw::Note => {
+                let stream = self.stream()?;
+                Some(vec![self.step(Action::Note { stream })])
+            }
+            Draw::Unlock => {
+                let (gate, stream) = (self.random.pick(&self.model.closed())?, self.stream()?);
+                Some(vec![self.step(Action::Unlock { gate, stream })])
+            }
+            Draw::Now => self.now(),
+            Draw::Lean => self.lean(),
         }
     }
 
@@ -311,7 +211,7 @@ impl Generator {
         let fill = bytes <= TOUCHED && !self.random.one_in(3);
         let near = way_stream(way).filter(|_| self.random.one_in(2));
         if let (true, Some(stream)) = (fill, near.or_else(|| self.stream())) {
-            let kernel = self.random.one_in(2);
+            let kernel = self.bent.kernels || self.random.one_in(2);
             steps.push(self.step(Action::Stamp { block, stream, kernel }));
         }
         // What is not in order with the allocation is filled later.
@@ -332,11 +232,15 @@ impl Generator {
         if self.random.one_in(6) {
             return Some(vec![free, self.step(Action::SyncStream { stream })]);
         }
+        // Or the stream goes with the free still to come.
+        if self.random.one_in(16) && self.shape.streams[stream].kind.is_created() {
+            return Some(vec![free, self.step(Action::Destroy { stream })]);
+        }
         Some(vec![free])
     }
 
     fn use_of(&mut self, block: usize, stream: usize) -> Action {
-        let kernel = !self.random.one_in(3);
+        let kernel = self.bent.kernels || !self.random.one_in(3);
         match self.random.below(5) {
             0 | 1 => Action::Stamp { block, stream, kernel },
             _ => Action::Check { block, stream, kernel },
@@ -354,6 +258,88 @@ impl Generator {
         let (from, to) = (self.touched()?, self.touched()?);
         let stream = self.near(from)?;
         Some(vec![self.step(Action::Copy { from, to, stream })])
+    }
+
+    /// A stream comes, often where another one has just gone: its handle may come again.
+    fn create(&mut self) -> Option<Vec<Step>> {
+        let unborn = self.model.unborn();
+        let gone = self.stream()?;
+        let same: Vec<usize> = unborn.iter().copied().filter(|stream| self.is_alike(*stream, gone)).collect();
+        let replaced = (!same.is_empty() && self.random.one_in(2)).then_some(gone);
+        let stream = self.random.pick(if replaced.is_some() { &same } else { &unborn })?;
+        let mut steps: Vec<Step> =
+            replaced.into_iter().map(|stream| self.step(Action::Destroy { stream })).collect();
+        steps.push(self.step(Action::Create { stream }));
+        Some(steps)
+    }
+
+    fn is_alike(&self, one: usize, other: usize) -> bool {
+        let streams = &self.shape.streams;
+        streams[other].kind.is_created() && streams[one].context == streams[other].context
+    }
+
+    /// Builds on it that an allocation or a free is an action: what is behind it is behind the default stream's work too.
+    fn lean(&mut self) -> Option<Vec<Step>> {
+        let (block, other) = (self.touched()?, self.stream()?);
+        let stream = self.partner(block)?;
+        let (event, bytes) = (self.number, self.random.pick(&self.bent.sizes)?);
+        let action = match self.block().filter(|freed| *freed != block && self.random.one_in(2)) {
+            Some(freed) => Action::FreeIn { block: freed, stream },
+            None => Action::Allocate { block: self.number, bytes, way: Way::Async { stream } },
+        };
+        let mut steps = vec![self.step(action)];
+        match self.random.below(3) {
+            0 => {
+                steps.push(self.step(Action::Record { event, stream }));
+                steps.push(self.step(Action::Wait { event, stream: other }));
+            }
+            1 => steps.push(self.step(Action::SyncStream { stream })),
+            // A free in the default stream is enough between two blocking streams.
+            _ => {}
+        }
+        let action = self.use_of(block, other);
+        steps.push(self.step(action));
+        Some(steps)
+    }
+
+    /// A stream that has a barrier with the one in which a block was used last.
+    fn partner(&mut self, block: usize) -> Option<usize> {
+        let last = self.model.live().find(|(number, _)| *number == block)?.1.last_stream()?;
+        let streams = &self.shape.streams;
+        let is_partner = |stream: &usize| {
+            let (one, other) = (streams[*stream], streams[last]);
+            let kinds = [(one.kind, other.kind), (other.kind, one.kind)];
+            let barrier = kinds.iter().any(|(one, other)| *one == Kind::Legacy && other.is_blocking());
+            barrier && one.context == other.context
+        };
+        let partners: Vec<usize> = self.model.streams().into_iter().filter(is_partner).collect();
+        self.random.pick(&partners)
+    }
+
+    /// A copy or a memset without a stream.
+    fn now(&mut self) -> Option<Vec<Step>> {
+        let defaults = self.model.streams().into_iter();
+        let defaults: Vec<usize> =
+            defaults.filter(|stream| !self.shape.streams[*stream].kind.is_created()).collect();
+        let (stream, block) = (self.random.pick(&defaults)?, self.touched()?);
+        let action = match self.random.below(6) {
+            0 => Action::Fill { block, stream },
+            1 => Action::Set { block, stream },
+            2 => Action::Move { from: block, to: self.touched()?, stream },
+            _ => Action::Read { block, stream },
+        };
+        let last = self.model.live().find(|(number, _)| *number == block)?.1.last_stream();
+        // Where a default stream is not behind the block's last use, an event may help.
+        let mut steps = match last.filter(|last| *last != stream && self.random.one_in(2)) {
+            Some(last) => {
+                let event = self.number;
+                let record = self.step(Action::Record { event, stream: last });
+                vec![record, self.step(Action::Wait { event, stream })]
+            }
+            None => Vec::new(),
+        };
+        steps.push(self.step(action));
+        Some(steps)
     }
 
     /// Uses or frees a block in another stream, behind an event.
@@ -391,16 +377,19 @@ impl Generator {
     fn capture(&mut self) -> Option<Vec<Step>> {
         let (graph, stream) = (self.number, self.stream()?);
         let mode = self.random.below(3) as u32;
-        let mut nodes = Vec::new();
-        for _ in 0..=self.random.below(2) {
-            if self.random.one_in(2) {
-                nodes.push(Node::Own { bytes: self.random.pick(&self.bent.sizes)?.min(TOUCHED) });
-            } else {
-                nodes.push(Node::Mark { block: self.touched()? });
-            }
-        }
+        let nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
         let capture = self.step(Action::Capture { graph, stream, mode, nodes });
         Some(vec![capture])
+    }
+
+    fn node(&mut self) -> Option<Node> {
+        let bytes = self.random.pick(&self.bent.sizes)?.min(TOUCHED);
+        Some(match self.random.below(6) {
+            0 | 1 => Node::Own { bytes },
+            2 | 3 => Node::Mark { block: self.touched()? },
+            4 => Node::Fork { stream: self.stream()?, here: self.touched()?, there: self.touched()? },
+            _ => Node::Lend { stream: self.stream()?, bytes },
+        })
     }
 
     /// Opens what is closed, and looks at all that is left.
@@ -433,7 +422,8 @@ mod tests {
 
     use super::*;
 
-    const RULES: Rules = Rules { allocation_is_action: true, free_is_action: true, lawless: false };
+    const RULES: Rules =
+        Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
 
     fn wishes() -> Wishes {
         Wishes { devices: 2, steps: 60, rules: RULES, green: true, gates: true, scarce: false }
@@ -452,10 +442,25 @@ mod tests {
     }
 
     #[test]
+    fn half_of_the_programs_hold_nothing_up_and_most_others_make_no_copies() {
+        let has = |p: &Program, is: fn(&Action) -> bool| p.steps.iter().any(|step| is(&step.action));
+        let is_gate = |action: &Action| matches!(action, Action::Close { .. });
+        let is_copy = |action: &Action| {
+            use Action::*;
+            matches!(action, Copy { .. } | Stamp { kernel: false, .. } | Check { kernel: false, .. })
+        };
+        let programs: Vec<Program> = (0..300).map(|seed| program(seed, &wishes())).collect();
+        let held: Vec<&Program> = programs.iter().filter(|p| has(p, is_gate)).collect();
+        let copying = held.iter().filter(|p| has(p, is_copy)).count();
+        assert!((90..=180).contains(&held.len()), "{} of 300", held.len());
+        assert!((1..held.len() / 3).contains(&copying), "{copying} of {}", held.len());
+    }
+
+    #[test]
     fn every_step_is_drawn() {
         let programs = (0..200).map(|seed| program(seed, &wishes()));
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
-        assert_eq!(drawn.len(), 24, "{drawn:?}");
+        assert_eq!(drawn.len(), 32, "{drawn:?}");
     }
 }

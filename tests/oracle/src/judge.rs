@@ -1,12 +1,12 @@
-//! Compares the runs of a program bare and under the library, and cuts a program down that fails.
+//! Compares the runs of programs bare and under the library.
+//!
+//! Invariant: the library never runs a program that the driver alone does not end, or gets wrong: nothing could be told from it.
 
-use std::ops::Range;
-use std::time::Duration;
-
-use crate::bench::{Bench, Side};
-use crate::model::Model;
-use crate::outcome::{self, Fault, Run};
-use crate::program::{Program, Step};
+use crate::bench::{Bench, Limits, Side};
+use crate::end::End;
+use crate::outcome::{self, Fault, Run, Stay};
+use crate::process::Process;
+use crate::program::Program;
 
 /// What a comparison needs.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub(crate) struct Judge {
     pub(crate) scarce: bool,
     /// Which runs are made.
     pub(crate) sides: Sides,
+    /// When all must be over.
+    pub(crate) end: End,
 }
 
 /// Which runs are made and judged.
@@ -28,9 +30,6 @@ pub(crate) enum Sides {
     Both,
 }
 
-/// How long a step may take while a program is cut down, where each run of one that hangs takes that long.
-const SHORT: Duration = Duration::from_millis(1500);
-
 /// What was found about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -39,29 +38,38 @@ pub(crate) enum Verdict {
         checked: u64,
         refused: u64,
     },
-    /// The driver alone stays too, because of what it makes streams wait for: that is its right where memory is short.
-    Open,
+    /// The driver alone stays too, because of what it makes streams wait for: that is its right where memory is short, and on a real device.
+    Open(Stay),
     /// The driver alone fails: the program, the rules or the driver is wrong.
     Bare(Fault),
     Library(Fault),
+    /// The time was over before.
+    Cut,
 }
 
 impl Verdict {
     /// The kind of fault, and whose it is.
     pub(crate) fn name(&self) -> String {
         match self {
-            Self::Right { .. } | Self::Open => "right".to_owned(),
+            Self::Right { .. } => "right".to_owned(),
+            Self::Open(_) => "open".to_owned(),
+            Self::Cut => "cut short".to_owned(),
             Self::Bare(fault) => format!("{} bare", fault.kind()),
             Self::Library(fault) => format!("{} under the library", fault.kind()),
         }
     }
 
-    /// Did the process end with it?
-    pub(crate) fn ends_a_process(&self) -> bool {
-        matches!(
-            self,
-            Self::Bare(Fault::Hang(_) | Fault::Died(_)) | Self::Library(Fault::Hang(_) | Fault::Died(_))
-        )
+    /// On which side is the fault?
+    pub(crate) fn side(&self) -> Option<Side> {
+        match self {
+            Self::Bare(_) => Some(Side::Bare),
+            Self::Library(_) => Some(Side::Library),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_hang(&self) -> bool {
+        matches!(self, Self::Bare(Fault::Hang(_)) | Self::Library(Fault::Hang(_)))
     }
 
     /// Do two verdicts find the same kind of fault on the same side?
@@ -75,73 +83,104 @@ impl Verdict {
     }
 }
 
+/// A process of a side, and what it has run.
+#[derive(Debug, Default)]
+struct Seat {
+    process: Option<Process>,
+    ran: Vec<Program>,
+}
+
+/// The processes that one worker's programs run in, one after another.
+#[derive(Debug)]
+pub(crate) struct Bar<'a> {
+    judge: &'a Judge,
+    bare: Seat,
+    library: Seat,
+}
+
+impl<'a> Bar<'a> {
+    pub(crate) fn new(judge: &'a Judge) -> Self {
+        Self { judge, bare: Seat::default(), library: Seat::default() }
+    }
+
+    /// Runs a program and judges it.
+    pub(crate) fn judge(&mut self, program: &Program) -> Verdict {
+        let bare = (self.judge.sides != Sides::Library).then(|| self.run(Side::Bare, program));
+        if let Some(verdict) = bare.as_ref().and_then(|run| self.judge.alone(run)) {
+            return verdict;
+        }
+        let library = (self.judge.sides != Sides::Bare).then(|| self.run(Side::Library, program));
+        self.judge.verdict(bare.as_ref(), library.as_ref())
+    }
+
+    fn run(&mut self, side: Side, program: &Program) -> Run {
+        let seat = match side {
+            Side::Bare => &mut self.bare,
+            Side::Library => &mut self.library,
+        };
+        // What ended a process is the last of what it ran.
+        let process = match seat.process.take() {
+            Some(process) => Ok(process),
+            None => {
+                seat.ran.clear();
+                Process::start(&self.judge.bench, side)
+            }
+        };
+        let mut process = match process {
+            Ok(process) => process,
+            Err(error) => return Run::Died(format!("cannot start: {error}")),
+        };
+        let run = process.run(program, self.judge.end);
+        seat.ran.push(program.clone());
+        seat.process = (!run.ends_the_process()).then_some(process);
+        run
+    }
+
+    /// What ran in a side's process so far, the latest program last.
+    pub(crate) fn ran(&self, side: Side) -> &[Program] {
+        match side {
+            Side::Bare => &self.bare.ran,
+            Side::Library => &self.library.ran,
+        }
+    }
+}
+
 impl Judge {
-    /// A verdict a program.
-    pub(crate) fn judge(&self, programs: &[Program]) -> Vec<Verdict> {
-        let run = |side| self.bench.run(side, programs);
-        let bare = (self.sides != Sides::Library).then(|| run(Side::Bare));
-        let library = (self.sides != Sides::Bare).then(|| run(Side::Library));
-        (0..programs.len())
-            .map(|at| {
-                self.verdict(bare.as_ref().map(|runs| &runs[at]), library.as_ref().map(|runs| &runs[at]))
-            })
-            .collect()
+    /// Judges the last of some programs after the others, in processes of their own.
+    pub(crate) fn last_of(&self, case: &[Program]) -> Verdict {
+        let mut bar = Bar::new(self);
+        case.iter().map(|program| bar.judge(program)).last().unwrap_or(Verdict::Cut)
+    }
+
+    /// The same with more time for each step: on a loaded machine a step may take long without being stuck.
+    pub(crate) fn patient(&self) -> Self {
+        let Limits { bare, library } = self.bench.limits;
+        let limits = Limits { bare: bare * 3, library: library * 3 };
+        Self { bench: Bench { limits, ..self.bench.clone() }, ..self.clone() }
+    }
+
+    /// The verdict if the run on the driver alone is all that there is to know.
+    fn alone(&self, bare: &Run) -> Option<Verdict> {
+        // What a real driver makes streams wait for is its own affair.
+        let may_stay = self.scarce || self.bench.simulated.is_none();
+        if matches!(bare, Run::Cut) {
+            return Some(Verdict::Cut);
+        }
+        match (outcome::alone(bare, self.scarce)?, bare) {
+            (Fault::Hang(_), Run::Over(outcome)) if may_stay => outcome.hang.clone().map(Verdict::Open),
+            // Nor can it be wrong in its answers.
+            (Fault::Answer(_), _) if self.bench.simulated.is_none() => None,
+            (fault, _) => Some(Verdict::Bare(fault)),
+        }
     }
 
     fn verdict(&self, bare: Option<&Run>, library: Option<&Run>) -> Verdict {
-        // What a real driver makes streams wait for is its own affair.
-        let may_stay = self.scarce || self.bench.simulated.is_none();
-        match bare.and_then(|run| outcome::alone(run, self.scarce)) {
-            Some(Fault::Hang(_)) if may_stay => return Verdict::Open,
-            // Nor can it be wrong in its answers.
-            Some(Fault::Answer(_)) if self.bench.simulated.is_none() => {}
-            Some(fault) => return Verdict::Bare(fault),
-            None => {}
-        }
         let fault = match (bare, library) {
             (Some(bare), Some(library)) => outcome::beside(bare, library, self.scarce),
             (None, Some(library)) => outcome::alone(library, self.scarce),
             _ => None,
         };
-        fault.map_or_else(|| library.or(bare).map_or(Verdict::Open, right), Verdict::Library)
-    }
-
-    /// What is left of programs, of which the last fails after the others, when it still fails in the same way: steps are left out for as
-    /// long as the rest is legal and it fails.
-    pub(crate) fn shrink(&self, case: &[Program], verdict: &Verdict) -> Vec<Program> {
-        let sides = if matches!(verdict, Verdict::Bare(_)) { Sides::Bare } else { self.sides };
-        let mut judge =
-            Self { sides: if sides == Sides::Both { Sides::Library } else { sides }, ..self.clone() };
-        judge.bench.limit = judge.bench.limit.min(SHORT);
-        let (mut small, mut piece) = (case.to_vec(), steps(case).div_ceil(2));
-        loop {
-            let before = steps(&small);
-            small = judge.without_pieces(small, piece, verdict);
-            if piece > 1 {
-                piece = piece.div_ceil(2);
-            } else if steps(&small) == before {
-                return small;
-            }
-        }
-    }
-
-    /// Leaves out each piece of so many steps that is not needed, from the end on.
-    fn without_pieces(&self, mut case: Vec<Program>, piece: usize, verdict: &Verdict) -> Vec<Program> {
-        let mut end = steps(&case);
-        while end > 0 {
-            let start = end.saturating_sub(piece);
-            let smaller = without(&case, start..end);
-            if steps(&smaller) < steps(&case) && self.fails(&smaller, verdict) {
-                case = smaller;
-            }
-            end = start.min(steps(&case));
-        }
-        case
-    }
-
-    /// Does the last of some programs fail in a way, after the others?
-    pub(crate) fn fails(&self, case: &[Program], verdict: &Verdict) -> bool {
-        self.judge(case).last().is_some_and(|last| last.is_like(verdict))
+        fault.map_or_else(|| library.or(bare).map_or(Verdict::Cut, right), Verdict::Library)
     }
 }
 
@@ -151,41 +190,6 @@ fn right(run: &Run) -> Verdict {
         Run::Over(outcome) => {
             Verdict::Right { checked: outcome.checked, refused: outcome.refused.len() as u64 }
         }
-        Run::Died(_) => Verdict::Open,
+        Run::Died(_) | Run::Cut => Verdict::Cut,
     }
-}
-
-fn steps(case: &[Program]) -> usize {
-    case.iter().map(|program| program.steps.len()).sum()
-}
-
-/// Programs without some of their steps, counted through all of them, and without those that are not legal then.
-fn without(case: &[Program], left_out: Range<usize>) -> Vec<Program> {
-    let (mut rest, mut first) = (Vec::new(), 0);
-    for program in case {
-        let stays = |number: usize| !left_out.contains(&(first + number));
-        rest.push(legal(program, stays));
-        first += program.steps.len();
-    }
-    // The last one is what fails, if only at its end.
-    let last = rest.len() - 1;
-    let mut number = 0..;
-    rest.retain(|program| !program.steps.is_empty() || number.next() == Some(last));
-    rest
-}
-
-/// A program's steps that stay, as far as they are legal.
-fn legal(program: &Program, stays: impl Fn(usize) -> bool) -> Program {
-    let mut model = Model::new(&program.shape);
-    let mut keep = |step: &&Step| {
-        let mut next = model.clone();
-        let legal = next.apply(step).is_ok();
-        if legal {
-            model = next;
-        }
-        legal
-    };
-    let rest = program.steps.iter().enumerate().filter(|(number, _)| stays(*number));
-    let steps = rest.map(|(_, step)| step).filter(|step| keep(step)).cloned().collect();
-    Program { steps, ..program.clone() }
 }

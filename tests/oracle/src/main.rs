@@ -11,32 +11,40 @@ mod bench;
 mod calls;
 mod child;
 mod clock;
+mod crew;
+mod end;
 mod generate;
-mod green;
+mod host;
 mod judge;
 mod model;
 mod outcome;
+mod process;
 mod program;
 mod random;
 mod report;
 mod run;
+mod shrink;
 mod world;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, Limits};
+use crate::crew::{Care, Stretch, Supply, Told, Worker};
+use crate::end::End;
 use crate::generate::Wishes;
-use crate::judge::{Judge, Sides, Verdict};
+use crate::judge::{Judge, Sides};
 use crate::program::{Program, Rules};
 use crate::report::Found;
 
 /// Draws random programs, runs them bare and under the library, and tells them apart.
 #[derive(Parser, Debug)]
+#[command(args_override_self = true)]
 struct Options {
     #[command(subcommand)]
     command: Option<Command>,
@@ -46,9 +54,12 @@ struct Options {
     /// Programs to draw; default: 500, or no limit with --seconds
     #[arg(long)]
     programs: Option<u64>,
-    /// End after so many seconds
+    /// Begin no program after so many seconds, and end soon after
     #[arg(long)]
     seconds: Option<u64>,
+    /// Programs that run side by side, each in processes of its own; default: 1 on the simulated driver, 4 on a real one
+    #[arg(long)]
+    jobs: Option<usize>,
     /// Run this saved program instead
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -91,18 +102,24 @@ struct Options {
     /// The same for frees in stream order
     #[arg(long)]
     passive_frees: bool,
-    /// Milliseconds that a step may take
+    /// Milliseconds that a step may take; one that takes longer under the library is tried again with more
     #[arg(long, default_value_t = 5000)]
     limit: u64,
-    /// Programs a process
-    #[arg(long, default_value_t = 32)]
-    batch: usize,
+    /// The same for the driver alone; default: --limit, on a real driver 2000 at most
+    #[arg(long)]
+    bare_limit: Option<u64>,
+    /// Programs a process; default: 32 on the simulated driver, 256 on a real one
+    #[arg(long)]
+    batch: Option<u64>,
     /// Go on until so many programs have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
     /// Leave programs that fail as they were drawn
     #[arg(long)]
     no_shrink: bool,
+    /// Seconds to cut a program down
+    #[arg(long, default_value_t = 60)]
+    shrink_seconds: u64,
     /// Print the programs and run nothing
     #[arg(long)]
     print: bool,
@@ -145,26 +162,52 @@ impl Options {
             return Ok(true);
         }
         let judge = self.judge()?;
-        let mut found = Found::default();
-        match &self.program {
-            Some(file) => {
-                let text =
-                    std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-                let programs: Vec<Program> =
-                    serde_json::from_str(&text).map_err(|error| error.to_string())?;
-                self.batch(&judge, &programs, &mut found);
-            }
-            None => self.draw_all(&judge, &mut found),
-        }
+        end::listen_for_interrupts();
+        let supply = self.supply()?;
+        let mut found = Found::new();
+        self.judge_all(&judge, &supply, &mut found);
         report::summary(&found, self.json);
         Ok(found.failed.is_empty())
+    }
+
+    /// What is to be run.
+    fn supply(&self) -> Result<Supply, String> {
+        let end = End::after(self.seconds.map(Duration::from_secs));
+        let Some(file) = &self.program else {
+            let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
+            let batch = self.batch.unwrap_or(if self.simulated.is_some() { 32 } else { 256 });
+            let share = count.div_ceil(self.jobs() as u64);
+            let seeds = self.seed..self.seed.saturating_add(count);
+            return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let programs: Vec<Program> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        Ok(Supply::new(Stretch::Saved(programs), 1, self.failures, end))
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs.unwrap_or(if self.simulated.is_some() { 1 } else { 4 }).clamp(1, 64)
+    }
+
+    /// Lets workers judge all that there is, and hears what they tell.
+    fn judge_all(&self, judge: &Judge, supply: &Supply, found: &mut Found) {
+        let (told, heard) = mpsc::channel();
+        let care = Care { shrink: !self.no_shrink, time: Duration::from_secs(self.shrink_seconds) };
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs() {
+                let worker = Worker { judge, supply, wishes: self.wishes(), care, told: told.clone() };
+                scope.spawn(move || worker.work());
+            }
+            drop(told);
+            hear(&heard, found);
+        });
     }
 
     fn wishes(&self) -> Wishes {
         // Where memory is short, an allocation may be refused, and what builds on it or its free is not there.
         let allocation_is_action = !self.passive_allocations && !self.scarce;
         let (lawless, free_is_action) = (self.lawless, !self.passive_frees && !self.scarce);
-        let rules = Rules { allocation_is_action, free_is_action, lawless };
+        let rules = Rules { allocation_is_action, free_is_action, short: self.scarce, lawless };
         let devices = usize::from(self.devices);
         Wishes {
             devices,
@@ -186,62 +229,37 @@ impl Options {
             simulated: self.simulated.clone(),
             library: self.library.clone().map_or_else(library, Ok)?,
             devices: usize::from(self.devices),
-            limit: Duration::from_millis(self.limit),
+            limits: self.limits(),
             memory: self.memory.clone().unwrap_or_else(|| memory.to_owned()),
             races: !self.no_races,
             delays: self.seed,
         };
-        Ok(Judge { bench, scarce: self.scarce, sides: self.sides })
+        // What is under way when the time is over gets a little more, so that little is lost.
+        let end = End::after(self.seconds.map(|seconds| Duration::from_millis(seconds * 1080 + 1000)));
+        Ok(Judge { bench, scarce: self.scarce, sides: self.sides, end })
     }
 
-    fn draw_all(&self, judge: &Judge, found: &mut Found) {
-        let limit = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
-        let (start, mut said) = (Instant::now(), Instant::now());
-        let mut seed = self.seed;
-        while found.programs < limit && found.failed.len() < self.failures {
-            if self.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds) {
-                return;
-            }
-            let count = (limit - found.programs).min(self.batch as u64);
-            let programs: Vec<Program> = (seed..seed + count).map(|seed| self.draw(seed)).collect();
-            seed += count;
-            self.batch(judge, &programs, found);
-            if said.elapsed() > Duration::from_secs(10) {
-                said = Instant::now();
-                report::progress(found, start.elapsed());
-            }
+    /// A program that stays on a real driver alone is left open: there patience finds nothing, and costs time. Steps take milliseconds.
+    fn limits(&self) -> Limits {
+        let most = if self.simulated.is_some() { u64::MAX } else { 2000 };
+        let bare = self.bare_limit.unwrap_or(self.limit.min(most));
+        Limits { bare: Duration::from_millis(bare), library: Duration::from_millis(self.limit) }
+    }
+}
+
+/// Hears what workers tell until all of them are done, and tells from time to time how far it is.
+fn hear(heard: &Receiver<Told>, found: &mut Found) {
+    let mut said = Instant::now();
+    loop {
+        match heard.recv_timeout(report::OFTEN.saturating_sub(said.elapsed())) {
+            Ok(told) => found.hear(told),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {}
         }
-    }
-
-    fn batch(&self, judge: &Judge, programs: &[Program], found: &mut Found) {
-        let verdicts = judge.judge(programs);
-        programs.iter().for_each(|program| found.count(program));
-        // A process that ended took what came before with it.
-        let mut first = 0;
-        for (at, verdict) in verdicts.into_iter().enumerate() {
-            let ended = verdict.ends_a_process();
-            match verdict {
-                Verdict::Right { checked, refused } => found.add(checked, refused),
-                Verdict::Open => found.open += 1,
-                _ if found.failed.len() >= self.failures => {}
-                verdict => self.failed(judge, &programs[first..=at], verdict, found),
-            }
-            first = if ended { at + 1 } else { first };
+        if said.elapsed() >= report::OFTEN {
+            said = Instant::now();
+            report::progress(found);
         }
-    }
-
-    /// A program that failed after others is run alone. If it fails again it is cut down, else with the others.
-    fn failed(&self, judge: &Judge, case: &[Program], verdict: Verdict, found: &mut Found) {
-        let alone = &case[case.len() - 1..];
-        eprintln!("oracle: seed {} fails: {}", alone[0].seed, verdict.name());
-        let repeats = [alone, case].into_iter().find(|case| judge.fails(case, &verdict));
-        let small = match repeats {
-            Some(case) if !self.no_shrink => judge.shrink(case, &verdict),
-            _ => repeats.unwrap_or(alone).to_vec(),
-        };
-        // What is told is how the small one fails.
-        let last = judge.judge(&small).pop().filter(|last| last.is_like(&verdict));
-        found.fail(small, last.unwrap_or(verdict), repeats.is_some());
     }
 }
 

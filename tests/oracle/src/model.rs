@@ -5,13 +5,17 @@
 //! are open. Nothing else is relied on: not the order in which things happen to run, and not what an allocator does besides.
 
 mod blocks;
+mod gates;
+mod graphs;
 
 use std::collections::BTreeMap;
 
 use crate::clock::{Before, Clock, Place, Stamp};
-use crate::program::{Action, Context, Kind, Node, Shape, Step};
+use crate::program::{Action, Context, Kind, Shape, Step};
 
 pub(crate) use blocks::Block;
+use gates::Gate;
+use graphs::Graph;
 
 /// Why a step is not legal.
 pub(crate) type Refusal = &'static str;
@@ -29,7 +33,11 @@ pub(crate) struct Model {
     gates: BTreeMap<usize, Gate>,
     events: BTreeMap<usize, Stamp>,
     blocks: BTreeMap<usize, Block>,
+    /// All that the frees in stream order so far may wait for.
+    freed: Clock,
     graphs: BTreeMap<usize, Graph>,
+    /// Functions of the host that streams call, by step.
+    notes: Vec<(usize, Stamp)>,
     /// Steps so far: the number of the next one.
     steps: usize,
 }
@@ -47,7 +55,18 @@ struct Waiting {
 struct Lane {
     last: u32,
     before: Before,
+    /// What the streams that wait for this one certainly wait for.
+    told: Clock,
+    /// Has a device worked for it?
+    worked: bool,
+    unborn: bool,
     destroyed: bool,
+}
+
+impl Lane {
+    fn is_there(&self) -> bool {
+        !self.unborn && !self.destroyed
+    }
 }
 
 /// Does a place in a stream take part in the order between the default stream and the blocking ones?
@@ -56,22 +75,6 @@ enum Barrier {
     Sure,
     Possible,
     None,
-}
-
-#[derive(Debug, Clone)]
-struct Gate {
-    place: Place,
-    open: bool,
-}
-
-#[derive(Debug, Clone)]
-struct Graph {
-    context: Context,
-    nodes: Vec<Node>,
-    /// The step that captured it.
-    step: usize,
-    /// Its latest run: runs of one graph are ordered by the driver.
-    latest: Option<Stamp>,
 }
 
 fn require(holds: bool, refusal: Refusal) -> Verdict {
@@ -83,13 +86,19 @@ impl Model {
     pub(crate) fn new(shape: &Shape) -> Self {
         Self {
             shape: shape.clone(),
-            lanes: vec![Lane::default(); shape.streams.len()],
+            lanes: shape
+                .streams
+                .iter()
+                .map(|stream| Lane { unborn: stream.late, ..Lane::default() })
+                .collect(),
             host: Clock::default(),
             waiting: vec![None; shape.threads],
             gates: BTreeMap::new(),
             events: BTreeMap::new(),
             blocks: BTreeMap::new(),
+            freed: Clock::default(),
             graphs: BTreeMap::new(),
+            notes: Vec::new(),
             steps: 0,
         }
     }
@@ -99,14 +108,19 @@ impl Model {
         self.blocks.iter().filter(|(_, block)| !block.freed).map(|(number, block)| (*number, block))
     }
 
-    /// Gates that are not open.
-    pub(crate) fn closed(&self) -> Vec<usize> {
-        self.gates.iter().filter(|(_, gate)| !gate.open).map(|(number, _)| *number).collect()
+    /// Streams that are there.
+    pub(crate) fn streams(&self) -> Vec<usize> {
+        (0..self.lanes.len()).filter(|stream| self.lanes[*stream].is_there()).collect()
     }
 
-    /// Streams that were not destroyed.
-    pub(crate) fn streams(&self) -> Vec<usize> {
-        (0..self.lanes.len()).filter(|stream| !self.lanes[*stream].destroyed).collect()
+    /// Streams that are still to be made.
+    pub(crate) fn unborn(&self) -> Vec<usize> {
+        (0..self.lanes.len()).filter(|stream| self.lanes[*stream].unborn).collect()
+    }
+
+    /// Functions of the host that streams call, by step, with what is before them.
+    pub(crate) fn notes(&self) -> &[(usize, Stamp)] {
+        &self.notes
     }
 
     /// Events that were recorded.
@@ -151,7 +165,8 @@ impl Model {
         require(!step.detached || step.action.is_wait(), "only waits are detached")?;
         let Some(number) = step.action.stream() else { return Ok(()) };
         let stream = self.shape.streams.get(number).ok_or("no such stream")?;
-        require(!self.lanes[number].destroyed, "the stream is destroyed")?;
+        let is_made = matches!(step.action, Action::Create { .. });
+        require(is_made || self.lanes[number].is_there(), "the stream is not there")?;
         let here = step.current == stream.context;
         match stream.kind {
             Kind::PerThread(thread) => require(here && thread == step.thread, "another thread's stream")?,
@@ -189,14 +204,18 @@ impl Model {
                 self.push(*stream, &[]);
                 Ok(())
             }
-            Action::Close { gate, stream } => {
-                let place = self.push(*stream, &[]).place;
-                let fresh = self.gates.insert(*gate, Gate { place, open: false }).is_none();
-                require(fresh, "a gate is closed once")
+            Action::Close { gate, stream } => self.close(*gate, *stream),
+            Action::Open { gate } => self.open(*gate),
+            Action::Note { stream } => {
+                self.call_host(*stream);
+                Ok(())
             }
-            Action::Open { gate } => {
-                let gate = self.gates.get_mut(gate).ok_or("no such gate")?;
-                require(!std::mem::replace(&mut gate.open, true), "a gate is opened once")
+            Action::Unlock { gate, stream } => self.unlock(*gate, *stream),
+            Action::Read { block, stream } => self.read(*block, *stream),
+            Action::Fill { block, stream } | Action::Set { block, stream } => self.write_now(*block, *stream),
+            Action::Move { from, to, stream } => {
+                self.copy(*from, *to, *stream)?;
+                self.may_wait(*stream).map(drop)
             }
             Action::Record { event, stream } => {
                 let stamp = self.mark_or_wait(*stream, &[]);
@@ -214,8 +233,7 @@ impl Model {
             }
             Action::Busy { stream } => {
                 require(self.shape.streams[*stream].kind != Kind::Legacy, "its own work may be done")?;
-                let held = self.closed_in(&self.lanes[*stream].before.sure);
-                require(held, "it may be done")
+                require(self.is_held(&self.lanes[*stream].before.sure), "it may be done")
             }
             Action::Trim { .. } | Action::Info => Ok(()),
             Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),
@@ -226,11 +244,45 @@ impl Model {
                 self.lanes[*stream].destroyed = true;
                 Ok(())
             }
+            Action::Create { stream } => {
+                let unborn = std::mem::take(&mut self.lanes[*stream].unborn);
+                require(unborn && self.shape.streams[*stream].kind.is_created(), "a stream is made once")
+            }
         }
     }
 
-    fn closed_in(&self, clock: &Clock) -> bool {
-        self.gates.values().any(|gate| !gate.open && clock.has(gate.place))
+    /// A function without a stream may wait for the default stream that it works in. That stream's latest place.
+    fn may_wait(&self, stream: usize) -> Verdict<Vec<Stamp>> {
+        require(!self.shape.streams[stream].kind.is_created(), "it works in a default stream")?;
+        let stamps = self.ends(stream);
+        require(!self.holds(&stamps), "the host might wait for a gate that is closed")?;
+        Ok(stamps)
+    }
+
+    /// The bytes are there when the call returns.
+    fn read(&mut self, block: usize, stream: usize) -> Verdict {
+        let stamp = self.push(stream, &[]);
+        require(self.content(block).is_some(), "nothing is in the block")?;
+        self.access(block, &stamp, false)?;
+        self.may_wait(stream)?;
+        self.wait_for(&[stamp])
+    }
+
+    /// It need not be over when the call returns.
+    fn write_now(&mut self, block: usize, stream: usize) -> Verdict {
+        let stamp = self.push(stream, &[]);
+        self.access(block, &stamp, true)?;
+        self.fill(block, Some(self.steps))?;
+        self.may_wait(stream).map(drop)
+    }
+
+    /// A function of the host is called in a stream's order. Other streams' barriers need not know of it: it is no work of a device.
+    fn call_host(&mut self, stream: usize) -> Stamp {
+        let told = self.lanes[stream].told.clone();
+        let stamp = self.enter(stream, &[], Barrier::Possible);
+        self.lanes[stream].told = told;
+        self.notes.push((self.steps, stamp.clone()));
+        stamp
     }
 
     /// The host waits until these places are passed, and knows it then.
@@ -238,11 +290,6 @@ impl Model {
         require(!self.holds(stamps), "the host would wait for a gate that is closed")?;
         stamps.iter().for_each(|stamp| self.host.join(&stamp.before.sure));
         Ok(())
-    }
-
-    /// May one of these places be held up by a gate?
-    fn holds(&self, stamps: &[Stamp]) -> bool {
-        stamps.iter().any(|stamp| self.closed_in(&stamp.before.most))
     }
 
     /// What a wait of the host waits for now.
@@ -280,7 +327,9 @@ impl Model {
 
     fn tail(&self, stream: usize) -> Option<Stamp> {
         let Lane { last: number, before, .. } = &self.lanes[stream];
-        (*number > 0).then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
+        // What may be an action is no place, and may be waited for.
+        (*before != Before::default())
+            .then(|| Stamp { place: Place { stream, number: *number }, before: before.clone() })
     }
 
     /// The ends of all work of some contexts.
@@ -303,6 +352,7 @@ impl Model {
 
     /// The next piece of a stream's work.
     fn push(&mut self, stream: usize, after: &[&Stamp]) -> Stamp {
+        self.lanes[stream].worked = true;
         self.enter(stream, after, Barrier::Sure)
     }
 
@@ -323,16 +373,37 @@ impl Model {
             before.most.join(&lane.before.most);
             // Whether the barrier of the default stream sees a stream that is gone is not documented.
             if !lane.destroyed && barrier == Barrier::Sure {
-                before.sure.join(&lane.before.sure);
+                before.sure.join(&lane.told);
             }
+        }
+        if self.may_be_behind_a_wait(stream) {
+            self.tails(|context| context == self.shape.streams[stream].context)
+                .iter()
+                .filter(|stamp| self.is_in_barrier(stamp.place.stream))
+                .for_each(|stamp| before.most.join(&stamp.before.most));
         }
         let number = self.lanes[stream].last + 1;
         let place = Place { stream, number };
         before.sure.set(place);
         before.most.set(place);
         let lane = &mut self.lanes[stream];
-        (lane.last, lane.before) = (number, before.clone());
+        (lane.last, lane.told, lane.before) = (number, before.sure.clone(), before.clone());
         Stamp { place, before }
+    }
+
+    /// Does a thread wait for the default stream that this stream has a barrier with? The wait may be an action of the default stream, made
+    /// at any time until the thread is back.
+    fn may_be_behind_a_wait(&self, stream: usize) -> bool {
+        let streams = &self.shape.streams;
+        let is_default = |other: usize| {
+            streams[other].kind == Kind::Legacy && streams[other].context == streams[stream].context
+        };
+        let waits = |waiting: &Waiting| matches!(waiting.step.action, Action::SyncStream { stream: other } if is_default(other));
+        self.is_in_barrier(stream) && self.waiting.iter().flatten().any(waits)
+    }
+
+    fn is_in_barrier(&self, stream: usize) -> bool {
+        self.shape.streams[stream].kind != Kind::NonBlocking
     }
 
     /// A place behind a stream's work that is no work itself.
@@ -341,36 +412,5 @@ impl Model {
         let mut before = before;
         before.sure.join(&self.host);
         Stamp { place: Place { stream, number }, before }
-    }
-
-    fn capture(&mut self, graph: usize, stream: usize, nodes: &[Node]) -> Verdict {
-        let Shape { streams, .. } = &self.shape;
-        require(streams[stream].kind != Kind::Legacy, "the default stream is not captured")?;
-        require(!nodes.is_empty(), "a graph of nothing")?;
-        let idle = self.waiting.iter().all(Option::is_none);
-        require(idle, "another thread's wait may break the capture")?;
-        let context = streams[stream].context;
-        require(!context.is_green(), "graphs of green contexts are not drawn")?;
-        for node in nodes {
-            if let Node::Mark { block } = node {
-                require(self.reaches(context, self.block(*block)?), "another context's memory")?;
-            }
-        }
-        let graph_of = Graph { context, nodes: nodes.to_vec(), step: self.steps, latest: None };
-        require(self.graphs.insert(graph, graph_of).is_none(), "a graph is captured once")
-    }
-
-    fn launch(&mut self, number: usize, stream: usize) -> Verdict {
-        let Graph { context, nodes, step, latest } = self.graphs.get(&number).ok_or("no such graph")?.clone();
-        require(context == self.shape.streams[stream].context, "a graph of another context")?;
-        let stamp = self.push(stream, &latest.iter().collect::<Vec<_>>());
-        for node in &nodes {
-            if let Node::Mark { block } = node {
-                self.access(*block, &stamp, true)?;
-                self.fill(*block, Some(step))?;
-            }
-        }
-        self.graphs.get_mut(&number).ok_or("no such graph")?.latest = Some(stamp);
-        Ok(())
     }
 }

@@ -13,6 +13,23 @@ pub(crate) struct Refused {
     pub(crate) code: u32,
 }
 
+/// A place where the host waited for longer than the limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stay {
+    /// The step; none for what is before the first or after the last one.
+    pub(crate) step: Option<usize>,
+    pub(crate) place: String,
+    /// It stayed after all gates were opened, and the process ended with it.
+    pub(crate) for_good: bool,
+}
+
+impl fmt::Display for Stay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let until = if self.for_good { "for good" } else { "until the gates were opened" };
+        write!(f, "stayed {until}, at {}", self.place)
+    }
+}
+
 /// A run that came to its end, or to a place where it stayed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -22,8 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) wrong: Vec<String>,
     /// Streams that were said to be done while they were held.
     pub(crate) early: Vec<String>,
-    /// Where the host waited for too long.
-    pub(crate) hang: Option<String>,
+    /// Where the host waited for too long. The steps after it were left out.
+    pub(crate) hang: Option<Stay>,
     /// Bytes that were looked at.
     pub(crate) checked: u64,
 }
@@ -34,6 +51,18 @@ pub(crate) enum Run {
     Over(Outcome),
     /// The process ended before: how, and its last words.
     Died(String),
+    /// The time for all of it was over before.
+    Cut,
+}
+
+impl Run {
+    /// Is the process of no use after it?
+    pub(crate) fn ends_the_process(&self) -> bool {
+        match self {
+            Self::Over(outcome) => outcome.hang.as_ref().is_some_and(|stay| stay.for_good),
+            Self::Died(_) | Self::Cut => true,
+        }
+    }
 }
 
 /// What is wrong with a run, by kind: a smaller program must fail in the same way.
@@ -75,13 +104,14 @@ const OUT_OF_MEMORY: u32 = 2;
 pub(crate) fn alone(run: &Run, scarce: bool) -> Option<Fault> {
     let outcome = match run {
         Run::Died(how) => return Some(Fault::Died(how.clone())),
+        Run::Cut => return None,
         Run::Over(outcome) => outcome,
     };
     if let Some(wrong) = outcome.wrong.first() {
         return Some(Fault::Wrong(wrong.clone()));
     }
     if let Some(hang) = &outcome.hang {
-        return Some(Fault::Hang(hang.clone()));
+        return Some(Fault::Hang(hang.to_string()));
     }
     if let Some(early) = outcome.early.first() {
         return Some(Fault::Answer(early.clone()));

@@ -4,7 +4,7 @@
 //! *detached* waits: these are over when their thread makes its next step. Blocks, events, gates and graphs are numbers that a
 //! step introduces once.
 
-use std::fmt;
+mod told;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,9 @@ pub(crate) struct Rules {
     pub(crate) allocation_is_action: bool,
     /// Is a free in stream order?
     pub(crate) free_is_action: bool,
+    /// Memory may be short, and an allocation may be made to wait for any free before it, if the pools allow that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) short: bool,
     /// Nothing is promised and nothing is kept: such programs are wrong.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) lawless: bool,
@@ -47,6 +50,9 @@ pub(crate) struct Rules {
 pub(crate) struct Stream {
     pub(crate) context: Context,
     pub(crate) kind: Kind,
+    /// It is made by a step, and not before the first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) late: bool,
 }
 
 /// A context.
@@ -212,6 +218,41 @@ pub(crate) enum Action {
     Destroy {
         stream: usize,
     },
+    /// `cuStreamCreate`: a driver may use the handle of a stream again that is gone.
+    Create {
+        stream: usize,
+    },
+    /// The stream calls a function of the host, which takes a number: what is ordered must take them in that order.
+    Note {
+        stream: usize,
+    },
+    /// The stream calls a function of the host, which opens a gate.
+    Unlock {
+        gate: usize,
+        stream: usize,
+    },
+    /// `cuMemcpyDtoH` without a stream, which returns when the bytes are there, and checks them. Here and below, `stream` is the default
+    /// stream that the function works in: the legacy one, or the thread's own (`_ptds`).
+    Read {
+        block: usize,
+        stream: usize,
+    },
+    /// `cuMemcpyHtoD` without a stream, of pageable memory that is something else as soon as it returns.
+    Fill {
+        block: usize,
+        stream: usize,
+    },
+    /// `cuMemsetD32` without a stream.
+    Set {
+        block: usize,
+        stream: usize,
+    },
+    /// `cuMemcpyDtoD` without a stream.
+    Move {
+        from: usize,
+        to: usize,
+        stream: usize,
+    },
 }
 
 /// What is captured.
@@ -221,6 +262,29 @@ pub(crate) enum Node {
     Mark { block: usize },
     /// A block of the graph's own is allocated, stamped, checked and freed.
     Own { bytes: u64 },
+    /// Another stream comes in by an event, and is joined again: each stamps and checks a block beside the other.
+    Fork { stream: usize, here: usize, there: usize },
+    /// A block of the graph's own is used and freed in another stream, which is joined again.
+    Lend { stream: usize, bytes: u64 },
+}
+
+impl Node {
+    /// The program's blocks that it writes.
+    pub(crate) fn blocks(&self) -> Vec<usize> {
+        match self {
+            Self::Mark { block } => vec![*block],
+            Self::Fork { here, there, .. } => vec![*here, *there],
+            Self::Own { .. } | Self::Lend { .. } => Vec::new(),
+        }
+    }
+
+    /// The stream that is captured besides.
+    pub(crate) fn branch(&self) -> Option<usize> {
+        match self {
+            Self::Fork { stream, .. } | Self::Lend { stream, .. } => Some(*stream),
+            Self::Mark { .. } | Self::Own { .. } => None,
+        }
+    }
 }
 
 /// One step.
@@ -249,8 +313,18 @@ impl Action {
                 Some(*stream)
             }
             SyncStream { stream } | Idle { stream } | Busy { stream } | Destroy { stream } => Some(*stream),
-            Capture { stream, .. } | Launch { stream, .. } => Some(*stream),
-            _ => None,
+            Capture { stream, .. } | Launch { stream, .. } | Create { stream } => Some(*stream),
+            Note { stream } | Unlock { stream, .. } => Some(*stream),
+            Read { stream, .. } | Fill { stream, .. } | Set { stream, .. } | Move { stream, .. } => {
+                Some(*stream)
+            }
+            Allocate { .. }
+            | Free { .. }
+            | Open { .. }
+            | SyncEvent { .. }
+            | SyncContext
+            | Trim { .. }
+            | Info => None,
         }
     }
 
@@ -284,84 +358,20 @@ impl Action {
             Busy { .. } => "cuStreamQuery while held",
             Trim { .. } => "cuMemPoolTrimTo",
             Info => "cuMemGetInfo",
+            Capture { nodes, .. } if nodes.iter().any(|node| node.branch().is_some()) => {
+                "capture of two streams"
+            }
             Capture { .. } => "capture",
             Launch { .. } => "cuGraphLaunch",
             Destroy { .. } => "cuStreamDestroy",
+            Create { .. } => "cuStreamCreate",
+            Note { .. } => "cuLaunchHostFunc that takes a number",
+            Unlock { .. } => "cuLaunchHostFunc that opens a gate",
+            Read { .. } => "cuMemcpyDtoH",
+            Fill { .. } => "cuMemcpyHtoD",
+            Set { .. } => "cuMemsetD32",
+            Move { .. } => "cuMemcpyDtoD",
         }
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
-        _ => format!("{bytes} B"),
-    }
-}
-
-impl fmt::Display for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let whose = if self.own { "own" } else { "default" };
-        write!(f, "{whose} pool of device {}", self.device)
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use Action::*;
-        let name = self.name();
-        match self {
-            Allocate { block, bytes, way } => {
-                write!(f, "b{block} = {name}({}", size(*bytes))?;
-                match way {
-                    Way::Plain | Way::Pitch => f.write_str(")"),
-                    Way::Async { stream } => write!(f, ", s{stream})"),
-                    Way::From { pool, stream } => write!(f, ", {pool}, s{stream})"),
-                }
-            }
-            Free { block } => write!(f, "{name}(b{block})"),
-            FreeIn { block, stream } => write!(f, "{name}(b{block}, s{stream})"),
-            Stamp { block, stream, kernel } => {
-                write!(f, "{} b{block} in s{stream}", if *kernel { "stamp" } else { "memset" })
-            }
-            Check { block, stream, kernel } => {
-                write!(f, "{} b{block} in s{stream}", if *kernel { "check" } else { "copy out and check" })
-            }
-            Copy { from, to, stream } => write!(f, "copy b{from} to b{to} in s{stream}"),
-            Spin { stream, microseconds } => write!(f, "keep s{stream} busy for {microseconds} us"),
-            Close { gate, stream } => write!(f, "s{stream} waits for gate {gate}"),
-            Open { gate } => write!(f, "the host opens gate {gate}"),
-            Record { event, stream } => write!(f, "{name}(e{event}, s{stream})"),
-            Wait { event, stream } => write!(f, "{name}(s{stream}, e{event})"),
-            SyncStream { stream } => write!(f, "{name}(s{stream})"),
-            SyncEvent { event } => write!(f, "{name}(e{event})"),
-            SyncContext | Info => write!(f, "{name}()"),
-            Idle { stream } => write!(f, "cuStreamQuery(s{stream}) until it is done"),
-            Busy { stream } => write!(f, "cuStreamQuery(s{stream}), which is held"),
-            Trim { pool } => write!(f, "{name}({pool}, 0)"),
-            Capture { graph, stream, mode, nodes } => {
-                write!(f, "g{graph} = capture of s{stream}, mode {mode}:")?;
-                nodes.iter().try_for_each(|node| write!(f, " {node}"))
-            }
-            Launch { graph, stream } => write!(f, "{name}(g{graph}, s{stream})"),
-            Destroy { stream } => write!(f, "{name}(s{stream})"),
-        }
-    }
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mark { block } => write!(f, "[stamp and check b{block}]"),
-            Self::Own { bytes } => write!(f, "[allocate {}, stamp, check, free]", size(*bytes)),
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "thread {} in {:?}: {}", self.thread, self.current, self.action)?;
-        if self.detached { f.write_str(", and goes on beside the others") } else { Ok(()) }
     }
 }
 
@@ -372,26 +382,12 @@ impl Program {
         streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
     }
 
+    /// Is a stream held up anywhere?
+    pub(crate) fn holds_streams(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.action, Action::Close { .. }))
+    }
+
     fn uses(&self, stream: usize) -> bool {
         self.steps.iter().any(|step| step.action.stream() == Some(stream))
-    }
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { threads, keep, internal, .. } = self.shape;
-        writeln!(
-            f,
-            "seed {}, {threads} threads, pools keep memory: {keep}, make streams wait: {internal}",
-            self.seed
-        )?;
-        for (number, stream) in self.shape.streams.iter().enumerate().filter(|(number, _)| self.uses(*number))
-        {
-            writeln!(f, "  s{number}: {:?} of {:?}", stream.kind, stream.context)?;
-        }
-        for (number, step) in self.steps.iter().enumerate() {
-            writeln!(f, "  {number:>3}  {step}")?;
-        }
-        Ok(())
     }
 }

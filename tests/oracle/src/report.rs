@@ -1,22 +1,32 @@
 //! What was found, for people and for programs.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use crate::Counts;
+use crate::crew::Told;
 use crate::judge::Verdict;
+use crate::outcome::Stay;
 use crate::program::{Action, Program};
 
-/// Programs that were run, and those that failed.
-#[derive(Debug, Default)]
+/// Programs that were judged, and those that failed.
+#[derive(Debug)]
 pub(crate) struct Found {
+    begin: Instant,
     pub(crate) programs: u64,
     checked: u64,
     /// Calls that were refused on both sides, or for want of memory.
     refused: u64,
-    /// Programs that the driver does not end either.
-    pub(crate) open: u64,
+    /// Programs that the driver does not end either, by the kind of step.
+    open: Counts,
+    /// How many of them stayed when all gates were open.
+    open_for_good: u64,
+    /// Where some of them stayed, by seed, to be looked at.
+    open_first: BTreeMap<u64, String>,
+    /// Seeds of programs that took longer than the limit once, and are not known to have done so again.
+    slow: Vec<u64>,
     blocks: u64,
     steps: Counts,
     pub(crate) failed: Vec<Failed>,
@@ -26,33 +36,93 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Failed {
     /// It, and what must run before it in the same process.
-    case: Vec<Program>,
-    verdict: Verdict,
-    /// Does it fail each time?
-    repeats: bool,
+    pub(crate) case: Vec<Program>,
+    pub(crate) verdict: Verdict,
+    /// Did it fail again? Nobody knows if there was no time to try.
+    pub(crate) repeats: Option<bool>,
 }
 
 impl Found {
-    /// Counts a program's steps.
-    pub(crate) fn count(&mut self, program: &Program) {
+    pub(crate) fn new() -> Self {
+        Self {
+            begin: Instant::now(),
+            programs: 0,
+            checked: 0,
+            refused: 0,
+            open: Counts::new(),
+            open_for_good: 0,
+            open_first: BTreeMap::new(),
+            slow: Vec::new(),
+            blocks: 0,
+            steps: Counts::new(),
+            failed: Vec::new(),
+        }
+    }
+
+    /// Takes in what a worker tells.
+    pub(crate) fn hear(&mut self, told: Told) {
+        match told {
+            Told::Judged(_, Verdict::Cut) => {}
+            Told::Judged(program, verdict) => self.count(&program, &verdict),
+            Told::Slow(seed) => self.slow.push(seed),
+            Told::Failed(failed) => {
+                eprintln!("{}", failed.told());
+                self.failed.push(failed);
+            }
+        }
+    }
+
+    fn count(&mut self, program: &Program, verdict: &Verdict) {
         self.programs += 1;
         for step in &program.steps {
             *self.steps.entry(step.action.name()).or_default() += 1;
             self.blocks += u64::from(matches!(step.action, Action::Allocate { .. }));
         }
+        match verdict {
+            Verdict::Right { checked, refused } => {
+                self.checked += checked;
+                self.refused += refused;
+            }
+            Verdict::Open(stay) => self.leave_open(program, stay),
+            _ => {}
+        }
     }
 
-    /// Counts a run without a fault.
-    pub(crate) fn add(&mut self, checked: u64, refused: u64) {
-        self.checked += checked;
-        self.refused += refused;
+    fn leave_open(&mut self, program: &Program, stay: &Stay) {
+        let step = stay.step.and_then(|step| program.steps.get(step));
+        let name = step.map_or("before the first step or after the last", |step| step.action.name());
+        *self.open.entry(name).or_default() += 1;
+        self.open_for_good += u64::from(stay.for_good);
+        if self.open_first.len() < SHOWN {
+            self.open_first.insert(program.seed, stay.to_string());
+        }
     }
 
-    /// Keeps a program that failed, and shows it.
-    pub(crate) fn fail(&mut self, case: Vec<Program>, verdict: Verdict, repeats: bool) {
-        let failed = Failed { case, verdict, repeats };
-        eprintln!("{}", failed.told());
-        self.failed.push(failed);
+    fn opened(&self) -> u64 {
+        self.open.values().sum()
+    }
+
+    fn made(&self) -> u64 {
+        self.steps.values().sum()
+    }
+
+    /// How often something happens a second.
+    fn rate(&self, count: u64) -> f64 {
+        count as f64 / self.begin.elapsed().as_secs_f64().max(1e-3)
+    }
+
+    /// What there is, in a line.
+    fn line(&self) -> String {
+        format!(
+            "{} programs, {} steps, {} blocks, {} MiB checked, {} calls refused, {} left open, {} failed",
+            self.programs,
+            self.made(),
+            self.blocks,
+            self.checked >> 20,
+            self.refused,
+            self.opened(),
+            self.failed.len()
+        )
     }
 }
 
@@ -61,13 +131,17 @@ impl Failed {
         match &self.verdict {
             Verdict::Bare(fault) => ("bare", fault.to_string()),
             Verdict::Library(fault) => ("under the library", fault.to_string()),
-            Verdict::Right { .. } | Verdict::Open => ("nowhere", String::new()),
+            Verdict::Right { .. } | Verdict::Open(_) | Verdict::Cut => ("nowhere", String::new()),
         }
     }
 
     fn told(&self) -> String {
         let (side, fault) = self.side();
-        let repeats = if self.repeats { "" } else { ", but not again" };
+        let repeats = match self.repeats {
+            Some(true) => "",
+            Some(false) => ", but not again",
+            None => ", once",
+        };
         // More than a few are too many to be read.
         let hidden = self.case.len().saturating_sub(4);
         let before = if hidden == 0 { String::new() } else { format!("after {hidden} other programs:\n") };
@@ -77,10 +151,16 @@ impl Failed {
     }
 }
 
+/// Of programs that are left open, so many are told.
+const SHOWN: usize = 16;
+
+/// How often it is told how far the run is.
+pub(crate) const OFTEN: Duration = Duration::from_secs(10);
+
 /// How far it is, on standard error.
-pub(crate) fn progress(found: &Found, elapsed: Duration) {
-    let (programs, mib, failed) = (found.programs, found.checked >> 20, found.failed.len());
-    eprintln!("{:>6.0} s  {programs} programs, {mib} MiB checked, {failed} failed", elapsed.as_secs_f64());
+pub(crate) fn progress(found: &Found) {
+    let (seconds, steps) = (found.begin.elapsed().as_secs_f64(), found.rate(found.made()));
+    eprintln!("{seconds:>6.0} s  {}, {steps:.0} steps/s", found.line());
 }
 
 /// All of it.
@@ -88,17 +168,18 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     if as_json {
         return println!("{}", document(found));
     }
-    let steps: u64 = found.steps.values().sum();
-    println!(
-        "{} programs, {steps} steps, {} blocks, {} MiB checked, {} calls refused, {} left open, {} failed",
-        found.programs,
-        found.blocks,
-        found.checked >> 20,
-        found.refused,
-        found.open,
-        found.failed.len()
-    );
+    let (programs, steps) = (found.rate(found.programs), found.rate(found.made()));
+    println!("{}", found.line());
+    println!("{:.1} s: {programs:.1} programs/s, {steps:.0} steps/s", found.begin.elapsed().as_secs_f64());
     found.steps.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+    if !found.open.is_empty() {
+        println!("left open where the driver alone stayed, {} for good:", found.open_for_good);
+        found.open.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+        found.open_first.iter().for_each(|(seed, place)| println!("  seed {seed} {place}"));
+    }
+    if !found.slow.is_empty() {
+        println!("slow once, and not known to be again: {:?}", found.slow);
+    }
 }
 
 fn document(found: &Found) -> serde_json::Value {
@@ -110,8 +191,10 @@ fn document(found: &Found) -> serde_json::Value {
         })
     });
     json!({
+        "seconds": found.begin.elapsed().as_secs_f64(), "steps_per_second": found.rate(found.made()),
         "programs": found.programs, "blocks": found.blocks, "checked_bytes": found.checked,
-        "refused": found.refused, "open": found.open,
+        "refused": found.refused, "open": found.opened(), "open_for_good": found.open_for_good,
+        "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
         "steps": found.steps, "failed": failed.collect::<Vec<_>>(),
     })
 }

@@ -1,19 +1,20 @@
 //! Runs one program: its steps one after the other, each by its own thread of the host.
 //!
-//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit ends the run where it is; what is found
-//! is told by the ledgers after all work is over.
+//! Invariants: a detached wait holds no lock; a step that stays for longer than the limit is the last one, and ends the process only if
+//! it stays with all gates open too; what is found is told by the ledgers after all work is over.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use conformance::cu;
 use wm_abi::*;
 
-use crate::green;
+use crate::clock::Stamp;
+use crate::host;
 use crate::model::Model;
-use crate::outcome::{Outcome, Refused};
+use crate::outcome::{Outcome, Refused, Stay};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
 use crate::world::{Ready, World, ready};
 
@@ -27,6 +28,8 @@ pub(crate) struct Running<'a> {
     pub(crate) program: &'a Program,
     /// By step, the step whose mark it looks for.
     pub(crate) expected: Vec<Option<usize>>,
+    /// Steps whose functions of the host are called in this order.
+    ordered: Vec<(usize, usize)>,
     base: u32,
     state: Mutex<State>,
 }
@@ -44,16 +47,21 @@ pub(crate) struct State {
     /// Checks by copy: step, offset, bytes, mark.
     pub(crate) copies: Vec<(usize, u64, u64, u32)>,
     pub(crate) staged: u64,
+    /// Bytes that were looked at at once.
+    pub(crate) read: u64,
+    /// Steps whose function of the host a stream was told to call.
+    pub(crate) notes: Vec<usize>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) wrong: Vec<String>,
     pub(crate) early: Vec<String>,
+    pub(crate) hang: Option<Stay>,
 }
 
-/// Runs a program. Where the host stays for longer than the limit, the process ends with that as the outcome.
+/// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
     world.reset(program)?;
-    let expected = expected(program);
-    let running = Running { world, program, expected, base: marks.0, state: Mutex::default() };
+    let (expected, ordered) = foreseen(program);
+    let running = Running { world, program, expected, ordered, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     running.steps(limit);
@@ -62,19 +70,25 @@ pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Du
     Ok(running.verdict())
 }
 
-/// For each step, whose mark is in the block that it reads.
-fn expected(program: &Program) -> Vec<Option<usize>> {
+/// For each step, whose mark is in the block that it reads; and which functions of the host are called in which order.
+fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
     let mut model = Model::new(&program.shape);
     let expect = |step: &Step| {
         let content = match step.action {
-            Action::Check { block, .. } => model.content(block),
+            Action::Check { block, .. } | Action::Read { block, .. } => model.content(block),
             _ => None,
         };
         // Whoever runs an illegal program has asked for it.
         let _legal = model.apply(step);
         content
     };
-    program.steps.iter().map(expect).collect()
+    let expected = program.steps.iter().map(expect).collect();
+    let notes = model.notes();
+    let behind = |(first, stamp): &(usize, Stamp)| {
+        let later = notes.iter().filter(|(_, other)| stamp.place != other.place && stamp.is_before(other));
+        later.map(|(step, _)| (*first, *step)).collect::<Vec<_>>()
+    };
+    (expected, notes.iter().flat_map(behind).collect())
 }
 
 impl Running<'_> {
@@ -97,6 +111,7 @@ impl Running<'_> {
             let handle = match stream.kind {
                 Kind::Legacy => CUstream::NULL,
                 Kind::PerThread(_) => CUstream::PER_THREAD,
+                Kind::Blocking | Kind::NonBlocking if stream.late => CUstream::NULL,
                 Kind::Blocking | Kind::NonBlocking => self.create(*stream)?,
             };
             self.state().streams.push(handle);
@@ -104,17 +119,15 @@ impl Running<'_> {
         Ok(())
     }
 
-    fn create(&self, stream: Stream) -> Ready<CUstream> {
+    pub(crate) fn create(&self, stream: Stream) -> Ready<CUstream> {
         let (d, mut handle) = (self.world.driver, CUstream::NULL);
         let blocking = stream.kind == Kind::Blocking;
         let flags = if blocking { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         ready!(d, cuCtxSetCurrent(self.world.handle(stream.context)))?;
-        let created = if stream.context.is_green() {
-            green::stream(d, self.world.green(stream.context), &mut handle)
-        } else {
-            cu!(d, cuStreamCreate(&mut handle, flags))
-        };
-        created.ok().map_err(|code| format!("a stream: {code}"))?;
+        if stream.context.is_green() {
+            return self.world.green_stream(stream.context);
+        }
+        cu!(d, cuStreamCreate(&mut handle, flags)).ok().map_err(|code| format!("a stream: {code}"))?;
         Ok(handle)
     }
 
@@ -129,50 +142,43 @@ impl Running<'_> {
                 scope.spawn(move || self.obey(thread, &orders, &done));
                 hands.push(Hand { orders: hand, away: None });
             }
-            self.dispatch(&mut hands, &over, limit).unwrap_or_else(|place| self.leave(place));
+            let made = self.dispatch(&mut hands, &over, limit);
+            made.unwrap_or_else(|step| self.stay(step, &mut hands, &over, limit));
         });
     }
 
+    /// A step stays. If a gate is all that it waits for, the process can go on with other programs.
+    fn stay(&self, step: usize, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) {
+        let place = format!("step {step}: {}", self.program.steps[step]);
+        self.state().hang = Some(Stay { step: Some(step), place, for_good: false });
+        self.open_gates();
+        gather(hands, over, limit).unwrap_or_else(|_| self.leave());
+    }
+
     /// Says where the run stays, and ends the process: threads that wait for a device for ever cannot be joined.
-    fn leave(&self, place: String) -> ! {
-        crate::child::say(&Outcome { hang: Some(place), ..self.verdict() });
+    fn leave(&self) -> ! {
+        let mut outcome = self.verdict();
+        let end = || Stay { step: None, place: "the end of the program".to_owned(), for_good: true };
+        outcome.hang = Some(outcome.hang.map_or_else(end, |stay| Stay { for_good: true, ..stay }));
+        crate::child::say(&outcome);
         // SAFETY: ends the process, whatever its threads do.
         unsafe { libc::_exit(0) }
     }
 
-    fn dispatch(&self, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), String> {
+    /// Makes the steps; the first that stays is an error.
+    fn dispatch(&self, hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
         for (number, step) in self.program.steps.iter().enumerate() {
-            self.await_hand(hands, step.thread, over, limit)?;
+            await_hand(hands, step.thread, over, limit)?;
             let hand = &mut hands[step.thread];
             hand.away = Some(number);
             let _thread_lives = hand.orders.send(number);
             if !step.detached {
-                self.await_hand(hands, step.thread, over, limit)?;
+                await_hand(hands, step.thread, over, limit)?;
             }
         }
         // A wait that goes on beside the others may need what nobody has opened.
         self.open_gates();
-        (0..hands.len()).try_for_each(|thread| self.await_hand(hands, thread, over, limit))
-    }
-
-    /// Waits until a thread is back from its step.
-    fn await_hand(
-        &self,
-        hands: &mut [Hand],
-        thread: usize,
-        over: &Receiver<usize>,
-        limit: Duration,
-    ) -> Result<(), String> {
-        while let Some(step) = hands[thread].away {
-            match over.recv_timeout(limit) {
-                Ok(back) => hands[back].away = None,
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("step {step}: {}", self.program.steps[step]));
-                }
-                Err(RecvTimeoutError::Disconnected) => return Err("a thread has ended".into()),
-            }
-        }
-        Ok(())
+        gather(hands, over, limit)
     }
 
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
@@ -197,15 +203,16 @@ impl Running<'_> {
         gates.iter().for_each(|gate| self.world.open_gate(*gate));
     }
 
-    /// Waits for everything, gives everything back.
+    /// Waits for everything, gives everything back: many calls, some of which end contexts.
     fn finish(&self, limit: Duration) {
+        let limit = limit * 5;
         std::thread::scope(|scope| {
             let (done, over) = mpsc::channel();
             scope.spawn(move || {
                 self.give_back();
                 let _awaited = done.send(());
             });
-            over.recv_timeout(limit).unwrap_or_else(|_| self.leave("the end of the program".to_owned()));
+            over.recv_timeout(limit).unwrap_or_else(|_| self.leave());
         });
     }
 
@@ -247,7 +254,7 @@ impl Running<'_> {
         };
         let streams = self.state().streams.clone();
         for (number, handle) in streams.into_iter().enumerate() {
-            if self.program.shape.streams[number].kind.is_created() && !destroyed(number) {
+            if !matches!(handle, CUstream::NULL | CUstream::PER_THREAD) && !destroyed(number) {
                 self.note(None, "cuStreamDestroy", cu!(self.world.driver, cuStreamDestroy_v2(handle)));
             }
         }
@@ -261,8 +268,8 @@ impl Running<'_> {
             refused: state.refused.clone(),
             wrong: state.wrong.clone(),
             early: state.early.clone(),
-            hang: None,
-            checked: state.checks.values().sum::<u64>() + copied,
+            hang: state.hang.clone(),
+            checked: state.checks.values().sum::<u64>() + copied + state.read,
         }
     }
 
@@ -293,6 +300,15 @@ impl Running<'_> {
             }
         }
         state.wrong.extend(wrong);
+        let called = |step: &usize| state.notes.contains(step);
+        let reversed = |(first, second): &&(usize, usize)| {
+            let (one, other) = (host::taken(*first), host::taken(*second));
+            called(first) && called(second) && (one == 0 || one >= other)
+        };
+        let turned = self.ordered.iter().find(reversed).map(|(first, second)| {
+            format!("step {second}: {}: called before step {first}", self.program.steps[*second])
+        });
+        state.wrong.extend(turned);
     }
 }
 
@@ -301,4 +317,24 @@ struct Hand {
     orders: Sender<usize>,
     /// The step that it makes.
     away: Option<usize>,
+}
+
+/// Waits until a thread is back from its step; the step is an error if it stays.
+fn await_hand(
+    hands: &mut [Hand],
+    thread: usize,
+    over: &Receiver<usize>,
+    limit: Duration,
+) -> Result<(), usize> {
+    while let Some(step) = hands[thread].away {
+        // Threads end after the dispatcher only.
+        let back = over.recv_timeout(limit).map_err(|_| step)?;
+        hands[back].away = None;
+    }
+    Ok(())
+}
+
+/// Waits until all threads are back.
+fn gather(hands: &mut [Hand], over: &Receiver<usize>, limit: Duration) -> Result<(), usize> {
+    (0..hands.len()).try_for_each(|thread| await_hand(hands, thread, over, limit))
 }

@@ -6,18 +6,19 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use conformance::case::Halt;
 use conformance::cu;
 use conformance::driver::{Driver, Lookup};
+use conformance::fixture::Green;
 use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
-use crate::green;
 use crate::program::{Context, Pool, Program};
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
 /// Steps of a program, at most.
-const STEPS: usize = 1024;
+pub(crate) const STEPS: usize = 1024;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
@@ -33,6 +34,12 @@ macro_rules! ready {
     };
 }
 pub(crate) use ready;
+
+/// Why a fixture cannot be made.
+fn why(halt: Halt) -> String {
+    let (Halt::Failed(reason) | Halt::Skipped(reason)) = halt;
+    reason
+}
 
 type Places = [Option<Place>; 5];
 
@@ -51,8 +58,8 @@ pub(crate) struct World {
     devices: usize,
     /// By [`Context`]. Those that are not primary live as long as a program that uses them.
     places: Mutex<Places>,
-    /// Green contexts under their own handles.
-    greens: Mutex<Vec<usize>>,
+    /// Green contexts, which live as long as a program that uses them.
+    greens: Mutex<Vec<Green>>,
     /// By device: its own, ours.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
@@ -96,7 +103,8 @@ impl World {
         self.ledgers = self.pinned(STEPS * LEDGER * 8)?.cast();
         self.gates = self.pinned(STEPS * GATE)?;
         self.stage = self.pinned(STAGE as usize)?;
-        Ok(())
+        self.warm_up(Context::First)?;
+        if self.devices > 1 { self.warm_up(Context::Other) } else { Ok(()) }
     }
 
     fn places(&self) -> MutexGuard<'_, Places> {
@@ -146,6 +154,22 @@ impl World {
         })
     }
 
+    /// Runs one of each in a new context: what a driver brings in at first use, it may bring in by waiting for streams, and then for
+    /// those that a program holds.
+    fn warm_up(&self, context: Context) -> Ready {
+        let (d, none, staged) = (self.driver, CUstream::NULL, self.stage as CUdeviceptr);
+        ready!(d, cuCtxSetCurrent(self.handle(context)))?;
+        // Pinned memory is used, so that the allocator under test knows nothing of it. What is refused is not warm.
+        let _codes = [
+            self.own(context, none, staged, 64, 0),
+            self.check(context, none, staged, 64, 0, self.ledger(0)),
+            self.spin(context, none, 1),
+            cu!(d, cuMemsetD32Async(staged, 0, 16, none)),
+            cu!(d, cuMemcpyAsync(staged + 64, staged, 64, none)),
+        ];
+        ready!(d, cuCtxSynchronize())
+    }
+
     fn befriend(&self, one: Context, other: Context) -> Ready {
         let (one, other) = (self.handle(one), self.handle(other));
         ready!(self.driver, cuCtxSetCurrent(one))?;
@@ -183,12 +207,13 @@ impl World {
             self.make(Context::Second)?;
         }
         if program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo) {
-            let greens = green::pair(self.driver)?;
-            for (context, green) in [Context::GreenOne, Context::GreenTwo].into_iter().zip(greens) {
-                let place = self.load(green::enter(self.driver, green)?, 0)?;
-                self.places()[context as usize] = Some(place);
-            }
-            *self.greens() = greens.map(|green| green as usize).to_vec();
+            self.make_greens()?;
+        }
+        // Other programs see how the library takes to a context in which nothing was done.
+        if program.holds_streams() {
+            let contexts = [Context::Second, Context::GreenOne, Context::GreenTwo];
+            let made = contexts.into_iter().filter(|context| self.handle(*context) != CUcontext::NULL);
+            made.into_iter().try_for_each(|context| self.warm_up(context))?;
         }
         let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
         ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
@@ -203,6 +228,7 @@ impl World {
             self.ledgers.cast::<u8>().write_bytes(0, STEPS * LEDGER * 8);
             self.gates.write_bytes(0, STEPS * GATE);
         }
+        crate::host::reset();
         Ok(())
     }
 
@@ -211,7 +237,18 @@ impl World {
         self.places()[context as usize].map_or(CUcontext::NULL, |place| place.context)
     }
 
-    fn greens(&self) -> MutexGuard<'_, Vec<usize>> {
+    fn make_greens(&self) -> Ready {
+        let (one, two) = Green::pair(self.driver).map_err(why)?;
+        for (context, green) in [(Context::GreenOne, &one), (Context::GreenTwo, &two)] {
+            green.enter().map_err(why)?;
+            let place = self.load(green.context, 0)?;
+            self.places()[context as usize] = Some(place);
+        }
+        self.greens().extend([one, two]);
+        Ok(())
+    }
+
+    fn greens(&self) -> MutexGuard<'_, Vec<Green>> {
         self.greens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,14 +259,15 @@ impl World {
             second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
         self.places()[Context::GreenOne as usize..].fill(None);
         let greens = std::mem::take(&mut *self.greens());
-        codes.extend(greens.iter().map(|green| green::destroy(self.driver, *green as *mut c_void)));
+        codes.extend(greens.into_iter().map(Green::destroy));
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
     }
 
-    /// The green context of a stream.
-    pub(crate) fn green(&self, context: Context) -> *mut c_void {
-        let second = usize::from(context == Context::GreenTwo);
-        self.greens().get(second).map_or(null_mut(), |green| *green as *mut c_void)
+    /// A stream of a green context.
+    pub(crate) fn green_stream(&self, context: Context) -> Ready<CUstream> {
+        let greens = self.greens();
+        let green = greens.get(usize::from(context == Context::GreenTwo));
+        green.ok_or("no green context")?.stream().map_err(why)
     }
 
     /// A pool's handle.

@@ -128,3 +128,37 @@ fn work_that_nothing_orders_is_found_as_a_race_and_again_when_it_was_saved() {
         said(&output)
     );
 }
+
+/// Waits for a gate that nobody opens, and a program after it.
+const STAYS: &str = r#"[
+    {"seed": 1, "shape": {"threads": 1, "streams": [{"context": "First", "kind": "NonBlocking"}], "keep": true, "internal": true,
+        "rules": {"allocation_is_action": true, "free_is_action": true}},
+     "steps": [{"thread": 0, "current": "First", "action": {"Close": {"gate": 0, "stream": 0}}},
+               {"thread": 0, "current": "First", "action": {"SyncStream": {"stream": 0}}},
+               {"thread": 0, "current": "First", "action": "Info"}]},
+    {"seed": 2, "shape": {"threads": 1, "streams": [{"context": "First", "kind": "NonBlocking"}], "keep": true, "internal": true,
+        "rules": {"allocation_is_action": true, "free_is_action": true}},
+     "steps": [{"thread": 0, "current": "First", "action": {"SyncStream": {"stream": 0}}}]}
+]"#;
+
+#[test]
+fn a_program_that_waits_for_a_gate_is_left_and_the_process_goes_on() {
+    let saved = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stays.json");
+    fs::write(&saved, STAYS).expect("a file");
+    let saved = saved.to_string_lossy();
+    let arguments = ["--sides", "bare", "--program", &saved, "--bare-limit", "500"];
+    let (document, output) = oracle(&[&arguments[..], &["--scarce"]].concat());
+    let open = &document["open_at"]["cuStreamSynchronize"];
+    assert_eq!((&document["programs"], open, &document["open_for_good"]), (&2.into(), &1.into(), &0.into()));
+    assert!(output.status.success(), "{}", said(&output));
+    let (document, output) = oracle(&[&arguments[..], &["--no-shrink", "--failures", "2"]].concat());
+    assert_eq!(faults(&document), ["hang"], "{}", said(&output));
+}
+
+#[test]
+fn the_run_ends_in_time_and_tells_what_there_is() {
+    let (document, output) =
+        oracle(&["--sides", "bare", "--programs", "100000", "--seconds", "2", "--jobs", "2"]);
+    assert!(output.status.success() && document["programs"].as_u64() > Some(0), "{}", said(&output));
+    assert!(document["seconds"].as_f64() < Some(10.0), "{}", said(&output));
+}

@@ -111,8 +111,11 @@ impl Given {
     fn to(self, bytes: u64, stream: &Stream) -> Outcome<CUdeviceptr> {
         let Self { start, after } = self;
         let waits = after.as_ref().is_some_and(|point| !point.is_passed());
-        if !stream.is_legacy() || waits {
+        if !stream.is_legacy() {
             stream.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
+        } else if waits {
+            // Behind that free and the stream's own work, and no barrier: blocking streams may be held for as long as they like.
+            stream.lane.push(after.into_iter().collect(), action(start, bytes, Use::Allocation))?;
         } else {
             // Then the stream's next work comes behind it only if the host has seen that.
             after.iter().for_each(Point::wait);

@@ -1,27 +1,37 @@
 //! Handles: numbers that stand for objects.
 //!
-//! Invariant: a number is never used twice in a process, so a stale handle is an error and not another object.
+//! Invariant: a number is never used twice in a process, so a stale handle is an error and not another object; unless the
+//! settings ask for what NVIDIA's driver does, where the handle of an object that is gone is soon another's.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use crate::settings::settings;
 
 /// The objects of one kind. Kinds have different tags, so that one kind's handle is unknown to every other.
 #[derive(Debug)]
 pub(crate) struct Registry<T> {
     tag: usize,
     next: AtomicUsize,
+    /// Handles of objects that are gone, the latest last.
+    spare: Mutex<Vec<usize>>,
     objects: RwLock<HashMap<usize, Arc<T>>>,
 }
 
 impl<T> Registry<T> {
     /// An empty registry whose handles carry `tag`.
     pub(crate) fn new(tag: usize) -> Self {
-        Self { tag, next: AtomicUsize::new(1), objects: RwLock::default() }
+        Self { tag, next: AtomicUsize::new(1), spare: Mutex::default(), objects: RwLock::default() }
     }
 
     /// A fresh handle. Looks like an aligned pointer, as programs may expect.
     pub(crate) fn reserve(&self) -> usize {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        spare.unwrap_or_else(|| self.fresh())
+    }
+
+    fn fresh(&self) -> usize {
         (self.tag << 40) | (self.next.fetch_add(1, Ordering::Relaxed) << 4)
     }
 
@@ -45,7 +55,11 @@ impl<T> Registry<T> {
 
     /// Forgets a handle.
     pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+        let gone = self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        if gone.is_some() && settings().reuse_handles {
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
+        }
+        gone
     }
 
     /// Every object now known.

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     /// End the process where copies race?
     pub(crate) races: bool,
+    /// Is the handle of an object that is gone given to the next one?
+    pub(crate) reuse_handles: bool,
     /// Say nothing about functions that are not simulated?
     pub(crate) quiet: bool,
 }
@@ -65,6 +67,7 @@ impl Settings {
             exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
+            reuse_handles: value(&get, &warn, "SIMCUDA_REUSE_HANDLES", "0 or 1", false, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
         }
     }

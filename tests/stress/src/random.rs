@@ -1,27 +1,20 @@
 //! Random choices that a seed repeats: what a thread does next depends on its own numbers alone, never on the others.
 
-/// A generator of well-mixed numbers (SplitMix64).
+use fastrand::Rng;
+
+/// What a thread draws.
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(Rng);
 
 impl Random {
     /// The numbers of one of the threads that share a seed.
     pub(crate) fn new(seed: u64, thread: usize) -> Self {
-        let mut random = Self(seed ^ (thread as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03));
-        random.next();
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        Self(Rng::with_seed(seed ^ (thread as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03)))
     }
 
     /// A number below `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        self.0.usize(..limit)
     }
 
     /// True once in `times`.
@@ -33,8 +26,7 @@ impl Random {
     /// pages, as programs ask for.
     pub(crate) fn size(&mut self, largest: u64) -> u64 {
         const PAGE: u64 = 2 << 20;
-        let share = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
-        let bytes = ((largest as f64).powf(share) as u64).clamp(1, largest);
+        let bytes = ((largest as f64).powf(self.0.f64()) as u64).clamp(1, largest);
         if bytes > PAGE && self.one_in(3) { bytes / PAGE * PAGE } else { bytes }
     }
 
@@ -59,7 +51,7 @@ mod tests {
     fn a_seed_repeats_its_numbers_and_threads_differ() {
         let numbers = |seed, thread| {
             let mut random = Random::new(seed, thread);
-            [(); 8].map(|()| random.next())
+            [(); 8].map(|()| random.below(1 << 30))
         };
         assert_eq!(numbers(1, 2), numbers(1, 2));
         assert_ne!(numbers(1, 2), numbers(1, 3));

@@ -14,6 +14,7 @@ mod generate;
 mod headers;
 mod hooks;
 mod kernels;
+mod mutations;
 mod step;
 mod stress;
 mod table;
@@ -78,6 +79,8 @@ enum Command {
     },
     /// Look for two owners of one block, in many long runs with different seeds
     Stress(stress::Arguments),
+    /// Break one rule of docs/ordering.md at a time, and see whether the oracle finds it (about an hour)
+    Mutations(mutations::Arguments),
     /// Run a program that outgrows its GPU, bare and under the shim
     Demo {
         /// Free device memory that the program is left with on a real GPU, in GiB
@@ -107,6 +110,7 @@ fn run(command: Command) -> Result<()> {
         Command::Dist => dist::run(),
         Command::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
         Command::Stress(arguments) => stress::run(&arguments),
+        Command::Mutations(arguments) => mutations::run(&arguments),
         Command::Demo { memory } => demo::run(memory),
     }
 }

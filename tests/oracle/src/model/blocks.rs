@@ -51,16 +51,33 @@ impl Model {
     }
 
     fn birth(&mut self, stream: usize) -> Stamp {
+        // The memory may be another stream's, which is to be waited for.
+        if self.shape.rules.short && self.shape.internal {
+            self.lanes[stream].before.most.join(&self.freed);
+        }
         // In the legacy default stream an allocation is no action: no blocking stream comes behind it, or it behind them.
         let is_default = self.shape.streams[stream].kind == Kind::Legacy;
         if self.shape.rules.allocation_is_action {
-            let barrier = if is_default { Barrier::None } else { Barrier::Sure };
+            // In a blocking stream in which nothing was done so far, the driver's does not wait for the default stream.
+            let barrier = match is_default {
+                true => Barrier::None,
+                false if !self.lanes[stream].worked => Barrier::Possible,
+                false => Barrier::Sure,
+            };
             return self.enter(stream, &[], barrier);
         }
+        self.may_act(stream);
         // Behind it is what is behind the stream's next work.
         let mut born = self.mark(stream);
         born.place.number += 1;
         born
+    }
+
+    /// What is not promised to be an action may be one: it may wait for the default stream, or for the blocking ones.
+    fn may_act(&mut self, stream: usize) {
+        let mut most = self.lanes[stream].before.most.clone();
+        self.peers(stream).for_each(|other| most.join(&self.lanes[other].before.most));
+        self.lanes[stream].before.most = most;
     }
 
     pub(super) fn block(&self, block: usize) -> Verdict<&Block> {
@@ -125,7 +142,13 @@ impl Model {
     }
 
     pub(super) fn free_in(&mut self, number: usize, stream: usize) -> Verdict {
-        let stamp = if self.shape.rules.free_is_action { self.push(stream, &[]) } else { self.mark(stream) };
+        let stamp = if self.shape.rules.free_is_action {
+            self.push(stream, &[])
+        } else {
+            self.may_act(stream);
+            self.mark(stream)
+        };
+        self.freed.join(&stamp.before.most);
         let block = self.block(number)?;
         let mut before = block.accesses.iter().map(|(access, _)| access).chain(&block.born);
         require(before.all(|access| access.is_before(&stamp)), "not behind an access")?;

@@ -1,0 +1,55 @@
+//! When a run is over: after so many seconds, or when somebody interrupts it. Whoever starts something long asks first.
+//!
+//! Invariant: once it is over it stays so.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// The time at which something must be over; none if it may last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct End(Option<Instant>);
+
+impl End {
+    pub(crate) fn after(time: Option<Duration>) -> Self {
+        Self(time.and_then(|time| Instant::now().checked_add(time)))
+    }
+
+    /// This or so much time from now on, whichever is sooner.
+    pub(crate) fn or_after(self, time: Duration) -> Self {
+        let sooner = Self::after(Some(time));
+        Self(self.0.into_iter().chain(sooner.0).min())
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        INTERRUPTED.load(Ordering::Relaxed) || self.0.is_some_and(|end| Instant::now() >= end)
+    }
+}
+
+/// From now on an interrupt ends the run, which still tells what it found.
+pub(crate) fn listen_for_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let handler: extern "C" fn(libc::c_int) = interrupted;
+        // SAFETY: the handler does nothing but store to an atomic.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+}
+
+extern "C" fn interrupted(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a run that goes on after its time.
+    use super::*;
+
+    #[test]
+    fn the_sooner_end_counts() {
+        let (none, hour) = (End::default(), Duration::from_secs(3600));
+        assert!(!none.is_over() && !End::after(Some(hour)).is_over());
+        assert!(none.or_after(Duration::ZERO).is_over());
+        assert!(End::after(Some(Duration::ZERO)).or_after(hour).is_over());
+    }
+}

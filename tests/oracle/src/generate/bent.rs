@@ -1,0 +1,143 @@
+//! What a program likes: drawn once a program, so that some dwell on what others never come to.
+
+use super::Wishes;
+use crate::program::{Context, Kind, Shape, Stream};
+use crate::random::Random;
+
+/// What is drawn next.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Draw {
+    Allocate,
+    Free,
+    Access,
+    Copy,
+    Handover,
+    Spin,
+    Close,
+    Open,
+    Event,
+    Sync,
+    Query,
+    Trim,
+    Info,
+    Capture,
+    Launch,
+    Destroy,
+    Create,
+    Note,
+    Unlock,
+    Now,
+    Lean,
+}
+
+/// What a program likes.
+pub(super) struct Bent {
+    pub(super) sizes: Vec<u64>,
+    pub(super) ways: Vec<(usize, usize)>,
+    pub(super) draws: Vec<(Draw, usize)>,
+    /// Blocks at a time.
+    pub(super) blocks: usize,
+    pub(super) contexts: Vec<Context>,
+    /// A stream that most allocations and frees are made in.
+    pub(super) home: Option<usize>,
+    /// Are other contexts than the first current only where they have to be?
+    pub(super) aloof: bool,
+    /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a real device.
+    pub(super) kernels: bool,
+}
+
+/// An untouched block: larger than what memory the library keeps without asking.
+pub(super) const HUGE: u64 = 1536 << 20;
+
+pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context>) {
+    let threads = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
+    let mut contexts = vec![Context::First];
+    contexts.extend(random.one_in(3).then_some(Context::Second));
+    contexts.extend((wishes.devices > 1 && random.one_in(3)).then_some(Context::Other));
+    let mut streams = Vec::new();
+    for context in [Context::GreenOne, Context::GreenTwo] {
+        // Their streams are non-blocking.
+        let count = if wishes.green { random.below(3) } else { 0 };
+        streams.extend(vec![Stream { context, kind: Kind::NonBlocking, late: false }; count]);
+        contexts.extend((count > 0).then_some(context));
+    }
+    for context in contexts.iter().filter(|context| !context.is_green()) {
+        let mut kinds = vec![Kind::NonBlocking; random.below(3)];
+        kinds.extend(vec![Kind::Blocking; random.below(4)]);
+        kinds.extend((!random.one_in(3)).then_some(Kind::Legacy));
+        // Several threads may have theirs.
+        kinds.extend((0..threads).filter_map(|thread| random.one_in(3).then_some(Kind::PerThread(thread))));
+        kinds.extend(kinds.is_empty().then_some(Kind::NonBlocking));
+        let late = kinds.len() > 1 && random.one_in(4);
+        // The first is there from the beginning.
+        let is_late = |number: usize, kind: Kind| late && number % 2 == 1 && kind.is_created();
+        let made = kinds.into_iter().enumerate();
+        streams.extend(made.map(|(number, kind)| Stream {
+            context: *context,
+            kind,
+            late: is_late(number, kind),
+        }));
+    }
+    let (keep, internal) = (random.one_in(2), random.one_in(2));
+    (Shape { threads, streams, keep, internal, rules: wishes.rules }, contexts)
+}
+
+/// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
+fn home(random: &mut Random, shape: &Shape) -> Option<usize> {
+    let streams = &shape.streams;
+    let legacy = (0..streams.len()).find(|stream| streams[*stream].kind == Kind::Legacy);
+    match random.below(4) {
+        0 => None,
+        // One that is still to be made serves once it is.
+        1 => Some(random.below(streams.len())),
+        _ => legacy,
+    }
+}
+
+pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts: Vec<Context>) -> Bent {
+    const SIZES: [(u64, usize); 7] = [
+        (4 << 10, 2),
+        (64 << 10, 3),
+        ((1 << 20) + 512, 2),
+        (2 << 20, 5),
+        ((2 << 20) + 4096, 2),
+        (6 << 20, 4),
+        (20 << 20, 1),
+    ];
+    let home = home(random, shape);
+    let count = random.weighted(&[(1, 4), (2, 2), (3, 1)]);
+    let mut sizes: Vec<u64> = (0..count).map(|_| random.weighted(&SIZES)).collect();
+    sizes.extend((!wishes.scarce && random.one_in(16)).then_some(HUGE));
+    let mut often = |limit: usize| random.below(limit + 1);
+    let ways = vec![(0, 1 + often(4)), (1, often(1)), (2, 1 + often(8)), (3, often(2)), (4, often(2))];
+    // Half of the programs hold no stream up: what they do is not hidden behind waits, and a real driver ends them.
+    let gates = if wishes.gates { often(1) * 4 * (1 + often(1)) } else { 0 };
+    let kernels = gates > 0 && often(4) > 0;
+    let (events, waits) = (often(1), often(2));
+    let draws = vec![
+        (Draw::Allocate, 10 + often(8)),
+        (Draw::Free, 8 + often(8)),
+        (Draw::Access, 16),
+        (Draw::Copy, if kernels { 0 } else { often(3) }),
+        (Draw::Handover, 2 + often(4) + 8 * events),
+        (Draw::Spin, often(4)),
+        (Draw::Close, gates),
+        (Draw::Open, gates / 2),
+        (Draw::Event, often(2)),
+        (Draw::Sync, 1 + 3 * waits),
+        (Draw::Query, often(1) * waits),
+        (Draw::Trim, often(1)),
+        (Draw::Info, often(1)),
+        (Draw::Capture, often(2)),
+        (Draw::Launch, 4),
+        (Draw::Destroy, often(3) / 3),
+        (Draw::Create, 2 * often(1)),
+        (Draw::Lean, often(3)),
+        (Draw::Note, often(3)),
+        (Draw::Unlock, gates / 4),
+        (Draw::Now, if kernels { 0 } else { often(4) }),
+    ];
+    let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
+    let aloof = often(2) == 0;
+    Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels }
+}

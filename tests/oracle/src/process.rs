@@ -1,0 +1,101 @@
+//! A process that runs programs one after another, seen from outside.
+//!
+//! Invariants: it has at most one program at a time; a run that dies or stays for good is its last; it does not outlive its owner.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::bench::{Bench, Side};
+use crate::end::End;
+use crate::outcome::{Outcome, Run, Stay};
+use crate::program::Program;
+
+/// A process under way.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    words: Option<JoinHandle<String>>,
+    /// How long it may be silent. It looks after the time of each step itself.
+    patience: Duration,
+}
+
+/// How often the end of the whole run is looked at.
+const GLANCE: Duration = Duration::from_millis(100);
+
+impl Process {
+    pub(crate) fn start(bench: &Bench, side: Side) -> Result<Self, String> {
+        let mut child = bench.command(side).spawn().map_err(|error| error.to_string())?;
+        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (Some(output), Some(errors)) = (output, errors) else { return Err("no pipe".into()) };
+        let words = Some(std::thread::spawn(move || last_words(errors)));
+        let patience = bench.limits.of(side) * 8 + Duration::from_secs(30);
+        Ok(Self { child, input, lines: lines(output), words, patience })
+    }
+
+    /// Runs a program, until a time at most.
+    pub(crate) fn run(&mut self, program: &Program, end: End) -> Run {
+        let line = serde_json::to_string(program).unwrap_or_default();
+        // A process that has ended reads no more: that is told by what it answers.
+        let _fed = self.input.as_mut().map(|input| writeln!(input, "{line}").and_then(|()| input.flush()));
+        let begin = Instant::now();
+        loop {
+            match self.lines.recv_timeout(GLANCE) {
+                Ok(line) => match serde_json::from_str(&line) {
+                    Ok(outcome) => return Run::Over(outcome),
+                    Err(_) => continue,
+                },
+                Err(RecvTimeoutError::Disconnected) => return self.died(),
+                Err(RecvTimeoutError::Timeout) if end.is_over() => return Run::Cut,
+                Err(RecvTimeoutError::Timeout) if begin.elapsed() > self.patience => {
+                    return silent(program.seed);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn died(&mut self) -> Run {
+        let ended = self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let words = self.words.take().and_then(|words| words.join().ok()).unwrap_or_default();
+        Run::Died(format!("{ended}{words}"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // It may have ended before.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// What a process says, as it comes.
+fn lines(output: ChildStdout) -> Receiver<String> {
+    let (heard, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| heard.send(line))
+    });
+    lines
+}
+
+/// It stays where nothing looks at the time: while a program's contexts and streams are made.
+fn silent(seed: u64) -> Run {
+    let place = "before the first step, or between two".to_owned();
+    let stay = Stay { step: None, place, for_good: true };
+    Run::Over(Outcome { seed, hang: Some(stay), ..Outcome::default() })
+}
+
+/// The end of what a process says on standard error.
+fn last_words(mut errors: ChildStderr) -> String {
+    let mut bytes = Vec::new();
+    let _whole = errors.read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().rev().take(6).collect();
+    lines.into_iter().rev().map(|line| format!("\n    {line}")).collect()
+}
