@@ -42,7 +42,7 @@ pub(crate) fn hooks(arguments: &Arguments) -> Result<()> {
     })?;
     let value: Value = serde_json::from_str(&text).context("the library's list of hooks")?;
     if arguments.json {
-        return output::print_json(&value);
+        return output::print_json(&serde_json::json!({ "schema": "wmctl-hooks/1", "hooks": value }));
     }
     let mut hooks: Vec<Hook> = serde_json::from_value(value).context("the library's list of hooks")?;
     hooks.sort_by(|a, b| a.symbol.cmp(&b.symbol));

@@ -6,14 +6,16 @@
 //! for people and may change, JSON is for programs and has a schema with a version.
 //!
 //! Exit codes: 0 all well, 1 an error or a finding that blocks, 2 a command line that is not understood; `run` ends
-//! with the program's own.
+//! with the program's own, with 127 where there is no such program, and with 126 where it cannot be started.
 
 mod answer;
 mod bench;
+mod clean;
 mod client;
 mod doctor;
 mod hooks;
 mod human;
+mod layout;
 mod output;
 mod replay;
 mod run;
@@ -55,6 +57,8 @@ enum Command {
     Top(top::Arguments),
     /// Have a program write its statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
+    /// Remove sockets that killed programs left
+    Clean(clean::Arguments),
     /// Check driver, devices, limits and installation, and say what to do
     Doctor(doctor::Arguments),
     /// List the driver functions that the shim intercepts
@@ -70,8 +74,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("wmctl: {error:#}");
-            ExitCode::FAILURE
+            eprintln!("wmctl: {}", human::shown(&format!("{error:#}")));
+            output::code_of(&error)
         }
     }
 }
@@ -82,6 +86,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::bench(&arguments),

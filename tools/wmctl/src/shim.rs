@@ -3,7 +3,7 @@
 //! Everything that this program calls by name in a library that is not linked to it is called here; but for the
 //! driver's functions, which `doctor::driver` calls through `wm_driver`.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -37,12 +37,6 @@ fn candidates() -> Result<Vec<PathBuf>> {
     let here = std::env::current_exe()?.canonicalize()?;
     let folder = here.parent().unwrap_or(Path::new("/"));
     Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
-}
-
-/// The folder with the library under the driver's names, if this installation has one.
-pub(crate) fn dropin(library: &Path) -> Option<PathBuf> {
-    let folder = library.parent()?.parent()?.join("dropin");
-    is_interposer(&folder.join("libcuda.so.1")).then_some(folder)
 }
 
 /// The library, opened in this process. It makes no driver call and starts nothing by being opened.
@@ -79,6 +73,32 @@ impl Library {
         let text = function();
         // SAFETY: null, or a C string that lives as long as the library.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+
+    /// What the library would say of the settings among these variables. An older one says nothing.
+    pub(crate) fn judge_settings(&self, environment: &[(OsString, OsString)]) -> Vec<String> {
+        let Some(address) = self.symbol(c"wmshim_check_settings") else { return Vec::new() };
+        // SAFETY: our own library's function of this name has this type.
+        let check: extern "C" fn(*const *const c_char) -> *mut c_char =
+            unsafe { std::mem::transmute(address) };
+        let pair = |(name, value): &(OsString, OsString)| {
+            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+        };
+        let pairs: Vec<_> = environment.iter().filter_map(pair).collect();
+        let mut pointers: Vec<_> = pairs.iter().map(|pair| pair.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let text = check(pointers.as_ptr());
+        if text.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: a C string that is ours to free, and that nobody uses after that.
+        let answer: serde_json::Value = unsafe {
+            let answer = serde_json::from_slice(CStr::from_ptr(text).to_bytes()).unwrap_or_default();
+            libc::free(text.cast());
+            answer
+        };
+        let problems = crate::answer::items(&answer, "problems").iter().filter_map(serde_json::Value::as_str);
+        problems.map(str::to_owned).collect()
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {

@@ -51,7 +51,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Installation {
 }
 
 fn inspect(seen: &mut Installation, path: PathBuf, findings: &mut Vec<Finding>) {
-    seen.dropin = shim::dropin(&path);
+    seen.dropin = crate::layout::own_dropin(&path);
     match Library::open(&path) {
         Ok(library) => {
             seen.version = library.text(c"wmshim_version");

@@ -209,13 +209,11 @@ fn open(kind: Kind) -> Result<&'static Table> {
     Ok(Box::leak(Box::new(table)))
 }
 
-/// Gives the simulated device more memory than any trace needs, unless the user chose its size.
+/// Gives the simulated device more memory than any trace needs. What the shell has for other programs' devices is no wish
+/// for this one: how much there is to be says `--device-memory`.
 fn enlarge() {
-    const VARIABLE: &str = "SIMCUDA_MEMORY";
-    if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: wmctl has one thread at this point, so nobody reads the environment meanwhile.
-        unsafe { std::env::set_var(VARIABLE, "8TiB") };
-    }
+    // SAFETY: wmctl has one thread at this point, so nobody reads the environment meanwhile.
+    unsafe { std::env::set_var("SIMCUDA_MEMORY", "8TiB") };
 }
 
 /// The simulated driver beside this program: as installed, or as built.
@@ -226,7 +224,8 @@ fn simulated() -> Result<PathBuf> {
     match candidates.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
         None => bail!(
-            "the simulated driver is not at {}; build it with `cargo build -p simcuda`, or replay on a GPU with --driver real",
+            "the simulated driver is not at {}: install it with this wmctl (a clone builds it with `cargo build -p simcuda`), \
+             or replay on a GPU with --driver real",
             client::list(&candidates)
         ),
     }
