@@ -9,6 +9,7 @@
 mod driver;
 mod environment;
 mod finding;
+mod folders;
 mod host;
 mod installation;
 mod links;
@@ -45,6 +46,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let host = host::examine(&mut findings);
     let installation = installation::examine(&mut findings);
     environment::examine(&mut findings);
+    folders::examine(&mut findings);
     let blocked = findings.iter().any(|finding| finding.level == Level::Blocks);
     if arguments.json {
         output::print_json(&json!({

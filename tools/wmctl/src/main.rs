@@ -17,6 +17,7 @@ mod hooks;
 mod human;
 mod layout;
 mod output;
+mod paths;
 mod replay;
 mod run;
 mod shim;
@@ -61,6 +62,8 @@ enum Command {
     Clean(clean::Arguments),
     /// Check driver, devices, limits and installation, and say what to do
     Doctor(doctor::Arguments),
+    /// Print the paths for an LD_PRELOAD or LD_LIBRARY_PATH of your own
+    Paths(paths::Arguments),
     /// List the driver functions that the shim intercepts
     Hooks(hooks::Arguments),
     /// Measure this machine
@@ -88,6 +91,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Replay(arguments) => replay::replay(&arguments),

@@ -1,4 +1,4 @@
-//! Finds `libwmshim.so` and looks into it.
+//! Finds `libwmshim.so` and the simulated driver, and looks into the library.
 //!
 //! Everything that this program calls by name in a library that is not linked to it is called here; but for the
 //! driver's functions, which `doctor::driver` calls through `wm_driver`.
@@ -37,6 +37,31 @@ fn candidates() -> Result<Vec<PathBuf>> {
     let here = std::env::current_exe()?.canonicalize()?;
     let folder = here.parent().unwrap_or(Path::new("/"));
     Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
+}
+
+/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one.
+pub(crate) fn driver() -> Option<PathBuf> {
+    let named = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from)?;
+    let is_word = named == Path::new("sim") && !named.exists();
+    if is_word { simulated().ok().or(Some(named)) } else { Some(named) }
+}
+
+/// The simulated driver beside this program: as installed, or as built.
+///
+/// # Errors
+/// All places looked at, and the remedy.
+pub(crate) fn simulated() -> Result<PathBuf> {
+    let here = std::env::current_exe()?.canonicalize()?;
+    let folder = here.parent().unwrap_or(Path::new("/"));
+    let candidates = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
+    match candidates.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => bail!(
+            "the simulated driver is not at {}: install it with this wmctl (a clone builds it with `cargo build -p simcuda`), or \
+             use a GPU (`replay --driver real`)",
+            crate::client::list(&candidates)
+        ),
+    }
 }
 
 /// The library, opened in this process. It makes no driver call and starts nothing by being opened.
