@@ -25,10 +25,12 @@ mod stats;
 mod table;
 mod top;
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 /// Run programs under wmshim and look inside them.
 #[derive(Parser)]
@@ -73,7 +75,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match dispatch(Arguments::parse().command) {
+    match dispatch(command()) {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -81,6 +83,20 @@ fn main() -> ExitCode {
             output::code_of(&error)
         }
     }
+}
+
+/// The command line. Started as `wmshim-run`, which the wheel does, it is that of `run`.
+fn command() -> Command {
+    const ALIAS: &str = "wmshim-run";
+    let name = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&name).file_name() != Some(OsStr::new(ALIAS)) {
+        return Arguments::parse().command;
+    }
+    let command =
+        clap::Command::new(ALIAS).about("Run a program under wmshim").version(env!("CARGO_PKG_VERSION"));
+    let matches = run::Arguments::augment_args(command).get_matches();
+    let arguments = run::Arguments::from_arg_matches(&matches);
+    Command::Run(arguments.unwrap_or_else(|error| error.exit()))
 }
 
 fn dispatch(command: Command) -> Result<ExitCode> {
