@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::{output, shim};
+use crate::{output, screen, shim};
 use finding::Level;
 
 /// Arguments of `wmctl doctor`.
@@ -61,7 +61,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         let (driver, links) = (driver::render(&driver), links::render(&links));
         output::print(&format!("{driver}{links}{}{}\n", host.render(), installation.render()))?;
-        output::print(&finding::render(&findings))?;
+        output::print(&screen::folded(&finding::render(&findings)))?;
     }
     Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

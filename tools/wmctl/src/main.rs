@@ -20,6 +20,7 @@ mod output;
 mod paths;
 mod replay;
 mod run;
+mod screen;
 mod shim;
 mod stats;
 mod table;

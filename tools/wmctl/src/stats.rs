@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::client::{self, Endpoint, Found};
-use crate::{human, output};
+use crate::{human, output, screen};
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]
@@ -66,6 +66,11 @@ impl Arguments {
         }
     }
 
+    /// What is renewed in place keeps to the terminal.
+    fn print(&self, text: &str) -> Result<()> {
+        if self.watch.is_some() { output::print(&screen::cut(text)) } else { output::print(text) }
+    }
+
     fn text(&self, answer: &Value) -> String {
         match self.request() {
             "blocks" => render::blocks(answer),
@@ -111,9 +116,9 @@ fn show(arguments: &Arguments) -> Result<usize> {
     }
     if answers.len() == 1 {
         let answer = alone(answers)?.unwrap_or_default();
-        output::print(&arguments.text(&answer))?;
+        arguments.print(&arguments.text(&answer))?;
     } else {
-        output::print(&render::list(&answers))?;
+        arguments.print(&render::list(&answers))?;
     }
     Ok(endpoints.len())
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{client, output};
+use crate::{client, output, screen};
 use reading::Reading;
 
 /// Arguments of `wmctl top`.
@@ -53,8 +53,11 @@ fn show(change: &reading::Change, arguments: &Arguments) -> Result<()> {
     if arguments.json {
         return output::print(&output::escaped(&format!("{}\n", serde_json::to_string(change)?)));
     }
-    let fresh = if output::is_terminal() && !arguments.once { "\x1b[H\x1b[2J" } else { "" };
-    output::print(&format!("{fresh}{}", render::table(change)))
+    let table = render::table(change);
+    if output::is_terminal() && !arguments.once {
+        return output::print(&format!("\x1b[H\x1b[2J{}", screen::cut(&table)));
+    }
+    output::print(&table)
 }
 
 /// Asks all programs at once: one that is stopped delays a table by no more than the patience for one.
