@@ -76,9 +76,9 @@ fn open() -> Option<Table> {
     found.inspect_err(|missing| log::error!("{missing}")).ok()
 }
 
-/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build, unless there is a file of that name.
+/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build. A folder of that name is `./sim`.
 fn simulated(path: &Path) -> Option<PathBuf> {
-    if path != Path::new("sim") || path.exists() {
+    if path.as_os_str() != "sim" {
         return None;
     }
     let own = search::own_path()?.canonicalize().ok()?;

@@ -11,6 +11,7 @@ mod processes;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -58,8 +59,10 @@ impl Endpoint {
     /// # Errors
     /// What is there instead.
     pub(crate) fn at(path: &Path) -> Result<Self> {
-        let real =
-            path.canonicalize().with_context(|| format!("{}: there is no such socket", path.display()))?;
+        let real = path.canonicalize().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow!("{}: there is no such socket", path.display()),
+            _ => anyhow!("{} cannot be reached: {error}", path.display()),
+        })?;
         let (parent, name) = (real.parent().unwrap_or(Path::new("/")), real.file_name().unwrap_or_default());
         let owner = rustix::fs::stat(&real)?.st_uid;
         let folder = Folder::named(parent, owner).with_context(|| path.display().to_string())?;

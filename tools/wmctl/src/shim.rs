@@ -39,11 +39,10 @@ fn candidates() -> Result<Vec<PathBuf>> {
     Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
 }
 
-/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one.
+/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one (a folder of that name is `./sim`).
 pub(crate) fn driver() -> Option<PathBuf> {
     let named = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from)?;
-    let is_word = named == Path::new("sim") && !named.exists();
-    if is_word { simulated().ok().or(Some(named)) } else { Some(named) }
+    if named.as_os_str() == "sim" { simulated().ok().or(Some(named)) } else { Some(named) }
 }
 
 /// The simulated driver beside this program: as installed, or as built.
