@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Packs the wheel: this package with the finished library and wmctl inside. Needs Python alone, and no network.
+"""Packs the wheel: this package with the finished library, wmctl and the simulated driver inside. Needs Python alone, and no
+network.
 
     python3 tools/python/build_wheel.py dist --out dist/python
 
@@ -15,10 +16,16 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# The library and wmctl ask for this glibc; packaging checks that they ask for no more.
+# All of them ask for this glibc; packaging checks that they ask for no more.
 TAG = "py3-none-manylinux_2_31_x86_64"
 # What goes in besides the Python files, and where it lies in dist/.
-BINARIES = {"wmshim/lib/libwmshim.so": "lib/libwmshim.so", "wmshim/bin/wmctl": "bin/wmctl"}
+BINARIES = {
+    "wmshim/lib/libwmshim.so": "lib/libwmshim.so",
+    "wmshim/bin/wmctl": "bin/wmctl",
+    "wmshim/sim/libcuda.so.1": "sim/libcuda.so.1",
+}
+# A zip holds no links, so the library's other names are made where it runs (`wmctl paths`).
+PROGRAMS = "[console_scripts]\nwmctl = wmshim._run:wmctl\nwmshim-run = wmshim._run:main\n"
 # The oldest date that a zip can hold: a wheel has no use for the day it was made.
 DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -32,9 +39,17 @@ def version():
     return found.group(1)
 
 
+def check_version():
+    """The package says the workspace's version."""
+    own = re.search(r'__version__ = "([^"]+)"', (HERE / "wmshim/_version.py").read_text())
+    if not own or own.group(1) != version():
+        sys.exit(f"tools/python/wmshim/_version.py must say {version()}, as Cargo.toml does")
+
+
 def contents(dist):
     """Path in the wheel, bytes and mode of every file but the list."""
-    for path in sorted((HERE / "wmshim").glob("*.py")):
+    check_version()
+    for path in sorted([*(HERE / "wmshim").glob("*.py"), HERE / "wmshim" / "py.typed"]):
         yield f"wmshim/{path.name}", path.read_bytes(), 0o644
     for name, source in BINARIES.items():
         path = dist / source
@@ -44,20 +59,27 @@ def contents(dist):
     info = f"wmshim-{version()}.dist-info"
     yield f"{info}/METADATA", metadata().encode(), 0o644
     yield f"{info}/WHEEL", wheel().encode(), 0o644
-    yield f"{info}/entry_points.txt", b"[console_scripts]\nwmshim-run = wmshim._run:main\n", 0o644
+    yield f"{info}/entry_points.txt", PROGRAMS.encode(), 0o644
+    yield f"{info}/licenses/LICENSE", (HERE.parents[1] / "LICENSE").read_bytes(), 0o644
 
 
 def metadata():
     """The package's description."""
     return (
-        "Metadata-Version: 2.1\n"
+        "Metadata-Version: 2.4\n"
         "Name: wmshim\n"
         f"Version: {version()}\n"
         "Summary: GPU memory that does not fragment and does not end at the GPU, for unmodified CUDA programs\n"
-        "License: Apache-2.0\n"
+        "Author: The wmshim contributors\n"
+        "License-Expression: Apache-2.0\n"
+        "License-File: LICENSE\n"
+        "Classifier: Development Status :: 3 - Alpha\n"
+        "Classifier: Environment :: GPU :: NVIDIA CUDA\n"
+        "Classifier: Operating System :: POSIX :: Linux\n"
+        "Classifier: Typing :: Typed\n"
         "Requires-Python: >=3.9\n"
-        "Description-Content-Type: text/plain\n"
-        "\n" + (HERE / "wmshim/__init__.py").read_text().split('"""')[1]
+        "Description-Content-Type: text/markdown\n"
+        "\n" + (HERE.parents[1] / "README.md").read_text()
     )
 
 

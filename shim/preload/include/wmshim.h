@@ -30,6 +30,10 @@ extern WMSHIM_WEAK char *wmshim_stats_json(void);
 /* The intercepted driver functions: a JSON array of objects. Valid for the life of the process. */
 extern WMSHIM_WEAK const char *wmshim_hooks_json(void);
 
+/* What is wrong with the settings (WMSHIM_...) among these variables, as execve takes them; null for those of this process. A
+ * JSON object with a list of sentences; free it with free(). */
+extern WMSHIM_WEAK char *wmshim_check_settings(const char *const *environment);
+
 /* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
  * package installs it. `stream` is a cudaStream_t, sizes are bytes.
  *

@@ -12,6 +12,7 @@
 #![cfg(target_os = "linux")]
 
 mod boundary;
+mod budget;
 mod callers;
 mod counters;
 mod cut;

@@ -13,6 +13,7 @@ use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::Manager;
 
+use crate::budget;
 use crate::glance::{GLANCE, MINE};
 use crate::guard;
 use crate::hooks;
@@ -220,7 +221,7 @@ fn build(device: CUdevice, context: CUcontext) -> Result<Manager<Device>, String
     let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
     label(device);
-    log::info!("device {device}: managed, {} MiB in all, {limits:?}", total >> 20);
+    budget::tell(device, total, &limits);
     Ok(Manager::new(gpu, limits))
 }
 
@@ -238,10 +239,10 @@ fn publish(index: usize, manager: Manager<Device>) -> &'static Manager<Device> {
 fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
-    let headroom = (total / 100).clamp(32 << 20, 1 << 30);
+    let budget = budget::of(device, total, settings.device_limit, settings.headroom);
     wm_memory::Settings {
-        device_limit: bytes(settings.device_limit, u64::MAX),
-        headroom: bytes(settings.headroom, headroom),
+        device_limit: budget.limit,
+        headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
         host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(machine_memory())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),

@@ -32,6 +32,7 @@ pub(crate) fn open_endpoint() {
     let endpoint = endpoint::Settings {
         socket: settings.stats_socket.clone(),
         directory: settings.stats_dir.clone(),
+        at_exit: settings.stats_at_exit.clone(),
         enabled: !off && !settings.disable,
         signal: settings.stats_signal,
     };
@@ -55,10 +56,11 @@ impl Source for Process {
 
     fn config(&self) -> Value {
         json!({
-            "schema": "wmshim-config/1",
+            "schema": "wmshim-config/2",
             "pid": std::process::id(),
-            "library": wm_driver::search::own_path(),
+            "library": wm_driver::search::own_path().as_deref().map(shown),
             "settings": settings::get().map(settings::Settings::describe),
+            "devices": managers::all().map(in_force).collect::<Vec<_>>(),
         })
     }
 }
@@ -82,6 +84,11 @@ fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
     })
 }
 
+/// A path as JSON can hold it: the bytes of a path need not be text.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -92,7 +99,7 @@ fn driver() -> Value {
     let mut version = 0;
     // SAFETY: the out-pointer is to a live local; the function needs no context and never blocks.
     let known = unsafe { table.get::<symbol::cuDriverGetVersion>()(&mut version) }.ok().is_ok();
-    json!({ "path": table.path(), "version": known.then_some(version) })
+    json!({ "path": shown(table.path()), "version": known.then_some(version) })
 }
 
 fn device(manager: &'static Manager<Device>) -> Value {
@@ -114,6 +121,20 @@ fn device(manager: &'static Manager<Device>) -> Value {
         "idle_views": usage.idle_views,
         "quarantined": usage.quarantined,
         "counters": usage.counters,
+    })
+}
+
+/// What the settings come to on a device, in bytes; null where there is no limit.
+fn in_force(manager: &'static Manager<Device>) -> Value {
+    let limits = manager.settings();
+    let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
+    json!({
+        "ordinal": manager.gpu().ordinal(),
+        "device_limit_bytes": bytes(limits.device_limit),
+        "headroom_bytes": limits.headroom,
+        "keep_idle_bytes": limits.keep_idle,
+        "host_limit_bytes": bytes(limits.host_limit),
+        "peer_limit_bytes": bytes(limits.peer_limit),
     })
 }
 

@@ -5,6 +5,7 @@
 //! `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says where was looked.
 
 use std::cell::Cell;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Once, OnceLock};
 
@@ -70,8 +71,20 @@ fn open() -> Option<Table> {
     logger::install();
     let settings = settings::load();
     lifecycle::at_first_call();
-    let found = search::open(&Loader::system(), settings.driver.as_deref());
+    let explicit = settings.driver.as_deref().map(|path| simulated(path).unwrap_or_else(|| path.to_owned()));
+    let found = search::open(&Loader::system(), explicit.as_deref());
     found.inspect_err(|missing| log::error!("{missing}")).ok()
+}
+
+/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build. A folder of that name is `./sim`.
+fn simulated(path: &Path) -> Option<PathBuf> {
+    if path.as_os_str() != "sim" {
+        return None;
+    }
+    let own = search::own_path()?.canonicalize().ok()?;
+    let folder = own.parent()?;
+    let places = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
+    places.into_iter().find(|place| place.is_file())
 }
 
 fn install() {

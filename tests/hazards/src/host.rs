@@ -78,6 +78,13 @@ impl Host {
         self
     }
 
+    /// The folder that the program starts in.
+    #[must_use]
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.0.current_dir(folder);
+        self
+    }
+
     /// What the program reads from standard input. Default: nothing.
     #[must_use]
     pub fn stdin(mut self, from: impl Into<Stdio>) -> Self {

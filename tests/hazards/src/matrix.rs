@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{Host, Outcome, Scratch, c, driver, places, shim};
 
@@ -274,19 +274,33 @@ impl Bench {
         reached(row, &self.place(Host::bare(&command[0]).args(&command[1..]), layout).run())
     }
 
-    /// Runs a row under `wmctl run`.
+    /// Runs a row under `wmctl run` of an installation.
     ///
     /// # Panics
     /// As [`Bench::measure`].
     pub fn measure_under_wmctl(&self, row: &Row) -> Reached {
         let (library, folder) = (shim::installed(&self.scratch), shim::drop_in(&self.scratch));
+        self.run_by_wmctl(row, &library, &[library.clone(), folder.join("libcuda.so.1")])
+    }
+
+    /// The same of a wheel: the file alone, in a folder whose name the loader would cut.
+    ///
+    /// # Panics
+    /// As [`Bench::measure`].
+    pub fn measure_in_wheel(&self, row: &Row) -> Reached {
+        let library = shim::wheel(&self.scratch);
+        self.run_by_wmctl(row, &library, &[&library])
+    }
+
+    fn run_by_wmctl<P: AsRef<OsStr>>(&self, row: &Row, library: &Path, shims: &[P]) -> Reached {
         let host = Host::bare(places::wmctl())
             .args(["run", "--quiet", "--"])
             .args(self.command(&row.run))
-            .env("WMSHIM_LIB", &library)
+            .env("WMSHIM_LIB", library)
             .env("WMSHIM_STATS_DIR", self.scratch.path().join("stats"))
+            .env("XDG_CACHE_HOME", self.scratch.path().join("cache"))
             .env("LD_LIBRARY_PATH", &self.driver)
-            .env("HAZARD_SHIM", paths([library, folder.join("libcuda.so.1")]))
+            .env("HAZARD_SHIM", paths(shims))
             .env("HAZARD_DRIVER", self.driver.join(driver::FULL_NAME));
         reached(row, &host.run())
     }

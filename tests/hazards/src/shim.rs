@@ -27,6 +27,11 @@ pub fn drop_in(scratch: &Scratch) -> PathBuf {
     folder
 }
 
+/// As a wheel holds it, which is a zip and has no links: the file alone, and here in a folder with a blank in its name.
+pub fn wheel(scratch: &Scratch) -> PathBuf {
+    copy(scratch.folder("my wheel/lib").join("libwmshim.so"))
+}
+
 /// A copy, not a link: the loader and the shim know files by inode, and the product's own folder may hold anything.
 fn copy(to: PathBuf) -> PathBuf {
     if !to.exists() {

@@ -55,3 +55,12 @@ fn under_wmctl_run() {
         assert_eq!(bench.measure_under_wmctl(row), row.reached[0], "{}", row.way);
     }
 }
+
+/// A wheel has the file and nothing else, and a plugin or a launcher must not part a program in two for that.
+#[test]
+fn under_wmctl_run_of_a_wheel() {
+    let bench = Bench::new();
+    for row in ROWS {
+        assert_eq!(bench.measure_in_wheel(row), row.reached[0], "{}", row.way);
+    }
+}

@@ -31,6 +31,21 @@ fn without_a_driver_one_line_names_the_places() {
     assert!(outcome.stderr.contains("WMSHIM_DRIVER"), "the remedy is named: {}", outcome.stderr);
 }
 
+/// Also beside a folder of that name, which is something else.
+#[test]
+fn the_simulated_driver_has_a_word() {
+    let scratch = Scratch::new();
+    let simulated = driver::simulated(&scratch).join(driver::FULL_NAME);
+    let beside = shim::alone(&scratch).with_file_name("libsimcuda.so");
+    std::fs::copy(simulated, beside).expect("copied");
+    let program = c::cuda_program(&scratch, "life");
+    let script = format!("mkdir sim && exec '{}' closed", program.display());
+    let host = Host::shimmed("sh", &scratch, Path::new("sim")).args(["-c", &script]);
+    let outcome = host.within(scratch.path()).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "");
+}
+
 #[test]
 fn without_any_setting_the_usual_places_are_searched() {
     let scratch = Scratch::new();

@@ -2,6 +2,10 @@
 //!
 //! A typing error in a job script is found by whoever reads the log, if it is said once and says what would be right.
 
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use hazards::resident::Resident;
 use hazards::{Host, Outcome, Scratch, c, driver};
 
 /// A program that uses the driver, with these variables.
@@ -40,6 +44,7 @@ fn a_bad_size() {
     is_said_once("WMSHIM_HEADROOM", "140%", &["MiB", "GiB", "%"]);
     is_said_once("WMSHIM_HOST_LIMIT", "-1GiB", &["MiB", "GiB", "%"]);
     is_said_once("WMSHIM_PEER_LIMIT", "all", &["MiB", "GiB", "%"]);
+    is_said_once("WMSHIM_MULTIPATH_MIN", "33554432", &["MiB", "GiB"]);
 }
 
 #[test]
@@ -49,8 +54,61 @@ fn a_bad_word() {
     is_said_once("WMSHIM_TORCH_PIECES", "some", &["keep", "release"]);
     is_said_once("WMSHIM_TORCH_SHORTAGE", "loud", &["told", "hidden"]);
     is_said_once("WMSHIM_TORCH_ALLOCATOR", "fast", &["auto", "async", "native", "expandable"]);
-    is_said_once("WMSHIM_STATS_SIGNAL", "SIGFOO", &["off", "USR1", "USR2"]);
+    for signal in ["SIGFOO", "11", "15", "9", "TERM"] {
+        is_said_once("WMSHIM_STATS_SIGNAL", signal, &["off", "USR1", "USR2"]);
+    }
     is_said_once("WMSHIM_LOG", "loud", &["off", "error", "warn", "info", "debug", "trace"]);
+}
+
+/// 48 bytes, and then every block on the host while the device is empty: nobody means that.
+#[test]
+fn a_size_without_a_unit_is_not_in_force() {
+    is_said_once("WMSHIM_DEVICE_LIMIT", "48", &["with its unit", "GiB"]);
+    is_said_once("WMSHIM_DEVICE_LIMIT", "0", &["above 0"]);
+    is_said_once("WMSHIM_HEADROOM", "100%", &["below 100%"]);
+    is_said_once("WMSHIM_HEADROOM", "64", &["with its unit"]);
+}
+
+/// What a program holds where: live bytes on the device and on the host.
+fn tiers(variables: &[(&str, &str)]) -> (u64, u64, String) {
+    let scratch = Scratch::new();
+    let mut program = Resident::start_with(&scratch, variables);
+    program.say("begin");
+    let mut stream = UnixStream::connect(program.socket()).expect("the socket answers");
+    writeln!(stream, "stats").expect("the endpoint listens");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    let stats: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let live = |tier: &str| stats["devices"][0]["tiers"][tier]["live_bytes"].as_u64().expect("a size");
+    (live("device"), live("host"), program.end("exit"))
+}
+
+#[test]
+fn a_budget_of_nothing_is_not_in_force_and_one_of_little_is_said() {
+    let device = ("SIMCUDA_MEMORY", "1GiB");
+    let (here, host, said) = tiers(&[device, ("WMSHIM_HEADROOM", "99GiB")]);
+    assert_eq!((here, host), (8 << 20, 0), "{said}");
+    assert!(said.lines().count() == 1 && said.contains("neither is in force"), "{said}");
+    let (here, host, said) = tiers(&[device, ("WMSHIM_DEVICE_LIMIT", "2MiB")]);
+    assert!(here <= 2 << 20 && host > 0, "a small limit may be meant: {here} {host}");
+    assert!(said.lines().count() == 1 && said.contains("Is a unit wrong?"), "{said}");
+    let (_, _, said) = tiers(&[device, ("WMSHIM_DEVICE_LIMIT", "100MiB")]);
+    assert_eq!(said, "");
+}
+
+#[test]
+fn a_path_that_is_no_text_is_taken_as_it_is() {
+    use std::os::unix::ffi::OsStrExt;
+    let scratch = Scratch::new();
+    let odd = |name: &[u8]| scratch.path().join(std::ffi::OsStr::from_bytes(name));
+    let folder = odd(b"driver\xff");
+    std::fs::rename(driver::simulated(&scratch), &folder).expect("renamed");
+    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &folder).args(["closed"]);
+    let host = host.env("WMSHIM_STATS_DIR", odd(b"stats\xff")).env("WMSHIM_STATS_AT_EXIT", odd(b"words\xfe"));
+    let outcome = host.run();
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "");
+    assert!(odd(b"stats\xff").is_dir() && odd(b"words\xfe").is_file());
 }
 
 #[test]

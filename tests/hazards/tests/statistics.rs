@@ -63,14 +63,114 @@ fn every_request_is_answered() {
     let mut program = Resident::start(&scratch);
     program.say("begin");
     for (request, schema) in
-        [("stats", "wmshim-stats/1"), ("blocks", "wmshim-blocks/1"), ("config", "wmshim-config/1")]
+        [("stats", "wmshim-stats/1"), ("blocks", "wmshim-blocks/1"), ("config", "wmshim-config/2")]
     {
         let answer = ask(&program.socket(), &format!("{{\"request\":\"{request}\"}}"));
         assert_eq!(answer["schema"], schema, "{answer}");
     }
-    let path = ask(&program.socket(), "dump")["path"].as_str().expect("a path").to_owned();
+    let written = ask(&program.socket(), "dump");
+    assert_eq!(written["schema"], "wmshim-dumped/1");
+    let path = written["path"].as_str().expect("a path").to_owned();
     assert_eq!(dump(Path::new(&path))["schema"], "wmshim-dump/1");
-    assert!(ask(&program.socket(), "coffee")["error"].is_string());
+    let refused = ask(&program.socket(), "coffee");
+    assert!(refused["error"].is_string() && refused["schema"] == "wmshim-error/1", "{refused}");
+}
+
+/// What is shown can be set again, and what it comes to on the device stands beside it.
+#[test]
+fn settings_are_told_as_they_are_written() {
+    let scratch = Scratch::new();
+    let set = [("WMSHIM_DEVICE_LIMIT", "48MiB"), ("WMSHIM_STATS_SIGNAL", "USR2"), ("SIMCUDA_MEMORY", "1GiB")];
+    let mut program = Resident::start_with(&scratch, &set);
+    program.say("begin");
+    let config = ask(&program.socket(), "config");
+    let settings = &config["settings"];
+    for (name, value) in [
+        ("WMSHIM_DEVICE_LIMIT", "48MiB"),
+        ("WMSHIM_STATS_SIGNAL", "USR2"),
+        ("WMSHIM_OVERFLOW", "host"),
+        ("WMSHIM_STITCH", "on"),
+        ("WMSHIM_LOG", "warn"),
+    ] {
+        assert_eq!(settings[name], value, "{config}");
+    }
+    assert_eq!(settings["WMSHIM_HEADROOM"], Value::Null, "nobody set it");
+    let device = &config["devices"][0];
+    assert_eq!(
+        (&device["device_limit_bytes"], &device["headroom_bytes"]),
+        (&(48 << 20).into(), &(32 << 20).into())
+    );
+    assert!(!config.to_string().contains("Some("), "{config}");
+}
+
+#[test]
+fn the_last_words_go_into_a_file_that_was_not_there() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "life");
+    let run = |words: &Path| {
+        let host = Host::shimmed(&program, &scratch, &driver).args(["closed"]);
+        let outcome = host.env("WMSHIM_STATS_AT_EXIT", words).run();
+        outcome.expect_success();
+        outcome.stderr
+    };
+    let words = scratch.folder("words");
+    // A program of one call, many times: however short it is.
+    for _ in 0..20 {
+        assert_eq!(run(&words.join("%p.json")), "");
+    }
+    let files: Vec<_> =
+        fs::read_dir(&words).expect("the folder").flatten().map(|entry| entry.path()).collect();
+    assert_eq!(files.len(), 20);
+    for file in files {
+        let said = dump(&file);
+        let own = file.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
+        assert_eq!(
+            (said["schema"].as_str(), said["pid"].as_u64()),
+            (Some("wmshim-stats/1"), own.map(u64::from))
+        );
+        assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
+    }
+    let thesis = scratch.file("thesis.txt", "my thesis");
+    let said = run(&thesis);
+    assert!(said.contains("exists and is left as it is"), "{said}");
+    assert_eq!(fs::read_to_string(&thesis).expect("there"), "my thesis");
+}
+
+/// A folder in memory must not be filled by a signal in a loop.
+#[test]
+fn many_signals_are_few_dumps() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start_with(&scratch, &[("WMSHIM_STATS_SIGNAL", "USR2")]);
+    program.say("begin");
+    let begin = Instant::now();
+    for _ in 0..2000 {
+        // SAFETY: plain system call; the process is a child of this test.
+        assert_eq!(unsafe { libc::kill(program.id() as libc::pid_t, libc::SIGUSR2) }, 0);
+        std::thread::yield_now();
+    }
+    // What the last signal asked for is written too.
+    appears(&program.statistics().join(format!("{}-2.json", program.id())));
+    let (took, id) = (begin.elapsed(), program.id());
+    let dumps = fs::read_dir(program.statistics()).expect("the folder").flatten();
+    let dumps = dumps.filter(|it| it.file_name().to_string_lossy().starts_with(&format!("{id}-"))).count();
+    assert!(dumps as u64 <= took.as_secs() + 2, "{dumps} dumps in {took:?}");
+    assert_eq!(program.end("exit"), "");
+}
+
+#[test]
+fn a_process_keeps_a_hundred_dumps_at_most() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    for _ in 0..100 {
+        assert!(ask(&program.socket(), "dump")["path"].is_string());
+    }
+    let refused = ask(&program.socket(), "dump");
+    let error = refused["error"].as_str().expect("an error").to_owned();
+    assert!(error.contains("100 of this process") && error.contains("remove some"), "{error}");
+    fs::remove_file(program.statistics().join(format!("{}-1.json", program.id()))).expect("there");
+    assert!(ask(&program.socket(), "dump")["path"].is_string(), "there is room again");
 }
 
 fn dump(path: &Path) -> Value {

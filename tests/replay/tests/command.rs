@@ -1,8 +1,9 @@
 //! Guards the command against answers that mislead: a trace that is none, a limit that is not kept, a capacity that is
 //! not enough, a periodic program that is charged for its first period for ever.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -42,6 +43,39 @@ fn the_capacity_is_enough_and_a_step_less_is_not() {
     let less = run(&gnn, &["--device-memory", &(capacity - peak / 500).to_string()]);
     assert_eq!((less.status.code(), &figures(&less)["completed"]), (Some(1), &Value::Bool(false)));
     assert!(figures(&less)["refusal"].as_str().is_some_and(|sentence| sentence.contains("out of memory")));
+}
+
+/// A shell that has a small simulated device for other programs.
+#[test]
+fn the_shells_simulated_memory_is_not_the_replays() {
+    let mut command = Command::new(wmctl());
+    command.args(["replay", "--json", "--trace"]).arg(trace("gnn.trace.gz")).env("SIMCUDA_MEMORY", "256MiB");
+    let output = command.output().expect("wmctl starts");
+    let figures = figures(&output);
+    assert_eq!(
+        (&figures["completed"], &figures["schema"]),
+        (&true.into(), &"wmctl-replay/1".into()),
+        "{figures}"
+    );
+}
+
+/// A copy that was cut short, and a recording through a pipe.
+#[test]
+fn what_is_whole_of_a_trace_is_replayed() {
+    let whole = std::fs::read(trace("gnn.trace.gz")).expect("a recording");
+    for (part, complete) in [(&whole[..], true), (&whole[..whole.len() * 2 / 3], false)] {
+        let mut command = Command::new(wmctl());
+        command.args(["replay", "--json", "--trace", "-"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("wmctl starts");
+        child.stdin.take().expect("a pipe").write_all(part).expect("it is read");
+        let output = child.wait_with_output().expect("it ends");
+        let (figures, said) = (figures(&output), String::from_utf8_lossy(&output.stderr).into_owned());
+        assert_eq!(
+            (figures["completed"].as_bool(), figures["truncated_after_lines"].is_null()),
+            (Some(true), complete)
+        );
+        assert_eq!(said.contains("ends too early"), !complete, "{said}");
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
-"""Hazards: an endpoint that is absent, dead, mute or refuses is taken for one that answered."""
+"""Hazards: an endpoint that is absent, dead, mute or refuses is taken for one that answered; one that a stranger made is believed;
+one that trickles or floods is waited for or kept."""
 
+import contextlib
 import json
 import os
 import socket
 import tempfile
 import threading
+import time
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -94,6 +97,67 @@ class ClientTest(unittest.TestCase):
         listener.listen()
         with mock.patch.object(_client, "PATIENCE_S", 0.05), self.assertRaisesRegex(wmshim.Unavailable, "timed out"):
             wmshim.stats(41)
+
+    def test_one_deadline_holds_for_the_whole_answer(self):
+        def trickle(client):
+            while True:
+                client.sendall(b" ")
+                time.sleep(0.02)
+
+        self.attack(41, trickle)
+        begin = time.monotonic()
+        with mock.patch.object(_client, "PATIENCE_S", 0.5), self.assertRaisesRegex(wmshim.Unavailable, "timed out"):
+            wmshim.stats(41)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_an_answer_without_end_is_not_kept(self):
+        def flood(client):
+            while True:
+                client.sendall(b"x" * (1 << 16))
+
+        self.attack(41, flood)
+        with mock.patch.object(_client, "PATIENCE_S", 60), self.assertRaisesRegex(wmshim.Unavailable, "longer than 8 MiB"):
+            wmshim.stats(41)
+
+    def test_a_folder_that_a_stranger_can_write_is_not_looked_into(self):
+        self.serve(41, b"{}\n")
+        os.chmod(self.directory, 0o777)
+        with self.assertRaisesRegex(wmshim.Unavailable, "can be written by others and was not looked into"):
+            wmshim.stats(41)
+        os.chmod(self.directory, 0o700)
+        self.assertEqual(wmshim.stats(41), {})
+
+    def test_a_link_is_not_followed(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            link = Path(scratch) / "link"
+            link.symlink_to(self.directory)
+            with mock.patch.dict(os.environ, {"WMSHIM_STATS_DIR": str(link)}):
+                with self.assertRaisesRegex(wmshim.Unavailable, "is a symbolic link"):
+                    wmshim.stats(41)
+
+    def test_control_characters_of_an_error_are_written_out(self):
+        self.serve(41, b'{"error": "\\u001b[2Jgone"}\n')
+        with self.assertRaisesRegex(wmshim.Unavailable, r"answered: \\x1b\[2Jgone"):
+            wmshim.stats(41)
+
+    def test_what_is_no_process_is_called_so(self):
+        for wrong, kind in (("x", TypeError), (True, TypeError), (1.5, TypeError), (-1, ValueError), (0, ValueError)):
+            with self.assertRaises(kind):
+                wmshim.stats(wrong)
+
+    def attack(self, pid, serve):
+        """A socket of a process that does this with its first client, until that has gone."""
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.bind(str(Path(self.directory) / f"{pid}.sock"))
+        listener.listen()
+
+        def run():
+            client, _ = listener.accept()
+            with client, contextlib.suppress(OSError):
+                serve(client)
+
+        threading.Thread(target=run, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,19 @@ class LibraryTest(unittest.TestCase):
     def test_a_bare_process_is_not_active(self):
         self.assertEqual(self.ask(), "False None")
 
+    def test_the_drop_in_folder_is_wmctls_or_a_clear_error(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            (Path(scratch) / "libwmshim.so").touch()
+            with mock.patch.dict(os.environ, {"WMSHIM_LIB": scratch}):
+                answers = {'{"dropin": "/a/dropin"}': "/a/dropin", '{"dropin": null}': None}
+                for answer, folder in answers.items():
+                    run = subprocess.CompletedProcess([], 0, answer, "")
+                    with mock.patch.object(subprocess, "run", return_value=run):
+                        if folder:
+                            self.assertEqual(wmshim.dropin_path(), folder)
+                        else:
+                            self.assertRaisesRegex(FileNotFoundError, "XDG_CACHE_HOME", wmshim.dropin_path)
+
     @unittest.skipUnless(shutil.which("cc"), "needs a C compiler")
     def test_a_preloaded_process_is_active_and_answers_without_a_socket(self):
         with tempfile.TemporaryDirectory() as scratch:

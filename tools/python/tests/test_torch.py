@@ -56,7 +56,7 @@ class EnableTest(unittest.TestCase):
 
     def test_without_pytorch_it_says_so(self):
         outcome = run("import sys; sys.modules['torch'] = None; wmshim.torch.enable()")
-        self.fail_with(outcome, "RuntimeError: PyTorch cannot be imported")
+        self.fail_with(outcome, "ImportError: PyTorch cannot be imported")
 
     def test_a_pytorch_without_cuda_is_told(self):
         outcome = run("del torch._C._cuda_customAllocator; wmshim.torch.enable()")

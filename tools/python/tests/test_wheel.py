@@ -22,10 +22,12 @@ class WheelTest(unittest.TestCase):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
-        for name, data in {"lib/libwmshim.so": "library", "bin/wmctl": '#!/bin/sh\necho "$@"\n'}.items():
+        wmctl = '#!/bin/bash\necho "${BASH_ARGV0:-$0}: $@"\n'
+        for name, data in {"lib/libwmshim.so": "library", "bin/wmctl": wmctl, "sim/libcuda.so.1": "simulator"}.items():
             path = self.folder / name
             path.parent.mkdir()
             path.write_text(data)
+            path.chmod(0o755)
 
     def build(self, out="out"):
         command = [sys.executable, SCRIPT, self.folder, "--out", self.folder / out]
@@ -62,12 +64,28 @@ class WheelTest(unittest.TestCase):
         subprocess.run([sys.executable, "-m", "pip", "install", *options, self.build()], env=quiet, check=True)
         # Not from here: the folder that Python is started in comes before every other.
         environment = {**os.environ, "PYTHONPATH": str(target)}
-        command = [sys.executable, "-m", "wmshim", "--stats", "--", "env"]
+        for command in ([sys.executable, "-m", "wmshim"], [target / "bin/wmctl"], [target / "bin/wmshim-run"]):
+            run = subprocess.run(
+                [*command, "stats", "4711"], env=environment, cwd=self.folder, check=True, capture_output=True, text=True
+            )
+            self.assertTrue(run.stdout.endswith(": stats 4711\n"), run.stdout)
+        report = "import wmshim, importlib.metadata as m; print(wmshim.__version__ == m.version('wmshim'), dir(wmshim))"
         run = subprocess.run(
-            command, env=environment, cwd=self.folder, check=True, capture_output=True, text=True
+            [sys.executable, "-c", report], env=environment, cwd=self.folder, check=True, capture_output=True, text=True
         )
-        self.assertEqual(run.stdout, "run --stats -- env\n")
-        self.assertTrue((target / "bin/wmshim-run").exists())
+        self.assertTrue(run.stdout.startswith("True ['Unavailable', '__version__', 'active', 'ask',"), run.stdout)
+
+    def test_it_carries_what_a_stranger_needs(self):
+        with zipfile.ZipFile(self.build()) as archive:
+            names = archive.namelist()
+            for name in ("wmshim/lib/libwmshim.so", "wmshim/bin/wmctl", "wmshim/sim/libcuda.so.1", "wmshim/py.typed"):
+                self.assertIn(name, names)
+            licence = archive.read(next(name for name in names if name.endswith("licenses/LICENSE"))).decode()
+            self.assertIn("Apache License", licence.splitlines()[0])
+            self.assertIn("END OF TERMS AND CONDITIONS", licence)
+            metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
+            for line in ("License-Expression: Apache-2.0", "License-File: LICENSE", "Description-Content-Type: text/markdown"):
+                self.assertIn(line + "\n", metadata)
 
 
 if __name__ == "__main__":

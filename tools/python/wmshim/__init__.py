@@ -1,28 +1,37 @@
 """GPU memory that does not fragment and does not end at the GPU, for unmodified programs.
 
 The work is done by a library that is loaded in front of NVIDIA's driver; this package carries it, starts programs under
-it (``wmshim-run python train.py``) and looks into them::
+it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
 
     import wmshim
     wmshim.active()         # does this process run under the library?
     wmshim.stats()          # what it holds and does, as in docs/statistics.md
     wmshim.stats(4711)      # the same of another process of yours
-    wmshim.library_path()   # for an LD_PRELOAD of your own
+    wmshim.ask("blocks", 4711)  # what else a process answers: stats, blocks, config, dump
+    wmshim.library_path()   # the library's file
+    wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
 
 Nothing here touches CUDA, and importing it changes nothing.
 """
 
-import importlib
+from importlib import import_module as _import_module
+from typing import Any, List
 
 from ._client import Unavailable, ask, stats
-from ._library import active, library_path
+from ._library import active, dropin_path, library_path
+from ._version import __version__
 
-__all__ = ["Unavailable", "active", "ask", "library_path", "stats", "torch"]
+__all__ = ["Unavailable", "__version__", "active", "ask", "dropin_path", "library_path", "stats", "torch"]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """``wmshim.torch``, when it is asked for."""
     if name == "torch":
-        return importlib.import_module("wmshim.torch")
+        return _import_module("wmshim.torch")
     raise AttributeError(f"module 'wmshim' has no attribute {name!r}")
+
+
+def __dir__() -> List[str]:
+    """What is meant for others."""
+    return __all__

@@ -1,5 +1,5 @@
-"""``python -m wmshim COMMAND`` is ``wmshim-run COMMAND``."""
+"""``python -m wmshim`` is ``wmctl``, for environments whose programs are not on the path: ``python -m wmshim run python train.py``."""
 
-from ._run import main
+from ._run import wmctl
 
-main()
+wmctl()

@@ -1,22 +1,32 @@
-"""The client's side of the statistics endpoint (docs/statistics.md)."""
+"""The client's side of the statistics endpoint (docs/statistics.md).
+
+What listens is looked at before it is believed: in ``/tmp`` anybody can make a folder of this user's name first. One deadline
+holds for connecting, asking and the whole answer, which has the endpoint's own limit.
+"""
 
 import ctypes
 import json
 import os
 import socket
+import stat
+import struct
+import time
 from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
 
 from ._library import loaded
 
 # A program answers from a thread of its own: seconds mean that it is stopped.
 PATIENCE_S = 5.0
+# The endpoint's limit, and the line's end.
+LONGEST = (8 << 20) + 1
 
 
 class Unavailable(RuntimeError):
     """The process has no endpoint, or its endpoint does not answer. The message says why and what to do."""
 
 
-def stats(pid=None):
+def stats(pid: Optional[int] = None) -> Dict[str, Any]:
     """Statistics of a process, by default this one, as a dict in the schema of docs/statistics.md.
 
     Raises Unavailable for a process that does not run under the library or has made no CUDA call yet.
@@ -25,18 +35,22 @@ def stats(pid=None):
     return own if own is not None else ask("stats", os.getpid() if pid is None else pid)
 
 
-def ask(request, pid):
+def ask(request: str, pid: int) -> Any:
     """One request (``stats``, ``blocks``, ``config`` or ``dump``) to a process; returns its answer.
 
     Raises Unavailable where there is no answer, or the answer is an error.
     """
+    if isinstance(pid, bool) or not isinstance(pid, int):
+        raise TypeError(f"a process is named by its number, not by {pid!r}")
+    if pid <= 0:
+        raise ValueError(f"{pid} is no process: numbers of processes are above 0")
     answer = _decode(_exchange(_find(pid), request))
     if isinstance(answer, dict) and "error" in answer:
-        raise Unavailable(f"process {pid} answered: {answer['error']}")
+        raise Unavailable(f"process {pid} answered: {_shown(str(answer['error']))}")
     return answer
 
 
-def directories():
+def directories() -> List[Path]:
     """Where sockets may be. Only ``WMSHIM_STATS_DIR``, if that is set."""
     chosen = os.environ.get("WMSHIM_STATS_DIR")
     if chosen:
@@ -47,7 +61,7 @@ def directories():
     return [Path(runtime) / "wmshim", Path(temporary) / f"wmshim-{user}"]
 
 
-def _own_stats():
+def _own_stats() -> Optional[Dict[str, Any]]:
     """What this process's own library says, without a socket; None if it is not loaded."""
     library = loaded()
     if library is None or not hasattr(library, "wmshim_stats_json"):
@@ -57,41 +71,111 @@ def _own_stats():
     if not text:
         return None
     try:
-        return json.loads(ctypes.string_at(text))
+        own: Dict[str, Any] = json.loads(ctypes.string_at(text))
+        return own
     finally:
         release = ctypes.CDLL(None).free
         release.argtypes = [ctypes.c_void_p]
         release(text)
 
 
-def _find(pid):
+def _find(pid: int) -> Path:
+    problems = []
     for directory in directories():
         path = directory / f"{pid}.sock"
-        if path.is_socket():
+        problem = _distrust(directory)
+        if problem:
+            problems.append(problem)
+        elif path.is_socket() and not path.is_symlink():
             return path
     places = ", ".join(map(str, directories()))
     raise Unavailable(
         f"process {pid} has no socket in {places}: start it with `wmshim-run COMMAND`; "
-        "the socket appears with its first CUDA call"
+        "the socket appears with its first CUDA call" + "".join(f"; {problem}" for problem in problems)
     )
 
 
-def _exchange(path, request):
+def _distrust(directory: Path) -> Optional[str]:
+    """Why a folder cannot be believed; None for one that can, or that is not there."""
+    try:
+        status = os.lstat(directory)
+    except OSError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        return f"{directory} is a symbolic link and was not looked into"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{directory} is no folder"
+    if status.st_uid != os.geteuid():
+        return f"{directory} belongs to user {status.st_uid} and was not looked into"
+    if status.st_mode & 0o022:
+        return f"{directory} can be written by others and was not looked into"
+    return None
+
+
+def _exchange(path: Path, request: str) -> bytes:
     line = json.dumps({"request": request}).encode() + b"\n"
+    deadline = time.monotonic() + PATIENCE_S
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(PATIENCE_S)
-            client.connect(str(path))
+            _connect(client, path, deadline)
+            user = _peer(client)
+            if user not in (os.geteuid(), 0):
+                raise Unavailable(f"user {user} listens at {path}, who is not to be believed; it was not asked")
             client.sendall(line)
-            return client.makefile("rb").readline()
+            return b"".join(_receive(client, deadline))
     except ConnectionRefusedError as error:
-        raise Unavailable(f"{path} is left over from a process that ended") from error
+        raise Unavailable(f"{path} is left over from a process that ended; `wmctl clean` removes it") from error
     except OSError as error:
         raise Unavailable(f"no answer from {path}: {error}") from error
 
 
-def _decode(line):
+def _connect(client: socket.socket, path: Path, deadline: float) -> None:
+    """Connects; while the queue of those who want to is full, tries again."""
+    while True:
+        client.settimeout(0)
+        try:
+            client.connect(str(path))
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError("its queue is full: is the process stopped?") from None
+            time.sleep(0.01)
+        finally:
+            client.settimeout(max(deadline - time.monotonic(), 0.001))
+
+
+def _peer(client: socket.socket) -> int:
+    """The user at the other end: the kernel says so, not the peer."""
+    layout = struct.Struct("iII")
+    _, user, _ = layout.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
+    return int(user)
+
+
+def _receive(client: socket.socket, deadline: float) -> Iterator[bytes]:
+    """Pieces of one line."""
+    length = 0
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out before the answer was whole")
+        client.settimeout(left)
+        piece = client.recv(1 << 16)
+        yield piece
+        length += len(piece)
+        if length > LONGEST:
+            raise Unavailable(f"the answer is longer than {LONGEST >> 20} MiB: no statistics are")
+        if not piece or b"\n" in piece:
+            return
+
+
+def _decode(line: bytes) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
         raise Unavailable("the process ended while it answered") from error
+
+
+def _shown(text: str) -> str:
+    """Text of a program, fit for a terminal."""
+    shown = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return shown if len(shown) <= 200 else shown[:197] + "..."

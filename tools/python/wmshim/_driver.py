@@ -1,6 +1,7 @@
 """The few calls of the CUDA driver that figures about memory take, through the library that this process has loaded."""
 
 import ctypes
+from typing import Any
 
 from ._library import loaded
 
@@ -11,7 +12,7 @@ class DriverError(RuntimeError):
     """A call of the driver failed. The message says which, and with which code."""
 
 
-def _call(name, *arguments):
+def _call(name: str, *arguments: Any) -> None:
     library = loaded()
     if library is None:
         raise DriverError(f"{name}: wmshim is not loaded in this process")
@@ -20,21 +21,21 @@ def _call(name, *arguments):
         raise DriverError(f"{name}: the driver answers {code}")
 
 
-def pool(device):
+def pool(device: int) -> ctypes.c_void_p:
     """The device's default memory pool, from which its stream-ordered allocations come."""
     handle = ctypes.c_void_p()
     _call("cuDeviceGetDefaultMemPool", ctypes.byref(handle), ctypes.c_int(device))
     return handle
 
 
-def figure(device, attribute):
+def figure(device: int, attribute: int) -> int:
     """One of the pool's figures, in bytes."""
     value = ctypes.c_uint64()
     _call("cuMemPoolGetAttribute", pool(device), ctypes.c_uint(attribute), ctypes.byref(value))
     return value.value
 
 
-def reset_peak(device, attribute):
+def reset_peak(device: int, attribute: int) -> None:
     """Lowers a peak to what it is now."""
     zero = ctypes.c_uint64(0)
     _call("cuMemPoolSetAttribute", pool(device), ctypes.c_uint(attribute), ctypes.byref(zero))

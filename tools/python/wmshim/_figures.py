@@ -3,6 +3,8 @@
 They are those of the device's memory pool, as PyTorch's ``cudaMallocAsync`` back end reports them, and the counters of wmshim.
 """
 
+from typing import Any, Dict, Iterator, Tuple
+
 from . import _driver
 from ._client import stats
 
@@ -17,12 +19,12 @@ PLAIN = (
 )
 
 # Counters at the last reset of the accumulated ones, by device.
-_before = {}
+_before: Dict[int, Dict[str, int]] = {}
 
 
-def nested(device):
+def nested(device: int) -> Dict[str, Any]:
     """What ``torch.cuda.memory_stats_as_nested_dict`` answers."""
-    answer = {name: {pool: _stat() for pool in ("all", "small_pool", "large_pool")} for name in ARRAYS}
+    answer: Dict[str, Any] = {name: {pool: _stat() for pool in ("all", "small_pool", "large_pool")} for name in ARRAYS}
     answer.update({name: _stat() for name in SINGLES})
     answer.update({name: 0 for name in PLAIN})
     used = _stat(_driver.figure(device, _driver.USED), _driver.figure(device, _driver.USED_PEAK))
@@ -34,12 +36,12 @@ def nested(device):
     return answer
 
 
-def flat(device):
+def flat(device: int) -> Dict[str, int]:
     """The same by dotted names, as ``torch.cuda.memory_stats`` has them."""
     return dict(sorted(_leaves("", nested(device))))
 
 
-def _leaves(name, value):
+def _leaves(name: str, value: Any) -> Iterator[Tuple[str, int]]:
     if not isinstance(value, dict):
         yield name, value
         return
@@ -47,11 +49,11 @@ def _leaves(name, value):
         yield from _leaves(f"{name}.{key}" if name else key, inner)
 
 
-def _stat(current=0, peak=0):
+def _stat(current: int = 0, peak: int = 0) -> Dict[str, int]:
     return {"current": current, "peak": peak, "allocated": 0, "freed": 0}
 
 
-def _count(answer, device):
+def _count(answer: Dict[str, Any], device: int) -> None:
     now, before = counters(device), _before.get(device, {})
     since = {name: count - before.get(name, 0) for name, count in now.items()}
     answer["num_ooms"] = since.get("out_of_memory", 0)
@@ -61,18 +63,18 @@ def _count(answer, device):
     allocation["current"] = now.get("allocations", 0) - now.get("frees", 0)
 
 
-def counters(device):
+def counters(device: int) -> Dict[str, int]:
     """wmshim's own counters of a device; empty before it has served one."""
     rows = stats().get("devices", [])
     return next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
 
 
-def reset_accumulated(device):
+def reset_accumulated(device: int) -> None:
     """Counters start from 0 again."""
     _before[device] = counters(device)
 
 
-def reset_peak(device):
+def reset_peak(device: int) -> None:
     """Peaks start from what is now."""
     _driver.reset_peak(device, _driver.USED_PEAK)
     _driver.reset_peak(device, _driver.RESERVED_PEAK)

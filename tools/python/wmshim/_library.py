@@ -1,13 +1,16 @@
 """The library: where it is, and whether it is loaded."""
 
 import ctypes
+import json
 import os
+import subprocess
 from pathlib import Path
+from typing import Optional
 
 NAME = "libwmshim.so"
 
 
-def library_path():
+def library_path() -> str:
     """Absolute path of the library: ``WMSHIM_LIB`` if that is set, else the one in this package.
 
     Raises FileNotFoundError where neither exists.
@@ -21,7 +24,26 @@ def library_path():
     return str(path.resolve())
 
 
-def loaded():
+def dropin_path() -> str:
+    """A folder with the library under the driver's own names, to come first in an ``LD_LIBRARY_PATH``.
+
+    A wheel cannot hold links, so they are made in the user's cache folder when they are first asked for. Raises FileNotFoundError,
+    with the reason, where that cannot be.
+    """
+    wmctl = Path(__file__).resolve().parent / "bin" / "wmctl"
+    environment = {**os.environ, "WMSHIM_LIB": library_path()}
+    try:
+        run = subprocess.run([str(wmctl), "paths", "--json"], env=environment, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise FileNotFoundError(f"{wmctl}: {error.strerror}; reinstall the wmshim wheel") from error
+    folder = json.loads(run.stdout).get("dropin") if run.returncode == 0 else None
+    if not folder:
+        why = run.stderr.strip() or "no folder of yours for links to the library: set XDG_CACHE_HOME to one"
+        raise FileNotFoundError(why)
+    return str(folder)
+
+
+def loaded() -> Optional[ctypes.CDLL]:
     """The library as it is loaded in this process, or None.
 
     Preloaded, it is in the global scope; as a drop-in for the driver it is there once somebody has opened the driver.
@@ -36,7 +58,7 @@ def loaded():
     return None
 
 
-def path_of(address):
+def path_of(address: int) -> str:
     """The file that is mapped at an address of this process. Raises RuntimeError where there is none to be opened again."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
@@ -47,6 +69,6 @@ def path_of(address):
     raise RuntimeError("the library that is loaded is no file any more: was it replaced while the program ran? Start again")
 
 
-def active():
+def active() -> bool:
     """True in a process that runs under the library."""
     return loaded() is not None

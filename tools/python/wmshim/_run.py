@@ -1,14 +1,25 @@
-"""``wmshim-run COMMAND``: the wheel's ``wmctl run``."""
+"""The programs of the wheel. Each replaces this process by the ``wmctl`` that the wheel carries, so that signals and exit codes
+are its own."""
 
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 
-def main():
-    """Replaces this process by ``wmctl run`` with the same arguments."""
-    wmctl = Path(__file__).resolve().parent / "bin" / "wmctl"
+def main() -> NoReturn:
+    """``wmshim-run COMMAND``: ``wmctl run COMMAND``, which knows by this name what is meant."""
+    _become("wmshim-run")
+
+
+def wmctl() -> NoReturn:
+    """``wmctl``."""
+    _become("wmctl")
+
+
+def _become(name: str) -> NoReturn:
+    program = Path(__file__).resolve().parent / "bin" / "wmctl"
     try:
-        os.execv(wmctl, [str(wmctl), "run", *sys.argv[1:]])
+        os.execv(program, [name, *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"wmshim-run: {wmctl}: {error.strerror}; reinstall the wmshim wheel")
+        sys.exit(f"{name}: {program}: {error.strerror}; reinstall the wmshim wheel")

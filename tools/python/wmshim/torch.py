@@ -12,6 +12,8 @@ docs/pytorch.md says what works under which back end.
 """
 
 import ctypes
+import importlib
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from . import _driver, _figures
 from ._library import library_path, loaded, path_of
@@ -24,18 +26,21 @@ CALLBACKS = {
 }
 
 # Functions of ``torch._C`` that PyTorch cannot answer for an allocator of this kind, and what answers instead.
-REPLACED = {
+REPLACED: Dict[str, Callable[[int], Any]] = {
     "_cuda_memoryStats": lambda device: _figures.nested(device),
     "_cuda_resetPeakMemoryStats": lambda device: _figures.reset_peak(device),
     "_cuda_resetAccumulatedMemoryStats": lambda device: _figures.reset_accumulated(device),
     "_cuda_getMemoryFraction": lambda device: _fractions.get(device, 1.0),
 }
 
-_allocator = None
-_fractions = {}
+# What PyTorch takes for a device: a number, a string such as ``cuda:1``, a ``torch.device``, or None for the current one.
+Device = Union[int, str, Any, None]
+
+_allocator: Optional[Any] = None
+_fractions: Dict[int, float] = {}
 
 
-def enable():
+def enable() -> None:
     """Makes wmshim the allocator of this process's CUDA tensors. Calling it again changes nothing.
 
     Raises RuntimeError, with what to do, where wmshim is not loaded or CUDA has been used already.
@@ -56,12 +61,12 @@ def enable():
     _replace(torch)
 
 
-def enabled():
+def enabled() -> bool:
     """True once ``enable`` has succeeded in this process."""
     return _allocator is not None
 
 
-def _library():
+def _library() -> ctypes.CDLL:
     library = loaded() or _opened()
     if library is None:
         raise RuntimeError(f"wmshim is not loaded in this process: {_remedy()}")
@@ -70,7 +75,7 @@ def _library():
     return library
 
 
-def _opened():
+def _opened() -> Optional[ctypes.CDLL]:
     """As a drop-in for the driver, wmshim is loaded once somebody asks for the driver, as PyTorch is about to."""
     try:
         ctypes.CDLL("libcuda.so.1")
@@ -79,24 +84,24 @@ def _opened():
     return loaded()
 
 
-def _remedy():
+def _remedy() -> str:
     try:
         return f"start it with `wmshim-run python ...`, or with LD_PRELOAD={library_path()}"
     except FileNotFoundError:
         return "start it with `wmctl run -- python ...`"
 
 
-def _torch():
+def _torch() -> Any:
     try:
-        import torch
+        torch = importlib.import_module("torch")
     except ImportError as error:
-        raise RuntimeError(f"PyTorch cannot be imported: {error}") from error
+        raise ImportError(f"PyTorch cannot be imported: {error}") from error
     if not hasattr(torch._C, "_cuda_customAllocator"):
         raise RuntimeError("this PyTorch has no CUDA, or is older than 2.1: install a CUDA build")
     return torch
 
 
-def _create(torch, library):
+def _create(torch: Any, library: ctypes.CDLL) -> Any:
     """PyTorch's allocator object on our functions."""
     file = path_of(_pointer(library, "wmshim_torch_malloc"))
     allocator = torch.cuda.memory.CUDAPluggableAllocator(file, "wmshim_torch_malloc", "wmshim_torch_free")
@@ -108,67 +113,71 @@ def _create(torch, library):
     return allocator
 
 
-def _pointer(library, function):
-    return ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+def _pointer(library: ctypes.CDLL, function: str) -> int:
+    address = ctypes.cast(getattr(library, function), ctypes.c_void_p).value
+    if address is None:
+        raise RuntimeError(f"{function} is nowhere: the library that is loaded is damaged")
+    return address
 
 
-def _replace(torch):
+def _replace(torch: Any) -> None:
     for name, function in REPLACED.items():
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
     set_fraction = torch._C._cuda_setMemoryFraction
 
-    def remember(fraction, device):
+    def remember(fraction: float, device: int) -> None:
         set_fraction(fraction, device)
         _fractions[device] = fraction
 
     torch._C._cuda_setMemoryFraction = remember
 
 
-def _index(device):
+def _index(device: Device) -> int:
     """A device's number: of None, a number, a string such as ``cuda:1``, or a ``torch.device``."""
     if isinstance(device, int):
         return device
     torch = _torch()
     number = None if device is None else torch.device(device).index
-    return torch.cuda.current_device() if number is None else number
+    return int(torch.cuda.current_device() if number is None else number)
 
 
-def memory_stats(device=None):
+def memory_stats(device: Device = None) -> Dict[str, int]:
     """Figures of a device, by the names that ``torch.cuda.memory_stats`` gives them. Sizes are bytes."""
     return _figures.flat(_index(device))
 
 
-def memory_allocated(device=None):
+def memory_allocated(device: Device = None) -> int:
     """Bytes that tensors hold, wherever they are."""
     return _driver.figure(_index(device), _driver.USED)
 
 
-def max_memory_allocated(device=None):
+def max_memory_allocated(device: Device = None) -> int:
     """Highest ``memory_allocated`` since the start or the last reset."""
     return _driver.figure(_index(device), _driver.USED_PEAK)
 
 
-def memory_reserved(device=None):
+def memory_reserved(device: Device = None) -> int:
     """Bytes of physical memory held, used or not, on the device and elsewhere."""
     return _driver.figure(_index(device), _driver.RESERVED)
 
 
-def max_memory_reserved(device=None):
+def max_memory_reserved(device: Device = None) -> int:
     """Highest ``memory_reserved`` since the start or the last reset."""
     return _driver.figure(_index(device), _driver.RESERVED_PEAK)
 
 
-def reset_peak_memory_stats(device=None):
+def reset_peak_memory_stats(device: Device = None) -> None:
     """Lowers both peaks to what is held now."""
     _figures.reset_peak(_index(device))
 
 
-def empty_cache():
+def empty_cache() -> None:
     """Gives memory that no tensor uses back to the driver, on all devices."""
     _torch().cuda.empty_cache()
 
 
-def mem_get_info(device=None):
+def mem_get_info(device: Device = None) -> Tuple[int, int]:
     """Free and total bytes of a device, as ``torch.cuda.mem_get_info``."""
-    return _torch().cuda.mem_get_info(device)
+    free, total = _torch().cuda.mem_get_info(device)
+    return int(free), int(total)

@@ -1,18 +1,28 @@
 //! The client's side of the statistics endpoint: where sockets are, who answers, what they say.
 //!
-//! The shim decides where it puts its socket (see `docs/statistics.md`); here all those places are looked through, so
-//! that a program started with another `XDG_RUNTIME_DIR` than ours is found too.
+//! The shim decides where it puts its socket (see `docs/statistics.md`). Looked through are the folders of programs
+//! started from this shell, and where each process that this user may look into would have put its own
+//! ([`processes`]): so root finds everybody's, and containers' too. What is found is looked at before it is believed
+//! ([`folder`]), and asked with a limit on time and size ([`exchange`]).
+
+mod exchange;
+mod folder;
+mod processes;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::net::UnixStream;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use exchange::Knock;
+use folder::{Folder, Unusable};
+use processes::Process;
 
 /// How long a program may take to answer. It answers from a thread of its own, so seconds mean that it is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,28 +31,92 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone)]
 pub(crate) struct Endpoint {
     pub(crate) pid: u32,
+    /// As people name it.
     pub(crate) socket: PathBuf,
+    folder: Arc<Folder>,
+    name: String,
+    identity: (u64, u64),
 }
 
-/// All sockets found: of living programs, and what dead ones left behind.
+/// All sockets found: of living programs, what dead ones left behind, and folders that are not to be believed.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) alive: Vec<Endpoint>,
     pub(crate) stale: Vec<Endpoint>,
+    pub(crate) problems: Vec<String>,
+}
+
+impl Endpoint {
+    /// A socket in a folder, if it is one of the folder's user.
+    fn new(folder: &Arc<Folder>, name: &str, pid: u32) -> Option<Self> {
+        let identity = folder.socket(name)?;
+        let (socket, folder) = (folder.path.join(name), Arc::clone(folder));
+        Some(Self { pid, socket, folder, name: name.to_owned(), identity })
+    }
+
+    /// A socket that the user named.
+    ///
+    /// # Errors
+    /// What is there instead.
+    pub(crate) fn at(path: &Path) -> Result<Self> {
+        let real = path.canonicalize().map_err(|error| match error.kind() {
+            ErrorKind::NotFound => anyhow!("{}: there is no such socket", path.display()),
+            _ => anyhow!("{} cannot be reached: {error}", path.display()),
+        })?;
+        let (parent, name) = (real.parent().unwrap_or(Path::new("/")), real.file_name().unwrap_or_default());
+        let owner = rustix::fs::stat(&real)?.st_uid;
+        let folder = Folder::named(parent, owner).with_context(|| path.display().to_string())?;
+        let endpoint = Self::new(&Arc::new(folder), &name.to_string_lossy(), 0);
+        let endpoint = endpoint.with_context(|| {
+            format!("{} is no socket: give the path that WMSHIM_STATS_SOCKET names", path.display())
+        })?;
+        Ok(Self { socket: path.to_owned(), ..endpoint })
+    }
+
+    /// Where it is reached.
+    fn door(&self) -> PathBuf {
+        self.folder.inside(&self.name)
+    }
+
+    /// Who may answer: whose folder it is. Of a socket that was named, this user alone; root may ask anybody.
+    fn expected(&self) -> Option<u32> {
+        let own = own_user();
+        if own == 0 && self.pid == 0 {
+            None
+        } else if own == 0 {
+            Some(self.folder.user)
+        } else {
+            Some(own)
+        }
+    }
+
+    /// Removes the file, if it still is what nobody listens at.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn remove(&self) -> std::io::Result<()> {
+        match exchange::knock(&self.door()) {
+            Knock::Refused => self.folder.remove(&self.name, self.identity),
+            _ => Err(std::io::Error::other("somebody listens there now")),
+        }
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// The places where sockets of programs started from here may be, whether they exist or not.
 pub(crate) fn directories() -> Vec<PathBuf> {
-    directories_of(&|name| std::env::var_os(name))
+    directories_of(own_user(), &|name| std::env::var_os(name))
 }
 
-/// The same for programs with these variables. Only `WMSHIM_STATS_DIR`, if that is set.
-pub(crate) fn directories_of(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+/// The same for programs of a user with these variables. Only `WMSHIM_STATS_DIR`, if that is set.
+fn directories_of(user: u32, variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(directory) = set("WMSHIM_STATS_DIR") {
         return vec![directory];
     }
-    let user = rustix::process::geteuid().as_raw();
     let shared = format!("wmshim-{user}");
     let runtime = set("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{user}").into());
     let mut places = vec![runtime.join("wmshim"), Path::new("/tmp").join(&shared)];
@@ -51,35 +125,101 @@ pub(crate) fn directories_of(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec
     places
 }
 
-/// Every socket file in these places, whether somebody listens there or not.
-pub(crate) fn candidates(places: &[PathBuf]) -> Vec<Endpoint> {
-    places.iter().flat_map(|directory| sockets(directory)).collect()
+/// Did the user of this shell name the folder to look into?
+fn is_named() -> bool {
+    std::env::var_os("WMSHIM_STATS_DIR").is_some_and(|value| !value.is_empty())
 }
 
-/// Looks through all places. A process with several sockets, some of them stale, is alive once.
+/// Looks everywhere, or only into the folder that was named. A process with several sockets, some of them stale, is alive once.
 pub(crate) fn find() -> Found {
-    let (alive, stale): (Vec<_>, Vec<_>) = candidates(&directories())
-        .into_iter()
-        .partition(|endpoint| UnixStream::connect(&endpoint.socket).is_ok());
-    let alive: BTreeMap<_, _> = alive.into_iter().map(|endpoint| (endpoint.pid, endpoint)).collect();
-    Found { alive: alive.into_values().collect(), stale }
+    let mut found = Found::default();
+    let mut seen = BTreeMap::new();
+    for endpoint in of_other_places().chain(of_own_places(&mut found.problems)) {
+        seen.entry(endpoint.identity).or_insert(endpoint);
+    }
+    let mut alive = BTreeMap::new();
+    for endpoint in seen.into_values() {
+        match exchange::knock(&endpoint.door()) {
+            Knock::Alive => drop(alive.insert(endpoint.pid, endpoint)),
+            Knock::Refused => found.stale.push(endpoint),
+            Knock::Unreachable => {}
+        }
+    }
+    found.alive = alive.into_values().collect();
+    found
 }
 
-/// `<pid>.sock` files of a directory. One that is missing or unreadable has none.
-fn sockets(directory: &Path) -> Vec<Endpoint> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let named = entries.filter_map(|socket| {
-        let pid = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
-        Some(Endpoint { pid, socket })
-    });
-    named.collect()
+/// Sockets in the folders of programs started from here.
+fn of_own_places(problems: &mut Vec<String>) -> std::vec::IntoIter<Endpoint> {
+    let user = Some(own_user()).filter(|user| *user != 0 || !is_named());
+    let mut endpoints = Vec::new();
+    for path in directories() {
+        match Folder::private(None, &path, user) {
+            Ok(folder) => endpoints.extend(sockets(&Arc::new(folder), ".sock")),
+            Err(Unusable::Missing) => {}
+            Err(Unusable::Refused(problem)) => problems.push(problem),
+        }
+    }
+    endpoints.into_iter()
+}
+
+/// Files of a folder that are named `<number><ending>`.
+fn sockets(folder: &Arc<Folder>, ending: &str) -> Vec<Endpoint> {
+    let pid = |name: &str| name.strip_suffix(ending)?.parse().ok();
+    let names = folder.names();
+    names.iter().filter_map(|name| Endpoint::new(folder, name, pid(name)?)).collect()
+}
+
+/// Sockets of processes whose folders are not this shell's.
+fn of_other_places() -> impl Iterator<Item = Endpoint> {
+    let own = directories();
+    let all = if is_named() { None } else { Some(processes::all()) };
+    all.into_iter().flatten().filter_map(move |process| of_other_process(&process, &own))
+}
+
+/// The socket of a living process, wherever its variables put it. Whether somebody listens is not looked at.
+pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
+    of_other_process(&processes::look(pid)?, &[])
+}
+
+fn of_other_process(process: &Process, own: &[PathBuf]) -> Option<Endpoint> {
+    let named = process.variable("WMSHIM_STATS_SOCKET").filter(|value| !value.is_empty());
+    if let Some(endpoint) = named.and_then(|path| at_named_path(process, &path)) {
+        return Some(endpoint);
+    }
+    let places = directories_of(process.user, &|name| process.variable(name));
+    let fresh = places.iter().filter(|place| process.root.is_some() || !own.contains(place));
+    let mut folders = fresh.filter_map(|place| private_folder(process, place));
+    folders.find_map(|folder| Endpoint::new(&folder, &format!("{}.sock", process.inner), process.pid))
+}
+
+fn private_folder(process: &Process, path: &Path) -> Option<Arc<Folder>> {
+    let absolute = path.is_absolute().then_some(path)?;
+    Folder::private(process.root.as_deref(), absolute, Some(process.user)).ok().map(Arc::new)
+}
+
+/// The socket that a process was told to make. Its folder need not be private, so who listens is looked at.
+fn at_named_path(process: &Process, path: &OsStr) -> Option<Endpoint> {
+    let path = Path::new(path);
+    let folder = match process.root {
+        None => {
+            Folder::named(path.is_absolute().then(|| path.parent())??, process.user).ok().map(Arc::new)?
+        }
+        Some(_) => private_folder(process, path.parent()?)?,
+    };
+    Endpoint::new(&folder, path.file_name()?.to_str()?, process.pid)
 }
 
 /// Says that there is no program, and how to start one.
 pub(crate) fn none_found() -> String {
+    let elsewhere = match (is_named(), own_user()) {
+        (true, _) => "",
+        (_, 0) => ", or where any process's own variables say",
+        _ => ", or where the variables of your processes say",
+    };
     format!(
-        "no program under the shim has a socket in {}; start one with `wmctl run -- COMMAND` (its socket appears \
-         with its first CUDA call)",
+        "no program under the shim has a socket in {}{elsewhere}; start one with `wmctl run -- COMMAND` (its socket \
+         appears with its first CUDA call)",
         list(&directories())
     )
 }
@@ -89,36 +229,38 @@ pub(crate) fn none_found() -> String {
 /// # Errors
 /// Why there is none: no such process, not under the shim, no CUDA call yet, another user's.
 pub(crate) fn of_process(pid: u32) -> Result<Endpoint> {
+    let own = endpoint_of(pid).filter(|endpoint| exchange::knock(&endpoint.door()) == Knock::Alive);
+    if let Some(endpoint) = own {
+        return Ok(endpoint);
+    }
     let found = find();
     let wanted = |endpoint: &Endpoint| endpoint.pid == pid;
     if let Some(endpoint) = found.alive.into_iter().find(wanted) {
         return Ok(endpoint);
     }
-    if found.stale.iter().any(wanted) && !is_process(pid) {
-        bail!("process {pid} has ended; its socket is left over and can be deleted");
+    if found.stale.iter().any(wanted) && !processes::exists(pid) {
+        bail!("process {pid} has ended; its socket is left over, and `wmctl clean` removes it");
     }
-    if !is_process(pid) {
+    if !processes::exists(pid) {
         bail!("there is no process {pid}; `wmctl stats` lists the programs that run under the shim");
     }
-    Err(explain(pid))
-}
-
-fn is_process(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    Err(explain(pid, &found.problems))
 }
 
 /// Why a living process has no socket.
-fn explain(pid: u32) -> anyhow::Error {
-    let Ok(maps) = fs::read_to_string(format!("/proc/{pid}/maps")) else {
+fn explain(pid: u32, problems: &[String]) -> anyhow::Error {
+    let Some(process) = processes::look(pid) else {
         return anyhow!("process {pid} cannot be looked into: ask as its user, or as root");
     };
-    if !maps.contains("libwmshim.so") && !maps.contains("/dropin/libcuda.so.1") {
+    if process.is_shimmed() != Some(true) {
         return anyhow!("process {pid} does not run under the shim; start it with `wmctl run -- COMMAND`");
     }
+    let places = directories_of(process.user, &|name| process.variable(name));
+    let problems: String = problems.iter().map(|problem| format!("; {problem}")).collect();
     anyhow!(
-        "process {pid} runs under the shim but has no socket in {}: it has made no CUDA call yet, or was started \
-         with another WMSHIM_STATS_DIR or WMSHIM_STATS_SOCKET (give `--socket PATH`)",
-        list(&directories())
+        "process {pid} runs under the shim but has no socket in {}: it has made no CUDA call yet, or its statistics \
+         are off (WMSHIM_STATS_SOCKET), or it runs with WMSHIM_DISABLE{problems}",
+        list(&places)
     )
 }
 
@@ -131,56 +273,53 @@ pub(crate) fn list(paths: &[PathBuf]) -> String {
 ///
 /// # Errors
 /// A program that is gone, does not answer in time, or answers with an error.
-pub(crate) fn ask(socket: &Path, request: &str) -> Result<Value> {
-    understand(socket, exchange(socket, request, Some(PATIENCE)))
-}
-
-/// Asks a question whose answer may take as long as the program runs.
-///
-/// # Errors
-/// A program that ends without an answer, or answers with an error.
-pub(crate) fn ask_patiently(socket: &Path, request: &str) -> Result<Value> {
-    understand(socket, exchange(socket, request, None))
-}
-
-fn understand(socket: &Path, line: Result<String>) -> Result<Value> {
-    let line = line.with_context(|| format!("no answer from {}", socket.display()))?;
+pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
+    let answer = exchange::exchange(&endpoint.door(), endpoint.expected(), request, PATIENCE);
+    let line = answer.with_context(|| format!("no answer from {}", endpoint.socket.display()))?;
     let answer: Value = serde_json::from_str(&line)
-        .with_context(|| format!("{} answered something that is not JSON", socket.display()))?;
+        .with_context(|| format!("{} answered something that is not JSON", endpoint.socket.display()))?;
     match answer.get("error").and_then(Value::as_str) {
-        Some(problem) => bail!("the program answered: {problem}"),
+        Some(problem) => bail!("the program answered: {}", crate::human::shortened(problem, 200)),
         None => Ok(answer),
     }
 }
 
-fn exchange(socket: &Path, request: &str, patience: Option<Duration>) -> Result<String> {
-    let mut stream = UnixStream::connect(socket).map_err(no_connection)?;
-    stream.set_read_timeout(patience)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    writeln!(stream, "{}", json!({ "request": request }))?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(no_answer)?;
-    if line.is_empty() {
-        bail!("the process closed the connection: it is ending, or belongs to another user");
-    }
-    Ok(line)
+/// Asks many programs at once: together they take no longer than the slowest.
+pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value>> {
+    thread::scope(|scope| {
+        let asked: Vec<_> = endpoints.iter().map(|one| scope.spawn(move || ask(one, request))).collect();
+        let answer = |thread: thread::ScopedJoinHandle<'_, Result<Value>>| {
+            thread.join().unwrap_or_else(|_| Err(anyhow!("internal error, please report it")))
+        };
+        asked.into_iter().map(answer).collect()
+    })
 }
 
-fn no_connection(error: std::io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::ConnectionRefused => {
-            anyhow!("the process has ended; the socket is left over and can be deleted")
+/// What this user's programs that ended left in this shell's folders: statistics sockets, and those by which memory is
+/// shared. Beside them, why folders are left alone.
+pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
+    let (mut stale, mut problems) = (Vec::new(), Vec::new());
+    for path in directories() {
+        match Folder::private(None, &path, Some(own_user())) {
+            // A socket of another machine's process refuses us as a dead one does.
+            Ok(folder) if folder.is_remote() => problems.push(format!(
+                "{} may be shared with other machines: nothing is removed there",
+                path.display()
+            )),
+            Ok(folder) => stale.extend(refusing(&Arc::new(folder))),
+            Err(Unusable::Missing) => {}
+            Err(Unusable::Refused(problem)) => problems.push(problem),
         }
-        ErrorKind::NotFound => anyhow!("there is no such socket"),
-        _ => error.into(),
     }
+    (stale, problems)
 }
 
-fn no_answer(error: std::io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            anyhow!("nothing within {} s: is the process stopped?", PATIENCE.as_secs())
-        }
-        _ => error.into(),
-    }
+/// Sockets of a folder by the shim's names that nobody listens at.
+fn refusing(folder: &Arc<Folder>) -> Vec<Endpoint> {
+    let names = folder.names();
+    let ours = |name: &&String| {
+        name.ends_with(".ipc") || name.strip_suffix(".sock").is_some_and(|pid| pid.parse::<u32>().is_ok())
+    };
+    let sockets = names.iter().filter(ours).filter_map(|name| Endpoint::new(folder, name, 0));
+    sockets.filter(|endpoint| exchange::knock(&endpoint.door()) == Knock::Refused).collect()
 }

@@ -9,6 +9,7 @@
 mod driver;
 mod environment;
 mod finding;
+mod folders;
 mod host;
 mod installation;
 mod links;
@@ -20,7 +21,7 @@ use std::process::{Command, ExitCode};
 use anyhow::Result;
 use serde_json::json;
 
-use crate::{output, shim};
+use crate::{output, screen, shim};
 use finding::Level;
 
 /// Arguments of `wmctl doctor`.
@@ -45,6 +46,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let host = host::examine(&mut findings);
     let installation = installation::examine(&mut findings);
     environment::examine(&mut findings);
+    folders::examine(&mut findings);
     let blocked = findings.iter().any(|finding| finding.level == Level::Blocks);
     if arguments.json {
         output::print_json(&json!({
@@ -59,7 +61,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     } else {
         let (driver, links) = (driver::render(&driver), links::render(&links));
         output::print(&format!("{driver}{links}{}{}\n", host.render(), installation.render()))?;
-        output::print(&finding::render(&findings))?;
+        output::print(&screen::folded(&finding::render(&findings)))?;
     }
     Ok(if blocked { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

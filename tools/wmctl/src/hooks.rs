@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::output;
 use crate::shim::{self, Library};
 use crate::table::Table;
+use crate::{output, screen};
 
 /// Arguments of `wmctl hooks`.
 #[derive(Debug, clap::Args)]
@@ -42,14 +42,30 @@ pub(crate) fn hooks(arguments: &Arguments) -> Result<()> {
     })?;
     let value: Value = serde_json::from_str(&text).context("the library's list of hooks")?;
     if arguments.json {
-        return output::print_json(&value);
+        return output::print_json(&serde_json::json!({ "schema": "wmctl-hooks/1", "hooks": value }));
     }
     let mut hooks: Vec<Hook> = serde_json::from_value(value).context("the library's list of hooks")?;
     hooks.sort_by(|a, b| a.symbol.cmp(&b.symbol));
     output::print(&if arguments.markdown { markdown(&hooks) } else { plain(&hooks) })
 }
 
+/// All columns, where they have room; on a narrower terminal without the handlers, whose names are the sources'.
 fn plain(hooks: &[Hook]) -> String {
+    let whole = table(hooks);
+    let widest = whole.lines().map(|line| line.chars().count()).max();
+    match screen::size() {
+        Some((columns, _)) if widest > Some(columns) => screen::folded(&narrow(hooks)),
+        _ => whole,
+    }
+}
+
+fn narrow(hooks: &[Hook]) -> String {
+    let mut table = Table::new(&["FUNCTION", "OFF BY", "WHAT FOR"]);
+    hooks.iter().for_each(|hook| table.row([&hook.symbol, &hook.switch, &hook.purpose].map(Clone::clone)));
+    format!("{table}\n{} of the driver's functions are intercepted; all others are forwarded.\n", hooks.len())
+}
+
+fn table(hooks: &[Hook]) -> String {
     let mut table = Table::new(&["FUNCTION", "HANDLER", "OFF BY", "WHAT FOR"]);
     for hook in hooks {
         table.row([&hook.symbol, &hook.handler, &hook.switch, &hook.purpose].map(Clone::clone));

@@ -1,4 +1,44 @@
-//! Figures as people read them.
+//! Figures as people read them, and text from programs as a terminal may have it.
+//!
+//! A program chooses its own name, and anybody may listen at a socket: text of theirs reaches the terminal with its control
+//! characters written out, and shortened.
+
+/// Longest name of a program or a device in a table.
+const NAME: usize = 40;
+
+/// Text with its control characters written out: `\x1b`. Those that turn the direction of a line are of them.
+pub(crate) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\0'..='\x1f' | '\x7f' => shown.push_str(&format!("\\x{:02x}", u32::from(character))),
+            '\u{80}'..='\u{9f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => {
+                shown.push_str(&format!("\\u{{{:x}}}", u32::from(character)));
+            }
+            _ => shown.push(character),
+        }
+    }
+    shown
+}
+
+/// The same, and no longer than so many characters.
+pub(crate) fn shortened(text: &str, longest: usize) -> String {
+    let text = shown(text);
+    if text.chars().count() <= longest {
+        return text;
+    }
+    let head: String = text.chars().take(longest.saturating_sub(3)).collect();
+    format!("{head}...")
+}
+
+/// A name as a table has room for.
+pub(crate) fn name(text: &str) -> String {
+    shortened(text, NAME)
+}
 
 /// Bytes with a binary unit: three significant digits or so, exact below 1 KiB.
 pub(crate) fn bytes(count: u64) -> String {
@@ -17,7 +57,10 @@ pub(crate) fn bytes(count: u64) -> String {
 
 /// Seconds as `45 s`, `12 min 3 s`, `3 h 20 min`, `2 d 4 h`.
 pub(crate) fn duration(seconds: f64) -> String {
-    let whole = seconds.max(0.0) as u64;
+    if !(0.0..1e12).contains(&seconds) {
+        return "-".to_owned();
+    }
+    let whole = seconds as u64;
     let (days, hours, minutes) = (whole / 86_400, whole / 3600 % 24, whole / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds:.1} s"),
@@ -59,6 +102,17 @@ mod tests {
         assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
         assert_eq!(bytes(150_119_251_968), "139.8 GiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn control_characters_are_written_out_and_names_shortened() {
+        assert_eq!(shown("a\x1b[2J\u{9b}b\n\u{202e}µ"), "a\\x1b[2J\\u{9b}b\\x0a\\u{202e}µ");
+        assert_eq!(name(&"x".repeat(300)).len(), NAME);
+        assert_eq!(name("train"), "train");
+        assert_eq!(
+            (duration(-1e308), duration(f64::INFINITY), duration(1e300)),
+            ("-".into(), "-".into(), "-".into())
+        );
     }
 
     #[test]

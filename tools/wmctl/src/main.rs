@@ -6,26 +6,32 @@
 //! for people and may change, JSON is for programs and has a schema with a version.
 //!
 //! Exit codes: 0 all well, 1 an error or a finding that blocks, 2 a command line that is not understood; `run` ends
-//! with the program's own.
+//! with the program's own, with 127 where there is no such program, and with 126 where it cannot be started.
 
 mod answer;
 mod bench;
+mod clean;
 mod client;
 mod doctor;
 mod hooks;
 mod human;
+mod layout;
 mod output;
+mod paths;
 mod replay;
 mod run;
+mod screen;
 mod shim;
 mod stats;
 mod table;
 mod top;
 
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
 
 /// Run programs under wmshim and look inside them.
 #[derive(Parser)]
@@ -55,8 +61,12 @@ enum Command {
     Top(top::Arguments),
     /// Have a program write its statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
+    /// Remove sockets that killed programs left
+    Clean(clean::Arguments),
     /// Check driver, devices, limits and installation, and say what to do
     Doctor(doctor::Arguments),
+    /// Print the paths for an LD_PRELOAD or LD_LIBRARY_PATH of your own
+    Paths(paths::Arguments),
     /// List the driver functions that the shim intercepts
     Hooks(hooks::Arguments),
     /// Measure this machine
@@ -66,14 +76,28 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match dispatch(Arguments::parse().command) {
+    match dispatch(command()) {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("wmctl: {error:#}");
-            ExitCode::FAILURE
+            eprintln!("wmctl: {}", human::shown(&format!("{error:#}")));
+            output::code_of(&error)
         }
     }
+}
+
+/// The command line. Started as `wmshim-run`, which the wheel does, it is that of `run`.
+fn command() -> Command {
+    const ALIAS: &str = "wmshim-run";
+    let name = std::env::args_os().next().unwrap_or_default();
+    if Path::new(&name).file_name() != Some(OsStr::new(ALIAS)) {
+        return Arguments::parse().command;
+    }
+    let command =
+        clap::Command::new(ALIAS).about("Run a program under wmshim").version(env!("CARGO_PKG_VERSION"));
+    let matches = run::Arguments::augment_args(command).get_matches();
+    let arguments = run::Arguments::from_arg_matches(&matches);
+    Command::Run(arguments.unwrap_or_else(|error| error.exit()))
 }
 
 fn dispatch(command: Command) -> Result<ExitCode> {
@@ -82,7 +106,9 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::Replay(arguments) => replay::replay(&arguments),

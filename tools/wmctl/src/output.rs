@@ -19,12 +19,49 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// # Errors
 /// As [`print()`].
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
-    if is_terminal() { print(&format!("{value:#}\n")) } else { print(&format!("{value}\n")) }
+    let text = if is_terminal() { format!("{value:#}\n") } else { format!("{value}\n") };
+    print(&escaped(&text))
+}
+
+/// JSON in which a terminal finds no control character: such stand in strings only, and may be written by number.
+pub(crate) fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            '\u{7f}'..='\u{9f}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => text.push_str(&format!("\\u{:04x}", u32::from(character))),
+            _ => text.push(character),
+        }
+    }
+    text
 }
 
 /// Does a person see standard output?
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// An error that ends wmctl with a code of its own.
+#[derive(Debug)]
+pub(crate) struct Coded {
+    pub(crate) code: u8,
+    pub(crate) sentence: String,
+}
+
+impl std::fmt::Display for Coded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Coded {}
+
+/// The exit code of an error: its own, or 1.
+pub(crate) fn code_of(error: &anyhow::Error) -> std::process::ExitCode {
+    error.downcast_ref::<Coded>().map_or(1, |coded| coded.code).into()
 }
 
 /// Did the reader of our output go away? `wmctl stats | head` is no error.

@@ -1,9 +1,9 @@
-//! Finds `libwmshim.so` and looks into it.
+//! Finds `libwmshim.so` and the simulated driver, and looks into the library.
 //!
 //! Everything that this program calls by name in a library that is not linked to it is called here; but for the
 //! driver's functions, which `doctor::driver` calls through `wm_driver`.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -39,10 +39,28 @@ fn candidates() -> Result<Vec<PathBuf>> {
     Ok(vec![folder.join("../lib").join(NAME), folder.join(NAME), folder.join("../lib/wmshim").join(NAME)])
 }
 
-/// The folder with the library under the driver's names, if this installation has one.
-pub(crate) fn dropin(library: &Path) -> Option<PathBuf> {
-    let folder = library.parent()?.parent()?.join("dropin");
-    is_interposer(&folder.join("libcuda.so.1")).then_some(folder)
+/// The driver that `WMSHIM_DRIVER` names, as the library understands it: `sim` is the simulated one (a folder of that name is `./sim`).
+pub(crate) fn driver() -> Option<PathBuf> {
+    let named = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from)?;
+    if named.as_os_str() == "sim" { simulated().ok().or(Some(named)) } else { Some(named) }
+}
+
+/// The simulated driver beside this program: as installed, or as built.
+///
+/// # Errors
+/// All places looked at, and the remedy.
+pub(crate) fn simulated() -> Result<PathBuf> {
+    let here = std::env::current_exe()?.canonicalize()?;
+    let folder = here.parent().unwrap_or(Path::new("/"));
+    let candidates = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
+    match candidates.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => bail!(
+            "the simulated driver is not at {}: install it with this wmctl (a clone builds it with `cargo build -p simcuda`), or \
+             use a GPU (`replay --driver real`)",
+            crate::client::list(&candidates)
+        ),
+    }
 }
 
 /// The library, opened in this process. It makes no driver call and starts nothing by being opened.
@@ -79,6 +97,32 @@ impl Library {
         let text = function();
         // SAFETY: null, or a C string that lives as long as the library.
         (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+
+    /// What the library would say of the settings among these variables. An older one says nothing.
+    pub(crate) fn judge_settings(&self, environment: &[(OsString, OsString)]) -> Vec<String> {
+        let Some(address) = self.symbol(c"wmshim_check_settings") else { return Vec::new() };
+        // SAFETY: our own library's function of this name has this type.
+        let check: extern "C" fn(*const *const c_char) -> *mut c_char =
+            unsafe { std::mem::transmute(address) };
+        let pair = |(name, value): &(OsString, OsString)| {
+            CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+        };
+        let pairs: Vec<_> = environment.iter().filter_map(pair).collect();
+        let mut pointers: Vec<_> = pairs.iter().map(|pair| pair.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let text = check(pointers.as_ptr());
+        if text.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: a C string that is ours to free, and that nobody uses after that.
+        let answer: serde_json::Value = unsafe {
+            let answer = serde_json::from_slice(CStr::from_ptr(text).to_bytes()).unwrap_or_default();
+            libc::free(text.cast());
+            answer
+        };
+        let problems = crate::answer::items(&answer, "problems").iter().filter_map(serde_json::Value::as_str);
+        problems.map(str::to_owned).collect()
     }
 
     fn symbol(&self, name: &CStr) -> Option<*mut c_void> {

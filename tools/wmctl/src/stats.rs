@@ -1,7 +1,8 @@
 //! `wmctl stats` and `wmctl dump`: what programs under the shim hold and do.
 //!
 //! Without a process id: the one program that runs, or a list of them all. The schema is `docs/statistics.md`'s; what
-//! is absent (an older shim) is shown as such, what is unknown (a newer one) is in `--json` only.
+//! is absent (an older shim) is shown as such, what is unknown (a newer one) is in `--json` only. That has one shape,
+//! whether no program runs, one or many: a script must not fail when a second job starts.
 
 mod render;
 
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::client::{self, Endpoint, Found};
-use crate::output;
+use crate::{human, output, screen};
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
     /// Ask at this socket (a program started with WMSHIM_STATS_SOCKET)
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     socket: Option<PathBuf>,
-    /// Print JSON, as the program sent it
+    /// Print JSON: a list of programs, each with its answer as it sent it
     #[arg(long)]
     json: bool,
 }
@@ -65,6 +66,11 @@ impl Arguments {
         }
     }
 
+    /// What is renewed in place keeps to the terminal.
+    fn print(&self, text: &str) -> Result<()> {
+        if self.watch.is_some() { output::print(&screen::cut(text)) } else { output::print(text) }
+    }
+
     fn text(&self, answer: &Value) -> String {
         match self.request() {
             "blocks" => render::blocks(answer),
@@ -95,66 +101,85 @@ pub(crate) fn stats(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Shows one process or all. Returns how many answered.
+/// Shows one process or all. Returns how many there are.
 fn show(arguments: &Arguments) -> Result<usize> {
-    let endpoint = match (&arguments.socket, arguments.pid) {
-        (Some(socket), _) => Some(Endpoint { pid: 0, socket: socket.clone() }),
-        (_, Some(pid)) => Some(client::of_process(pid)?),
-        _ => None,
-    };
-    match endpoint {
-        Some(endpoint) => show_one(arguments, &endpoint),
-        None => show_found(arguments, client::find()),
+    let found = look(arguments);
+    if let (true, Err(_)) = (arguments.json, &found) {
+        output::print_json(&document(&[]))?;
+    }
+    let endpoints = found?;
+    let answers = client::ask_all(&endpoints, arguments.request());
+    let answers: Vec<_> = endpoints.iter().zip(answers).collect();
+    if arguments.json {
+        output::print_json(&document(&answers))?;
+        return alone(answers).map(|_| endpoints.len());
+    }
+    if answers.len() == 1 {
+        let answer = alone(answers)?.unwrap_or_default();
+        arguments.print(&arguments.text(&answer))?;
+    } else {
+        arguments.print(&render::list(&answers))?;
+    }
+    Ok(endpoints.len())
+}
+
+/// The programs that are meant.
+fn look(arguments: &Arguments) -> Result<Vec<Endpoint>> {
+    match (&arguments.socket, arguments.pid) {
+        (Some(socket), _) => Ok(vec![Endpoint::at(socket)?]),
+        (_, Some(pid)) => Ok(vec![client::of_process(pid)?]),
+        _ => all(arguments, client::find()),
     }
 }
 
-fn show_found(arguments: &Arguments, mut found: Found) -> Result<usize> {
-    report_stale(&found);
-    match found.alive.len() {
+fn all(arguments: &Arguments, found: Found) -> Result<Vec<Endpoint>> {
+    report(&found);
+    let pids: Vec<_> = found.alive.iter().map(|endpoint| endpoint.pid.to_string()).collect();
+    match pids.len() {
         0 => bail!("{}", client::none_found()),
-        1 => show_one(arguments, &found.alive.remove(0)),
-        _ => show_all(arguments, &found.alive),
-    }
-}
-
-fn report_stale(found: &Found) {
-    for endpoint in &found.stale {
-        eprintln!("wmctl: {} is left over from a process that ended; skipped", endpoint.socket.display());
-    }
-}
-
-fn show_one(arguments: &Arguments, endpoint: &Endpoint) -> Result<usize> {
-    let answer = client::ask(&endpoint.socket, arguments.request())?;
-    if arguments.json {
-        output::print_json(&answer)?;
-    } else {
-        output::print(&arguments.text(&answer))?;
-    }
-    Ok(1)
-}
-
-fn show_all(arguments: &Arguments, endpoints: &[Endpoint]) -> Result<usize> {
-    if !arguments.json && arguments.request() != "stats" {
-        let pids: Vec<_> = endpoints.iter().map(|endpoint| endpoint.pid.to_string()).collect();
-        bail!("several programs run under the shim; name one: {}", pids.join(", "));
-    }
-    let answers =
-        endpoints.iter().map(|endpoint| (endpoint, client::ask(&endpoint.socket, arguments.request())));
-    let answers: Vec<_> = answers.collect();
-    if arguments.json {
-        output::print_json(&answers.iter().map(|(endpoint, answer)| described(endpoint, answer)).collect())?;
-    } else {
-        output::print(&render::list(&answers))?;
-    }
-    Ok(answers.len())
-}
-
-fn described(endpoint: &Endpoint, answer: &Result<Value>) -> Value {
-    match answer {
-        Ok(answer) => json!({ "pid": endpoint.pid, "socket": endpoint.socket, "answer": answer }),
-        Err(error) => {
-            json!({ "pid": endpoint.pid, "socket": endpoint.socket, "error": format!("{error:#}") })
+        2.. if !arguments.json && arguments.request() != "stats" => {
+            bail!("several programs run under the shim; name one: {}", pids.join(", "))
         }
+        _ => Ok(found.alive),
+    }
+}
+
+/// What was found besides programs, on stderr.
+fn report(found: &Found) {
+    for problem in &found.problems {
+        eprintln!("wmctl: {}", human::shown(problem));
+    }
+    match found.stale.len() {
+        0 => {}
+        1 => eprintln!(
+            "wmctl: {} is left over from a program that was killed; `wmctl clean` removes it",
+            human::shown(&found.stale[0].socket.display().to_string())
+        ),
+        count => eprintln!(
+            "wmctl: {count} sockets are left over from programs that were killed; `wmctl clean` removes them"
+        ),
+    }
+}
+
+/// The answer of an only program; its silence is then the command's error.
+fn alone(mut answers: Vec<(&Endpoint, Result<Value>)>) -> Result<Option<Value>> {
+    if answers.len() == 1 { answers.remove(0).1.map(Some) } else { Ok(None) }
+}
+
+/// One shape for none, one and many.
+fn document(answers: &[(&Endpoint, Result<Value>)]) -> Value {
+    let processes: Vec<_> = answers.iter().map(|(endpoint, answer)| described(endpoint, answer)).collect();
+    json!({ "schema": "wmctl-stats/1", "processes": processes })
+}
+
+/// Its number is its own word where the socket was named.
+fn described(endpoint: &Endpoint, answer: &Result<Value>) -> Value {
+    let own = answer.as_ref().ok().and_then(|answer| answer.get("pid")?.as_u64());
+    let pid = if endpoint.pid == 0 { own.unwrap_or(0) } else { endpoint.pid.into() };
+    let socket = endpoint.socket.display().to_string();
+    match answer {
+        Ok(answer) => json!({ "pid": pid, "socket": socket, "answer": answer }),
+        Err(error) => json!({ "pid": pid, "socket": socket, "error": format!("{error:#}") }),
     }
 }
 
@@ -163,12 +188,12 @@ fn described(endpoint: &Endpoint, answer: &Result<Value>) -> Value {
 /// # Errors
 /// No such process, or it cannot write.
 pub(crate) fn dump(arguments: &DumpArguments) -> Result<()> {
-    let answer = client::ask(&client::of_process(arguments.pid)?.socket, "dump")?;
-    if arguments.json {
-        return output::print_json(&answer);
-    }
+    let answer = client::ask(&client::of_process(arguments.pid)?, "dump")?;
     let path = answer.get("path").and_then(Value::as_str).context("the program named no file")?;
-    output::print(&format!("{path}\n"))
+    if arguments.json {
+        return output::print_json(&json!({ "schema": "wmctl-dump/1", "pid": arguments.pid, "path": path }));
+    }
+    output::print(&format!("{}\n", human::shown(path)))
 }
 
 /// The text of a `stats` answer: what `wmctl run --stats` prints at the end.

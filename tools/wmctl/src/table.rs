@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use crate::human;
+
 /// Space between columns.
 const GAP: usize = 2;
 
@@ -18,9 +20,9 @@ impl Table {
         Self { headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row: one cell a heading.
+    /// Adds a row: one cell a heading. Whoever the text is from, it moves no cursor.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<_> = cells.into_iter().collect();
+        let cells: Vec<_> = cells.into_iter().map(|cell| human::shown(&cell)).collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }

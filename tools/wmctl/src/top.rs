@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{client, output};
+use crate::{client, output, screen};
 use reading::Reading;
 
 /// Arguments of `wmctl top`.
@@ -34,10 +34,10 @@ pub(crate) struct Arguments {
 /// # Errors
 /// A closed pipe; with `--once`, no program at all.
 pub(crate) fn top(arguments: &Arguments) -> Result<()> {
-    let mut before = read()?;
+    let mut before = read();
     loop {
         thread::sleep(arguments.interval);
-        let now = read()?;
+        let now = read();
         if arguments.once && now.processes.is_empty() {
             bail!("{}", client::none_found());
         }
@@ -51,23 +51,19 @@ pub(crate) fn top(arguments: &Arguments) -> Result<()> {
 
 fn show(change: &reading::Change, arguments: &Arguments) -> Result<()> {
     if arguments.json {
-        return output::print(&format!("{}\n", serde_json::to_string(change)?));
+        return output::print(&output::escaped(&format!("{}\n", serde_json::to_string(change)?)));
     }
-    let fresh = if output::is_terminal() && !arguments.once { "\x1b[H\x1b[2J" } else { "" };
-    output::print(&format!("{fresh}{}", render::table(change)))
+    let table = render::table(change);
+    if output::is_terminal() && !arguments.once {
+        return output::print(&format!("\x1b[H\x1b[2J{}", screen::cut(&table)));
+    }
+    output::print(&table)
 }
 
 /// Asks all programs at once: one that is stopped delays a table by no more than the patience for one.
-fn read() -> Result<Reading> {
+fn read() -> Reading {
     let found = client::find().alive;
-    let answers = thread::scope(|scope| {
-        let ask = |endpoint: &client::Endpoint| {
-            let socket = endpoint.socket.clone();
-            scope.spawn(move || client::ask(&socket, "stats"))
-        };
-        let asked: Vec<_> = found.iter().map(ask).collect();
-        asked.into_iter().map(|thread| thread.join().ok().and_then(Result::ok)).collect::<Vec<_>>()
-    });
-    let processes = found.iter().zip(answers).map(|(endpoint, answer)| (endpoint.pid, answer));
-    Ok(Reading { at: Instant::now(), processes: processes.collect() })
+    let answers = client::ask_all(&found, "stats").into_iter().map(Result::ok);
+    let processes = found.iter().map(|endpoint| endpoint.pid).zip(answers);
+    Reading { at: Instant::now(), processes: processes.collect() }
 }

@@ -32,8 +32,11 @@ fn the_list_is_the_librarys_own() {
         ask(Some("--markdown"))
             .ends_with("| `cuMemAlloc_v2` | `allocate::plain` | `WMSHIM_STITCH` | a\\|b |\n")
     );
-    let rows: Value = serde_json::from_str(&ask(Some("--json"))).expect("JSON");
-    assert_eq!(rows[0]["handler"], "allocate::plain");
+    let list: Value = serde_json::from_str(&ask(Some("--json"))).expect("JSON");
+    assert_eq!(
+        (&list["schema"], &list["hooks"][0]["handler"]),
+        (&"wmctl-hooks/1".into(), &"allocate::plain".into())
+    );
 }
 
 /// Runs where the whole workspace was built: the library lies beside the program then.
@@ -45,7 +48,8 @@ fn the_real_library_has_hooks_for_memory() {
         return;
     }
     let output = wmctl(&scratch).args(["hooks", "--json"]).output().expect("ran");
-    let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("JSON");
+    let list: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = list["hooks"].as_array().expect("a list");
     for name in ["cuInit", "cuMemAlloc_v2", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2"] {
         assert!(rows.iter().any(|row| row["symbol"] == name), "{name} has no hook");
     }

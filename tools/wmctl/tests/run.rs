@@ -3,29 +3,13 @@
 
 mod support;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
-use support::{Scratch, answers, stderr, stdout, wmctl};
-
-/// An installation with a library that does nothing but carry wmshim's mark.
-fn installation(scratch: &Scratch, with_dropin: bool) -> PathBuf {
-    let library = scratch.path().join("lib/libwmshim.so");
-    let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
-    let source = scratch.path().join("empty.c");
-    fs::write(&source, format!("__attribute__((used)) static const char mark[] = \"{mark}\";\n"))
-        .expect("written");
-    fs::create_dir(scratch.path().join("lib")).expect("a folder");
-    let compiled = Command::new("cc").args(["-shared", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiled.expect("a C compiler").success());
-    if with_dropin {
-        fs::create_dir(scratch.path().join("dropin")).expect("a folder");
-        fs::copy(&library, scratch.path().join("dropin/libcuda.so.1")).expect("copied");
-    }
-    library
-}
+use support::{Scratch, answers, built, installation, installation_in, stderr, stdout, wmctl};
 
 #[test]
 fn the_program_gets_the_preload_in_front_of_what_was_there() {
@@ -74,17 +58,33 @@ fn code_and_arguments_are_the_programs_own() {
     assert_eq!(command.status().expect("ran").code(), Some(137), "as a shell says it");
 }
 
+/// A shell plays the program: it writes its last words where the library would.
 #[test]
-fn statistics_of_a_program_are_printed_after_it() {
+fn last_words_are_printed_however_short_the_program_was() {
+    let scratch = Scratch::new("words");
+    let library = installation(&scratch, false);
+    let words = r#"echo '{"pid":'$$',"program":"short"}' > "$(echo "$WMSHIM_STATS_AT_EXIT" | sed s/%p/$$/)""#;
+    let mut command = wmctl(&scratch);
+    command.env("WMSHIM_LIB", &library).args(["run", "-q", "--stats", "--", "sh", "-c", words]);
+    let output = command.output().expect("ran");
+    assert!(output.status.success() && stderr(&output).contains("short (process "), "{}", stderr(&output));
+    let left: Vec<_> = fs::read_dir(scratch.path()).expect("the folder").flatten().collect();
+    let left: Vec<_> =
+        left.iter().filter(|it| it.file_name().to_string_lossy().starts_with("wmctl-")).collect();
+    assert!(left.is_empty(), "the files of a run go with it: {left:?}");
+}
+
+/// A killed program says no last words: the last reading of it counts. The test plays its endpoint.
+#[test]
+fn of_a_program_that_is_killed_the_last_reading_is_printed() {
     let scratch = Scratch::new("stats");
     let library = installation(&scratch, false);
-    // The test plays the endpoint of the program, which is a shell that says its process id and waits to be asked.
     let mut command = wmctl(&scratch);
     // The program's own setting counts, not this shell's.
     let place = format!("WMSHIM_STATS_DIR={}", scratch.path().display());
     command.env("WMSHIM_LIB", &library).env("WMSHIM_STATS_DIR", "/nowhere");
     command.args(["run", "-q", "--stats", "--set", &place, "--"]);
-    command.args(["sh", "-c", "echo $$; read line"]);
+    command.args(["sh", "-c", "echo $$; read line; kill -9 $$"]);
     let mut child = command
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
@@ -96,16 +96,14 @@ fn statistics_of_a_program_are_printed_after_it() {
     std::io::BufRead::read_line(&mut said, &mut pid).expect("the process id");
     let pid = pid.trim().parse().expect("a number");
     let asked = scratch.serve(pid, &answers(pid));
-    assert_eq!(asked.recv().expect("the program is followed"), "final");
-    // It ends now, and its endpoint with it.
+    assert_eq!(asked.recv().expect("the program is read"), "stats");
+    // Two readings: the first has been taken when the second is asked for.
+    assert_eq!(asked.recv().expect("the program is read again"), "stats");
     fs::remove_file(scratch.path().join(format!("{pid}.sock"))).expect("removed");
     drop(child.stdin.take());
     let output = child.wait_with_output().expect("ended");
-    assert!(
-        stderr(&output).contains(&format!("the program at its end (process {pid})")),
-        "{}",
-        stderr(&output)
-    );
+    assert_eq!(output.status.code(), Some(137));
+    assert!(stderr(&output).contains(&format!("python3 (process {pid})")), "{}", stderr(&output));
 }
 
 #[test]
@@ -132,16 +130,16 @@ fn a_program_that_is_not_there_is_a_clear_error() {
     fs::write(&plain, "x").expect("a file");
     fs::set_permissions(&plain, fs::Permissions::from_mode(0o600)).expect("not executable");
     let cases = [
-        ("no-such-command-here", "no such command in PATH"),
-        ("/no/such/file", "there is no such file"),
-        (plain.to_str().expect("UTF-8"), "not executable; `chmod +x` it"),
+        ("no-such-command-here", "no such command in PATH", 127),
+        ("/no/such/file", "there is no such file", 127),
+        (plain.to_str().expect("UTF-8"), "not executable; `chmod +x` it", 126),
     ];
-    for (program, expected) in cases {
+    for (program, expected, code) in cases {
         for extra in [&[][..], &["--stats"]] {
             let mut command = wmctl(&scratch);
             command.env("WMSHIM_LIB", &library).args(["run", "-q"]).args(extra).args(["--", program]);
             let output = command.output().expect("ran");
-            assert_eq!(output.status.code(), Some(1));
+            assert_eq!(output.status.code(), Some(code), "as env and nice say it");
             assert!(stderr(&output).contains(expected), "{program}: {}", stderr(&output));
         }
     }
@@ -166,4 +164,136 @@ fn a_setting_without_value_is_refused() {
     let output = wmctl(&scratch).args(["run", "--set", "WMSHIM_LOG", "--", "true"]).output().expect("ran");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("write NAME=VALUE"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_typing_error_in_an_option_is_not_taken_for_the_program() {
+    let scratch = Scratch::new("option");
+    let library = installation(&scratch, true);
+    let run = |arguments: &[&str]| {
+        let output =
+            wmctl(&scratch).env("WMSHIM_LIB", &library).arg("run").args(arguments).output().expect("ran");
+        (output.status.code(), stderr(&output))
+    };
+    for arguments in [&["--stat", "--", "true"][..], &["-q", "--stat", "true"], &["-x"]] {
+        let (code, said) = run(arguments);
+        assert!(code == Some(2) && said.contains("is no option of `wmctl run`"), "{arguments:?}: {said}");
+    }
+    let (code, said) = run(&["-q", "--", "--stat"]);
+    assert!(code == Some(127) && said.contains("--stat: no such command"), "{said}");
+}
+
+#[test]
+fn a_preload_that_is_set_comes_behind_the_library() {
+    let scratch = Scratch::new("behind");
+    let library = installation(&scratch, true);
+    let mut command = wmctl(&scratch);
+    command.env("WMSHIM_LIB", &library).args(["run", "-q", "--set", "LD_PRELOAD=/x/mine.so", "--set"]);
+    let odd = OsStr::from_bytes(b"ODD=\xff");
+    let output = command.arg(odd).args(["--", "cat", "/proc/self/environ"]);
+    let output = output.output().expect("ran");
+    let text = output.stdout.split(|byte| *byte == 0).collect::<Vec<_>>();
+    let expected = format!("LD_PRELOAD={}:/x/mine.so", library.display());
+    assert!(text.contains(&expected.as_bytes()), "{}{}", stdout_lossy(&output), stderr(&output));
+    assert!(text.contains(&odd.as_bytes()), "bytes that are no UTF-8 arrive");
+}
+
+fn stdout_lossy(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The loader cuts a preload at blanks and colons; a zip holds no links. Plain names in a private folder do for both.
+#[test]
+fn a_path_that_the_loader_would_cut_and_a_layout_without_links_get_names_of_their_own() {
+    for (name, with_dropin) in [("my libs", true), ("a:b", true), ("wheel", false)] {
+        let scratch = Scratch::new("names");
+        let library = installation_in(&scratch, &scratch.path().join(name), with_dropin);
+        let output = wmctl(&scratch).env("WMSHIM_LIB", &library).args(["run", "-q", "--", "env"]).output();
+        let output = output.expect("ran");
+        let text = stdout(&output);
+        let value =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
+        let (preload, dropin) = (value("LD_PRELOAD="), value("LD_LIBRARY_PATH="));
+        for path in [&preload, &dropin] {
+            assert!(!path.is_empty() && !path.contains([' ', ':']), "{name}: {text}{}", stderr(&output));
+        }
+        for link in [preload.clone(), format!("{dropin}/libcuda.so.1"), format!("{dropin}/libcuda.so")] {
+            assert_eq!(fs::canonicalize(&link).expect("a link"), library, "{link}");
+        }
+        assert_eq!(stderr(&output), "", "the loader does not complain");
+    }
+}
+
+#[test]
+fn a_path_that_the_loader_would_cut_is_refused_where_no_link_can_be_made() {
+    let scratch = Scratch::new("refused");
+    let library = installation_in(&scratch, &scratch.path().join("my libs"), true);
+    let nowhere = scratch.path().join("a blank");
+    let mut command = wmctl(&scratch);
+    command.env("WMSHIM_LIB", &library).env("WMSHIM_STATS_DIR", &nowhere).env("XDG_CACHE_HOME", &nowhere);
+    let output = command.args(["run", "--", "true"]).output().expect("ran");
+    assert!(
+        !output.status.success() && stderr(&output).contains("cannot be preloaded"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+/// A program that the C compiler made, with these options.
+fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<String> {
+    let (source, program) = (scratch.path().join(format!("{name}.c")), scratch.path().join(name));
+    fs::write(&source, "int main(void) { return 0; }\n").expect("written");
+    let status =
+        Command::new("cc").args(options).arg("-o").arg(&program).arg(&source).stderr(Stdio::null()).status();
+    status.expect("a C compiler").success().then(|| program.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+fn programs_that_the_library_cannot_get_into_are_told_in_plain_words() {
+    let scratch = Scratch::new("kinds");
+    let library = installation(&scratch, true);
+    let musl = compiled(&scratch, "musl", &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    let script = scratch.path().join("script");
+    fs::write(&script, format!("#!/usr/bin/env -S {}\n", musl.as_deref().expect("links"))).expect("written");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("executable");
+    let cases = [
+        (musl, "is a musl program", 126),
+        (script.to_str().map(str::to_owned), "is a musl program", 126),
+        (compiled(&scratch, "static", &["-static"]), "is linked statically", 0),
+        (compiled(&scratch, "short", &["-m32"]), "is a 32-bit program", 0),
+    ];
+    for (program, expected, code) in cases {
+        // Not every machine can make a static or a 32-bit program.
+        let Some(program) = program else { continue };
+        let output = wmctl(&scratch).env("WMSHIM_LIB", &library).args(["run", "-q", "--", &program]).output();
+        let output = output.expect("ran");
+        assert!(stderr(&output).contains(expected), "{program}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{program}: {}", stderr(&output));
+    }
+}
+
+/// Runs where the workspace was built: the library that judges is the real one.
+#[test]
+fn a_setting_that_is_not_understood_keeps_the_program_from_starting() {
+    let scratch = Scratch::new("judged");
+    if built("libwmshim.so").is_none() {
+        eprintln!("skipped: build the workspace first");
+        return;
+    }
+    let cases = [
+        ("WMSHIM_DEVICE_LIMIT=48", "WMSHIM_DEVICE_LIMIT=48 is not understood"),
+        ("WMSHIM_DEVICE_LIMIT=0", "a size above 0"),
+        ("WMSHIM_HEADROOM=100%", "below 100%"),
+        ("WMSHIM_STATS_SIGNAL=SEGV", "USR1, USR2"),
+        ("WMSHIM_STICH=off", "WMSHIM_STICH is not a setting"),
+    ];
+    for (setting, expected) in cases {
+        let output = wmctl(&scratch).args(["run", "-q", "--set", setting, "--", "echo", "started"]).output();
+        let output = output.expect("ran");
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{setting}");
+        assert!(stderr(&output).contains(expected), "{setting}: {}", stderr(&output));
+    }
+    let output =
+        wmctl(&scratch).args(["run", "-q", "--set", "WMSHIM_DEVICE_LIMIT=48GiB", "--", "true"]).output();
+    assert!(output.expect("ran").status.success());
 }

@@ -47,16 +47,34 @@ fn several_programs_are_a_list_and_one_can_be_picked() {
     assert!(stderr(&output).contains("name one: 41, 42"), "{}", stderr(&output));
 }
 
+/// `wmctl stats --json`, and whether it succeeded.
+fn document(scratch: &Scratch, arguments: &[&str]) -> (bool, Value) {
+    let output = wmctl(scratch).args(["stats", "--json"]).args(arguments).output().expect("ran");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["schema"], "wmctl-stats/1");
+    (output.status.success(), document["processes"].clone())
+}
+
+/// A script that reads the first program must go on working when a second one starts.
 #[test]
-fn json_is_what_the_program_sent() {
+fn json_has_one_shape_for_none_one_and_many() {
     let scratch = Scratch::new("json");
+    assert_eq!(document(&scratch, &[]), (false, json!([])));
+    assert_eq!(document(&scratch, &["999999999"]), (false, json!([])));
     scratch.serve(41, &answers(41));
     for request in ["stats", "blocks", "config"] {
-        let mut command = wmctl(&scratch);
-        command.args(["stats", "--json"]).args((request != "stats").then(|| format!("--{request}")));
-        let answer: Value = serde_json::from_slice(&command.output().expect("ran").stdout).expect("JSON");
-        assert_eq!(answer, answers(41)[request]);
+        let option = format!("--{request}");
+        let options: &[&str] = if request == "stats" { &[] } else { &[&option] };
+        let (_, processes) = document(&scratch, options);
+        assert_eq!((&processes[0]["pid"], &processes[0]["answer"]), (&json!(41), &answers(41)[request]));
     }
+    scratch.serve(42, &json!({ "stats": { "error": "busy" } }));
+    let (success, processes) = document(&scratch, &[]);
+    assert_eq!((success, processes.as_array().map(Vec::len)), (true, Some(2)));
+    assert_eq!(processes[0]["answer"], answers(41)["stats"]);
+    assert!(processes[1]["error"].as_str().is_some_and(|error| error.contains("busy")), "{processes}");
+    let (success, processes) = document(&scratch, &["42"]);
+    assert!(!success && processes[0]["error"].is_string(), "{processes}");
 }
 
 #[test]
@@ -70,7 +88,8 @@ fn blocks_come_largest_first_and_settings_by_name() {
     );
     assert!(text.ends_with("2 blocks, 3.0 GiB\n"), "{text}");
     let text = stdout(&wmctl(&scratch).args(["stats", "--config"]).output().expect("ran"));
-    assert!(text.contains("WMSHIM_STITCH        true"), "{text}");
+    assert!(text.contains("WMSHIM_STITCH        on\n"), "{text}");
+    assert!(text.contains("WMSHIM_DEVICE_LIMIT  -\n"), "{text}");
 }
 
 #[test]
@@ -79,6 +98,9 @@ fn a_dump_names_its_file() {
     scratch.serve(41, &answers(41));
     let output = wmctl(&scratch).args(["dump", "41"]).output().expect("ran");
     assert_eq!(stdout(&output), "/run/user/1000/wmshim/7-1.json\n");
+    let output = wmctl(&scratch).args(["dump", "41", "--json"]).output().expect("ran");
+    let written: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&written["schema"], &written["pid"]), (&json!("wmctl-dump/1"), &json!(41)));
 }
 
 #[test]
@@ -101,7 +123,9 @@ fn a_socket_of_the_dead_is_reported_and_skipped() {
     scratch.serve(41, &answers(41));
     let output = wmctl(&scratch).arg("stats").output().expect("ran");
     assert!(stdout(&output).contains("process 41"));
-    assert!(stderr(&output).contains("999999999.sock is left over from a process that ended; skipped"));
+    assert!(
+        stderr(&output).contains("999999999.sock is left over from a program that was killed; `wmctl clean`")
+    );
     let output = wmctl(&scratch).args(["stats", "999999999"]).output().expect("ran");
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("process 999999999 has ended"), "{}", stderr(&output));
@@ -131,7 +155,7 @@ fn a_watch_ends_with_its_program() {
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
     for _ in 0..3 {
         let line = lines.next().expect("a reading").expect("text");
-        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["pid"], 41);
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["processes"][0]["pid"], 41);
     }
     std::fs::remove_file(socket).expect("the program ends");
     assert!(child.wait().expect("ended").success());

@@ -10,6 +10,8 @@ pub(crate) fn run() -> Result<()> {
     step::perform("generated files", || generate::run(true))?;
     step::perform("docs/hooks.md", || hooks::run(true))?;
     kernels()?;
+    let types = ["--strict", "--no-error-summary", "tools/python/wmshim"];
+    step::run("types of the Python package", toolbox::program("mypy", &types)?)?;
     step::run("lints", step::cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     step::run("dependencies", toolbox::pinned("deny", &["check", "bans", "licenses", "sources"])?)?;
     step::run("build the shim", step::cargo(&["build", "--package", "wmshim"]))?;

@@ -3,6 +3,8 @@
 //! The promise is glibc 2.31 or newer and nothing else on the target. Zig's linker, driven by cargo-zigbuild, links
 //! against that glibc whatever the build machine has; [`elf`] reads the finished files and refuses one that asks for
 //! more. Relative links are used within a folder, so that `dist/` can be moved as a whole.
+//!
+//! What is shipped is stripped; a debugger finds the symbols in `symbols/`, which a user need not have.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +39,11 @@ pub(crate) fn run() -> Result<()> {
     let dist = crate::root().join("dist");
     let built = build()?;
     step::perform("fill dist", || fill(&dist, &built))?;
+    step::perform("symbols apart", || BUILT.iter().try_for_each(|(_, name)| strip(&dist, name)))?;
     step::perform("headers", || headers(&dist))?;
+    for text in ["LICENSE", "README.md"] {
+        copy(&crate::root().join(text), &dist.join(text))?;
+    }
     wheel(&dist)?;
     step::perform("check dist", || check(&dist))?;
     report(&dist)
@@ -64,6 +70,20 @@ fn fill(dist: &Path, built: &Path) -> Result<()> {
         symlink(target, dist.join(link)).with_context(|| link.to_owned())?;
     }
     Ok(())
+}
+
+/// Takes a file's symbols out of it, into a file of their own that it names.
+fn strip(dist: &Path, name: &str) -> Result<()> {
+    let (file, symbols) = (dist.join(name), dist.join("symbols").join(format!("{name}.debug")));
+    fs::create_dir_all(symbols.parent().context("a file of symbols is in a folder")?)?;
+    let run = |arguments: &[&str], paths: &[&Path]| {
+        let mut objcopy = step::command("objcopy", arguments);
+        objcopy.args(paths);
+        step::output(objcopy).context("objcopy is needed, of the binutils that come with gcc").map(drop)
+    };
+    run(&["--only-keep-debug"], &[&file, &symbols])?;
+    run(&["--strip-all"], &[&file])?;
+    run(&[&format!("--add-gnu-debuglink={}", symbols.display())], &[&file])
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -95,6 +115,9 @@ fn check(dist: &Path) -> Result<()> {
         let library = name.contains(".so");
         if library && demands.soname.as_deref() != Some("libcuda.so.1") {
             bail!("{name}: SONAME is {:?} and must be libcuda.so.1", demands.soname);
+        }
+        if demands.has_symbols {
+            bail!("{name}: its symbols are still in it");
         }
         if name.starts_with("lib/") && !demands.search.iter().any(|path| path == "$ORIGIN") {
             bail!("{name}: RPATH is {:?} and must hold $ORIGIN", demands.search);

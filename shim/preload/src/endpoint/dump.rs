@@ -1,6 +1,7 @@
 //! Statistics as files: what the signal and the request `dump` write.
 //!
-//! `<pid>-<n>.json`, readable by the user alone. A file appears under its name when it is complete.
+//! `<pid>-<n>.json`, readable by the user alone. A file appears under its name when it is complete. The folder is often
+//! memory, so a process keeps no more than [`MOST`] of them there.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,6 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::Source;
+
+/// Files of one process that may lie in the folder.
+const MOST: usize = 100;
 
 /// Writes numbered files into one directory.
 #[derive(Debug)]
@@ -37,9 +41,21 @@ impl Dumps {
             "blocks": source.blocks(),
             "config": source.config(),
         });
+        if self.kept() >= MOST {
+            let folder = self.directory.display();
+            return Err(format!("no dump: {MOST} of this process are in {folder}; remove some"));
+        }
         let path = self.fresh_name();
         store(&path, &content).map_err(|error| format!("no dump at {}: {error}", path.display()))?;
         Ok(path)
+    }
+
+    /// Files that this process has there now.
+    fn kept(&self) -> usize {
+        let prefix = format!("{}-", std::process::id());
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let ours = |name: &str| name.starts_with(&prefix) && name.ends_with(".json");
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(ours)).count()
     }
 
     /// The next name that no earlier process of the same id has used.
@@ -52,6 +68,24 @@ impl Dumps {
             }
         }
     }
+}
+
+/// The last words of this process, as a file that was not there before; `%p` in its name is the process.
+///
+/// # Errors
+/// A sentence that names the path and the remedy.
+pub(super) fn leave(template: &Path, words: &[u8]) -> Result<(), String> {
+    let path = crate::trace::with_process(template, std::process::id());
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    made.and_then(|mut file| file.write_all(words)).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            format!(
+                "{} exists and is left as it is: put %p into the name for a file a process",
+                path.display()
+            )
+        }
+        _ => format!("{} cannot be written ({error}): name a file in a folder of yours", path.display()),
+    })
 }
 
 fn store(path: &Path, content: &serde_json::Value) -> io::Result<()> {

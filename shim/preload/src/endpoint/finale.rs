@@ -1,22 +1,22 @@
 //! The last answer: clients that asked for `final` get the statistics when the process exits.
 //!
 //! An exit handler cannot join a thread, and the thread dies with the process. So [`wait`] lets the exit pause until
-//! the thread has answered, at most [`LIMIT`], and only while somebody has asked for it. One atomic and two futex
+//! the thread has answered, at most [`LIMIT`], and only while somebody has asked for it: a client, or the user by naming a file. One atomic and two futex
 //! calls: nothing that a thread stopped half-way could hold.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest pause of an exit.
-const LIMIT: Duration = Duration::from_secs(1);
+/// Longest pause of an exit. The thread is ready to run; on a loaded machine it may still have to wait for its turn.
+const LIMIT: Duration = Duration::from_secs(3);
 
 const WAIT: i32 = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
 const WAKE: i32 = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
 
-/// Clients that wait for the end. The word that the exit sleeps on.
+/// How many wait for the end. The word that the exit sleeps on.
 static WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Notes how many clients wait now.
+/// Notes how many wait now.
 pub(super) fn expect(clients: usize) {
     WAITING.store(clients as u32, Ordering::Release);
 }

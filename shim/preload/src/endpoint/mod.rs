@@ -15,7 +15,7 @@
 //! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
 //!
 //! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds the rate, [`request`]
-//! understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, [`signal`] deals with what is
+//! understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
 //! global to the process. The folder and the descriptors are those of [`crate::sockets`].
 
 mod budget;
@@ -64,6 +64,8 @@ pub(crate) struct Settings {
     pub(crate) directory: Option<PathBuf>,
     /// False: no socket, no signal, no thread.
     pub(crate) enabled: bool,
+    /// The file that the last statistics go to (`WMSHIM_STATS_AT_EXIT`).
+    pub(crate) at_exit: Option<PathBuf>,
     /// The signal that writes a dump; `None` leaves all signals alone.
     pub(crate) signal: Option<i32>,
 }
@@ -99,8 +101,8 @@ pub(crate) fn forked() {
     });
 }
 
-/// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while a client has asked for
-/// the last statistics, and then a second at most.
+/// Removes the socket's file at exit and lets the thread go. Takes no lock. Pauses only while a client or a setting has asked for
+/// the last statistics, and then for seconds at most.
 pub(crate) fn stop() {
     let me = std::process::id() as i32;
     if OWNER.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -126,7 +128,7 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
     let bound = socket::bind(settings.socket.as_deref(), &directory);
     let (listener, socket) = match bound {
         Ok(bound) => (Some(bound.listener), Some(bound.file)),
-        Err(problem) if settings.signal.is_none() => return Err(problem),
+        Err(problem) if settings.signal.is_none() && settings.at_exit.is_none() => return Err(problem),
         Err(problem) => {
             log::warn!("statistics: {problem}");
             (None, None)
@@ -134,9 +136,11 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
     };
     wake.publish();
     let server = Server::new(listener, wake, dump::Dumps::new(directory), source);
+    let server = server.leaving(settings.at_exit.clone());
     publish(socket);
     run(server).map_err(|error| {
         SOCKET.withdraw();
+        finale::expect(0);
         format!("no thread for statistics: {error}")
     })?;
     settings.signal.into_iter().for_each(signal::take);

@@ -77,7 +77,7 @@ pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Ans
 
 /// The statistics for clients that asked for `final`.
 pub(super) fn last_words(source: &dyn Source) -> Vec<u8> {
-    encode(&contained(|| Ok(source.audited())).unwrap_or_else(|problem| json!({ "error": problem })))
+    encode(&contained(|| Ok(source.audited())).unwrap_or_else(|problem| failure(&problem)))
 }
 
 /// For a client that cannot be kept waiting for the end.
@@ -90,9 +90,16 @@ fn guarded(request: Request, source: &dyn Source, dumps: &mut Dumps) -> Value {
         Request::Stats | Request::Final => Ok(source.stats()),
         Request::Blocks => Ok(source.blocks()),
         Request::Config => Ok(source.config()),
-        Request::Dump => dumps.write(source).map(|path| json!({ "path": path })),
+        Request::Dump => dumps
+            .write(source)
+            .map(|path| json!({ "schema": "wmshim-dumped/1", "path": path.display().to_string() })),
     };
-    contained(asked).unwrap_or_else(|problem| json!({ "error": problem }))
+    contained(asked).unwrap_or_else(|problem| failure(&problem))
+}
+
+/// What cannot be answered.
+fn failure(problem: &str) -> Value {
+    json!({ "schema": "wmshim-error/1", "error": problem })
 }
 
 /// Writes a dump, whatever the source does.
@@ -110,7 +117,7 @@ fn contained<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 }
 
 fn refusal(problem: &str) -> Value {
-    json!({ "error": problem, "valid": REQUESTS.map(|(name, _)| name) })
+    json!({ "schema": "wmshim-error/1", "error": problem, "valid": REQUESTS.map(|(name, _)| name) })
 }
 
 fn encode(value: &Value) -> Vec<u8> {

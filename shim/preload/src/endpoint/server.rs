@@ -7,6 +7,7 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::budget::Budget;
@@ -14,7 +15,7 @@ use super::connection::{Connection, Gone};
 use super::dump::Dumps;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, finale, request};
+use super::{Source, dump, finale, request};
 use crate::sockets;
 use crate::sockets::descriptor::Descriptor;
 
@@ -24,6 +25,8 @@ pub(super) const CONNECTION_LIMIT: usize = 32;
 const PARKED_LIMIT: usize = 8;
 /// Rest after a failed accept.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Rest between dumps that a signal asks for.
+const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
 /// What `poll` reports when a descriptor has something to say: data, the end, or an error.
 const ANY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
 
@@ -37,6 +40,11 @@ pub(super) struct Server {
     budget: Budget,
     paused_until: Option<Instant>,
     parked: usize,
+    /// When the dump that a signal asked for is written.
+    dump_due: Option<Instant>,
+    dumped: Option<Instant>,
+    /// Where the last words go.
+    at_exit: Option<PathBuf>,
 }
 
 impl Server {
@@ -46,13 +54,37 @@ impl Server {
         dumps: Dumps,
         source: &'static dyn Source,
     ) -> Self {
-        let budget = Budget::new(Instant::now());
-        Self { listener, wake, connections: Vec::new(), dumps, source, budget, paused_until: None, parked: 0 }
+        Self {
+            listener,
+            wake,
+            connections: Vec::new(),
+            dumps,
+            source,
+            budget: Budget::new(Instant::now()),
+            paused_until: None,
+            parked: 0,
+            dump_due: None,
+            dumped: None,
+            at_exit: None,
+        }
     }
 
-    /// Serves until the process exits or the host has taken all our descriptors.
+    /// The same, with a file for the last words.
+    pub(super) fn leaving(mut self, at_exit: Option<PathBuf>) -> Self {
+        self.at_exit = at_exit;
+        self.expect();
+        self
+    }
+
+    /// Serves until the process exits or the host has taken all our descriptors. An exit waits for nothing then.
     pub(super) fn run(mut self) {
         while self.round().is_continue() {}
+        finale::done();
+    }
+
+    /// Tells the exit how many wait for it.
+    fn expect(&self) {
+        finale::expect(self.parked + usize::from(self.at_exit.is_some()));
     }
 
     fn round(&mut self) -> ControlFlow<()> {
@@ -65,7 +97,10 @@ impl Server {
         }
         let now = Instant::now();
         if entries[0].revents != 0 {
-            self.wake_up()?;
+            self.wake_up(now)?;
+        }
+        if self.dump_due.is_some_and(|due| due <= now) {
+            self.dump(now);
         }
         self.serve(&entries[2..], now);
         self.paused_until = self.paused_until.filter(|&until| until > now);
@@ -93,23 +128,25 @@ impl Server {
         let waiting = self.connections.iter().any(Connection::has_turn_ahead);
         let turn = waiting.then(|| self.budget.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
-        let earliest = [turn, patience, self.paused_until].into_iter().flatten().min();
+        let earliest = [turn, patience, self.paused_until, self.dump_due].into_iter().flatten().min();
         earliest.map(|instant| instant.saturating_duration_since(Instant::now()))
     }
 
-    fn wake_up(&mut self) -> ControlFlow<()> {
+    fn wake_up(&mut self, now: Instant) -> ControlFlow<()> {
         let messages = self.wake.drain();
         if messages.contains(&QUIT) {
             self.say_last_words();
             return ControlFlow::Break(());
         }
-        if messages.contains(&DUMP) {
-            self.dump();
+        if messages.contains(&DUMP) && self.dump_due.is_none() {
+            let rested = self.dumped.map_or(now, |last| last + BETWEEN_DUMPS);
+            self.dump_due = Some(rested.max(now));
         }
         ControlFlow::Continue(())
     }
 
-    fn dump(&mut self) {
+    fn dump(&mut self, now: Instant) {
+        (self.dump_due, self.dumped) = (None, Some(now));
         match request::dump(self.source, &mut self.dumps) {
             Ok(path) => log::info!("statistics: wrote {}", path.display()),
             Err(problem) => log::warn!("statistics: {problem}"),
@@ -127,7 +164,7 @@ impl Server {
         });
         self.connections = connections;
         self.parked = self.connections.iter().filter(|connection| connection.is_parked()).count();
-        finale::expect(self.parked);
+        self.expect();
     }
 
     fn attend(&mut self, connection: &mut Connection, ready: bool, now: Instant) -> Result<(), Gone> {
@@ -164,6 +201,11 @@ impl Server {
         for connection in self.connections.iter_mut().filter(|connection| connection.is_parked()) {
             // A client that is gone by now has missed it.
             let _ = connection.answer(request::last_words(self.source), now);
+        }
+        if let Some(template) = self.at_exit.take()
+            && let Err(problem) = dump::leave(&template, &request::last_words(self.source))
+        {
+            log::warn!("WMSHIM_STATS_AT_EXIT: {problem}");
         }
         finale::done();
     }

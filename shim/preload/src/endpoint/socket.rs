@@ -1,5 +1,6 @@
 //! The endpoint's socket: the path that the user named, or one by the process's number.
 
+use std::io;
 use std::path::Path;
 
 use rustix::net::SocketType;
@@ -19,7 +20,21 @@ pub(super) fn bind(explicit: Option<&Path>, directory: &Path) -> Result<Bound, S
     if is_taken(&path) {
         return Err(format!("{} belongs to another process; set WMSHIM_STATS_DIR", path.display()));
     }
-    listen(&path, SocketType::STREAM).map_err(|error| {
-        format!("no socket at {}: {error}; set WMSHIM_STATS_DIR to a short path of yours", path.display())
-    })
+    listen(&path, SocketType::STREAM)
+        .map_err(|error| format!("no socket at {}: {error}; {}", path.display(), remedy(&error)))
+}
+
+/// What helps depends on what failed: a path that is too long for an address, a call that is forbidden, a folder that is full.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        // A path that is no address has no number of the system's, or this one.
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => {
+            "set WMSHIM_STATS_DIR to a short path of yours"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "this process may not make sockets there, by its folder or by a filter of system calls; set \
+             WMSHIM_STATS_DIR to a folder of yours, or WMSHIM_STATS_SOCKET=off"
+        }
+        _ => "set WMSHIM_STATS_DIR to a folder of yours, or WMSHIM_STATS_SOCKET=off",
+    }
 }

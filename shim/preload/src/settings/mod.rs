@@ -4,15 +4,19 @@
 //! read, and what the values are. A bad value or an unknown `WMSHIM_` variable is one line on stderr that says what
 //! would be right; the default is used.
 
+mod check;
+mod shown;
 mod values;
 
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
+use shown::Shown;
 use values::{
-    bytes, created, guard, level, multipath, overflow, path, signal, size, switch, torch, torch_pieces,
-    torch_shortage,
+    allowance, amount, bytes, created, guard, headroom, level, limit, multipath, overflow, path, path_or_off,
+    signal, socket, switch, torch, torch_pieces, torch_shortage, words,
 };
 
 pub(crate) use values::{
@@ -22,7 +26,7 @@ pub(crate) use values::{
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 /// How to read one value; `Err` says what would be right.
-type Read<T> = fn(&str) -> Result<T, &'static str>;
+type Read<T> = fn(&OsStr) -> Result<T, &'static str>;
 
 macro_rules! settings {
     ($($(#[$doc:meta])+ $field:ident: $type:ty = $default:expr, $variable:literal, $read:expr;)*) => {
@@ -36,13 +40,13 @@ macro_rules! settings {
         const KNOWN: &[&str] = &[$($variable,)*];
 
         impl Settings {
-            fn read(environment: &dyn Fn(&str) -> Option<String>, complain: &mut dyn FnMut(String)) -> Self {
+            fn read(environment: &dyn Fn(&str) -> Option<OsString>, complain: &mut dyn FnMut(String)) -> Self {
                 Self { $($field: value($variable, $default, $read, environment, complain),)* }
             }
 
-            /// For the `config` request: each variable with the value in force.
+            /// For the `config` request: each variable with its value as it is written, or null where there is none.
             pub(crate) fn describe(&self) -> Value {
-                json!({ $($variable: format!("{:?}", self.$field),)* })
+                json!({ $($variable: self.$field.shown(),)* })
             }
         }
     };
@@ -52,49 +56,54 @@ settings! {
     /// The real driver library, or the folder it lies in. Default: searched.
     driver: Option<PathBuf> = None, "WMSHIM_DRIVER", path;
     /// Forward everything, intercept nothing.
-    disable: bool = false, "WMSHIM_DISABLE", switch;
+    disable: bool = false, "WMSHIM_DISABLE", |text| words(text, NOT_TEXT, switch);
     /// PyTorch's allocator back end, chosen when the process loads.
-    torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", torch;
+    torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", |text| words(text, NOT_TEXT, torch);
     /// Serve device memory ourselves. `off`: every allocation is the driver's.
-    stitch: bool = true, "WMSHIM_STITCH", switch;
+    stitch: bool = true, "WMSHIM_STITCH", |text| words(text, NOT_TEXT, switch);
     /// `cuMemFree` waits for the device, as the driver's does. `off`: it returns at once, and its memory is used again later.
-    free_waits: bool = true, "WMSHIM_FREE_WAITS", switch;
+    free_waits: bool = true, "WMSHIM_FREE_WAITS", |text| words(text, NOT_TEXT, switch);
     /// Most device memory to hold, a size or a share of the device.
-    device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", |text| size(text).map(Some);
+    device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", limit;
     /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
-    headroom: Option<Size> = None, "WMSHIM_HEADROOM", |text| size(text).map(Some);
+    headroom: Option<Size> = None, "WMSHIM_HEADROOM", headroom;
     /// Idle device memory that stays where the program frees with `cuMemFree`, a size or a share of the device. What is more goes
     /// back to the driver, so that other processes can have it. Default: 512 MiB.
-    keep_idle: Option<Size> = None, "WMSHIM_KEEP_IDLE", |text| size(text).map(Some);
+    keep_idle: Option<Size> = None, "WMSHIM_KEEP_IDLE", amount;
     /// Where blocks go when the device is full, in this order.
-    overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", overflow;
+    overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", |text| words(text, NOT_TEXT, overflow);
     /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
-    overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", created;
+    overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", |text| words(text, NOT_TEXT, created);
     /// Does PyTorch's own allocator hear of a full device before its memory goes elsewhere?
-    torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", torch_shortage;
+    torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", |text| words(text, NOT_TEXT, torch_shortage);
     /// Does physical memory that PyTorch's expandable segments give up stay, for their next ones?
-    torch_pieces: TorchPieces = TorchPieces::Release, "WMSHIM_TORCH_PIECES", torch_pieces;
+    torch_pieces: TorchPieces = TorchPieces::Release, "WMSHIM_TORCH_PIECES", |text| words(text, NOT_TEXT, torch_pieces);
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
-    host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", |text| size(text).map(Some);
+    host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", allowance;
     /// Most memory to take on other devices, a size or a share of one.
-    peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", |text| size(text).map(Some);
+    peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", allowance;
     /// Devices whose links copies may use besides the target's own.
-    multipath: Multipath = Multipath::Off, "WMSHIM_MULTIPATH", multipath;
+    multipath: Multipath = Multipath::Off, "WMSHIM_MULTIPATH", |text| words(text, NOT_TEXT, multipath);
     /// Smallest copy that several links share. Default: as measured.
-    multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| bytes(text).map(Some);
+    multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| words(text, NOT_TEXT, bytes).map(Some);
     /// What tells of writes past the end of a block.
-    guard: Guard = Guard::Off, "WMSHIM_GUARD", guard;
+    guard: Guard = Guard::Off, "WMSHIM_GUARD", |text| words(text, NOT_TEXT, guard);
     /// The statistics socket's path, or `off`.
-    stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", path;
+    stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", socket;
     /// The folder of statistics sockets and dumps.
     stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
     /// The signal that writes statistics to a file. Default: none, for a program may rely on any signal's default action.
-    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", signal;
+    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", |text| words(text, NOT_TEXT, signal);
+    /// The file that the last statistics are written to when the process exits; `%p` is the process.
+    stats_at_exit: Option<PathBuf> = None, "WMSHIM_STATS_AT_EXIT", path_or_off;
     /// Where what the shim serves is written down, for `wmctl replay`.
-    trace: Option<PathBuf> = None, "WMSHIM_TRACE", path;
+    trace: Option<PathBuf> = None, "WMSHIM_TRACE", path_or_off;
     /// What goes to stderr.
-    log: log::LevelFilter = log::LevelFilter::Warn, "WMSHIM_LOG", level;
+    log: log::LevelFilter = log::LevelFilter::Warn, "WMSHIM_LOG", |text| words(text, NOT_TEXT, level);
 }
+
+/// What is valid where text is wanted and something else stands.
+const NOT_TEXT: &str = "text in UTF-8, see docs/operations.md";
 
 /// Named in the documentation of later versions, without effect in this one.
 const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
@@ -105,10 +114,7 @@ const FOREIGN: &[&str] = &["WMSHIM_LIB", "WMSHIM_TORCH_CHOICE"];
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let settings = Settings::read(
-            &|name| std::env::var_os(name).map(|text| text.to_string_lossy().into_owned()),
-            &mut |line| log::warn!("{line}"),
-        );
+        let settings = Settings::read(&|name| std::env::var_os(name), &mut |line| log::warn!("{line}"));
         log::set_max_level(settings.log);
         for line in strangers(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
             log::warn!("{line}");
@@ -131,14 +137,23 @@ fn value<T>(
     name: &str,
     default: T,
     read: Read<T>,
-    environment: &dyn Fn(&str) -> Option<String>,
+    environment: &dyn Fn(&str) -> Option<OsString>,
     complain: &mut dyn FnMut(String),
 ) -> T {
     let Some(text) = environment(name).filter(|text| !text.is_empty()) else { return default };
-    read(text.trim()).unwrap_or_else(|valid| {
-        complain(format!("{name}={text} is not understood; valid: {valid}. The default is used"));
+    read(&text).unwrap_or_else(|valid| {
+        complain(format!(
+            "{name}={} is not understood; valid: {valid}. The default is used",
+            printable(&text)
+        ));
         default
     })
+}
+
+/// A value as one line may hold it.
+fn printable(text: &OsStr) -> String {
+    const LONGEST: usize = 80;
+    text.to_string_lossy().chars().take(LONGEST).flat_map(char::escape_debug).collect()
 }
 
 fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
@@ -161,7 +176,7 @@ mod tests {
 
     fn read(pairs: &[(&str, &str)]) -> (Settings, Vec<String>) {
         let mut lines = Vec::new();
-        let find = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let find = |name: &str| pairs.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(*v));
         let settings = Settings::read(&find, &mut |line| lines.push(line));
         (settings, lines)
     }

@@ -1,5 +1,9 @@
 //! The notations of settings' values: sizes, switches, lists. Pure, each with what is valid as its error.
+//!
+//! Rules for all of them: a word of [`OFF`] turns off what can be off, wherever it stands; a size names its unit, for a
+//! forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use log::LevelFilter;
@@ -96,7 +100,14 @@ pub(crate) enum TorchAllocator {
     Expandable,
 }
 
-type Parsed<T> = Result<T, &'static str>;
+pub(super) type Parsed<T> = Result<T, &'static str>;
+
+/// Words for a setting that is off.
+const OFF: [&str; 5] = ["off", "0", "no", "false", "none"];
+
+fn is_off(text: &str) -> bool {
+    OFF.iter().any(|word| text.eq_ignore_ascii_case(word))
+}
 
 pub(super) fn switch(text: &str) -> Parsed<bool> {
     match text.to_ascii_lowercase().as_str() {
@@ -106,30 +117,84 @@ pub(super) fn switch(text: &str) -> Parsed<bool> {
     }
 }
 
-pub(super) fn path(text: &str) -> Parsed<Option<PathBuf>> {
+/// A reader of text as a reader of what the environment holds.
+pub(super) fn words<T>(text: &OsStr, valid: &'static str, read: fn(&str) -> Parsed<T>) -> Parsed<T> {
+    text.to_str().map_or(Err(valid), |text| read(text.trim()))
+}
+
+pub(super) fn path(text: &OsStr) -> Parsed<Option<PathBuf>> {
     Ok(Some(PathBuf::from(text)))
 }
 
-/// `512MiB`, `32GiB`, `80%`, or plain bytes.
+/// A path, or nothing at all.
+pub(super) fn path_or_off(text: &OsStr) -> Parsed<Option<PathBuf>> {
+    Ok(Some(text).filter(|text| !text.to_str().is_some_and(is_off)).map(PathBuf::from))
+}
+
+/// A path, or `off` in one spelling.
+pub(super) fn socket(text: &OsStr) -> Parsed<Option<PathBuf>> {
+    Ok(path_or_off(text)?.or_else(|| Some(PathBuf::from("off"))))
+}
+
+const SIZE: &str = "a size with its unit such as 512MiB or 32GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of \
+                    1000), or a share such as 80%";
+
+/// `512MiB`, `32GiB`, `80%`; no number without a unit.
 pub(super) fn size(text: &str) -> Parsed<Size> {
-    const VALID: &str = "a size such as 512MiB or 32GiB (B, KiB, MiB, GiB, TiB), or a share such as 80%";
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| VALID)?;
-    let scale = match unit.trim().to_ascii_lowercase().as_str() {
+    let number: f64 = number.parse().map_err(|_| SIZE)?;
+    let (base, power) = match unit.trim().to_ascii_lowercase().as_str() {
         "%" if number <= 100.0 => return Ok(Size::Share(number / 100.0)),
-        "" | "b" => 0,
-        "k" | "kib" | "kb" => 10,
-        "m" | "mib" | "mb" => 20,
-        "g" | "gib" | "gb" => 30,
-        "t" | "tib" | "tb" => 40,
-        _ => return Err(VALID),
+        "b" => (1_u64, 0),
+        "k" | "kib" => (1024, 1),
+        "m" | "mib" => (1024, 2),
+        "g" | "gib" => (1024, 3),
+        "t" | "tib" => (1024, 4),
+        "kb" => (1000, 1),
+        "mb" => (1000, 2),
+        "gb" => (1000, 3),
+        "tb" => (1000, 4),
+        _ => return Err(SIZE),
     };
-    Ok(Size::Bytes((number * (1u64 << scale) as f64) as u64))
+    Ok(Size::Bytes((number * base.pow(power) as f64) as u64))
+}
+
+/// A limit on what must not be nothing: with no device memory at all, every block would lie on the host. `off`: no limit.
+pub(super) fn limit(text: &OsStr) -> Parsed<Option<Size>> {
+    const VALID: &str = "a size above 0 with its unit such as 512MiB or 32GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are \
+                         powers of 1000), a share such as 80%, or off for no limit";
+    words(text, VALID, |text| match text {
+        "0" => Err(VALID),
+        off if is_off(off) => Ok(None),
+        text => size(text).ok().filter(|size| size.of(u64::MAX) > 0).map(Some).ok_or(VALID),
+    })
+}
+
+/// What is left to others: not the whole. `off` and 0: nothing.
+pub(super) fn headroom(text: &OsStr) -> Parsed<Option<Size>> {
+    const VALID: &str = "a size with its unit such as 64MiB or 1GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of \
+                         1000), a share below 100% such as 5%, or 0";
+    let parsed = words(text, VALID, |text| if is_off(text) { Ok(Size::Bytes(0)) } else { size(text) });
+    parsed.ok().filter(|size| !matches!(size, Size::Share(share) if *share >= 1.0)).map(Some).ok_or(VALID)
+}
+
+/// A limit that may be nothing. `0`: nothing may be held; `off`: no limit.
+pub(super) fn allowance(text: &OsStr) -> Parsed<Option<Size>> {
+    words(text, SIZE, |text| match text {
+        "0" => Ok(Some(Size::Bytes(0))),
+        off if is_off(off) => Ok(None),
+        text => size(text).map(Some),
+    })
+}
+
+/// An amount that may be nothing, which `off` says too.
+pub(super) fn amount(text: &OsStr) -> Parsed<Option<Size>> {
+    words(text, SIZE, |text| if is_off(text) { Ok(Some(Size::Bytes(0))) } else { size(text).map(Some) })
 }
 
 pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
-    if text.eq_ignore_ascii_case("off") {
+    if is_off(text) {
         return Ok(Vec::new());
     }
     let mut tiers = text
@@ -166,7 +231,7 @@ pub(super) fn created(text: &str) -> Parsed<Created> {
     match text.to_ascii_lowercase().as_str() {
         "torch" => Ok(Created::Torch),
         "all" => Ok(Created::All),
-        "off" => Ok(Created::Off),
+        off if is_off(off) => Ok(Created::Off),
         _ => Err("torch, all, off"),
     }
 }
@@ -174,7 +239,8 @@ pub(super) fn created(text: &str) -> Parsed<Created> {
 pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
     let device = |word: &str| word.trim().parse().ok().filter(|device| (0..64).contains(device));
     match text.to_ascii_lowercase().as_str() {
-        "off" => Ok(Multipath::Off),
+        // 0 is a device here.
+        off if off != "0" && is_off(off) => Ok(Multipath::Off),
         "auto" => Ok(Multipath::Auto),
         list => list
             .split(',')
@@ -187,7 +253,7 @@ pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
 
 pub(super) fn guard(text: &str) -> Parsed<Guard> {
     match text.to_ascii_lowercase().as_str() {
-        "off" => Ok(Guard::Off),
+        off if is_off(off) => Ok(Guard::Off),
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
         _ => Err("off, page, canary"),
@@ -198,7 +264,7 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
 pub(super) fn bytes(text: &str) -> Parsed<u64> {
     match size(text) {
         Ok(Size::Bytes(bytes)) => Ok(bytes),
-        _ => Err("a size such as 32MiB or 1GiB (B, KiB, MiB, GiB, TiB)"),
+        _ => Err("a size with its unit such as 32MiB or 1GiB (B, KiB, MiB, GiB, TiB)"),
     }
 }
 
@@ -212,21 +278,27 @@ pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
     }
 }
 
+/// Signals that mean nothing but what a program makes of them. Any other is a fault's, the terminal's, the job system's, or
+/// cannot be taken.
 pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
-    match text.to_ascii_uppercase().trim_start_matches("SIG") {
-        "OFF" | "0" => Ok(None),
+    const VALID: &str = "off, USR1, USR2, or the number of a real-time signal from 34 to 64";
+    const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
+    let upper = text.to_ascii_uppercase();
+    match upper.strip_prefix("SIG").unwrap_or(&upper) {
+        off if is_off(off) => Ok(None),
         "USR1" => Ok(Some(libc::SIGUSR1)),
         "USR2" => Ok(Some(libc::SIGUSR2)),
-        number => number
-            .parse()
-            .ok()
-            .filter(|n| (1..=64).contains(n))
-            .map(Some)
-            .ok_or("off, USR1, USR2, or a number from 1 to 64"),
+        number => {
+            let free = |n: &i32| [libc::SIGUSR1, libc::SIGUSR2].contains(n) || REAL_TIME.contains(n);
+            number.parse().ok().filter(free).map(Some).ok_or(VALID)
+        }
     }
 }
 
 pub(super) fn level(text: &str) -> Parsed<LevelFilter> {
+    if is_off(text) {
+        return Ok(LevelFilter::Off);
+    }
     text.parse().map_err(|_| "off, error, warn, info, debug, trace")
 }
 
@@ -238,11 +310,58 @@ mod tests {
     fn sizes() {
         assert_eq!(size("512MiB"), Ok(Size::Bytes(512 << 20)));
         assert_eq!(size("1.5 GiB"), Ok(Size::Bytes(3 << 29)));
-        assert_eq!(size("4096"), Ok(Size::Bytes(4096)));
+        assert_eq!(size("48GB"), Ok(Size::Bytes(48_000_000_000)));
+        assert_eq!(size("4096B"), Ok(Size::Bytes(4096)));
         assert_eq!(size("80%").map(|s| s.of(1000)), Ok(800));
-        for bad in ["", "GiB", "101%", "5 bananas", "-1GiB", "1e99"] {
+        for bad in ["", "GiB", "101%", "5 bananas", "-1GiB", "1e99", "48", "4096", "1.5"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_device_is_not_limited_to_nothing() {
+        for bad in ["0", "0B", "0%", "48", "no limit"] {
+            assert!(limit(OsStr::new(bad)).is_err(), "{bad}");
+        }
+        assert_eq!(limit(OsStr::new("off")), Ok(None));
+        for bad in ["100%", "101%", "64"] {
+            assert!(headroom(OsStr::new(bad)).is_err(), "{bad}");
+        }
+        for nothing in ["0", "off", "0%"] {
+            assert_eq!(
+                headroom(OsStr::new(nothing)).map(|size| size.map(|size| size.of(1 << 30))),
+                Ok(Some(0))
+            );
+        }
+        assert_eq!(allowance(OsStr::new("0")), Ok(Some(Size::Bytes(0))));
+        assert_eq!(allowance(OsStr::new("off")), Ok(None));
+        assert_eq!(amount(OsStr::new("off")), Ok(Some(Size::Bytes(0))));
+        assert!(amount(OsStr::new("512")).is_err() && allowance(OsStr::new("7")).is_err());
+    }
+
+    #[test]
+    fn off_has_the_same_words_everywhere() {
+        for off in ["off", "OFF", "no", "false", "none"] {
+            assert_eq!(overflow(off), Ok(vec![]), "{off}");
+            assert_eq!(created(off), Ok(Created::Off), "{off}");
+            assert_eq!(guard(off), Ok(Guard::Off), "{off}");
+            assert_eq!(multipath(off), Ok(Multipath::Off), "{off}");
+            assert_eq!(signal(off), Ok(None), "{off}");
+            assert_eq!(level(off), Ok(LevelFilter::Off), "{off}");
+            assert_eq!(socket(OsStr::new(off)), Ok(Some("off".into())), "{off}");
+            assert_eq!(path_or_off(OsStr::new(off)), Ok(None), "{off}");
+        }
+        assert_eq!((switch("0"), switch("No")), (Ok(false), Ok(false)));
+        assert_eq!((overflow("0"), guard("0")), (Ok(vec![]), Ok(Guard::Off)));
+        assert_eq!(multipath("0"), Ok(Multipath::Devices(vec![0])));
+    }
+
+    #[test]
+    fn paths_may_have_any_bytes() {
+        use std::os::unix::ffi::OsStrExt;
+        let odd = OsStr::from_bytes(b"/a/\xff");
+        assert_eq!(path(odd), Ok(Some(PathBuf::from(odd))));
+        assert!(words(odd, SIZE, size).is_err());
     }
 
     #[test]
@@ -268,6 +387,9 @@ mod tests {
     fn signals() {
         assert_eq!(signal("SIGUSR1"), Ok(Some(libc::SIGUSR1)));
         assert_eq!(signal("off"), Ok(None));
-        assert!(signal("99").is_err());
+        assert_eq!(signal("34"), Ok(Some(34)));
+        for bad in ["99", "9", "11", "SEGV", "15", "TERM", "32", "-1", "SIGSIGUSR1"] {
+            assert!(signal(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Sockets that listen at a path.
 //!
 //! A socket is bound under a temporary name, starts to listen, and is then renamed. So a path of ours always answers or
-//! belongs to a dead process, and replacing the stale file of a dead process is one atomic step.
+//! belongs to a dead process, and replacing the stale file of a dead process is one atomic step. The temporary name is drawn
+//! at random and must be free: nothing is removed for it, whatever it is.
 
 use std::ffi::CString;
 use std::fs::{self, Permissions};
@@ -115,26 +116,30 @@ pub(crate) fn listen_at(address: &SocketAddrUnix, kind: SocketType) -> io::Resul
 /// # Errors
 /// The system's, and one where a file that is no socket is in the way.
 pub(crate) fn listen(path: &Path, kind: SocketType) -> io::Result<Bound> {
-    let temporary = path.with_extension(std::process::id().to_string());
-    clear(&temporary)?;
+    let temporary = temporary(path)?;
     if is_file(path) {
         return Err(in_the_way(path));
     }
-    let bound = listen_and_rename(&temporary, path, kind);
-    if bound.is_err() {
-        let _ = clear(&temporary);
-    }
-    bound
+    // The final path must be an address too.
+    SocketAddrUnix::new(path)?;
+    let listener = listen_at(&SocketAddrUnix::new(&temporary)?, kind)?;
+    let made = SocketFile::new(temporary)?;
+    let named = fs::set_permissions(&made.path, Permissions::from_mode(0o600))
+        .and_then(|()| fs::rename(&made.path, path))
+        .and_then(|()| SocketFile::new(path.to_owned()));
+    let file = named.inspect_err(|_| made.remove())?;
+    Ok(Bound { listener, file })
 }
 
-/// Removes a socket that a process of our number left; never anything else.
-fn clear(path: &Path) -> io::Result<()> {
-    if is_file(path) {
-        return Err(in_the_way(path));
+/// A short name beside the path that nobody has, `.` and 8 digits.
+fn temporary(path: &Path) -> io::Result<PathBuf> {
+    let mut random = [0; 4];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::NONBLOCK)?;
+    let name = path.with_file_name(format!(".{:08x}", u32::from_ne_bytes(random)));
+    match fs::symlink_metadata(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(name),
+        _ => Err(in_the_way(&name)),
     }
-    // Mostly there is none.
-    let _ = fs::remove_file(path);
-    Ok(())
 }
 
 /// Is something there that is no socket?
@@ -144,15 +149,6 @@ fn is_file(path: &Path) -> bool {
 
 fn in_the_way(path: &Path) -> io::Error {
     io::Error::other(format!("{}: a file that is no socket is in the way", path.display()))
-}
-
-fn listen_and_rename(temporary: &Path, path: &Path, kind: SocketType) -> io::Result<Bound> {
-    // The final path is the longer one, and must be an address too.
-    SocketAddrUnix::new(path)?;
-    let listener = listen_at(&SocketAddrUnix::new(temporary)?, kind)?;
-    fs::set_permissions(temporary, Permissions::from_mode(0o600))?;
-    fs::rename(temporary, path)?;
-    Ok(Bound { listener, file: SocketFile::new(path.to_owned())? })
 }
 
 /// Does a process listen at this path? One that is dead refuses. Never waits: a full backlog is an answer too.

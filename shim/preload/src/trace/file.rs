@@ -1,56 +1,102 @@
 //! The file of a recording: where it is, that it is nobody else's, and how chunks get into it.
+//!
+//! The name comes from a variable, and what it names may be anything. So a file is emptied only if it is a recording, and
+//! nothing is written through a link. A disk that fills up leaves the chunks that fitted, each of them whole.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use wm_abi::CUdevice;
 
+use crate::sockets::place;
+
+/// What every recording begins with, once it is unpacked.
+const BEGINNING: &[u8] = b"# wmshim-trace ";
+
 /// A file that only this process writes.
 #[derive(Debug)]
-pub(super) struct File(fs::File);
+pub(super) struct File {
+    file: fs::File,
+    /// Length up to the last whole chunk.
+    whole: u64,
+}
 
 impl File {
-    /// Makes the file, or empties it. `Err` is a sentence with a remedy.
+    /// Makes the file, or empties an earlier recording. `Err` is a sentence with a remedy.
     pub(super) fn create(path: &Path) -> Result<Self, String> {
-        let explain = |error: io::Error| format!("{} cannot be written ({error})", path.display());
-        // Opening a pipe would wait for a reader.
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(format!("{} is no plain file: name one", path.display()));
+        let name = path.display();
+        let explain = |error: io::Error| format!("{name} cannot be written ({error})");
+        // Opening a device may do something already.
+        let plain = |found: &fs::Metadata| found.is_file();
+        match fs::symlink_metadata(path) {
+            Ok(found) if found.is_symlink() => return Err(format!("{name} is a link: name the file itself")),
+            Ok(found) if !plain(&found) => return Err(format!("{name} is no plain file: name one")),
+            _ => {}
         }
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(explain)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(format!(
-                    "another process is recording to {}: put %p into the name for a file a process",
-                    path.display()
-                ));
-            }
-            // A file system without locks: two processes under one name are then the user's to avoid.
-            Err(TryLockError::Error(_)) => {}
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(explain)?;
+        let found = file.metadata().map_err(explain)?;
+        if !plain(&found) || found.uid() != place::user() {
+            return Err(format!("{name} is no plain file of yours: name another"));
         }
-        file.set_len(0).map_err(explain)?;
-        Ok(Self(file))
+        claim(&file, path)?;
+        if found.len() > 0 && !is_recording(&file) {
+            return Err(format!(
+                "{name} has something else in it, which is left as it is: name another file"
+            ));
+        }
+        file.set_len(0).and_then(|()| (&file).rewind()).map_err(explain)?;
+        Ok(Self { file, whole: 0 })
     }
 
     /// A file that every write to fails.
     #[cfg(test)]
     pub(super) fn unwritable() -> Self {
-        Self(fs::File::open("/dev/null").expect("on every system"))
+        Self { file: fs::File::open("/dev/null").expect("on every system"), whole: 0 }
     }
 
-    /// Appends text as one gzip member.
+    /// Appends text as one gzip member. A member that does not fit is taken back.
     pub(super) fn append(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
         }
         let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 4), Compression::fast());
         encoder.write_all(text.as_bytes())?;
-        self.0.write_all(&encoder.finish()?)
+        let member = encoder.finish()?;
+        let written = self.file.write_all(&member);
+        match &written {
+            Ok(()) => self.whole += member.len() as u64,
+            // Where even that fails, `wmctl replay` reads up to the piece.
+            Err(_) => drop(self.file.set_len(self.whole)),
+        }
+        written
     }
+}
+
+/// Makes sure that no other process records there.
+fn claim(file: &fs::File, path: &Path) -> Result<(), String> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(format!(
+            "another process is recording to {}: put %p into the name for a file a process",
+            path.display()
+        )),
+        // A file system without locks: two processes under one name are then the user's to avoid.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+    }
+}
+
+/// Does it begin as a recording does? One that was cut short in its first chunk is none any more.
+fn is_recording(file: &fs::File) -> bool {
+    let mut beginning = [0; BEGINNING.len()];
+    GzDecoder::new(file).read_exact(&mut beginning).is_ok() && beginning == *BEGINNING
 }
 
 /// Does the name tell devices apart?
@@ -60,14 +106,25 @@ pub(super) fn names_device(template: &Path) -> bool {
 
 /// The file's name with the process and the device in it.
 pub(super) fn expand(template: &Path, process: u32, device: CUdevice) -> PathBuf {
-    let Some(text) = template.to_str() else { return template.to_owned() };
-    PathBuf::from(text.replace("%p", &process.to_string()).replace("%d", &device.to_string()))
+    replace(&super::with_process(template, process), "%d", &device.to_string())
+}
+
+/// A path with every `mark` replaced; its other bytes may be any.
+pub(super) fn replace(path: &Path, mark: &str, with: &str) -> PathBuf {
+    let (mut rest, mut replaced) = (path.as_os_str().as_bytes(), Vec::new());
+    while let Some(at) = rest.windows(mark.len()).position(|window| window == mark.as_bytes()) {
+        replaced.extend_from_slice(&rest[..at]);
+        replaced.extend_from_slice(with.as_bytes());
+        rest = &rest[at + mark.len()..];
+    }
+    replaced.extend_from_slice(rest);
+    OsString::from_vec(replaced).into()
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard: a recording that overwrites another, or that waits for ever for a reader.
-    use std::io::Read;
+    use std::ffi::OsStr;
 
     use flate2::read::MultiGzDecoder;
 
@@ -113,7 +170,71 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_users_is_left_as_it_is() {
+        let path = place("thesis");
+        for content in [&b"my thesis"[..], &compressed("my thesis"), b"\x1f\x8b"] {
+            fs::write(&path, content).expect("a file");
+            let sentence = File::create(&path).expect_err("no recording");
+            assert_eq!(fs::read(&path).expect("there"), content, "{sentence}");
+        }
+        let link = place("link");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let sentence = File::create(&link).expect_err("a link");
+        fs::remove_file(&link).expect("there");
+        fs::remove_file(&path).expect("there");
+        assert!(sentence.contains("is a link"), "{sentence}");
+    }
+
+    #[test]
+    fn an_earlier_recording_is_replaced_and_nobody_else_may_read_it() {
+        let path = place("again");
+        fs::write(&path, compressed("# wmshim-trace 1; and much more than is written below\n"))
+            .expect("a file");
+        let mut file = File::create(&path).expect("a recording");
+        file.append("one\n").expect("room");
+        assert_eq!(fs::read(&path).expect("there"), compressed_fast("one\n"));
+        fs::remove_file(&path).expect("there");
+        drop(File::create(&path).expect("a file"));
+        let mode = fs::metadata(&path).expect("there").mode();
+        fs::remove_file(&path).expect("there");
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    /// The limit on a file's size stands for a full disk: a write of part of a chunk, then a failure.
+    #[test]
+    fn a_disk_that_is_full_leaves_whole_chunks() {
+        let path = place("full");
+        let mut file = File::create(&path).expect("a file");
+        file.append("one\n").expect("room");
+        let whole = fs::metadata(&path).expect("there").len();
+        // SAFETY: one process a test; the signal that tells of the limit is ignored, as the limit's users do.
+        unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+            let limit = libc::rlimit { rlim_cur: whole + 5, rlim_max: libc::RLIM_INFINITY };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit);
+        }
+        let written = file.append("two\n");
+        let left = fs::metadata(&path).expect("there").len();
+        fs::remove_file(&path).expect("there");
+        assert!(written.is_err() && left == whole, "{written:?}, {left} bytes and not {whole}");
+    }
+
+    fn compressed(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(text.as_bytes()).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    fn compressed_fast(text: &str) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    #[test]
     fn names_are_expanded() {
+        let odd = OsStr::from_bytes(b"/a\xff/%p-%p.gz");
+        assert_eq!(expand(Path::new(odd), 7, 3), Path::new(OsStr::from_bytes(b"/a\xff/7-7.gz")));
         assert_eq!(expand(Path::new("/a/%p.%d.gz"), 7, 3), Path::new("/a/7.3.gz"));
         assert!(names_device(Path::new("x%d")) && !names_device(Path::new("x%p")));
     }

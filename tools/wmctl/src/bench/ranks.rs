@@ -85,8 +85,10 @@ pub(super) fn ranks(arguments: &Arguments) -> Result<()> {
     if let Some(device) = arguments.rank {
         return rank(device, arguments.mib << 20);
     }
+    eprintln!("measuring the links ...");
     let topology = machine::measure(None)?.topology;
     let count = topology.key.devices.len() as CUdevice;
+    eprintln!("{count} ranks begin; each of {} measurements takes seconds ...", CASES.len());
     let mut ranks =
         (0..count).map(|device| Rank::start(device, arguments.mib, &topology)).collect::<Result<Vec<_>>>()?;
     let held = relaying(&mut ranks)?;

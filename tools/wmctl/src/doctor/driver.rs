@@ -15,8 +15,8 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
-    CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+    CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+    CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
     CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
 };
 use wm_abi::{CUresult, symbol::*};
@@ -50,11 +50,13 @@ struct Device {
     file_descriptors: bool,
     memory_pools: bool,
     rdma: bool,
+    /// Do processes share it through MPS?
+    mps: bool,
 }
 
 /// Opens the driver and asks it. `None` with a finding that says why.
 pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<Driver> {
-    let explicit = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let explicit = crate::shim::driver();
     let table = match search::open(&Loader::system(), explicit.as_deref()) {
         Ok(table) => table,
         Err(missing) => {
@@ -117,6 +119,7 @@ fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
         file_descriptors: flag(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED),
         memory_pools: flag(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED),
         rdma: flag(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
+        mps: flag(CU_DEVICE_ATTRIBUTE_MPS_ENABLED),
     })
 }
 

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::human;
+
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,9 +47,9 @@ pub(crate) fn render(findings: &[Finding]) -> String {
     let lines: String = sorted.into_iter().map(line).collect();
     let blocking = findings.iter().filter(|finding| finding.level == Level::Blocks).count();
     let verdict = match blocking {
-        0 => "Programs can run under the shim here.".to_owned(),
-        1 => "Programs cannot run under the shim here: one thing is in the way.".to_owned(),
-        more => format!("Programs cannot run under the shim here: {more} things are in the way."),
+        0 => "Ready: programs can run under wmshim here.".to_owned(),
+        1 => "Not ready: 1 problem.".to_owned(),
+        more => format!("Not ready: {more} problems."),
     };
     format!("Findings\n{lines}\n{verdict}\n")
 }
@@ -58,7 +60,9 @@ fn line(finding: &Finding) -> String {
         Level::Note => "note  ",
         Level::Blocks => "BLOCKS",
     };
-    let remedy =
-        finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("          -> {remedy}\n"));
-    format!("  {mark}  {}\n{remedy}", finding.text)
+    let remedy = finding
+        .remedy
+        .as_ref()
+        .map_or_else(String::new, |remedy| format!("          -> {}\n", human::shown(remedy)));
+    format!("  {mark}  {}\n{}", human::shown(&finding.text), remedy)
 }

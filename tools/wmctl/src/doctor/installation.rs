@@ -13,6 +13,7 @@ use serde::Serialize;
 use wm_driver::search::is_interposer;
 
 use super::finding::Finding;
+use crate::layout::{self, Layout};
 use crate::shim::{self, Library};
 
 const CACHE: &str = "/etc/ld.so.cache";
@@ -23,6 +24,8 @@ pub(super) struct Installation {
     library: Option<PathBuf>,
     version: Option<String>,
     dropin: Option<PathBuf>,
+    /// What `wmctl run` preloads: the library, or a link to it.
+    preload: Option<PathBuf>,
     /// Driver functions that the library does not export: none, if it is whole.
     missing_exports: Vec<String>,
     /// Paths under which the loader's cache gives the library out as the driver.
@@ -51,10 +54,13 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Installation {
 }
 
 fn inspect(seen: &mut Installation, path: PathBuf, findings: &mut Vec<Finding>) {
-    seen.dropin = shim::dropin(&path);
+    name(seen, &path, findings);
     match Library::open(&path) {
         Ok(library) => {
             seen.version = library.text(c"wmshim_version");
+            findings.extend(
+                library.judge_settings(&std::env::vars_os().collect::<Vec<_>>()).into_iter().map(setting),
+            );
             seen.missing_exports = missing(&library);
             findings.push(judge(seen, &path));
         }
@@ -70,6 +76,37 @@ fn inspect(seen: &mut Installation, path: PathBuf, findings: &mut Vec<Finding>) 
         ));
     }
     seen.library = Some(path);
+}
+
+/// Under which names programs get it.
+fn name(seen: &mut Installation, path: &Path, findings: &mut Vec<Finding>) {
+    match layout::of(path) {
+        Ok(Layout { preload, dropin }) => {
+            if preload != *path {
+                findings.push(Finding::good(format!(
+                    "programs get the library by links in {}: its own folder has no links, or a name that the loader would cut",
+                    preload.ancestors().nth(2).unwrap_or(&preload).display()
+                )));
+            }
+            seen.preload = Some(preload);
+            match dropin {
+                Ok(folder) => seen.dropin = Some(folder),
+                Err(why) => findings.push(Finding::note(
+                    format!("no drop-in folder: {why}; children that are started without LD_PRELOAD run without the shim"),
+                    "set XDG_CACHE_HOME to a folder of yours, or install from the archive, which has dropin/",
+                )),
+            }
+        }
+        Err(error) => {
+            findings
+                .push(Finding::blocks(format!("{error:#}"), "move the installation, or set XDG_CACHE_HOME"));
+        }
+    }
+}
+
+/// What the library says of a variable of this shell: it would go on with the default, `wmctl run` starts nothing.
+fn setting(problem: String) -> Finding {
+    Finding::blocks(problem, "correct the variable, or unset it: `wmctl run` starts no program with it")
 }
 
 fn judge(seen: &Installation, path: &Path) -> Finding {

@@ -1,7 +1,5 @@
 //! The links between host and GPUs: what an earlier measurement says, drawn. The doctor measures nothing itself.
 
-use std::path::PathBuf;
-
 use serde::Serialize;
 use wm_driver::{Loader, search};
 use wm_multipath::topology::{Topology, cache, picture};
@@ -21,7 +19,7 @@ pub(super) enum Links {
 
 /// Looks the measurement up. `None` without a driver.
 pub(super) fn examine() -> Option<Links> {
-    let explicit = std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from);
+    let explicit = crate::shim::driver();
     let table = search::open(&Loader::system(), explicit.as_deref()).ok()?;
     let driver = Driver::new(Box::leak(Box::new(table)));
     driver.start().ok()?;

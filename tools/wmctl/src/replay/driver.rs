@@ -4,15 +4,12 @@
 //! it, and nobody does: a replay moves no data.
 
 use std::ffi::CStr;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use wm_abi::*;
 use wm_driver::streams::Streams;
 use wm_driver::{Device, Loader, StreamId, Table, search};
-
-use crate::client;
 
 /// Which driver to replay on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -198,8 +195,8 @@ fn streams() -> &'static Streams {
 
 fn open(kind: Kind) -> Result<&'static Table> {
     let path = match kind {
-        Kind::Sim => Some(simulated()?),
-        Kind::Real => std::env::var_os("WMSHIM_DRIVER").filter(|value| !value.is_empty()).map(PathBuf::from),
+        Kind::Sim => Some(crate::shim::simulated()?),
+        Kind::Real => crate::shim::driver(),
     };
     if kind == Kind::Sim {
         enlarge();
@@ -209,27 +206,11 @@ fn open(kind: Kind) -> Result<&'static Table> {
     Ok(Box::leak(Box::new(table)))
 }
 
-/// Gives the simulated device more memory than any trace needs, unless the user chose its size.
+/// Gives the simulated device more memory than any trace needs. What the shell has for other programs' devices is no wish
+/// for this one: how much there is to be says `--device-memory`.
 fn enlarge() {
-    const VARIABLE: &str = "SIMCUDA_MEMORY";
-    if std::env::var_os(VARIABLE).is_none() {
-        // SAFETY: wmctl has one thread at this point, so nobody reads the environment meanwhile.
-        unsafe { std::env::set_var(VARIABLE, "8TiB") };
-    }
-}
-
-/// The simulated driver beside this program: as installed, or as built.
-fn simulated() -> Result<PathBuf> {
-    let here = std::env::current_exe()?.canonicalize()?;
-    let folder = here.parent().unwrap_or(Path::new("/"));
-    let candidates = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
-    match candidates.iter().find(|path| path.is_file()) {
-        Some(path) => Ok(path.clone()),
-        None => bail!(
-            "the simulated driver is not at {}; build it with `cargo build -p simcuda`, or replay on a GPU with --driver real",
-            client::list(&candidates)
-        ),
-    }
+    // SAFETY: wmctl has one thread at this point, so nobody reads the environment meanwhile.
+    unsafe { std::env::set_var("SIMCUDA_MEMORY", "8TiB") };
 }
 
 fn unusable(kind: Kind, table: &Table) -> String {

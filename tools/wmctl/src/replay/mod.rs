@@ -39,7 +39,7 @@ use trace::Trace;
 /// Arguments of `wmctl replay`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A trace, recorded with `wmctl run --set WMSHIM_TRACE=FILE -- COMMAND`
+    /// A trace, recorded with `wmctl run --set WMSHIM_TRACE=FILE -- COMMAND`; - for standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
     /// Device memory that there is to be, such as 24GiB; default: all that the driver has
@@ -91,6 +91,13 @@ enum Baseline {
 /// A trace that is none, or a driver that cannot be used.
 pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
     let trace = Trace::open(&arguments.trace)?;
+    if let Some(lines) = trace.whole_lines {
+        eprintln!(
+            "wmctl: {} ends too early: a disk was full, or a copy was cut short; {lines} lines of it are whole and are \
+             replayed",
+            crate::human::shown(&arguments.trace.display().to_string())
+        );
+    }
     let gpu = Gpu::open(arguments.driver, arguments.device)?;
     let work = Work { arguments, trace: &trace, gpu: &gpu, progress: &Progress::new() };
     let mut outcome = if arguments.find_capacity { work.search()? } else { work.plain()? };
@@ -98,7 +105,10 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
         outcome.baseline = Some(Box::new(work.driver_pool()?));
     }
     if arguments.json {
-        output::print_json(&serde_json::to_value(&outcome)?)?;
+        let mut report = serde_json::to_value(&outcome)?;
+        report["schema"] = "wmctl-replay/1".into();
+        report["truncated_after_lines"] = trace.whole_lines.into();
+        output::print_json(&report)?;
     } else {
         output::print(&format!("{} on {}\n\n{}", arguments.trace.display(), gpu.name, outcome.table()))?;
     }

@@ -6,10 +6,12 @@
 //!
 //! A [`Trace`] is checked as it is read: every free names a live block, no two live blocks share a name. Names become
 //! *slots*, small numbers that are used again after a free, so that a player needs an array and no look-up.
+//!
+//! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to there, and says so.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,6 +20,8 @@ use flate2::read::MultiGzDecoder;
 const MAGIC: &str = "# wmshim-trace ";
 const VERSION: u32 = 1;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// Longest line that an event or the header takes; what is longer is no trace, and is not read to its end.
+const LONGEST: u64 = 4096;
 
 /// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,8 @@ pub(crate) struct Trace {
     pub(crate) slots: usize,
     /// Most bytes that are live at once, as the program asked for them.
     pub(crate) peak_live: u64,
+    /// The file ends too early: how many lines of it are whole.
+    pub(crate) whole_lines: Option<usize>,
 }
 
 impl Trace {
@@ -55,6 +61,9 @@ impl Trace {
     /// # Errors
     /// A sentence with the line's number where a line is wrong, and what to do about it.
     pub(crate) fn open(path: &Path) -> Result<Self> {
+        if path == Path::new("-") {
+            return Self::read(io::stdin().lock()).context("standard input");
+        }
         let file = open(path).with_context(|| {
             format!("{}: record a trace with WMSHIM_TRACE=FILE under `wmctl run`", path.display())
         })?;
@@ -73,7 +82,15 @@ impl Trace {
     fn parse(mut text: impl BufRead) -> Result<Self> {
         let (mut reader, mut line, mut number) = (Reader::default(), String::new(), 0_usize);
         let mut promised = None;
-        while next(&mut text, &mut line, number)? {
+        loop {
+            match next(&mut text, &mut line, number)? {
+                Next::Line => {}
+                Next::End => break,
+                Next::CutShort => {
+                    (reader.trace.whole_lines, promised) = (Some(number), None);
+                    break;
+                }
+            }
             number += 1;
             match line.trim_end() {
                 header if number == 1 => promised = read_header(header)?,
@@ -90,15 +107,31 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_dir() { Err(io::ErrorKind::IsADirectory.into()) } else { Ok(file) }
 }
 
-/// Reads a line; `false` at the end. `number` lines were good.
-fn next(text: &mut impl BufRead, line: &mut String, number: usize) -> Result<bool> {
+/// What comes after a line.
+enum Next {
+    Line,
+    End,
+    CutShort,
+}
+
+/// Reads a line. `number` lines were good.
+fn next(text: &mut impl BufRead, line: &mut String, number: usize) -> Result<Next> {
     line.clear();
-    text.read_line(line).map(|bytes| bytes > 0).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => anyhow!(
-            "truncated after line {number}: copy the file again, or record again and let the program end"
-        ),
-        _ => anyhow!("damaged after line {number} ({error}): copy the file again, or record again"),
-    })
+    match text.by_ref().take(LONGEST).read_line(line) {
+        Ok(0) => Ok(Next::End),
+        Ok(bytes) if bytes as u64 == LONGEST && !line.ends_with('\n') => {
+            bail!(
+                "not a trace: line {} is longer than {LONGEST} bytes; name a file that WMSHIM_TRACE wrote",
+                number + 1
+            )
+        }
+        Ok(_) => Ok(Next::Line),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && number > 0 => Ok(Next::CutShort),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            bail!("truncated in its first line: copy the file again, or record again")
+        }
+        Err(error) => bail!("damaged after line {number} ({error}): copy the file again, or record again"),
+    }
 }
 
 /// The number of events that the first line promises, if it does.
@@ -278,11 +311,23 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_noticed() {
+    fn every_truncation_is_noticed_and_what_is_whole_is_read() {
         let text: String = (0..500).map(|id| format!("a {id} {} 0\n", 512 * (id % 17 + 1))).collect();
         let whole = gzip(&format!("{HEAD}{text}"));
+        let mut read = 0;
         for length in (0..whole.len()).step_by(7) {
-            assert!(Trace::read(&whole[..length]).is_err(), "{length} of {} bytes", whole.len());
+            let Ok(trace) = Trace::read(&whole[..length]) else { continue };
+            let lines = trace.whole_lines.unwrap_or_else(|| panic!("{length} of {} bytes", whole.len()));
+            assert_eq!(trace.events.len() + 2, lines + 1, "the header is a line too");
+            read = trace.events.len();
         }
+        assert!(read > 0, "nothing of a file that is nearly whole was read");
+    }
+
+    /// Found by its peak of memory, which a line without an end must not be.
+    #[test]
+    fn a_line_without_an_end_is_not_read_to_its_end() {
+        let said = complaint(&gzip(&"x".repeat(1 << 20)));
+        assert!(said.contains("longer than 4096 bytes"), "{said}");
     }
 }

@@ -1,43 +1,47 @@
 //! `wmctl run --stats`: a program's statistics after it has ended.
 //!
-//! A program takes its statistics with it, so it is asked beforehand: a client per process of its tree sends `final`
-//! and waits; the endpoint answers when the process exits. A process that is killed answers nobody: for it the last
-//! reading counts, which is refreshed while it runs.
+//! A program takes its statistics with it, so it is told to leave them: every process of its tree writes its last words
+//! into a private folder when it exits (`WMSHIM_STATS_AT_EXIT`), however short it was. A process that is killed writes
+//! nothing: for it the last reading counts, which is refreshed while it runs.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, DirBuilder, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::client::{self, Endpoint};
-use crate::stats;
+use crate::{client, stats};
 
 use super::signals;
 
-/// How often new processes are looked for: a program that ends sooner after its first CUDA call is missed.
-const LOOK: Duration = Duration::from_millis(5);
-/// Every how many looks a reading is taken.
-const READ: u32 = 100;
+/// The variable that makes a program leave its last words.
+const AT_EXIT: &str = "WMSHIM_STATS_AT_EXIT";
+/// How often readings are taken, for processes that are killed.
+const LOOK: Duration = Duration::from_millis(500);
+/// Longest file that is read: the endpoint's own limit.
+const LONGEST: u64 = 8 << 20;
 
-/// A process of the program's tree that has an endpoint.
-struct Followed {
-    endpoint: Endpoint,
-    last: Option<Value>,
-    at_exit: JoinHandle<Option<Value>>,
-}
+/// The last reading of each process.
+type Readings = BTreeMap<u32, Value>;
 
-/// Runs the program, prints its statistics, and returns its exit code. Sockets are looked for in `places`.
+/// Runs the program, prints its statistics, and returns its exit code.
 ///
 /// # Errors
 /// A program that cannot be started.
-pub(super) fn follow(mut command: Command, places: &[PathBuf], as_json: bool) -> Result<ExitCode> {
+pub(super) fn follow(mut command: Command, is_named: bool, as_json: bool) -> Result<ExitCode> {
+    // A user who named a file of his own gets that file.
+    let words = if is_named { None } else { LastWords::new() };
+    if let Some(words) = &words {
+        command.env(AT_EXIT, words.0.join("%p.json"));
+    }
     signals::prepare();
     let mut child = command.spawn()?;
     let pid = child.id();
@@ -48,65 +52,112 @@ pub(super) fn follow(mut command: Command, places: &[PathBuf], as_json: bool) ->
         signals::forget();
         sender.send(status)
     });
-    let (followed, status) = watch(pid, places, &ended)?;
-    print(followed, as_json);
+    let (readings, status) = watch(pid, &ended)?;
+    print(&answers(readings, words.as_ref()), as_json);
     Ok(exit_code(status))
 }
 
-/// Follows every process of the tree until its root has ended.
-fn watch(
-    root: u32,
-    places: &[PathBuf],
-    ended: &Receiver<std::io::Result<ExitStatus>>,
-) -> Result<(Vec<Followed>, ExitStatus)> {
-    let mut followed: BTreeMap<u32, Followed> = BTreeMap::new();
-    for look in 1.. {
+/// Was the file for the last words named by the user?
+pub(super) fn names_file(variable: &dyn Fn(&str) -> Option<std::ffi::OsString>) -> bool {
+    variable(AT_EXIT).is_some_and(|value| !value.is_empty())
+}
+
+/// Reads every process of the tree now and then, until its root has ended.
+fn watch(root: u32, ended: &Receiver<std::io::Result<ExitStatus>>) -> Result<(Readings, ExitStatus)> {
+    let mut readings = Readings::new();
+    loop {
         match ended.recv_timeout(LOOK) {
-            Ok(status) => return Ok((followed.into_values().collect(), status?)),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
+            Ok(status) => return Ok((readings, status?)),
+            Err(RecvTimeoutError::Timeout) => read(root, &mut readings),
+            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("lost sight of the program"),
         }
-        let known = |endpoint: &Endpoint| followed.contains_key(&endpoint.pid);
-        let fresh = client::candidates(places).into_iter().filter(|endpoint| !known(endpoint));
-        let fresh: Vec<_> = fresh.filter(|endpoint| descends(endpoint.pid, root)).collect();
-        followed.extend(fresh.into_iter().map(|endpoint| (endpoint.pid, Followed::new(endpoint))));
-        if look % READ == 0 {
-            followed.values_mut().for_each(Followed::read);
-        }
-    }
-    anyhow::bail!("lost sight of the program")
-}
-
-impl Followed {
-    fn new(endpoint: Endpoint) -> Self {
-        let socket = endpoint.socket.clone();
-        let at_exit = thread::spawn(move || client::ask_patiently(&socket, "final").ok());
-        Self { endpoint, last: None, at_exit }
-    }
-
-    fn read(&mut self) {
-        if let Ok(answer) = client::ask(&self.endpoint.socket, "stats") {
-            self.last = Some(answer);
-        }
-    }
-
-    /// What the process said at its exit, or last.
-    fn finish(self) -> Option<Value> {
-        // A process of the tree that outlives its root is still there to be asked.
-        let living = client::ask(&self.endpoint.socket, "stats").ok();
-        if living.is_some() { living } else { self.at_exit.join().ok().flatten().or(self.last) }
     }
 }
 
-/// Is `pid` the process `root`, or a descendant of it?
-fn descends(mut pid: u32, root: u32) -> bool {
-    while pid > 1 {
-        if pid == root {
-            return true;
-        }
-        pid = parent(pid).unwrap_or(0);
+fn read(root: u32, readings: &mut Readings) {
+    let tree = tree(root);
+    let endpoints: Vec<_> = tree.into_iter().filter_map(client::endpoint_of).collect();
+    let answers = client::ask_all(&endpoints, "stats");
+    let heard =
+        endpoints.iter().zip(answers).filter_map(|(endpoint, answer)| Some((endpoint.pid, answer.ok()?)));
+    readings.extend(heard);
+}
+
+/// What each process said at its exit; of one that still lives or was killed, the last that is known.
+fn answers(mut readings: Readings, words: Option<&LastWords>) -> Vec<Value> {
+    let said = words.map(LastWords::take).unwrap_or_default();
+    for answer in &said {
+        let pid = answer.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
+        pid.map(|pid| readings.remove(&pid));
     }
-    false
+    let living = |(pid, last)| {
+        let now = client::endpoint_of(pid).and_then(|endpoint| client::ask(&endpoint, "stats").ok());
+        now.unwrap_or(last)
+    };
+    said.into_iter().chain(readings.into_iter().map(living)).collect()
+}
+
+/// A private folder for the files of one run; it goes with its files.
+struct LastWords(PathBuf);
+
+impl LastWords {
+    /// Makes the folder. Without one, readings have to do.
+    fn new() -> Option<Self> {
+        let make = |attempt: u32| {
+            let path = std::env::temp_dir().join(format!("wmctl-{}-{attempt}", std::process::id()));
+            DirBuilder::new().mode(0o700).create(&path).map(|()| path)
+        };
+        let made = (0..100).map(make).find(|made| !is_taken(made))?;
+        made.inspect_err(|error| {
+            eprintln!("wmctl: no folder for last words: {error}; set TMPDIR to one of yours")
+        })
+        .ok()
+        .map(Self)
+    }
+
+    /// Everything that was said, in the order of process numbers.
+    fn take(&self) -> Vec<Value> {
+        let mut files: Vec<_> = files(&self.0);
+        files.sort();
+        files.iter().filter_map(|path| load(path)).collect()
+    }
+}
+
+fn is_taken(made: &std::io::Result<PathBuf>) -> bool {
+    made.as_ref().is_err_and(|error| error.kind() == ErrorKind::AlreadyExists)
+}
+
+impl Drop for LastWords {
+    /// Removes the files that programs of this run wrote, and the folder once it is empty.
+    fn drop(&mut self) {
+        for path in files(&self.0) {
+            let _ = fs::remove_file(path);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "json")).collect()
+}
+
+fn load(path: &Path) -> Option<Value> {
+    let mut text = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// The process `root` and its descendants.
+fn tree(root: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: BTreeMap<u32, u32> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let descends = |pid: &u32| {
+        let mut ancestors = std::iter::successors(Some(*pid), |pid| parents.get(pid).copied());
+        ancestors.any(|ancestor| ancestor == root)
+    };
+    parents.keys().copied().filter(descends).collect()
 }
 
 /// The parent's process id: the second field after the command's name, which is in parentheses and may hold anything.
@@ -115,12 +166,15 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn print(followed: Vec<Followed>, as_json: bool) {
-    let answers: Vec<_> = followed.into_iter().filter_map(Followed::finish).collect();
+fn print(answers: &[Value], as_json: bool) {
     if as_json {
-        eprintln!("{}", json!({ "schema": "wmctl-run-stats/1", "processes": answers }));
+        let report = json!({ "schema": "wmctl-run-stats/1", "processes": answers });
+        eprintln!("{}", crate::output::escaped(&report.to_string()));
     } else if answers.is_empty() {
-        eprintln!("wmctl: no statistics: the program made no successful CUDA call, or statistics are off");
+        eprintln!(
+            "wmctl: no statistics: no process made a successful CUDA call, or their statistics are off \
+             (WMSHIM_STATS_SOCKET=off, WMSHIM_DISABLE), or a short one was killed"
+        );
     } else {
         answers.iter().for_each(|answer| eprint!("\n{}", stats::text(answer)));
     }

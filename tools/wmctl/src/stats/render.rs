@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::answer::{items, number, word};
+use crate::answer::{items, name, number, word};
 use crate::client::Endpoint;
 use crate::human;
 use crate::table::Table;
@@ -43,7 +43,7 @@ fn heading(answer: &Value) -> String {
     let up = answer.get("uptime_s").and_then(Value::as_f64).map_or_else(|| "-".into(), human::duration);
     format!(
         "{} (process {}), up {up}, wmshim {}, PyTorch allocator: {}\ndriver {driver}\n",
-        word(answer, "program"),
+        name(answer, "program"),
         figure(answer, "pid"),
         word(answer, "version"),
         word(answer, "torch_allocator"),
@@ -58,11 +58,12 @@ pub(super) fn cuda(version: u64) -> String {
 fn device(device: &Value) -> String {
     let size = |name| number(device, name).map_or_else(|| "-".into(), human::bytes);
     let share = device.get("utilization").and_then(Value::as_f64);
+    let share = share.filter(|share| (0.0..=1.0).contains(share));
     let share = share.map_or_else(|| "-".into(), |share| format!("{:.1} %", share * 100.0));
     let mut text = format!(
         "Device {} {}: {} (limit {}, headroom {}); utilisation {share}, largest free run {}\n",
         figure(device, "ordinal"),
-        word(device, "name"),
+        name(device, "name"),
         size("total_bytes"),
         size("limit_bytes"),
         size("headroom_bytes"),
@@ -77,9 +78,12 @@ fn device(device: &Value) -> String {
 
 /// What is wrong with the books, if they were looked at and something is.
 fn audit(device: &Value) -> String {
-    let finding = device.get("audit").and_then(Value::as_str).filter(|finding| *finding != "ok");
-    finding
-        .map_or_else(String::new, |finding| format!("the books do not agree, please report it: {finding}\n"))
+    match device.get("audit").and_then(Value::as_str) {
+        None | Some("ok") => String::new(),
+        Some(finding) => {
+            format!("the books do not agree, please report it: {}\n", human::shortened(finding, 1000))
+        }
+    }
 }
 
 /// Physical memory that the program made itself, if there is or was any.
@@ -115,7 +119,7 @@ fn counters(device: &Value) -> String {
     let shown = counters.iter().filter_map(|(name, value)| {
         let value = value.as_u64().filter(|value| *value > 0)?;
         let text = if name.ends_with("_bytes") { human::bytes(value) } else { human::count(value) };
-        Some(format!("{} {text}", name.trim_end_matches("_bytes").replace('_', " ")))
+        Some(format!("{} {text}", human::name(&name.trim_end_matches("_bytes").replace('_', " "))))
     });
     let shown: Vec<_> = shown.collect();
     if shown.is_empty() { String::new() } else { format!("{}\n", shown.join(", ")) }
@@ -192,7 +196,10 @@ pub(super) fn list(answers: &[(&Endpoint, Result<Value>)]) -> String {
     for (endpoint, answer) in answers {
         match answer {
             Ok(answer) => table.row(summary(endpoint, answer)),
-            Err(error) => silent.push_str(&format!("process {}: {error:#}\n", endpoint.pid)),
+            Err(error) => {
+                let error = human::shown(&format!("{error:#}"));
+                silent.push_str(&format!("process {}: {error}\n", endpoint.pid));
+            }
         }
     }
     format!("{table}{silent}")
@@ -204,7 +211,7 @@ fn summary(endpoint: &Endpoint, answer: &Value) -> [String; 8] {
     let bytes = |pointer: &str| human::bytes(sum(pointer));
     [
         endpoint.pid.to_string(),
-        word(answer, "program"),
+        name(answer, "program"),
         answer.get("uptime_s").and_then(Value::as_f64).map_or_else(|| "-".into(), human::duration),
         bytes("/tiers/device/live_bytes"),
         bytes("/tiers/device/reserved_bytes"),
@@ -245,9 +252,32 @@ pub(super) fn config(answer: &Value) -> String {
     let mut table = Table::new(&["SETTING", "VALUE"]);
     let settings = answer.get("settings").filter(|settings| settings.is_object()).unwrap_or(answer);
     for (name, value) in settings.as_object().into_iter().flatten() {
-        table.row([name.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)]);
+        let value = match value {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        table.row([human::name(name), human::shortened(&value, 200)]);
     }
-    table.to_string()
+    format!("{table}{}", in_force(answer))
+}
+
+/// What the settings come to on each device.
+fn in_force(answer: &Value) -> String {
+    let headings = [">DEVICE", ">LIMIT", ">HEADROOM", ">KEEPS IDLE", ">HOST LIMIT", ">PEER LIMIT"];
+    let mut table = Table::new(&headings);
+    for device in items(answer, "devices") {
+        let size = |field| number(device, field).map_or_else(|| "none".into(), human::bytes);
+        let fields = [
+            "device_limit_bytes",
+            "headroom_bytes",
+            "keep_idle_bytes",
+            "host_limit_bytes",
+            "peer_limit_bytes",
+        ];
+        table.row([figure(device, "ordinal")].into_iter().chain(fields.map(size)));
+    }
+    if table.is_empty() { String::new() } else { format!("\nIn force\n{table}") }
 }
 
 fn by_count<'a>(answer: &'a Value, field: &str) -> Vec<&'a Value> {

@@ -75,8 +75,13 @@ impl Process {
         // Without an earlier answer, what it has ever copied would look like this moment's.
         let copies = earlier.map(|earlier| copies(now, earlier, seconds)).unwrap_or_default();
         let devices = items(now, "devices").iter().map(Device::new).collect();
-        Self { pid, program: word(now, "program"), answers: answer.is_some(), devices, copies }
+        Self { pid, program: program(now), answers: answer.is_some(), devices, copies }
     }
+}
+
+/// As the program names itself; a table shortens it.
+fn program(answer: &Value) -> String {
+    answer.get("program").and_then(Value::as_str).unwrap_or("-").to_owned()
 }
 
 impl Device {

@@ -31,7 +31,7 @@ fn memory(processes: &[Process]) -> Table {
         }
         if process.devices.is_empty() {
             let program =
-                if process.answers { process.program.clone() } else { "does not answer".to_owned() };
+                if process.answers { human::name(&process.program) } else { "does not answer".to_owned() };
             let nothing = std::iter::repeat_n("-".to_owned(), 7);
             table.row([process.pid.to_string(), program].into_iter().chain(nothing));
         }
@@ -42,7 +42,7 @@ fn memory(processes: &[Process]) -> Table {
 fn row(process: &Process, device: &Device) -> [String; 9] {
     [
         process.pid.to_string(),
-        process.program.clone(),
+        human::name(&process.program),
         device.ordinal.to_string(),
         human::bytes(device.live_bytes),
         human::bytes(device.reserved_bytes),

@@ -1,8 +1,9 @@
-//! What the tests of `wmctl` share: the program, a directory of sockets, and an endpoint that answers from a table.
+//! What the tests of `wmctl` share: the program, an installation, a directory of sockets, and an endpoint that answers from a table.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -17,8 +18,35 @@ pub(crate) fn wmctl(scratch: &Scratch) -> Command {
     for name in ["WMSHIM_LIB", "WMSHIM_DRIVER", "LD_PRELOAD", "LD_LIBRARY_PATH", "XDG_RUNTIME_DIR"] {
         command.env_remove(name);
     }
+    for name in ["WMSHIM_STATS_SOCKET", "WMSHIM_STATS_AT_EXIT", "WMSHIM_DISABLE", "SIMCUDA_MEMORY"] {
+        command.env_remove(name);
+    }
+    command.env("XDG_CACHE_HOME", scratch.path().join("cache"));
     command.env("WMSHIM_STATS_DIR", scratch.path()).env("TMPDIR", scratch.path());
     command
+}
+
+/// An installation with a library that does nothing but carry wmshim's mark.
+pub(crate) fn installation(scratch: &Scratch, with_dropin: bool) -> PathBuf {
+    installation_in(scratch, scratch.path(), with_dropin)
+}
+
+/// The same in a folder of the scratch folder.
+pub(crate) fn installation_in(scratch: &Scratch, folder: &Path, with_dropin: bool) -> PathBuf {
+    let library = folder.join("lib/libwmshim.so");
+    let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
+    let source = scratch.path().join("empty.c");
+    fs::write(&source, format!("__attribute__((used)) static const char mark[] = \"{mark}\";\n"))
+        .expect("written");
+    fs::create_dir_all(folder.join("lib")).expect("a folder");
+    let compiled = Command::new("cc").args(["-shared", "-o"]).arg(&library).arg(&source).status();
+    assert!(compiled.expect("a C compiler").success());
+    if with_dropin {
+        fs::create_dir(folder.join("dropin")).expect("a folder");
+        fs::copy(&library, folder.join("dropin/libcuda.so.1")).expect("copied");
+        symlink("libwmshim.so", folder.join("lib/libcuda.so")).expect("a link");
+    }
+    library
 }
 
 /// Standard output as text.
@@ -44,7 +72,7 @@ impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("wmctl-test-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).expect("a fresh directory");
+        fs::DirBuilder::new().mode(0o700).create(&path).expect("a fresh directory");
         Self(path)
     }
 
@@ -111,7 +139,7 @@ pub(crate) fn answers(pid: u32) -> Value {
             { "address": 0x7f00_0000_0000_u64, "bytes": 1 << 20, "tiers": { "device": 1 << 20, "peer": 0, "host": 0 } },
             { "address": 0x7f00_4000_0000_u64, "bytes": 3 * gib, "tiers": { "device": gib, "peer": 0, "host": 2 * gib } },
         ] }] },
-        "config": { "pid": pid, "settings": { "WMSHIM_STITCH": "true", "WMSHIM_DEVICE_LIMIT": "None" } },
+        "config": { "pid": pid, "settings": { "WMSHIM_STITCH": "on", "WMSHIM_DEVICE_LIMIT": null } },
         "final": { "program": "the program at its end", "pid": pid },
         "dump": { "path": "/run/user/1000/wmshim/7-1.json" },
     })

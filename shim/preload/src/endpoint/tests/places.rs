@@ -71,13 +71,20 @@ fn a_file_in_the_way_is_not_overwritten() {
     assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
 }
 
+/// The temporary name is nobody's: files and sockets of any other name stay, and the socket comes up beside them.
 #[test]
-fn a_file_by_the_temporary_name_is_not_removed() {
+fn nothing_is_removed_for_the_temporary_name() {
     let scratch = Scratch::new("temporary");
     let path = scratch.path().join(format!("data.{}", std::process::id()));
     fs::write(&path, "data").expect("a file");
+    let other = scratch.path().join(format!(".data.{}", std::process::id()));
+    drop(UnixListener::bind(&other).expect("a socket"));
     let bound = socket::bind(Some(&scratch.path().join("data.sock")), scratch.path());
-    assert!(bound.err().expect("refused").contains("no socket is in the way"));
+    let mut left: Vec<_> =
+        fs::read_dir(scratch.path()).expect("the folder").flatten().map(|it| it.path()).collect();
+    left.sort();
+    let expected = [other, path.clone(), scratch.path().join("data.sock")];
+    assert!(bound.is_ok() && left == expected, "{left:?}");
     assert_eq!(fs::read_to_string(&path).expect("the file"), "data");
 }
 

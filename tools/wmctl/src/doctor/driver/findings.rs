@@ -67,49 +67,76 @@ pub(super) fn judge(driver: &Driver, findings: &mut Vec<Finding>) {
             "check CUDA_VISIBLE_DEVICES and `nvidia-smi`",
         ));
     }
-    driver.devices.iter().for_each(|device| judge_device(device, findings));
+    judge_devices(&driver.devices, findings);
     judge_peers(driver, findings);
 }
 
-fn judge_device(device: &Device, findings: &mut Vec<Finding>) {
-    let ordinal = device.ordinal;
-    if !device.virtual_memory {
+/// What a device lacks: does it, what is missing, what to do.
+type Part = (fn(&Device) -> bool, &'static str, &'static str);
+
+/// All that a device needs for everything; the last may be missing in a machine that is fit.
+const PARTS: [Part; 4] = [
+    (
+        |device| device.host_memory_in_ranges,
+        "cannot map host memory into device ranges: no overflow to host",
+        "update the driver to 535 or newer; some vGPU profiles lack it",
+    ),
+    (
+        |device| device.file_descriptors,
+        "cannot export memory as file descriptors: no sharing between processes",
+        "use a driver and container that allow it; WMSHIM_DEDUP stays off",
+    ),
+    (
+        |device| device.memory_pools,
+        "without memory pools: cudaMallocAsync programs do not run",
+        "set WMSHIM_TORCH_ALLOCATOR=native for PyTorch",
+    ),
+    (
+        |device| device.rdma,
+        "without RDMA into virtual memory: network cards copy through the host",
+        "load nvidia-peermem or use a driver with DMA-BUF; single-node programs lose nothing",
+    ),
+];
+
+/// One finding for all devices that it is true of: machines have eight of a kind.
+fn judge_devices(devices: &[Device], findings: &mut Vec<Finding>) {
+    let (managed, unmanaged): (Vec<_>, Vec<_>) = devices.iter().partition(|device| device.virtual_memory);
+    if !unmanaged.is_empty() {
         findings.push(Finding::blocks(
-            format!("device {ordinal} has no virtual memory management: nothing can be stitched"),
+            format!("{} without virtual memory management: nothing can be stitched", named(&unmanaged)),
             "set WMSHIM_STITCH=off to only pass calls through, or use a device of the Pascal generation or newer",
         ));
-        return;
     }
-    let parts = [
-        (
-            device.host_memory_in_ranges,
-            "cannot map host memory into device ranges: no overflow to host",
-            "update the driver to 535 or newer; some vGPU profiles lack it",
-        ),
-        (
-            device.file_descriptors,
-            "cannot export memory as file descriptors: no sharing between processes",
-            "use a driver and container that allow it; WMSHIM_DEDUP stays off",
-        ),
-        (
-            device.memory_pools,
-            "has no memory pools: cudaMallocAsync programs do not run",
-            "set WMSHIM_TORCH_ALLOCATOR=native for PyTorch",
-        ),
-        (
-            device.rdma,
-            "offers no RDMA into virtual memory: network cards copy through the host",
-            "load nvidia-peermem or use a driver with DMA-BUF; single-node programs lose nothing",
-        ),
-    ];
-    let lacking = parts.iter().filter(|(has, ..)| !has);
-    findings
-        .extend(lacking.map(|(_, what, remedy)| Finding::note(format!("device {ordinal} {what}"), *remedy)));
-    if parts.iter().take(3).all(|(has, ..)| *has) {
+    for (has, what, remedy) in PARTS {
+        let lacking: Vec<_> = managed.iter().copied().filter(|device| !has(device)).collect();
+        if !lacking.is_empty() {
+            findings.push(Finding::note(format!("{} {what}", named(&lacking)), remedy));
+        }
+    }
+    let whole = |device: &&Device| PARTS.iter().take(3).all(|(has, ..)| has(device));
+    let whole: Vec<_> = managed.iter().copied().filter(whole).collect();
+    if !whole.is_empty() {
         findings.push(Finding::good(format!(
-            "device {ordinal}: stitching, overflow to host, sharing, memory pools"
+            "{}: stitching, overflow to host, sharing, memory pools",
+            named(&whole)
         )));
     }
+    let shared: Vec<_> = devices.iter().filter(|device| device.mps).collect();
+    if !shared.is_empty() {
+        findings.push(Finding::note(
+            format!(
+                "{} shared through MPS: copies take one link, and programs share the memory",
+                named(&shared)
+            ),
+            "give each program a share, WMSHIM_DEVICE_LIMIT=45% for two (docs/operations.md, MPS)",
+        ));
+    }
+}
+
+/// `device 0`, or `devices 0, 1, 2`.
+fn named(devices: &[&Device]) -> String {
+    let ordinals: Vec<_> = devices.iter().map(|device| device.ordinal.to_string()).collect();
+    format!("device{} {}", if ordinals.len() == 1 { "" } else { "s" }, ordinals.join(", "))
 }
 
 fn judge_peers(driver: &Driver, findings: &mut Vec<Finding>) {

@@ -15,7 +15,7 @@ pub(in crate::doctor) fn render(driver: &Option<Driver>) -> String {
     for device in &driver.devices {
         devices.row([
             device.ordinal.to_string(),
-            device.name.clone(),
+            human::name(&device.name),
             human::bytes(device.total_bytes),
             device.compute_capability.clone(),
             device.pci.clone(),

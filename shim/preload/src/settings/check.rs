@@ -1,0 +1,90 @@
+//! A look at settings before a program starts: what the library would say of an environment.
+//!
+//! `wmctl run` asks before it starts a program, and `wmctl doctor` asks about the shell it runs in, so that neither knows a
+//! setting by itself.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr, OsString, c_char};
+use std::os::unix::ffi::OsStrExt;
+
+use serde_json::{Value, json};
+
+use super::{Settings, strangers};
+
+/// What is wrong with the settings among these variables, `NAME=VALUE` each, with a null pointer at the end; null for those of
+/// this process. A JSON text that the caller frees with `free`; null without memory for it.
+///
+/// # Safety
+/// `environment` is null, or an array of C strings that ends with a null pointer.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn wmshim_check_settings(environment: *const *const c_char) -> *mut c_char {
+    // SAFETY: the caller's promise.
+    let variables = unsafe { variables(environment) };
+    let text = CString::new(look(&variables).to_string()).unwrap_or_default();
+    // SAFETY: a NUL-terminated string; `strdup` gives memory of the C allocator, which the caller can free.
+    unsafe { libc::strdup(text.as_ptr()) }
+}
+
+/// # Safety
+/// As of [`wmshim_check_settings`].
+unsafe fn variables(mut environment: *const *const c_char) -> HashMap<OsString, OsString> {
+    if environment.is_null() {
+        return std::env::vars_os().collect();
+    }
+    let mut variables = HashMap::new();
+    // SAFETY: the array ends with a null pointer, and nothing behind it is read.
+    while let Some(pair) = unsafe { (*environment).as_ref() } {
+        // SAFETY: a C string, as the caller promised.
+        let pair = unsafe { CStr::from_ptr(pair) }.to_bytes();
+        if let Some(end) = pair.iter().position(|byte| *byte == b'=') {
+            let [name, value] =
+                [&pair[..end], &pair[end + 1..]].map(|part| OsStr::from_bytes(part).to_owned());
+            variables.insert(name, value);
+        }
+        // SAFETY: not the end yet.
+        environment = unsafe { environment.add(1) };
+    }
+    variables
+}
+
+fn look(variables: &HashMap<OsString, OsString>) -> Value {
+    let mut problems = Vec::new();
+    let settings =
+        Settings::read(&|name| variables.get(OsStr::new(name)).cloned(), &mut |line| problems.push(line));
+    let names = variables.keys().filter_map(|name| name.to_str().map(str::to_owned));
+    let mut strange = strangers(names);
+    strange.sort();
+    problems.append(&mut strange);
+    json!({ "schema": "wmshim-settings/1", "problems": problems, "settings": settings.describe() })
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a program starts with a setting that its author did not mean.
+    use super::*;
+
+    #[test]
+    fn what_would_be_said_is_told_beforehand() {
+        let variables =
+            [("WMSHIM_DEVICE_LIMIT", "48"), ("WMSHIM_FOO", "1"), ("WMSHIM_STITCH", "off"), ("HOME", "/")];
+        let answer = look(&variables.map(|(name, value)| (name.into(), value.into())).into());
+        let problems = answer["problems"].as_array().expect("a list");
+        assert_eq!(problems.len(), 2, "{answer}");
+        assert!(
+            problems[0].as_str().is_some_and(|line| line.contains("WMSHIM_DEVICE_LIMIT=48 ")),
+            "{answer}"
+        );
+        assert_eq!(
+            (&answer["settings"]["WMSHIM_STITCH"], &answer["settings"]["WMSHIM_DEVICE_LIMIT"]),
+            (&json!("off"), &Value::Null)
+        );
+    }
+
+    #[test]
+    fn an_array_of_the_c_kind_is_read_to_its_end() {
+        let pairs = [c"WMSHIM_STITCH=maybe".as_ptr(), c"no pair".as_ptr(), std::ptr::null()];
+        // SAFETY: C strings and a null pointer at the end.
+        let variables = unsafe { variables(pairs.as_ptr()) };
+        assert_eq!(variables, HashMap::from([("WMSHIM_STITCH".into(), "maybe".into())]));
+    }
+}

@@ -1,0 +1,157 @@
+//! Settings as people write them: what `stats --config` shows can be set again as it stands.
+//!
+//! `None` is a setting that nobody made and that has no fixed default: the driver is searched for, a limit is not there.
+
+use std::path::PathBuf;
+
+use log::LevelFilter;
+
+use super::values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage};
+
+/// A value in the notation in which it is read.
+pub(super) trait Shown {
+    fn shown(&self) -> Option<String>;
+}
+
+impl Shown for bool {
+    fn shown(&self) -> Option<String> {
+        Some(if *self { "on" } else { "off" }.to_owned())
+    }
+}
+
+impl Shown for Option<PathBuf> {
+    fn shown(&self) -> Option<String> {
+        self.as_ref().map(|path| path.display().to_string())
+    }
+}
+
+impl Shown for Option<Size> {
+    fn shown(&self) -> Option<String> {
+        self.map(|size| match size {
+            Size::Bytes(count) => bytes(count),
+            Size::Share(share) => format!("{}%", share * 100.0),
+        })
+    }
+}
+
+impl Shown for Option<u64> {
+    fn shown(&self) -> Option<String> {
+        self.map(bytes)
+    }
+}
+
+/// A signal by its number: names of real-time signals are the C library's.
+impl Shown for Option<i32> {
+    fn shown(&self) -> Option<String> {
+        Some(match *self {
+            None => "off".to_owned(),
+            Some(libc::SIGUSR1) => "USR1".to_owned(),
+            Some(libc::SIGUSR2) => "USR2".to_owned(),
+            Some(number) => number.to_string(),
+        })
+    }
+}
+
+impl Shown for Vec<Overflow> {
+    fn shown(&self) -> Option<String> {
+        let word = |tier: &Overflow| match tier {
+            Overflow::Peer => "peer",
+            Overflow::Host => "host",
+        };
+        let words: Vec<_> = self.iter().map(word).collect();
+        Some(if words.is_empty() { "off".to_owned() } else { words.join(",") })
+    }
+}
+
+impl Shown for Created {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Torch => "torch",
+            Self::All => "all",
+            Self::Off => "off",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for TorchShortage {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::Told { "told" } else { "hidden" }.to_owned())
+    }
+}
+
+impl Shown for TorchPieces {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::Keep { "keep" } else { "release" }.to_owned())
+    }
+}
+
+impl Shown for Multipath {
+    fn shown(&self) -> Option<String> {
+        Some(match self {
+            Self::Off => "off".to_owned(),
+            Self::Auto => "auto".to_owned(),
+            Self::Devices(list) => list.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
+        })
+    }
+}
+
+impl Shown for Guard {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::Page => "page",
+            Self::Canary => "canary",
+        };
+        Some(word.to_owned())
+    }
+}
+
+impl Shown for TorchAllocator {
+    fn shown(&self) -> Option<String> {
+        Some(format!("{self:?}").to_ascii_lowercase())
+    }
+}
+
+impl Shown for LevelFilter {
+    fn shown(&self) -> Option<String> {
+        Some(self.as_str().to_ascii_lowercase())
+    }
+}
+
+/// The largest unit that says it without a fraction.
+fn bytes(count: u64) -> String {
+    const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let whole = |(shift, _): &&(u32, &str)| count != 0 && count.trailing_zeros() >= *shift;
+    match UNITS.iter().find(whole) {
+        Some((shift, unit)) => format!("{}{unit}", count >> shift),
+        None => format!("{count}B"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: what is shown cannot be set again, or is set again as something else.
+    use std::ffi::OsStr;
+
+    use super::super::values;
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_read_as_the_same() {
+        for text in ["48GiB", "1536MiB", "7B", "80%", "12.5%", "0B"] {
+            let size = values::amount(OsStr::new(text)).expect(text);
+            let shown = size.shown().expect(text);
+            assert_eq!(values::amount(OsStr::new(&shown)), Ok(size), "{text} -> {shown}");
+        }
+        assert_eq!(values::limit(OsStr::new("1.5GiB")).expect("a size").shown().as_deref(), Some("1536MiB"));
+        for text in ["USR1", "USR2", "off", "34"] {
+            assert_eq!(values::signal(text).expect(text).shown().as_deref(), Some(text));
+        }
+        for text in ["off", "peer,host", "host"] {
+            assert_eq!(values::overflow(text).expect(text).shown().as_deref(), Some(text));
+        }
+        assert_eq!(values::multipath("0,2").expect("devices").shown().as_deref(), Some("0,2"));
+        assert_eq!((true.shown().as_deref(), None::<Size>.shown()), (Some("on"), None));
+    }
+}

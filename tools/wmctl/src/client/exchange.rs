@@ -1,0 +1,152 @@
+//! One question and its answer, with a peer that may be anything.
+//!
+//! One deadline holds for connecting, asking and the whole answer: a peer that sends a byte now and then, or that never
+//! accepts, costs no more than one that is silent. An answer is no longer than the endpoint's own limit. The kernel says who
+//! listens, and nobody but the expected user and root is asked.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use serde_json::json;
+
+use super::processes;
+
+/// Longest answer: the endpoint's limit and the line's end.
+const LONGEST: usize = (8 << 20) + 1;
+/// Between two attempts to get into a queue that is full.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How a socket answers to a knock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Knock {
+    /// Somebody listens.
+    Alive,
+    /// Nobody does any more.
+    Refused,
+    /// It cannot be reached: gone, or not ours to reach.
+    Unreachable,
+}
+
+/// Does anybody listen? Never waits.
+pub(super) fn knock(socket: &Path) -> Knock {
+    match try_connect(socket) {
+        Ok(_) | Err(Errno::AGAIN) => Knock::Alive,
+        Err(Errno::CONNREFUSED) => Knock::Refused,
+        Err(_) => Knock::Unreachable,
+    }
+}
+
+/// Asks one question. `user`: whose socket it must be; `None` for anybody's.
+pub(super) fn exchange(
+    socket: &Path,
+    user: Option<u32>,
+    request: &str,
+    patience: Duration,
+) -> Result<String> {
+    let deadline = Instant::now() + patience;
+    let mut stream = enter(socket, deadline)?;
+    let peer = peer(stream.as_fd())?;
+    if user.is_some_and(|user| user != peer.user) && peer.user != 0 {
+        bail!("user {} listens there, who is not to be believed; it was not asked", peer.user);
+    }
+    stream.set_write_timeout(Some(patience))?;
+    writeln!(stream, "{}", json!({ "request": request }))?;
+    read_line(&mut stream, deadline).map_err(|error| explain(error, &peer, patience))
+}
+
+/// Who listens at the other end, as the kernel says. A process of another namespace has the number 0.
+struct Peer {
+    pid: u32,
+    user: u32,
+}
+
+fn peer(stream: BorrowedFd<'_>) -> Result<Peer> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let place = (&raw mut peer).cast();
+    // SAFETY: the option's value is a `ucred`, and its size is given.
+    let outcome = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut bytes)
+    };
+    if outcome != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(Peer { pid: peer.pid.unsigned_abs(), user: peer.uid })
+}
+
+fn try_connect(path: &Path) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Connects; waits while the queue of those who want to is full.
+fn enter(path: &Path, deadline: Instant) -> Result<UnixStream> {
+    loop {
+        match try_connect(path) {
+            Ok(stream) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(Errno::AGAIN) if Instant::now() < deadline => thread::sleep(PAUSE),
+            Err(Errno::AGAIN) => bail!("its queue is full: is the process stopped? Else try again"),
+            Err(Errno::CONNREFUSED) => {
+                bail!("the process has ended; the socket is left over, and `wmctl clean` removes it")
+            }
+            Err(Errno::NOENT) => bail!("there is no such socket"),
+            Err(Errno::PROTOTYPE) => bail!("it is a socket of another kind than that of statistics"),
+            Err(error) => return Err(std::io::Error::from(error).into()),
+        }
+    }
+}
+
+/// Reads up to the end of a line, or of what is sent.
+fn read_line(stream: &mut UnixStream, deadline: Instant) -> Result<String> {
+    let (mut line, mut buffer) = (Vec::new(), [0_u8; 1 << 16]);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(std::io::Error::from(ErrorKind::TimedOut).into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        let end = buffer[..count].iter().position(|byte| *byte == b'\n');
+        line.extend_from_slice(&buffer[..end.unwrap_or(count)]);
+        if line.len() > LONGEST {
+            bail!("the answer is longer than {} MiB: no statistics are", LONGEST >> 20);
+        }
+        if end.is_some() || count == 0 {
+            break;
+        }
+    }
+    if line.is_empty() {
+        bail!("the process closed the connection: it is ending, or belongs to another user");
+    }
+    String::from_utf8(line).map_err(|_| anyhow!("the answer is not UTF-8"))
+}
+
+/// Why there is no answer in time.
+fn explain(error: anyhow::Error, peer: &Peer, patience: Duration) -> anyhow::Error {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    if !matches!(kind, Some(ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
+        return error;
+    }
+    let (pid, seconds) = (peer.pid, patience.as_secs());
+    if processes::is_stopped(pid) {
+        return anyhow!(
+            "no whole answer within {seconds} s: process {pid} is stopped; `kill -CONT {pid}`, or let its debugger go on"
+        );
+    }
+    anyhow!("no whole answer within {seconds} s: the process is busy, or many others ask it now; try again")
+}

@@ -1,0 +1,124 @@
+//! Folders that sockets lie in, and whether what lies there may be believed.
+//!
+//! The shim makes its folder for its user alone. In `/tmp` anybody can make it first, so the reader looks at it as the
+//! shim does: a folder and no link, of the right user, closed to other writers. What was looked at is what is used: the
+//! folder stays open, and sockets are reached through it, however long its path is and whatever its name means later.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+
+const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// File systems that machines share: NFS, SMB (two numbers), Lustre, GPFS, BeeGFS, Ceph, FUSE, 9p.
+const REMOTE: [u32; 9] = [
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x00c3_6400,
+    0x6573_5546,
+    0x0102_1997,
+];
+
+/// A folder that has been looked at.
+#[derive(Debug)]
+pub(super) struct Folder {
+    /// As people name it.
+    pub(super) path: PathBuf,
+    /// Whose it is: a socket in it must be this user's.
+    pub(super) user: u32,
+    handle: OwnedFd,
+}
+
+/// Why a folder is not used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// It is not there.
+    Missing,
+    /// A sentence with the remedy.
+    Refused(String),
+}
+
+impl Folder {
+    /// Opens a user's private folder. `root`: another process's root, in which the path counts; links do not leave it.
+    pub(super) fn private(root: Option<&Path>, path: &Path, user: Option<u32>) -> Result<Self, Unusable> {
+        let handle = open(root, path).map_err(|error| unusable(path, error))?;
+        let status = rustix::fs::fstat(&handle).map_err(|error| unusable(path, error.into()))?;
+        if let Some(why) = reason(&status, user) {
+            return Err(Unusable::Refused(format!("{} {why}: not looked into", path.display())));
+        }
+        let shown =
+            root.map_or_else(|| path.to_owned(), |root| root.join(path.strip_prefix("/").unwrap_or(path)));
+        Ok(Self { path: shown, user: status.st_uid, handle })
+    }
+
+    /// Opens the folder of a socket that the user named: the user answers for the folder, the kernel for who listens.
+    pub(super) fn named(path: &Path, user: u32) -> io::Result<Self> {
+        let handle = rustix::fs::open(path, OPEN, Mode::empty())?;
+        Ok(Self { path: path.to_owned(), user, handle })
+    }
+
+    /// May processes of other machines see it?
+    pub(super) fn is_remote(&self) -> bool {
+        rustix::fs::fstatfs(&self.handle).is_ok_and(|status| REMOTE.contains(&(status.f_type as u32)))
+    }
+
+    /// Names of everything in it; nothing where it cannot be read.
+    pub(super) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.inside("")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    /// Where a file of the folder is, through the open folder.
+    pub(super) fn inside(&self, name: &str) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.handle.as_raw_fd().to_string()).join(name)
+    }
+
+    /// Device and inode of a socket of the folder's user. `None`: there is none of that name.
+    pub(super) fn socket(&self, name: &str) -> Option<(u64, u64)> {
+        let status = rustix::fs::statat(&self.handle, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
+        (is_socket && status.st_uid == self.user).then_some((status.st_dev, status.st_ino))
+    }
+
+    /// Removes a socket that still is the one that was looked at; never anything else.
+    pub(super) fn remove(&self, name: &str, identity: (u64, u64)) -> io::Result<()> {
+        if self.socket(name) != Some(identity) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(rustix::fs::unlinkat(&self.handle, name, AtFlags::empty())?)
+    }
+}
+
+fn open(root: Option<&Path>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OPEN | OFlags::NOFOLLOW;
+    let Some(root) = root else { return Ok(rustix::fs::open(path, flags, Mode::empty())?) };
+    let root = rustix::fs::open(root, OPEN, Mode::empty())?;
+    Ok(rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?)
+}
+
+fn unusable(path: &Path, error: io::Error) -> Unusable {
+    let link =
+        rustix::fs::lstat(path).is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink);
+    match error.kind() {
+        io::ErrorKind::NotFound => Unusable::Missing,
+        _ if link => Unusable::Refused(format!("{} is a symbolic link: not looked into", path.display())),
+        io::ErrorKind::NotADirectory => Unusable::Refused(format!("{} is no folder", path.display())),
+        _ => Unusable::Refused(format!("{} cannot be looked into: {error}", path.display())),
+    }
+}
+
+/// Why a folder cannot be believed.
+fn reason(status: &Stat, user: Option<u32>) -> Option<String> {
+    if user.is_some_and(|user| user != status.st_uid) {
+        return Some(format!("belongs to user {}", status.st_uid));
+    }
+    (status.st_mode & 0o022 != 0)
+        .then(|| format!("can be written by others (mode {:o})", status.st_mode & 0o7777))
+}

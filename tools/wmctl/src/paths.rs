@@ -1,0 +1,48 @@
+//! `wmctl paths`: what to put into the loader's variables by hand, or into an image.
+//!
+//! The same paths that `wmctl run` sets: the installation's own where they do, else links in a private folder.
+
+use anyhow::{Result, anyhow};
+use serde_json::json;
+
+use crate::{layout, output, shim};
+
+/// Arguments of `wmctl paths`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Print the path for LD_PRELOAD only
+    #[arg(long, conflicts_with = "dropin")]
+    preload: bool,
+    /// Print the folder for LD_LIBRARY_PATH only
+    #[arg(long)]
+    dropin: bool,
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["preload", "dropin"])]
+    json: bool,
+}
+
+/// Prints the paths.
+///
+/// # Errors
+/// No library, or no names for it.
+pub(crate) fn paths(arguments: &Arguments) -> Result<()> {
+    let library = shim::find()?;
+    let layout = layout::of(&library)?;
+    let shown = |path: &std::path::Path| path.display().to_string();
+    let dropin = layout.dropin.as_deref().map(shown);
+    if arguments.json {
+        return output::print_json(&json!({
+            "schema": "wmctl-paths/1",
+            "library": shown(&library),
+            "preload": shown(&layout.preload),
+            "dropin": dropin.ok(),
+            "simulator": shim::simulated().ok().map(|path| shown(&path)),
+        }));
+    }
+    let dropin = || dropin.clone().map_err(|why| anyhow!("no drop-in folder: {why}"));
+    output::print(&match (arguments.preload, arguments.dropin) {
+        (true, _) => format!("{}\n", shown(&layout.preload)),
+        (_, true) => format!("{}\n", dropin()?),
+        _ => format!("LD_PRELOAD={}\nLD_LIBRARY_PATH={}\n", shown(&layout.preload), dropin()?),
+    })
+}
