@@ -59,7 +59,7 @@ enum Command {
     Stats(stats::Arguments),
     /// Show what programs under the shim hold and copy, again and again
     Top(top::Arguments),
-    /// Have a program write its statistics, blocks and settings to a file
+    /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
     /// Remove sockets that killed programs left
     Clean(clean::Arguments),

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     /// Show the settings in force instead
     #[arg(long)]
     config: bool,
-    /// Ask at this socket (a program started with WMSHIM_STATS_SOCKET)
+    /// Query this socket (of a program started with WMSHIM_STATS_SOCKET)
     #[arg(long, value_name = "PATH", conflicts_with = "pid")]
     socket: Option<PathBuf>,
     /// Print JSON: a list of programs, each with its answer as it sent it

@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Overflow {
-    /// Nowhere: the allocation is refused
+    /// None: the allocation fails
     Off,
     /// Pinned host memory
     Host,
