@@ -10,7 +10,7 @@ use conformance::cu;
 use wm_abi::*;
 
 use crate::host;
-use crate::program::{Action, Kind, Step, Way};
+use crate::program::{Action, Kind, Node, Step, Way};
 use crate::run::Running;
 use crate::world::STAGE;
 
@@ -77,21 +77,43 @@ impl Running<'_> {
                 self.now(number, step)
             }
         };
-        let code = code.or_else(|| self.stand_in(step, stream));
+        let code = code.or_else(|| self.stand_in(number, step, stream));
         self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
     }
 
-    /// Work for which there is no block orders what comes later all the same.
-    fn stand_in(&self, step: &Step, stream: CUstream) -> Option<CUresult> {
+    /// Work for which a block or a graph was refused orders what comes later all the same, and what it would have written is there.
+    fn stand_in(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
         use Action::*;
-        let waits = match step.action {
-            Stamp { .. } | Check { .. } | Copy { .. } | Launch { .. } => false,
-            Fill { .. } | Set { .. } | Move { .. } => false,
-            Read { .. } => true,
+        match &step.action {
+            Stamp { .. } | Check { .. } | Fill { .. } | Set { .. } | Read { .. } => {}
+            Copy { to, .. } | Move { to, .. } => {
+                let written = self.expected[number]?;
+                self.write_instead(step, stream, *to, written);
+            }
+            Launch { graph, .. } => self.write_graph(step, stream, *graph),
             _ => return None,
-        };
+        }
         let code = self.world.spin(step.current, stream, 1);
+        let waits = matches!(step.action, Read { .. });
         Some(if waits { cu!(self.world.driver, cuStreamSynchronize(stream)) } else { code })
+    }
+
+    fn write_graph(&self, step: &Step, stream: CUstream, graph: usize) {
+        for (number, captured) in self.program.steps.iter().enumerate() {
+            if let Action::Capture { graph: other, nodes, .. } = &captured.action
+                && *other == graph
+            {
+                let blocks = nodes.iter().flat_map(Node::blocks);
+                blocks.for_each(|block| self.write_instead(step, stream, block, number));
+            }
+        }
+    }
+
+    fn write_instead(&self, step: &Step, stream: CUstream, block: usize, written: usize) {
+        if let Some((address, bytes)) = self.place(block) {
+            let code = self.world.own(step.current, stream, address, bytes, self.owner(written));
+            self.note(None, "stamp", code);
+        }
     }
 
     fn allocate(&self, block: usize, bytes: u64, way: Way, stream: CUstream) -> Option<CUresult> {

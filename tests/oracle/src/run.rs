@@ -26,7 +26,7 @@ pub(crate) struct Marks(u32);
 pub(crate) struct Running<'a> {
     pub(crate) world: &'a World,
     pub(crate) program: &'a Program,
-    /// By step, the step whose mark it looks for.
+    /// By step, the step whose mark it looks for, or copies.
     pub(crate) expected: Vec<Option<usize>>,
     /// Steps whose functions of the host are called in this order.
     ordered: Vec<(usize, usize)>,
@@ -76,6 +76,7 @@ fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
     let expect = |step: &Step| {
         let content = match step.action {
             Action::Check { block, .. } | Action::Read { block, .. } => model.content(block),
+            Action::Copy { from, .. } | Action::Move { from, .. } => model.content(from),
             _ => None,
         };
         // Whoever runs an illegal program has asked for it.
