@@ -292,6 +292,7 @@ fn a_setting_that_is_not_understood_keeps_the_program_from_starting() {
         let output = output.expect("ran");
         assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{setting}");
         assert!(stderr(&output).contains(expected), "{setting}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("default is used"), "nothing is used: {}", stderr(&output));
     }
     let output =
         wmctl(&scratch).args(["run", "-q", "--set", "WMSHIM_DEVICE_LIMIT=48GiB", "--", "true"]).output();

@@ -114,7 +114,9 @@ const FOREIGN: &[&str] = &["WMSHIM_LIB", "WMSHIM_TORCH_CHOICE"];
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let settings = Settings::read(&|name| std::env::var_os(name), &mut |line| log::warn!("{line}"));
+        let settings = Settings::read(&|name| std::env::var_os(name), &mut |line| {
+            log::warn!("{line}. The default is used")
+        });
         log::set_max_level(settings.log);
         for line in strangers(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())) {
             log::warn!("{line}");
@@ -142,10 +144,7 @@ fn value<T>(
 ) -> T {
     let Some(text) = environment(name).filter(|text| !text.is_empty()) else { return default };
     read(&text).unwrap_or_else(|valid| {
-        complain(format!(
-            "{name}={} is not understood; valid: {valid}. The default is used",
-            printable(&text)
-        ));
+        complain(format!("{name}={} is not understood; valid: {valid}", printable(&text)));
         default
     })
 }

@@ -17,7 +17,7 @@ pub(super) fn not_found(missing: &search::NotFound) -> Finding {
     let remedy = if Path::new("/dev/nvidiactl").exists() {
         "a GPU is visible, its library is not: in a container run with `--gpus all`; else set WMSHIM_DRIVER to libcuda.so.1"
     } else {
-        "install NVIDIA's driver (535 or newer), run on a machine with a GPU, or set WMSHIM_DRIVER to a simulated driver"
+        "install NVIDIA's driver (535 or newer), run on a machine with a GPU, or try it with the simulated driver: WMSHIM_DRIVER=sim"
     };
     Finding::blocks(format!("no CUDA driver: {}", searched(missing)), remedy)
 }
