@@ -1,6 +1,7 @@
 //! Carrying a copy out: borrows lanes, wires and buffers for it, and gives them back whatever happens.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wm_abi::{CUdevice, CUresult};
 
@@ -10,7 +11,7 @@ use crate::enqueue::{Carried, Copy, direct, enqueue, parts};
 use crate::gauge::Gauge;
 use crate::lane::Lane;
 use crate::links::Links;
-use crate::plan::{self, BOUNCE, GRAIN, HostMemory, Plan, Split};
+use crate::plan::{self, BOUNCE, Direction, GRAIN, HostMemory, Plan, Split};
 use crate::point::Point;
 use crate::pull::pull;
 use crate::topology::{Path, Topology};
@@ -22,6 +23,9 @@ use crate::work::Piece;
 const PAGEABLE_LEAST: usize = 48 << 20;
 /// Fewer threads than this move less than the driver does by itself.
 const COURIERS_LEAST: usize = 3;
+
+/// An idle stream passes an event sooner than this.
+const MOMENT: Duration = Duration::from_micros(200);
 
 impl<L: Links + 'static> Inner<L> {
     pub(super) fn carry(&self, topology: &Topology, request: &Request, paths: &[Path]) -> Answer {
@@ -135,7 +139,7 @@ impl<L: Links + 'static> Inner<L> {
     }
 
     /// Blocks until the program's stream has done all that is in it now.
-    fn wait_for(&self, copy: &Copy, point: &Arc<Point>) -> bool {
+    fn wait_for(&self, copy: &Copy, point: &Point) -> bool {
         point.record(&self.links, copy.user.stream).and_then(|()| point.wait(&self.links)).is_ok()
     }
 
@@ -160,7 +164,7 @@ impl<L: Links + 'static> Inner<L> {
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
         let [head, body, tail] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
         let rest = &copy.part(Piece { bytes: body.bytes + tail.bytes, ..body });
-        if direct(&self.links, copy, head).is_ok() && self.wait_for(copy, &start) {
+        if direct(&self.links, copy, head).is_ok() && self.starts(request, &start) {
             for (index, count) in fillers.into_iter().enumerate() {
                 let relay = (index > 0).then(|| paths[index].device);
                 couriers.extend((0..count).map_while(|_| self.courier(request, relay, &start)));
@@ -172,6 +176,22 @@ impl<L: Links + 'static> Inner<L> {
         let carries = has_direct && couriers.len() >= COURIERS_LEAST;
         let arrived = carries && pull(&self.links, rest, BOUNCE, &mut couriers).is_ok();
         self.settle(copy, couriers, arrived)
+    }
+
+    /// Has the host seen the start? A copy to the device that is not waited for may return before its stream gets there, if the driver
+    /// has room for the bytes: then the stream must not be waited for here, and the copy is the driver's.
+    fn starts(&self, request: &Request, start: &Point) -> bool {
+        let copy = &request.copy;
+        if request.waits || copy.direction == Direction::Out {
+            return self.wait_for(copy, start);
+        }
+        let recorded = start.record(&self.links, copy.user.stream).is_ok();
+        let end = self.links.clock() + MOMENT;
+        let mut passed = recorded && start.is_passed(&self.links);
+        while recorded && !passed && self.links.clock() < end {
+            passed = start.is_passed(&self.links);
+        }
+        passed
     }
 
     fn courier(&self, request: &Request, relay: Option<CUdevice>, start: &Arc<Point>) -> Option<Courier> {

@@ -181,6 +181,7 @@ pub const CASES: &[Row] = cases! {
     order_beside::the_primary_ends "another context's work or memory that is lost when the program resets its device",
     order_beside::lives_are_numbered "a context taken for one that had its handle before",
     order_beside::waits_for_events "work of the default stream that overtakes a blocking stream's wait",
+    order_beside::pageable_copies_in_held_streams "an asynchronous copy of pageable memory that waits where the driver's returns",
     order_beside::pageable_sources "a source that is read before the stream has made it",
 
     order_ends::refused_destroy "memory lost in a destruction that the driver refused",

@@ -241,6 +241,33 @@ pub(super) fn waits_for_events(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// A copy of pageable memory in a held stream: does its call return?
+pub(super) fn pageable_copies_in_held_streams(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = Primary::new(d)?;
+    let (stream, memory) = (Stream::non_blocking(d)?, Memory::new(d, 4 * LARGEST)?);
+    let mut host = vec![1_u8; 4 * LARGEST];
+    for bytes in [4 << 10, 256 << 10, LARGEST, 4 * LARGEST] {
+        let hold = Hold::close(d, stream.raw)?;
+        let into = hold.blocks(SOON, || {
+            must!(d, cuMemcpyHtoDAsync_v2(memory.address, host.as_ptr().cast(), bytes, stream.raw));
+            Ok(())
+        })?;
+        hold.open();
+        synchronize(d, stream.raw)?;
+        case.observe(format!("cuMemcpyHtoDAsync of {bytes} bytes waited"), into);
+        let hold = Hold::close(d, stream.raw)?;
+        let out = hold.blocks(SOON, || {
+            must!(d, cuMemcpyDtoHAsync_v2(host.as_mut_ptr().cast(), memory.address, bytes, stream.raw));
+            Ok(())
+        })?;
+        hold.open();
+        case.observe(format!("cuMemcpyDtoHAsync of {bytes} bytes waited"), out);
+        synchronize(d, stream.raw)?;
+    }
+    Ok(())
+}
+
 unsafe extern "C" fn make(bytes: *mut c_void) {
     std::thread::sleep(SOON);
     // SAFETY: the case's own buffer, as long as the largest copy.
