@@ -69,7 +69,8 @@ impl Generator {
         let legal = !steps.is_empty() && steps.iter().all(|step| model.apply(step).is_ok());
         if legal {
             self.model = model;
-            self.number += 1;
+            // A few steps may need two gates.
+            self.number += 2;
             self.steps.extend(steps);
         }
         legal
@@ -138,6 +139,7 @@ impl Generator {
             }
             Draw::Now => self.now(),
             Draw::Lean => self.lean(),
+            Draw::Overtake => self.overtake(),
         }
     }
 
@@ -276,6 +278,22 @@ impl Generator {
     fn is_alike(&self, one: usize, other: usize) -> bool {
         let streams = &self.shape.streams;
         streams[other].kind.is_created() && streams[one].context == streams[other].context
+    }
+
+    /// A stream is held before a free and after it, and another one allocates meanwhile: if it waits, then for no more than the free.
+    fn overtake(&mut self) -> Option<Vec<Step>> {
+        let (block, other) = (self.block()?, self.stream()?);
+        let (stream, bytes) = (self.near(block)?, self.random.pick(&self.bent.sizes)?);
+        let (gate, later, fresh) = (self.number, self.number + 1, self.number);
+        let actions = [
+            Action::Close { gate, stream },
+            Action::FreeIn { block, stream },
+            Action::Close { gate: later, stream },
+            Action::Allocate { block: fresh, bytes, way: Way::Async { stream: other } },
+            Action::Open { gate },
+            Action::SyncStream { stream: other },
+        ];
+        Some(actions.into_iter().map(|action| self.step(action)).collect())
     }
 
     /// Builds on it that an allocation or a free is an action: what is behind it is behind the default stream's work too.

@@ -17,8 +17,8 @@ use crate::program::{Context, Pool, Program};
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
-/// Steps of a program, at most.
-pub(crate) const STEPS: usize = 1024;
+/// Steps of a program, and numbers of gates, at most.
+pub(crate) const STEPS: usize = 2048;
 /// Bytes between two gates.
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.

@@ -28,6 +28,7 @@ pub(super) enum Draw {
     Unlock,
     Now,
     Lean,
+    Overtake,
 }
 
 /// What a program likes.
@@ -133,6 +134,7 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
         (Draw::Destroy, often(3) / 3),
         (Draw::Create, 2 * often(1)),
         (Draw::Lean, often(3)),
+        (Draw::Overtake, if wishes.scarce { gates } else { 0 }),
         (Draw::Note, often(3)),
         (Draw::Unlock, gates / 4),
         (Draw::Now, if kernels { 0 } else { often(4) }),
