@@ -46,13 +46,37 @@ pub(crate) fn need_device() -> bool {
     COMMUNICATION.iter().any(|name| nearest.starts_with(name))
 }
 
-/// The nearest object that calls on its own account; empty where nobody is known.
+/// The nearest object that calls on its own account; empty where nobody is known. A process that has none of the libraries that are
+/// told apart is not looked at: nobody's stack is walked without need.
 fn nearest() -> String {
+    if !is_any_loaded() {
+        return String::new();
+    }
     let known = callers().into_iter().take_while(|address| *address != 0);
     known
         .map(|address| Place::of(address).object)
         .find(|object| !object.starts_with(RUNTIME))
         .unwrap_or_default()
+}
+
+fn is_any_loaded() -> bool {
+    let mut any = false;
+    // SAFETY: the visitor gets back the pointer to `any`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(is_told_apart), (&raw mut any).cast()) };
+    any
+}
+
+unsafe extern "C" fn is_told_apart(object: *mut libc::dl_phdr_info, _: usize, any: *mut c_void) -> c_int {
+    // SAFETY: the loader's description of an object; its name is null or a text that lives as long.
+    let name = unsafe {
+        let name = (*object).dlpi_name;
+        if name.is_null() { c"" } else { CStr::from_ptr(name) }
+    };
+    let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let told_apart = COMMUNICATION.iter().chain([&TORCH]).any(|prefix| file.starts_with(prefix.as_bytes()));
+    // SAFETY: the `bool` that `is_any_loaded` handed over.
+    unsafe { *any.cast::<bool>() |= told_apart };
+    c_int::from(told_apart)
 }
 
 /// The unwinder that every Rust library is linked with.
