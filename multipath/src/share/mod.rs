@@ -47,7 +47,13 @@ impl Share {
     pub fn new(path: Option<PathBuf>) -> Self {
         let page = path.and_then(|path| {
             Page::open(&path)
-                .inspect_err(|error| log::debug!("{}: {error}; links are not shared", path.display()))
+                .inspect_err(|error| {
+                    log::warn!(
+                        "{}: {error}; other processes do not see which links this one uses. If the file is not yours, \
+                         have its owner remove it",
+                        path.display()
+                    )
+                })
                 .ok()
         });
         Self { own: Mutex::default(), page }

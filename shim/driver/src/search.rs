@@ -69,7 +69,11 @@ pub fn open(loader: &Loader, explicit: Option<&Path>) -> Result<Table, NotFound>
 }
 
 fn try_open(loader: &Loader, path: &Path) -> Result<Table, String> {
-    let path = path.canonicalize().map_err(|_| "not there".to_owned())?;
+    let path = match path.canonicalize() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err("not there".into()),
+        // Where links may not be read, the loader may still open the file.
+        canonical => canonical.unwrap_or_else(|_| path.to_owned()),
+    };
     if is_interposer(&path) {
         return Err("is wmshim itself".into());
     }
