@@ -8,33 +8,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "pieces.h"
 
-enum { PIECE = 4 << 20, MOST = 64, DEVICE = 1, HOST = 2, DESCRIPTOR = 1, FABRIC = 8, READWRITE = 3, NOT_SUPPORTED = 801 };
+enum { PIECE = 4 << 20, MOST = 64, HOST = 2, FABRIC = 8, NOT_SUPPORTED = 801 };
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, ORDINAL = 9 };
 
-struct location { int type, id; };
-struct flags { unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; };
-struct property { int type, handle_types; struct location location; void *metadata; struct flags flags; };
-struct access { struct location location; int flags; };
-
-/* Of the library that the test names: see piece.c. */
-CUresult make_piece(unsigned long long *handle, size_t bytes, const struct property *property);
-CUresult export_piece(int *descriptor, unsigned long long handle, int type);
-CUresult cuMemRelease(unsigned long long handle);
-CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
-CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes);
-CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags);
-CUresult cuMemUnmap(CUdeviceptr at, size_t bytes);
-CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const struct access *access, size_t count);
-CUresult cuMemGetAllocationPropertiesFromHandle(struct property *property, unsigned long long handle);
-CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
 CUresult cuMemExportToShareableHandle(void *shared, unsigned long long handle, int type, unsigned long long flags);
 CUresult cuMemImportFromShareableHandle(unsigned long long *handle, void *shared, int type);
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext there, CUdeviceptr from, CUcontext here, size_t bytes);
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **data, CUdeviceptr address);
-char *wmshim_stats_json(void);
 
 static const struct access FOR_DEVICE = { { DEVICE, 0 }, READWRITE }, FOR_CPU = { { HOST, 0 }, READWRITE };
 static struct property wanted = { .type = 1, .location = { DEVICE, 0 }, .flags = { .rdma = 1 } };

@@ -4,28 +4,12 @@
 
 #include <string.h>
 
-#include "driver.h"
+#include "pieces.h"
 
-enum { PAGE = 4 << 20, PAGES = 40, AT_ONCE = 6, DEVICE = 1, DESCRIPTOR = 1, READWRITE = 3 };
+enum { PAGE = 4 << 20, PAGES = 40, AT_ONCE = 6 };
 
-struct location { int type, id; };
-struct flags { unsigned char compression, rdma; unsigned short usage; unsigned char reserved[4]; };
-struct property { int type, handle_types; struct location location; void *metadata; struct flags flags; };
-struct access { struct location location; int flags; };
-
-CUresult make_piece(unsigned long long *handle, size_t bytes, const struct property *property);
-CUresult export_piece(int *descriptor, unsigned long long handle, int type);
-CUresult cuMemRelease(unsigned long long handle);
-CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
-CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes);
-CUresult cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags);
-CUresult cuMemUnmap(CUdeviceptr at, size_t bytes);
-CUresult cuMemSetAccess(CUdeviceptr at, size_t bytes, const struct access *access, size_t count);
-CUresult cuMemRetainAllocationHandle(unsigned long long *handle, void *address);
-CUresult cuMemGetAllocationPropertiesFromHandle(struct property *property, unsigned long long handle);
 CUresult cuMemsetD8_v2(CUdeviceptr at, unsigned char value, size_t bytes);
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
-char *wmshim_stats_json(void);
 
 static const struct access FOR_DEVICE = { { DEVICE, 0 }, READWRITE };
 static struct property wanted = { .type = 1, .handle_types = DESCRIPTOR, .location = { DEVICE, 0 } };
