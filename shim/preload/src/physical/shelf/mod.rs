@@ -1,7 +1,7 @@
 //! Pieces that PyTorch has given up stay, mapped where they were, and serve its next ones.
 //!
 //! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is free, to make as many again at other
-//! addresses. Each costs some 70 µs of driver calls. Here a page that is given up keeps its memory, which lies *idle*, and its
+//! addresses, with five driver calls each. Here a page that is given up keeps its memory, which lies *idle*, and its
 //! mapping. A page that is made gets a *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
 //! what is mapped at that address already if that is idle, so that a program that repeats itself makes no call; else to what has been
 //! idle longest, which is then mapped at both places.
