@@ -17,6 +17,7 @@ use wm_driver::Bears;
 
 use crate::physical::kept;
 use crate::settings::{self, Created, TorchShortage};
+use crate::state::streams;
 use crate::{callers, managers};
 
 /// Blocks that are not refused first after an emptied cache has brought nothing.
@@ -108,7 +109,10 @@ pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
 pub(crate) fn of_piece() -> Bears {
     match (settings::load().overflow_created, callers::is_torch()) {
         (Created::Off, _) | (Created::Torch, false) => Bears::Never,
-        (_, true) if is_told() => with(&PIECES, |pieces| pieces.answer(Instant::now())),
+        // While something is captured PyTorch does not ask again.
+        (_, true) if is_told() && !streams().capturing() => {
+            with(&PIECES, |pieces| pieces.answer(Instant::now()))
+        }
         _ => Bears::Elsewhere,
     }
 }
