@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -27,17 +28,28 @@ pub(crate) fn is_torch() -> bool {
 
 /// Is it one that PyTorch's allocator makes itself, and not through CUDA's runtime? Costs a microsecond.
 pub(crate) fn is_torch_itself() -> bool {
-    /// Where its code is, once it is found: PyTorch is never unloaded.
-    static CODE: OnceLock<Range<usize>> = OnceLock::new();
     let [nearest, ..] = callers_up_to(1);
-    if let Some(code) = CODE.get() {
-        return code.contains(&nearest);
+    torch_code(nearest).is_some()
+}
+
+/// The way through PyTorch's allocator by which it makes a call itself, as one number: the same for the same calls inside of it, however
+/// it was called. Costs a few microseconds.
+pub(crate) fn way_through_torch() -> Option<u64> {
+    let callers = callers();
+    let code = torch_code(callers[0])?;
+    let mut way = DefaultHasher::new();
+    callers.iter().take_while(|address| code.contains(address)).for_each(|address| way.write_usize(*address));
+    Some(way.finish())
+}
+
+/// Where the code of PyTorch's allocator is, if the address is in it.
+fn torch_code(address: usize) -> Option<Range<usize>> {
+    /// Once it is found: PyTorch is never unloaded.
+    static CODE: OnceLock<Range<usize>> = OnceLock::new();
+    if CODE.get().is_none() && address != 0 && Place::of(address).object.starts_with(TORCH) {
+        let _first = CODE.set(code_around(address));
     }
-    let found = nearest != 0 && Place::of(nearest).object.starts_with(TORCH);
-    if found {
-        let _first = CODE.set(code_around(nearest));
-    }
-    found
+    CODE.get().filter(|code| code.contains(&address)).cloned()
 }
 
 /// Does the caller need memory that is on the device?

@@ -9,6 +9,7 @@
 //! memory goes elsewhere too soon and is never refused twice.
 
 use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
 use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use crate::{callers, managers};
 /// Blocks that are not refused first after an emptied cache has brought nothing.
 const FRUITLESS: u32 = 16;
 
-/// Pieces that follow each other within this time are taken for one request.
+/// For so long a piece that went elsewhere, or was mapped after a refusal, bears on the next one.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// What PyTorch was told of blocks in a thread. A block is one call, so that a second attempt is known: it asks for as much, and
@@ -62,28 +63,89 @@ impl Blocks {
     }
 }
 
-/// What PyTorch was told of pieces in a thread. One of its requests comes in many pieces, some of which are mapped before another one
-/// is refused. So whatever is short after a refusal is the second attempt.
+/// What PyTorch was told of pieces in a thread. One of its requests comes in many pieces, and nothing in a call says where one request
+/// ends. What tells attempts apart is the way through PyTorch's allocator: the second one is made from another place in its code. A way
+/// is known once it was seen where there is no doubt.
 #[derive(Debug, Clone, Copy)]
 struct Pieces {
-    refused: bool,
-    granted: Option<Instant>,
+    refused: Option<Refusal>,
+    /// The first and the last piece that went elsewhere, of those that follow each other within [`TOGETHER`] of the first.
+    granted: Option<[Instant; 2]>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    /// When the thread has mapped something since: then its second attempt may have been met, and what is short is another request.
+    mapped: Option<Instant>,
 }
 
 impl Pieces {
-    const NEW: Self = Self { refused: false, granted: None };
+    const NEW: Self = Self { refused: None, granted: None };
 
-    /// A piece for which the device has no room.
-    fn answer(&mut self, now: Instant) -> Bears {
-        let together = self.granted.is_some_and(|last| now.saturating_duration_since(last) < TOGETHER);
-        if !self.refused && !together {
-            self.refused = true;
-            return Bears::NotYet;
+    /// A piece for which the device has no room, and the way by which it is asked for.
+    fn answer(&mut self, ways: &mut Ways, way: u64, now: Instant) -> Bears {
+        let is_recent = |time: Instant| now.saturating_duration_since(time) < TOGETHER;
+        let refusal = self.refused.take();
+        // Nothing was mapped, so that this is what was refused.
+        let is_second = refusal.is_some_and(|refusal| refusal.mapped.is_none());
+        if is_second || ways.seconds.contains(&way) {
+            ways.is_second(way);
+            let first = self.granted.map(|[first, _]| first).filter(|first| is_recent(*first));
+            self.granted = Some([first.unwrap_or(now), now]);
+            return Bears::Elsewhere;
         }
-        *self = Self { refused: false, granted: Some(now) };
-        Bears::Elsewhere
+        let [first, last] = self.granted.map_or([None; 2], |times| times.map(Some));
+        let in_doubt = if ways.firsts.contains(&way) {
+            // Emptied caches do not bring enough: for a while they are left alone.
+            first.is_some_and(is_recent)
+        } else {
+            last.into_iter().chain(refusal.and_then(|refusal| refusal.mapped)).any(is_recent)
+        };
+        if in_doubt || !ways.is_first(way) {
+            return Bears::Elsewhere;
+        }
+        self.refused = Some(Refusal { mapped: None });
+        Bears::NotYet
+    }
+
+    /// The thread has mapped a piece.
+    fn mapped(&mut self, now: Instant) {
+        if let Some(refusal) = &mut self.refused {
+            refusal.mapped = Some(now);
+        }
     }
 }
+
+/// The ways through PyTorch's allocator by which first and second attempts come.
+#[derive(Debug)]
+struct Ways {
+    firsts: Vec<u64>,
+    seconds: Vec<u64>,
+}
+
+impl Ways {
+    const NEW: Self = Self { firsts: Vec::new(), seconds: Vec::new() };
+    const MOST: usize = 64;
+
+    /// Learns a way of first attempts; `false` where there are too many to be believed.
+    fn is_first(&mut self, way: u64) -> bool {
+        let known = self.firsts.contains(&way);
+        if !known && self.firsts.len() < Self::MOST {
+            self.firsts.push(way);
+        }
+        known || self.firsts.contains(&way)
+    }
+
+    /// Learns a way of second attempts. If first ones come by it as well, nothing that comes by it is refused any more.
+    fn is_second(&mut self, way: u64) {
+        self.firsts.retain(|first| *first != way);
+        if !self.seconds.contains(&way) && self.seconds.len() < Self::MOST {
+            self.seconds.push(way);
+        }
+    }
+}
+
+static WAYS: Mutex<Ways> = Mutex::new(Ways::NEW);
 
 thread_local! {
     static BLOCKS: Cell<Blocks> = const { Cell::new(Blocks::NEW) };
@@ -111,9 +173,21 @@ pub(crate) fn of_piece() -> Bears {
         (Created::Off, _) | (Created::Torch, false) => Bears::Never,
         // While something is captured PyTorch does not ask again.
         (_, true) if is_told() && !streams().capturing() => {
-            with(&PIECES, |pieces| pieces.answer(Instant::now()))
+            let Some(way) = callers::way_through_torch() else { return Bears::Elsewhere };
+            let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
+            with(&PIECES, |pieces| pieces.answer(&mut ways, way, Instant::now()))
         }
         _ => Bears::Elsewhere,
+    }
+}
+
+/// This thread has mapped a piece.
+#[inline]
+pub(crate) fn mapped() {
+    let mut pieces = PIECES.get();
+    if pieces.refused.is_some() {
+        pieces.mapped(Instant::now());
+        PIECES.set(pieces);
     }
 }
 
@@ -173,14 +247,63 @@ mod tests {
         assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
     }
 
+    const FIRST: u64 = 1;
+    const SECOND: u64 = 3;
+    const OTHER: u64 = 5;
+
     #[test]
-    fn after_a_refusal_a_request_gets_all_its_pieces_however_late_it_comes() {
-        let (mut pieces, start) = (Pieces::NEW, Instant::now());
-        assert_eq!(pieces.answer(start), Bears::NotYet);
-        let later = start + 100 * TOGETHER;
-        for number in 0..10 {
-            assert_eq!(pieces.answer(later + number * TOGETHER / 2), Bears::Elsewhere);
+    fn a_request_that_is_short_twice_gets_all_its_pieces_however_late_they_come() {
+        let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        for number in 1..100 {
+            assert_eq!(pieces.answer(&mut ways, SECOND, start + number * TOGETHER), Bears::Elsewhere);
         }
-        assert_eq!(pieces.answer(later + 20 * TOGETHER), Bears::NotYet, "the next request");
+        assert_eq!(
+            pieces.answer(&mut ways, FIRST, start + 100 * TOGETHER),
+            Bears::NotYet,
+            "the next request"
+        );
+    }
+
+    /// Hazard: after one emptied cache everything goes to the host.
+    #[test]
+    fn each_request_is_a_first_attempt_where_the_emptied_cache_sufficed() {
+        let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
+        for number in 0..10 {
+            let now = start + number * TOGETHER / 100;
+            assert_eq!(pieces.answer(&mut ways, FIRST, now), Bears::NotYet);
+            pieces.mapped(now);
+        }
+    }
+
+    #[test]
+    fn where_emptied_caches_do_not_suffice_they_are_left_alone_for_a_while() {
+        let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        assert_eq!(pieces.answer(&mut ways, SECOND, start), Bears::Elsewhere);
+        for number in 0..5 {
+            assert_eq!(pieces.answer(&mut ways, FIRST, start + number * TOGETHER / 5), Bears::Elsewhere);
+        }
+        assert_eq!(pieces.answer(&mut ways, FIRST, start + TOGETHER), Bears::NotYet);
+    }
+
+    /// Hazard: a second attempt that comes by a way nobody knows is taken for a first one, and PyTorch gives up.
+    #[test]
+    fn an_unknown_way_is_not_refused_in_doubt() {
+        let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        // A part of the second attempt was met and mapped.
+        pieces.mapped(start);
+        assert_eq!(pieces.answer(&mut ways, SECOND, start + TOGETHER / 2), Bears::Elsewhere);
+        assert_eq!(pieces.answer(&mut ways, OTHER, start + 9 * TOGETHER), Bears::NotYet, "a first attempt");
+    }
+
+    #[test]
+    fn where_both_attempts_come_by_one_way_it_is_refused_once() {
+        let (mut pieces, mut ways, start) = (Pieces::NEW, Ways::NEW, Instant::now());
+        assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
+        for number in 0..5 {
+            assert_eq!(pieces.answer(&mut ways, FIRST, start + 9 * number * TOGETHER), Bears::Elsewhere);
+        }
     }
 }

@@ -1,9 +1,11 @@
-//! Chooses PyTorch's allocator back end before PyTorch reads its environment.
+//! Chooses PyTorch's allocator before PyTorch reads its environment.
 //!
-//! Under `cudaMallocAsync` every tensor's allocation reaches us with its stream, which is the best source there is.
-//! But that back end lacks some of PyTorch's features. So `auto` chooses it unless the user chose already, or the
-//! program is known or seen to need what it lacks: [`PROGRAMS`] and [`WORDS`], one row a reason.
+//! `auto` takes PyTorch's own allocator with expandable segments, which pack memory best of all that lack none of its features. With
+//! them tensors that are shared go to the other process as file descriptors, which it takes out of this one (`pidfd_getfd`). Where the
+//! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`PROGRAMS`]), and wherever the
+//! user chose, the environment is left alone.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::pluggable;
 use crate::settings::{self, TorchAllocator};
 
-/// PyTorch reads this one; when both are set the other is ignored.
+/// PyTorch reads this one, from 2.9 on with a warning.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
-const OTHER: &str = "PYTORCH_ALLOC_CONF";
+
+/// PyTorch reads this one from 2.9 on, and then instead of the other. What `auto` chooses is written here: earlier versions refuse
+/// memory pools with allocators of their own beside expandable segments.
+const NEWER: &str = "PYTORCH_ALLOC_CONF";
 
 /// What we wrote there, so that a child does not take it for the user's word.
 const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
@@ -22,33 +27,12 @@ const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
 const WORKERS: &[&str] =
     &["multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker"];
 
-/// Programs that need PyTorch's native allocator, by a component of the command's first words.
+/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what the started script imports.
 const PROGRAMS: &[(&str, &str)] = &[
-    ("vllm", "memory pools and its own sleep mode"),
-    ("sglang", "memory pools and CUDA tensor sharing"),
-    ("ray", "CUDA tensor sharing between workers"),
-    ("tritonserver", "several frameworks in one process"),
-    ("lmdeploy", "memory pools"),
-];
-
-/// Words in the started script, or in code given with `-c`, that name a feature which `cudaMallocAsync` lacks.
-const WORDS: &[(&str, &str)] = &[
-    ("reduce-overhead", "CUDA graph trees check pool state"),
-    ("max-autotune", "CUDA graph trees check pool state"),
-    ("MemPool", "memory pools"),
-    ("use_mem_pool", "memory pools"),
-    ("memory_snapshot", "memory snapshots"),
-    ("_record_memory_history", "memory history"),
-    ("_dump_snapshot", "memory snapshots"),
-    ("CUDAPluggableAllocator", "an allocator of its own"),
-    ("wmshim.torch", "wmshim as an allocator of its own"),
-    ("expandable_segments", "an allocator configuration of its own"),
-    ("reduce_tensor", "CUDA tensor sharing"),
-    ("torch.multiprocessing", "CUDA tensor sharing"),
-    ("import vllm", "memory pools and its own sleep mode"),
-    ("import sglang", "memory pools and CUDA tensor sharing"),
-    ("from vllm", "memory pools and its own sleep mode"),
-    ("from sglang", "memory pools and CUDA tensor sharing"),
+    ("vllm", "vllm passes addresses of tensors between processes"),
+    ("sglang", "sglang passes addresses of tensors between processes"),
+    ("ray", "ray passes tensors between processes"),
+    ("lmdeploy", "lmdeploy passes addresses of tensors between processes"),
 ];
 
 /// A script is read no further than this.
@@ -71,24 +55,27 @@ pub(crate) fn choose() {
     if !is_python(&command) || is_worker(&command) {
         return;
     }
-    let parents = std::env::var(VARIABLE).ok().filter(|_| is_inherited());
-    if parents.is_some() {
+    let parents = inherited();
+    if let Some((variable, _)) = &parents {
         // SAFETY: constructors run before main, on the only thread there is.
-        unsafe { [VARIABLE, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
     }
-    if set(VARIABLE) || set(OTHER) {
+    if set(VARIABLE) || set(NEWER) {
         return;
     }
-    let Some(value) = decide(&command).allocator.and_then(configuration) else { return };
+    let Some((variable, value)) = decide(&command).written() else { return };
     // SAFETY: as above.
-    unsafe { [VARIABLE, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
+    unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
     // What the parent has said need not be said again.
-    CHOSEN.store(parents.as_deref() != Some(value), Ordering::Relaxed);
+    CHOSEN.store(parents.is_none_or(|parents| parents != (variable, value.into())), Ordering::Relaxed);
 }
 
-/// Is what stands in the environment a choice of ours, made in another process?
-fn is_inherited() -> bool {
-    set(WRITTEN) && std::env::var_os(WRITTEN) == std::env::var_os(VARIABLE)
+/// What stands in the environment, if it is a choice of ours that was made in another process.
+fn inherited() -> Option<(&'static str, OsString)> {
+    let written = std::env::var_os(WRITTEN).filter(|value| !value.is_empty())?;
+    let ours =
+        [VARIABLE, NEWER].into_iter().find(|name| std::env::var_os(name).as_ref() == Some(&written))?;
+    Some((ours, written))
 }
 
 fn is_worker(command: &[String]) -> bool {
@@ -96,31 +83,41 @@ fn is_worker(command: &[String]) -> bool {
     WORKERS.iter().any(|module| code.contains(module))
 }
 
-/// When the first device memory is served in a process that has PyTorch: says what was chosen. Workers that only
-/// inherited the variable, or never come to a device, have nothing to say.
+/// When the first device memory is served in a process that has PyTorch: says what was chosen, and louder what it lacks. Workers that
+/// only inherited the variable, or never come to a device, have nothing to say.
 pub(crate) fn announce() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         let command = command_line();
-        let inherited = !CHOSEN.load(Ordering::Relaxed) && (set(VARIABLE) || set(OTHER));
-        if is_python(&command) && has_torch() && !inherited && !pluggable::in_use() {
-            let (value, reason) = (std::env::var(VARIABLE).unwrap_or_default(), decide(&command).reason);
-            log::warn!(
-                "PyTorch's allocator: {VARIABLE}={value} ({reason}); WMSHIM_TORCH_ALLOCATOR=async|native|expandable changes it"
-            );
+        let inherited = !CHOSEN.load(Ordering::Relaxed) && (set(VARIABLE) || set(NEWER));
+        if !is_python(&command) || !has_torch() || inherited || pluggable::in_use() {
+            return;
         }
+        let choice = decide(&command);
+        let what = choice.written().map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
+        let lacks = match choice.allocator {
+            Some(TorchAllocator::Async) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
+            _ => "",
+        };
+        let level = if lacks.is_empty() { log::Level::Info } else { log::Level::Warn };
+        log::log!(
+            level,
+            "PyTorch's allocator: {what} ({}{lacks}); WMSHIM_TORCH_ALLOCATOR=native|expandable|async changes it",
+            choice.reason
+        );
     });
 }
 
-/// For statistics: the back end this process was given.
+/// For statistics: the allocator this process was given.
 pub(crate) fn back_end() -> &'static str {
     if pluggable::in_use() {
         return "pluggable";
     }
-    match std::env::var(VARIABLE).unwrap_or_default().as_str() {
+    let named = [NEWER, VARIABLE].into_iter().find_map(|name| std::env::var(name).ok());
+    match named.unwrap_or_default().as_str() {
         "backend:cudaMallocAsync" => "async",
         "backend:native" => "native",
-        "expandable_segments:True" => "expandable",
+        EXPANDABLE => "expandable",
         _ => "untouched",
     }
 }
@@ -129,15 +126,19 @@ fn set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-/// `None`: leave the environment alone.
-fn configuration(allocator: TorchAllocator) -> Option<&'static str> {
-    match allocator {
-        TorchAllocator::Auto => None,
-        TorchAllocator::Async => Some("backend:cudaMallocAsync"),
-        TorchAllocator::Native => Some("backend:native"),
-        TorchAllocator::Expandable => Some("expandable_segments:True"),
+impl Choice {
+    /// The variable and the value that make it so; `None`: the environment is left alone.
+    fn written(&self) -> Option<(&'static str, &'static str)> {
+        Some(match self.allocator? {
+            TorchAllocator::Auto => (NEWER, EXPANDABLE),
+            TorchAllocator::Async => (VARIABLE, "backend:cudaMallocAsync"),
+            TorchAllocator::Native => (VARIABLE, "backend:native"),
+            TorchAllocator::Expandable => (VARIABLE, EXPANDABLE),
+        })
     }
 }
+
+const EXPANDABLE: &str = "expandable_segments:True";
 
 fn decide(command: &[String]) -> Choice {
     match wanted() {
@@ -162,12 +163,30 @@ fn wanted() -> Option<TorchAllocator> {
 }
 
 fn automatic(command: &[String]) -> Choice {
-    match program(command).or_else(|| word(&source(command))) {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+    let reason = program(command).or_else(|| import(&source(command))).or_else(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let forbidden = "expandable segments could not be shared between processes here";
+        (!may_fetch_descriptors(&status, scope.as_deref())).then_some(forbidden)
+    });
+    match reason {
         Some(reason) => Choice { allocator: None, reason },
-        None => {
-            Choice { allocator: Some(TorchAllocator::Async), reason: "chosen so that tensors reach wmshim" }
-        }
+        None => Choice { allocator: Some(TorchAllocator::Auto), reason: "packs memory best" },
     }
+}
+
+/// May this process take descriptors out of another one of its user, by what the kernel says of both? Nothing is tried: a
+/// filter of system calls might end the process for it. Those of containers permit the call to who has the capability.
+fn may_fetch_descriptors(status: &str, ptrace_scope: Option<&str>) -> bool {
+    const SYS_PTRACE: u32 = 19;
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+    };
+    let capable = field("CapEff")
+        .and_then(|set| u64::from_str_radix(set, 16).ok())
+        .is_some_and(|set| set >> SYS_PTRACE & 1 == 1);
+    let filtered = field("Seccomp") != Some("0");
+    capable || !filtered && ptrace_scope.is_none_or(|scope| scope.trim() == "0")
 }
 
 /// What Python was told to run: the code behind `-c`, or the script's text.
@@ -184,8 +203,14 @@ fn program(command: &[String]) -> Option<&'static str> {
     PROGRAMS.iter().find(|(name, _)| started.contains(name)).map(|(_, reason)| *reason)
 }
 
-fn word(script: &str) -> Option<&'static str> {
-    WORDS.iter().find(|(word, _)| script.contains(word)).map(|(_, reason)| *reason)
+/// The reason of the first row that the script imports.
+fn import(script: &str) -> Option<&'static str> {
+    let imports = |line: &str, name: &str| {
+        let mut words = line.split([' ', '\t', '.', ',', ';']).filter(|word| !word.is_empty());
+        matches!(words.next(), Some("import" | "from")) && words.next() == Some(name)
+    };
+    let (_, reason) = PROGRAMS.iter().find(|(name, _)| script.lines().any(|line| imports(line, name)))?;
+    Some(reason)
 }
 
 fn read(script: &Path) -> Option<String> {
@@ -233,13 +258,42 @@ mod tests {
     }
 
     #[test]
-    fn every_word_row_is_recognised_in_a_script() {
-        for (needle, reason) in WORDS {
-            let found = word(&format!("x = 1\n{needle}\n"));
-            assert!(found.is_some(), "{needle}");
-            assert!(WORDS.iter().any(|(_, r)| Some(*r) == found), "{reason}");
+    fn every_program_row_is_recognised_where_it_is_imported() {
+        for (name, reason) in PROGRAMS {
+            for line in [
+                format!("import {name}"),
+                format!("    from {name}.x import y"),
+                format!("import {name}.x as z"),
+            ] {
+                assert_eq!(import(&format!("x = 1\n{line}\n")), Some(*reason), "{line}");
+            }
         }
-        assert_eq!(word("import torch\nmodel.cuda()\n"), None);
+        assert_eq!(import("import torch\n# import vllm\nimport rays\nvllm = 'from ray'\n"), None);
+    }
+
+    /// Hazard: tensors cannot be shared where they could be before.
+    #[test]
+    fn descriptors_can_be_fetched_where_the_kernel_says_so() {
+        let status = |capabilities: &str, filter: &str| {
+            format!(
+                "Name:\tpython3\nCapEff:\t{capabilities}\nNoNewPrivs:\t0\nSeccomp:\t{filter}\nSeccomp_filters:\t0\n"
+            )
+        };
+        let (all, docker, none) = ("000001ffffffffff", "00000000a80425fb", "0000000000000000");
+        for (capabilities, filter, scope, may) in [
+            (all, "0", Some("1\n"), true),
+            (all, "2", Some("1\n"), true),
+            (docker, "2", Some("0\n"), false),
+            (docker, "0", Some("1\n"), false),
+            (none, "0", Some("1\n"), false),
+            (none, "0", Some("0\n"), true),
+            (none, "0", None, true),
+            (none, "2", None, false),
+        ] {
+            let told = may_fetch_descriptors(&status(capabilities, filter), scope);
+            assert_eq!(told, may, "{capabilities} {filter} {scope:?}");
+        }
+        assert!(!may_fetch_descriptors("", None));
     }
 
     #[test]

@@ -64,3 +64,34 @@ fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
     assert_eq!(emptied(torch, "hidden"), [(0, true), (0, true)]);
     assert_eq!(emptied("libsome.so", "told"), [(0, true), (0, true)]);
 }
+
+/// The same of a library that makes its memory itself, for so many turns in which its cache must go: how often that was, and bytes of the
+/// host, after the turns and after more than the device has.
+fn given_up(turns: &str, variables: &[(&str, &str)]) -> Vec<(u64, u64)> {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let library = text(c::library("pages", scratch.folder("libraries").join("libc10_cuda.so"), &[]));
+    let program = c::program(&scratch, "paging", &[&library, &text(places::shim())]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args([turns]);
+    let host = host.env("SIMCUDA_MEMORY", "26MiB").env("WMSHIM_HEADROOM", "0MiB");
+    let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+    let line = |line: &str| {
+        let (emptied, stats) = line.split_once(' ').expect("two words");
+        let stats: serde_json::Value = serde_json::from_str(stats).expect("JSON");
+        let host = stats["devices"][0]["pieces"]["host_bytes"].as_u64().expect("bytes");
+        (emptied.parse().expect("a number"), host)
+    };
+    outcome.expect_success().lines().map(line).collect()
+}
+
+/// Hazard: after the first emptied cache everything goes to the host, as a graph network of six million nodes did.
+#[test]
+fn pytorchs_pages_go_to_the_host_only_where_an_emptied_cache_does_not_suffice() {
+    for kept in ["release", "keep"] {
+        let told = given_up("9", &[("WMSHIM_TORCH_PIECES", kept)]);
+        assert_eq!(told[0], (8, 0), "{kept}");
+        assert!(told[1].0 <= 10 && told[1].1 > 0, "{kept}: {told:?}");
+    }
+    let hidden = given_up("9", &[("WMSHIM_TORCH_SHORTAGE", "hidden")]);
+    assert!(hidden[0].0 == 0 && hidden[0].1 > 0, "{hidden:?}");
+}

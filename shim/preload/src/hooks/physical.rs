@@ -55,6 +55,9 @@ pub(super) unsafe fn create(
         Some(token) => Ok(token),
         None => request.on_device().or_else(|code| request.on_host(code)),
     };
+    if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
+        kept::refused();
+    }
     // SAFETY: the program's out-pointer, not null.
     made.map(|made| unsafe { *handle = made }).into()
 }
@@ -239,6 +242,7 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
     let result = kept::map(address, bytes, offset, handle, flags).unwrap_or_else(plainly);
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
+        shortage::mapped();
     }
     Answer::Is(result)
 }

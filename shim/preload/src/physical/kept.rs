@@ -4,10 +4,11 @@
 //! intercepted here. The lock is held across the driver's calls, for two threads must not change mappings of one handle at once
 //! (see wm-memory's `turn`); none of them waits for the GPU.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_memory::Keep;
@@ -25,6 +26,14 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// How much of what is idle stays, by device.
 static KEEPS: Mutex<BTreeMap<CUdevice, Keep>> = Mutex::new(BTreeMap::new());
 
+/// For so long after a refusal what PyTorch gives up is for its second attempt.
+const EMPTYING: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// When this thread was refused a piece, and has mapped none since.
+    static REFUSED: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 fn shelf() -> Option<MutexGuard<'static, Shelf>> {
     USED.load(Relaxed).then(|| SHELF.lock().unwrap_or_else(PoisonError::into_inner))
 }
@@ -33,19 +42,36 @@ fn shelf() -> Option<MutexGuard<'static, Shelf>> {
 struct Calls;
 
 impl Vmm for Calls {
+    fn make(&self, kind: &Kind) -> Result<u64, CUresult> {
+        let property = CUmemAllocationProp {
+            type_: CU_MEM_ALLOCATION_TYPE_PINNED,
+            requestedHandleTypes: kind.handle_types,
+            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: kind.device },
+            win32HandleMetaData: std::ptr::null_mut(),
+            allocFlags: CUmemAllocationFlags { gpuDirectRDMACapable: kind.rdma.into(), ..Default::default() },
+        };
+        let mut handle = 0;
+        // SAFETY: pointers to live locals.
+        let result =
+            unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, kind.bytes as usize, &property, 0) };
+        answered("cuMemCreate", 0, kind.bytes, result).map(|()| handle)
+    }
+
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
         // SAFETY: a function without pointers.
-        unsafe { driver().get::<symbol::cuMemMap>()(address, bytes as usize, 0, handle, 0) }.ok()
+        let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes as usize, 0, handle, 0) };
+        answered("cuMemMap", address, bytes, result)
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         // SAFETY: a function without pointers.
-        unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes as usize) }.ok()
+        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes as usize) };
+        answered("cuMemUnmap", address, bytes, result)
     }
 
     fn release(&self, handle: u64) -> Result<(), CUresult> {
         // SAFETY: a function without pointers.
-        unsafe { driver().get::<symbol::cuMemRelease>()(handle) }.ok()
+        answered("cuMemRelease", handle, 0, unsafe { driver().get::<symbol::cuMemRelease>()(handle) })
     }
 
     fn allow(&self, address: u64, bytes: u64, access: &Access) -> Result<(), CUresult> {
@@ -55,11 +81,18 @@ impl Vmm for Calls {
         };
         let entries: Vec<CUmemAccessDesc> = access.iter().map(entry).collect();
         // SAFETY: a pointer to as many live entries.
-        unsafe {
+        let result = unsafe {
             driver().get::<symbol::cuMemSetAccess>()(address, bytes as usize, entries.as_ptr(), entries.len())
-        }
-        .ok()
+        };
+        answered("cuMemSetAccess", address, bytes, result)
     }
+}
+
+fn answered(call: &str, at: u64, bytes: u64, result: CUresult) -> Result<(), CUresult> {
+    if result != CUresult::SUCCESS {
+        log::debug!("{call} of {bytes} bytes at {at:#x} for a kept piece: {result:?}");
+    }
+    result.ok()
 }
 
 /// What a request would be kept as; `None` for what is not kept.
@@ -102,7 +135,17 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
         // What the driver then says of the addresses is its answer.
         let _left = shelf.clear(&Calls, address, bytes as u64);
     }
+    drop(shelf);
+    if REFUSED.take().is_some() {
+        // All pieces of the second attempt are made, and what they do not need is still idle.
+        give_excess_back();
+    }
     mapped.map(code)
+}
+
+/// This thread was refused memory of a kind that is kept.
+pub(crate) fn refused() {
+    REFUSED.set(Some(Instant::now()));
 }
 
 /// `cuMemUnmap` of mappings of tokens.
@@ -117,21 +160,26 @@ pub(crate) fn unmapped(address: u64, bytes: usize) {
     }
 }
 
-/// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver.
+/// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless PyTorch is about to ask for it.
 pub(crate) fn release(token: u64) -> Option<CUresult> {
     let released = shelf()?.release(&Calls, token).map(code);
-    if released == Some(CUresult::SUCCESS) {
-        managers::all().for_each(|manager| {
-            let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
-            let idle = idle(device);
-            let excess = keeps(device, |keep| keep.excess(idle, stated, Instant::now()));
-            let given = if excess > 0 { give_back(device, excess) } else { 0 };
-            if given > 0 {
-                keeps(device, |keep| keep.gave(given, Instant::now()));
-            }
-        });
+    let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
+    if released == Some(CUresult::SUCCESS) && !for_itself() {
+        give_excess_back();
     }
     released
+}
+
+fn give_excess_back() {
+    for manager in managers::all() {
+        let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
+        let idle = idle(device);
+        let excess = keeps(device, |keep| keep.excess(idle, stated, Instant::now()));
+        let given = if excess > 0 { give_back(device, excess) } else { 0 };
+        if given > 0 {
+            keeps(device, |keep| keep.gave(given, Instant::now()));
+        }
+    }
 }
 
 /// `cuMemSetAccess` of mappings of tokens.

@@ -77,7 +77,7 @@ settings! {
     /// Does PyTorch's own allocator hear of a full device before its memory goes elsewhere?
     torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", |text| words(text, NOT_TEXT, torch_shortage);
     /// Does physical memory that PyTorch's expandable segments give up stay, for their next ones?
-    torch_pieces: TorchPieces = TorchPieces::Release, "WMSHIM_TORCH_PIECES", |text| words(text, NOT_TEXT, torch_pieces);
+    torch_pieces: TorchPieces = TorchPieces::Keep, "WMSHIM_TORCH_PIECES", |text| words(text, NOT_TEXT, torch_pieces);
     /// Most host memory to pin, a size or a share of the machine. Default: what is available.
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", allowance;
     /// Most memory to take on other devices, a size or a share of one.

@@ -7,14 +7,14 @@
 //! idle longest, which is then mapped at both places.
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
-//! address there is at most one mapping of ours; what was shared or asked for by address is never kept. Nothing here waits for the GPU:
-//! who unmaps has waited.
+//! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
+//! never kept. Nothing here waits for the GPU: who unmaps has waited.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use smallvec::SmallVec;
-use wm_abi::{CUdevice, CUresult};
+use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 
 /// Tokens are told from the driver's handles, which are addresses, by their first bits.
 const TOKENS: u64 = 0xB00C << 48;
@@ -34,6 +34,7 @@ pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
 
 /// The driver's calls.
 pub(crate) trait Vmm {
+    fn make(&self, kind: &Kind) -> Result<u64, CUresult>;
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult>;
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult>;
     fn release(&self, handle: u64) -> Result<(), CUresult>;
@@ -81,8 +82,8 @@ pub(crate) struct Shelf {
     memories: Map<Memory>,
     tokens: Map<Token>,
     views: BTreeMap<u64, View>,
-    /// Kind, when it became idle, which.
-    idle: BTreeSet<(Kind, u64, u64)>,
+    /// When it became idle, which.
+    idle: BTreeMap<Kind, BTreeSet<(u64, u64)>>,
     /// Tokens without memory.
     promised: BTreeMap<Kind, usize>,
     last: u64,
@@ -94,7 +95,7 @@ impl Shelf {
             memories: Map::with_hasher(BuildHasherDefault::new()),
             tokens: Map::with_hasher(BuildHasherDefault::new()),
             views: BTreeMap::new(),
-            idle: BTreeSet::new(),
+            idle: BTreeMap::new(),
             promised: BTreeMap::new(),
             last: 0,
         }
@@ -112,17 +113,19 @@ impl Shelf {
 
     /// Idle bytes of a device that nobody was promised.
     pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
-        let idle = self.idle.iter().filter(|(kind, ..)| kind.device == device).map(|(kind, ..)| kind.bytes);
-        let promised = self.promised.iter().filter(|(kind, _)| kind.device == device);
-        let promised: u64 = promised.map(|(kind, count)| kind.bytes * *count as u64).sum();
-        idle.sum::<u64>().saturating_sub(promised)
+        let kinds = self.idle.keys().filter(|kind| kind.device == device);
+        kinds.map(|kind| kind.bytes * self.spare(*kind) as u64).sum()
+    }
+
+    /// How much idle memory nobody was promised.
+    fn spare(&self, kind: Kind) -> usize {
+        let promised = self.promised.get(&kind).copied().unwrap_or(0);
+        self.idle.get(&kind).map_or(0, BTreeSet::len).saturating_sub(promised)
     }
 
     /// A token for memory that lies idle, if there is some that is not promised.
     pub(crate) fn promise(&mut self, kind: Kind) -> Option<u64> {
-        let idle = self.idle.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).count();
-        let promised = self.promised.get(&kind).copied().unwrap_or(0);
-        (idle > promised).then(|| {
+        (self.spare(kind) > 0).then(|| {
             *self.promised.entry(kind).or_default() += 1;
             self.token(kind, None)
         })
@@ -130,18 +133,20 @@ impl Shelf {
 
     /// A token for memory that was made.
     pub(crate) fn made(&mut self, kind: Kind, handle: u64) -> u64 {
-        let number = self.next();
+        let number = self.remember(kind, handle);
         let token = self.token(kind, Some(number));
-        let memory = Memory {
-            kind,
-            handle,
-            holder: Some(token),
-            idle_since: 0,
-            views: SmallVec::new(),
-            shared: false,
-        };
-        self.memories.insert(number, memory);
+        if let Some(memory) = self.memories.get_mut(&number) {
+            memory.holder = Some(token);
+        }
         token
+    }
+
+    fn remember(&mut self, kind: Kind, handle: u64) -> u64 {
+        let number = self.next();
+        let memory =
+            Memory { kind, handle, holder: None, idle_since: 0, views: SmallVec::new(), shared: false };
+        self.memories.insert(number, memory);
+        number
     }
 
     fn token(&mut self, kind: Kind, memory: Option<u64>) -> u64 {
@@ -185,12 +190,37 @@ impl Shelf {
             Some(number) => number,
             None => self.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
         };
-        let Some(memory) = self.memories.get_mut(&number) else { return Err(CUresult::INVALID_VALUE) };
-        vmm.map(address, bytes, memory.handle)?;
-        memory.views.push(address);
-        self.views.insert(address, View { memory: number, bytes, access: Access::new(), used: false });
+        let placed = self.place(vmm, address, bytes, number);
+        let number = match placed {
+            Ok(()) => number,
+            Err(error) if found.memory.is_some() => return Err(error),
+            // The driver is at odds with memory that it made: nobody gets it again.
+            Err(error) => {
+                let made = vmm.make(&found.kind).map_err(|_| error)?;
+                let _left = self.drop(vmm, found.kind, number);
+                let number = self.remember(found.kind, made);
+                self.lay(number);
+                self.place(vmm, address, bytes, number)?;
+                number
+            }
+        };
         self.bind(token, number);
         self.used(address, token);
+        Ok(())
+    }
+
+    /// Maps memory at one more address.
+    fn place(&mut self, vmm: &impl Vmm, address: u64, bytes: u64, number: u64) -> Result<(), CUresult> {
+        let access = self.usual_access(number);
+        let Some(memory) = self.memories.get_mut(&number) else { return Err(CUresult::INVALID_VALUE) };
+        vmm.map(address, bytes, memory.handle)?;
+        // At once: if memory is unmapped at one address while it has no access at another one yet, later maps of it fail.
+        if let Err(error) = vmm.allow(address, bytes, &access) {
+            let _left = vmm.unmap(address, bytes);
+            return Err(error);
+        }
+        memory.views.push(address);
+        self.views.insert(address, View { memory: number, bytes, access, used: false });
         Ok(())
     }
 
@@ -201,8 +231,19 @@ impl Shelf {
         (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
     }
 
+    /// What the program granted where the memory was mapped before, else what it will grant.
+    fn usual_access(&self, number: u64) -> Access {
+        let Some(memory) = self.memories.get(&number) else { return Access::new() };
+        let before =
+            memory.views.last().and_then(|at| self.views.get(at)).filter(|view| !view.access.is_empty());
+        before.map_or_else(
+            || Access::from([(memory.kind.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)]),
+            |view| view.access.clone(),
+        )
+    }
+
     fn oldest(&self, kind: Kind) -> Option<u64> {
-        self.idle.range((kind, 0, 0)..=(kind, u64::MAX, u64::MAX)).next().map(|(.., number)| *number)
+        self.idle.get(&kind)?.first().map(|(_, number)| *number)
     }
 
     /// Gives a token that memory. What it had before lies idle.
@@ -217,8 +258,9 @@ impl Shelf {
             None => self.keep_promise(kind),
         }
         if let Some(memory) = self.memories.get_mut(&number) {
-            self.idle.remove(&(kind, memory.idle_since, number));
             memory.holder = Some(token);
+            let since = memory.idle_since;
+            self.not_idle(kind, since, number);
         }
     }
 
@@ -226,7 +268,13 @@ impl Shelf {
         let since = self.next();
         if let Some(memory) = self.memories.get_mut(&number) {
             (memory.holder, memory.idle_since) = (None, since);
-            self.idle.insert((memory.kind, since, number));
+            self.idle.entry(memory.kind).or_default().insert((since, number));
+        }
+    }
+
+    fn not_idle(&mut self, kind: Kind, since: u64, number: u64) {
+        if let Some(idle) = self.idle.get_mut(&kind) {
+            idle.remove(&(since, number));
         }
     }
 
@@ -430,51 +478,37 @@ impl Shelf {
     /// Gives at least so many idle bytes of a device back to the driver, what has been idle longest first, as far as nobody was promised
     /// them; returns how many.
     pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, bytes: u64) -> u64 {
+        let kinds: Vec<Kind> = self.idle.keys().filter(|kind| kind.device == device).copied().collect();
         let mut given = 0;
-        let mut spare: BTreeMap<Kind, usize> = BTreeMap::new();
-        for (kind, ..) in &self.idle {
-            *spare.entry(*kind).or_default() += 1;
-        }
-        for (kind, promised) in &self.promised {
-            let count = spare.entry(*kind).or_default();
-            *count = count.saturating_sub(*promised);
-        }
-        let mut oldest: Vec<(u64, Kind, u64)> = self
-            .idle
-            .iter()
-            .filter(|(kind, ..)| kind.device == device)
-            .map(|(kind, since, number)| (*since, *kind, *number))
-            .collect();
-        oldest.sort_unstable();
-        for (_, kind, number) in oldest {
-            let Some(left) = spare.get_mut(&kind).filter(|left| **left > 0 && given < bytes) else {
-                continue;
+        while given < bytes {
+            let oldest = |kind: &&Kind| self.idle.get(kind).and_then(|idle| idle.first().copied());
+            let Some(kind) = kinds.iter().filter(|kind| self.spare(**kind) > 0).min_by_key(oldest) else {
+                break;
             };
-            *left -= 1;
-            if self.drop(vmm, number).is_ok() {
+            let kind = *kind;
+            let Some(number) = self.oldest(kind) else { break };
+            if self.drop(vmm, kind, number).is_ok() {
                 given += kind.bytes;
             }
         }
         given
     }
 
-    /// Unmaps and releases idle memory. Where the driver refuses, what is left of it is left.
-    fn drop(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
-        let Some(memory) = self.memories.get(&number) else { return Ok(()) };
-        let (key, handle) = ((memory.kind, memory.idle_since, number), memory.handle);
-        for at in memory.views.clone() {
-            self.take_down(vmm, at)?;
-        }
-        self.idle.remove(&key);
-        self.memories.remove(&number);
-        vmm.release(handle)
+    /// Unmaps and releases idle memory. Where the driver refuses, it is left to it: nobody gets it again.
+    fn drop(&mut self, vmm: &impl Vmm, kind: Kind, number: u64) -> Result<(), CUresult> {
+        let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
+        self.not_idle(kind, memory.idle_since, number);
+        let unmap = |at: u64| self.views.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
+        let unmapped: Vec<Result<(), CUresult>> = memory.views.into_iter().map(unmap).collect();
+        let released = vmm.release(memory.handle);
+        unmapped.into_iter().chain([released]).collect()
     }
 
     /// Everything of a device is gone, with its contexts or in another way: forgets it.
     pub(crate) fn forget(&mut self, device: CUdevice) {
         self.memories.retain(|_, memory| memory.kind.device != device);
         self.tokens.retain(|_, token| token.kind.device != device);
-        self.idle.retain(|(kind, ..)| kind.device != device);
+        self.idle.retain(|kind, _| kind.device != device);
         self.promised.retain(|kind, _| kind.device != device);
         let memories = &self.memories;
         self.views.retain(|_, view| memories.contains_key(&view.memory));

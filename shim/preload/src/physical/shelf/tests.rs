@@ -19,10 +19,12 @@ struct State {
     mapped: BTreeMap<u64, (u64, bool)>,
     calls: usize,
     made: u64,
+    /// Handles that cannot be mapped any more.
+    spoiled: BTreeSet<u64>,
 }
 
 impl Model {
-    fn make(&self) -> u64 {
+    fn new_handle(&self) -> u64 {
         let mut state = self.0.borrow_mut();
         state.made += 1;
         let handle = 0x7000_0000 + state.made;
@@ -45,17 +47,27 @@ fn check(holds: bool) -> Result<(), CUresult> {
 }
 
 impl Vmm for Model {
+    fn make(&self, _: &Kind) -> Result<u64, CUresult> {
+        Ok(self.new_handle())
+    }
+
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
-        check(bytes == KIND.bytes && state.handles.contains(&handle))?;
+        check(bytes == KIND.bytes && state.handles.contains(&handle) && !state.spoiled.contains(&handle))?;
         check(state.mapped.insert(address, (handle, false)).is_none())
     }
 
+    /// As an H200 does: memory that is unmapped while it has no access somewhere else cannot be mapped again.
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
-        check(bytes == KIND.bytes && state.mapped.remove(&address).is_some())
+        let unmapped = state.mapped.remove(&address).filter(|_| bytes == KIND.bytes);
+        let (handle, _) = unmapped.ok_or(CUresult::INVALID_VALUE)?;
+        if state.mapped.values().any(|(other, allowed)| *other == handle && !allowed) {
+            state.spoiled.insert(handle);
+        }
+        Ok(())
     }
 
     fn release(&self, handle: u64) -> Result<(), CUresult> {
@@ -96,7 +108,7 @@ impl Program {
             .map(|_| match self.shelf.promise(KIND) {
                 Some(token) => token,
                 None => {
-                    let handle = self.model.make();
+                    let handle = self.model.new_handle();
                     self.shelf.made(KIND, handle)
                 }
             })
@@ -145,6 +157,19 @@ fn what_repeats_itself_makes_no_call() {
         program.check();
     }
     assert_eq!(calls[1..], [0, 0, 0]);
+    assert_eq!(program.model.0.borrow().made, 6);
+}
+
+/// Hazard: what the driver has against one piece of memory is the program's.
+#[test]
+fn memory_that_cannot_be_mapped_any_more_is_replaced() {
+    let mut program = Program::new();
+    program.map(0..3);
+    (0..3).for_each(|page| program.unmap(page));
+    let spoiled = program.model.0.borrow().handles.clone();
+    program.model.0.borrow_mut().spoiled = spoiled;
+    program.map(5..8);
+    program.check();
     assert_eq!(program.model.0.borrow().made, 6);
 }
 
@@ -225,6 +250,7 @@ proptest! {
                 Step::Unmap(_) => {}
             }
             program.check();
+            prop_assert!(program.model.0.borrow().spoiled.is_empty());
         }
     }
 }
