@@ -166,7 +166,7 @@ class Native(Allocator):
 class Expandable(Allocator):
     def __init__(self, limit):
         super().__init__(limit)
-        self.first = {small: Block((1 + small) << 52, 1 << 50, small, mapped=False) for small in (True, False)}
+        self.first = {small: Block((1 + small) * LARGE_PAGE << 28, 1 << 50, small, mapped=False) for small in (True, False)}
 
     @staticmethod
     def page(small):

@@ -3,8 +3,8 @@
 //! PyTorch's expandable segments answer a shortage by unmapping and releasing every page that is free, to make as many again at other
 //! addresses, with five driver calls each. Here a page that is given up keeps its memory, which lies *idle*, and its
 //! mapping. A page that is made gets a *token* in place of a handle, with no memory of its own yet: it is bound when it is mapped, to
-//! what is mapped at that address already if that is idle, so that a program that repeats itself makes no call; else to what has been
-//! idle longest, which is then mapped at both places.
+//! what is mapped at that address already if that is idle, so that a program that repeats itself makes no call; else to other idle
+//! memory, which is then mapped at both places.
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
 //! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
@@ -86,8 +86,22 @@ pub(crate) struct Shelf {
     idle: BTreeMap<Kind, BTreeSet<(u64, u64)>>,
     /// Tokens without memory.
     promised: BTreeMap<Kind, usize>,
+    passed: Option<Passed>,
     last: u64,
 }
+
+/// How far a search for idle memory came. The next one of the same request goes on there.
+#[derive(Debug, Clone, Copy)]
+struct Passed {
+    kind: Kind,
+    /// Where the request ends.
+    end: u64,
+    /// Of the memory that was found.
+    since: u64,
+}
+
+/// Idle memory that one search passes by.
+const MOST_PASSED: usize = 4096;
 
 impl Shelf {
     pub(crate) const fn new() -> Self {
@@ -97,6 +111,7 @@ impl Shelf {
             views: BTreeMap::new(),
             idle: BTreeMap::new(),
             promised: BTreeMap::new(),
+            passed: None,
             last: 0,
         }
     }
@@ -188,7 +203,7 @@ impl Shelf {
         self.clear(vmm, address, bytes)?;
         let number = match found.memory {
             Some(number) => number,
-            None => self.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
+            None => self.choose(found.kind, address).ok_or(CUresult::INVALID_VALUE)?,
         };
         let placed = self.place(vmm, address, bytes, number);
         let number = match placed {
@@ -240,6 +255,28 @@ impl Shelf {
             || Access::from([(memory.kind.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)]),
             |view| view.access.clone(),
         )
+    }
+
+    /// Idle memory for an address: what has been idle longest, but not what lies where the tokens that follow will be mapped, as
+    /// far as one can know. PyTorch maps a request's pages in order, so that those will hit it there.
+    fn choose(&mut self, kind: Kind, address: u64) -> Option<u64> {
+        let idle = self.idle.get(&kind)?;
+        let following = self.promised.get(&kind).copied().unwrap_or(0) as u64;
+        let end = address.saturating_add(following.saturating_mul(kind.bytes));
+        let looked = self
+            .passed
+            .filter(|passed| (passed.kind, passed.end) == (kind, end))
+            .map_or(0, |passed| passed.since);
+        let is_needed = |number: &u64| {
+            let views = self.memories.get(number).map_or(&[][..], |memory| &memory.views);
+            views.iter().any(|at| (address..end).contains(at))
+        };
+        let mut candidates = idle.range((looked, 0)..).take(MOST_PASSED);
+        let chosen = candidates.find(|(_, number)| !is_needed(number)).copied();
+        if let Some((since, _)) = chosen {
+            self.passed = Some(Passed { kind, end, since });
+        }
+        chosen.or_else(|| idle.first().copied()).map(|(_, number)| number)
     }
 
     fn oldest(&self, kind: Kind) -> Option<u64> {
