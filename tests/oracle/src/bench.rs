@@ -27,6 +27,9 @@ impl Limits {
     }
 }
 
+/// Programs that a context of a real device serves.
+const LIVES: &str = "16";
+
 /// What programs run on.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
@@ -48,6 +51,7 @@ impl Bench {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "oracle".into()));
         let (devices, limit) = (self.devices.to_string(), self.limits.of(side).as_millis().to_string());
         command.args(["child", "--devices", &devices, "--limit", &limit]);
+        command.arg("--lives").arg(if self.simulated.is_some() { "1" } else { LIVES });
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Streams that share a queue of a real device hold each other up.
         command.env("CUDA_DEVICE_MAX_CONNECTIONS", "32");

@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Devices to use
     #[arg(long, default_value_t = 1)]
     devices: usize,
+    /// Programs that a context serves, if it is no primary one
+    #[arg(long, default_value_t = 1)]
+    lives: u32,
     /// Milliseconds that a step may take
     #[arg(long, default_value_t = 5000)]
     limit: u64,
@@ -25,7 +28,7 @@ pub(crate) struct Arguments {
 /// Runs what standard input says.
 pub(crate) fn main(arguments: &Arguments) -> Ready {
     leave_interrupts();
-    let world = World::open(&arguments.open, arguments.devices)?;
+    let world = World::open(&arguments.open, arguments.devices, arguments.lives)?;
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::end::End;
 use crate::generate::{self, Wishes};
-use crate::judge::{Bar, Judge, Verdict};
+use crate::judge::{Bar, Judge, Spent, Verdict};
 use crate::program::Program;
 use crate::report::Failed;
 
@@ -70,6 +70,7 @@ impl Supply {
 #[derive(Debug)]
 pub(crate) enum Told {
     Judged(Program, Verdict),
+    Spent(Spent),
     Failed(Failed),
     /// A step of this seed's took longer than the limit, once: it did not again, or there was no time to try.
     Slow(u64),
@@ -115,6 +116,7 @@ impl Worker<'_> {
             self.tell(self.follow(bar.ran(side), &program, verdict.clone()));
         }
         self.tell(Told::Judged(program, verdict));
+        self.tell(Told::Spent(bar.spent()));
     }
 
     fn tell(&self, told: Told) {

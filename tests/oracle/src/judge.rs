@@ -2,9 +2,12 @@
 //!
 //! Invariant: the library never runs a program that the driver alone does not end, or gets wrong: nothing could be told from it.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use crate::bench::{Bench, Limits, Side};
 use crate::end::End;
-use crate::outcome::{self, Fault, Run, Stay};
+use crate::outcome::{self, Fault, Run, Stay, Took};
 use crate::process::Process;
 use crate::program::Program;
 
@@ -96,11 +99,15 @@ pub(crate) struct Bar<'a> {
     judge: &'a Judge,
     bare: Seat,
     library: Seat,
+    spent: Spent,
 }
+
+/// Where time went, in all runs: processes, and what is in them.
+pub(crate) type Spent = BTreeMap<&'static str, Duration>;
 
 impl<'a> Bar<'a> {
     pub(crate) fn new(judge: &'a Judge) -> Self {
-        Self { judge, bare: Seat::default(), library: Seat::default() }
+        Self { judge, bare: Seat::default(), library: Seat::default(), spent: Spent::new() }
     }
 
     /// Runs a program and judges it.
@@ -118,6 +125,7 @@ impl<'a> Bar<'a> {
             Side::Bare => &mut self.bare,
             Side::Library => &mut self.library,
         };
+        let begin = Instant::now();
         // What ended a process is the last of what it ran.
         let process = match seat.process.take() {
             Some(process) => Ok(process),
@@ -131,9 +139,20 @@ impl<'a> Bar<'a> {
             Err(error) => return Run::Died(format!("cannot start: {error}")),
         };
         let run = process.run(program, self.judge.end);
+        let took = if let Run::Over(outcome) = &run { outcome.took } else { Took::default() };
+        let parts = [("contexts and streams", took.prepare), ("steps", took.steps), ("the end", took.finish)];
+        let inside: Duration = parts.iter().map(|(_, time)| *time).sum();
+        for (part, time) in parts.into_iter().chain([("all else", begin.elapsed().saturating_sub(inside))]) {
+            *self.spent.entry(part).or_default() += time;
+        }
         seat.ran.push(program.clone());
         seat.process = (!run.ends_the_process()).then_some(process);
         run
+    }
+
+    /// Where time went since this was asked last.
+    pub(crate) fn spent(&mut self) -> Spent {
+        std::mem::take(&mut self.spent)
     }
 
     /// What ran in a side's process so far, the latest program last.

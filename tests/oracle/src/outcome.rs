@@ -1,6 +1,7 @@
 //! What a run of a program tells, as a value that one process writes and another reads.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,17 @@ pub(crate) struct Outcome {
     pub(crate) hang: Option<Stay>,
     /// Bytes that were looked at.
     pub(crate) checked: u64,
+    pub(crate) took: Took,
+}
+
+/// Where the time of a run went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Took {
+    /// Contexts and streams were made.
+    pub(crate) prepare: Duration,
+    pub(crate) steps: Duration,
+    /// All was waited for and given back.
+    pub(crate) finish: Duration,
 }
 
 /// How a run ended.

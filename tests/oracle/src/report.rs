@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::Counts;
 use crate::crew::Told;
-use crate::judge::Verdict;
+use crate::judge::{Spent, Verdict};
 use crate::outcome::Stay;
 use crate::program::{Action, Program};
 
@@ -27,6 +27,7 @@ pub(crate) struct Found {
     open_first: BTreeMap<u64, String>,
     /// Seeds of programs that took longer than the limit once, and are not known to have done so again.
     slow: Vec<u64>,
+    spent: Spent,
     blocks: u64,
     steps: Counts,
     pub(crate) failed: Vec<Failed>,
@@ -53,6 +54,7 @@ impl Found {
             open_for_good: 0,
             open_first: BTreeMap::new(),
             slow: Vec::new(),
+            spent: Spent::new(),
             blocks: 0,
             steps: Counts::new(),
             failed: Vec::new(),
@@ -64,6 +66,9 @@ impl Found {
         match told {
             Told::Judged(_, Verdict::Cut) => {}
             Told::Judged(program, verdict) => self.count(&program, &verdict),
+            Told::Spent(spent) => {
+                spent.into_iter().for_each(|(part, time)| *self.spent.entry(part).or_default() += time);
+            }
             Told::Slow(seed) => self.slow.push(seed),
             Told::Failed(failed) => {
                 eprintln!("{}", failed.told());
@@ -172,6 +177,8 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     println!("{}", found.line());
     println!("{:.1} s: {programs:.1} programs/s, {steps:.0} steps/s", found.begin.elapsed().as_secs_f64());
     found.steps.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+    println!("seconds of all processes:");
+    found.spent.iter().for_each(|(part, time)| println!("  {:>8.1}  {part}", time.as_secs_f64()));
     if !found.open.is_empty() {
         println!("left open where the driver alone stayed, {} for good:", found.open_for_good);
         found.open.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
@@ -195,6 +202,7 @@ fn document(found: &Found) -> serde_json::Value {
         "programs": found.programs, "blocks": found.blocks, "checked_bytes": found.checked,
         "refused": found.refused, "open": found.opened(), "open_for_good": found.open_for_good,
         "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
+        "seconds_in": found.spent.iter().map(|(part, time)| (*part, time.as_secs_f64())).collect::<BTreeMap<_, _>>(),
         "steps": found.steps, "failed": failed.collect::<Vec<_>>(),
     })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use conformance::cu;
 use wm_abi::*;
@@ -14,7 +14,7 @@ use wm_abi::*;
 use crate::clock::Stamp;
 use crate::host;
 use crate::model::Model;
-use crate::outcome::{Outcome, Refused, Stay};
+use crate::outcome::{Outcome, Refused, Stay, Took};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
 use crate::world::{Ready, World, ready};
 
@@ -59,15 +59,19 @@ pub(crate) struct State {
 
 /// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
+    let begin = Instant::now();
     world.reset(program)?;
     let (expected, ordered) = foreseen(program);
     let running = Running { world, program, expected, ordered, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
+    let prepared = begin.elapsed();
     running.steps(limit);
+    let stepped = begin.elapsed();
     running.finish(limit);
+    let took = Took { prepare: prepared, steps: stepped - prepared, finish: begin.elapsed() - stepped };
     running.verify();
-    Ok(running.verdict())
+    Ok(Outcome { took, ..running.verdict() })
 }
 
 /// For each step, whose mark is in the block that it reads; and which functions of the host are called in which order.
@@ -271,6 +275,7 @@ impl Running<'_> {
             early: state.early.clone(),
             hang: state.hang.clone(),
             checked: state.checks.values().sum::<u64>() + copied + state.read,
+            took: Took::default(),
         }
     }
 

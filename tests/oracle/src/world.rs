@@ -56,10 +56,13 @@ struct Place {
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
     devices: usize,
-    /// By [`Context`]. Those that are not primary live as long as a program that uses them.
+    /// By [`Context`]. Those that are not primary are made for a program that uses them, and end with one of `lives`.
     places: Mutex<Places>,
-    /// Green contexts, which live as long as a program that uses them.
+    /// Green contexts, which live as long.
     greens: Mutex<Vec<Green>>,
+    lives: u32,
+    /// Programs that have run.
+    ran: AtomicU32,
     /// By device: its own, ours.
     pools: Vec<[CUmemoryPool; 2]>,
     ledgers: *mut u64,
@@ -72,7 +75,9 @@ unsafe impl Sync for World {}
 
 impl World {
     /// Opens a driver and makes everything that programs need.
-    pub(crate) fn open(driver: &str, devices: usize) -> Ready<Self> {
+    ///
+    /// Contexts that are not primary serve `lives` programs: on a GPU it takes longer to make and to end them than to run a program.
+    pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Ready<Self> {
         let driver = Driver::open(driver, Lookup::Exported)?;
         ready!(driver, cuInit(0))?;
         let mut count = 0;
@@ -82,8 +87,9 @@ impl World {
         }
         let (places, greens, pools) = (Mutex::default(), Mutex::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
-        let mut world =
-            Self { driver, devices, places, greens, pools, ledgers: none.0, gates: none.1, stage: none.2 };
+        let (lives, ran) = (lives.max(1), AtomicU32::new(0));
+        let (ledgers, gates, stage) = none;
+        let mut world = Self { driver, devices, places, greens, lives, ran, pools, ledgers, gates, stage };
         world.fill()?;
         Ok(world)
     }
@@ -203,17 +209,20 @@ impl World {
     /// Before a program: contexts and pools as it wants them, gates closed, ledgers empty.
     pub(crate) fn reset(&self, program: &Program) -> Ready {
         let shape = &program.shape;
-        if program.is_in(Context::Second) {
+        let is_there = |context: &Context| self.handle(*context) != CUcontext::NULL;
+        let others = [Context::Second, Context::GreenOne, Context::GreenTwo];
+        let absent: Vec<Context> = others.into_iter().filter(|context| !is_there(context)).collect();
+        if program.is_in(Context::Second) && !is_there(&Context::Second) {
             self.make(Context::Second)?;
         }
-        if program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo) {
+        if (program.is_in(Context::GreenOne) || program.is_in(Context::GreenTwo))
+            && !is_there(&Context::GreenOne)
+        {
             self.make_greens()?;
         }
         // Other programs see how the library takes to a context in which nothing was done.
         if program.holds_streams() {
-            let contexts = [Context::Second, Context::GreenOne, Context::GreenTwo];
-            let made = contexts.into_iter().filter(|context| self.handle(*context) != CUcontext::NULL);
-            made.into_iter().try_for_each(|context| self.warm_up(context))?;
+            absent.into_iter().filter(is_there).try_for_each(|context| self.warm_up(context))?;
         }
         let (mut keep, mut internal) = (if shape.keep { u64::MAX } else { 0 }, i32::from(shape.internal));
         ready!(self.driver, cuCtxSetCurrent(self.handle(Context::First)))?;
@@ -252,8 +261,12 @@ impl World {
         self.greens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a program: ends its contexts.
+    /// After a program: ends its contexts, if it is their last one.
     pub(crate) fn leave(&self) -> CUresult {
+        let ran = self.ran.fetch_add(1, Ordering::Relaxed) + 1;
+        if !ran.is_multiple_of(self.lives) {
+            return CUresult::SUCCESS;
+        }
         let second = self.places()[Context::Second as usize].take();
         let mut codes: Vec<CUresult> =
             second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
