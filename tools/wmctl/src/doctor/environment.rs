@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::finding::Finding;
 
-/// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the shim keeps out.
+/// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the library leaves it alone.
 const PYTORCH: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// Libraries that also stand in front of the driver, by the start of their file names, and whose they are.
@@ -25,11 +25,11 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
 }
 
 fn allocator(name: &str, value: &str) -> Option<Finding> {
-    let seen = value.contains("backend:cudaMallocAsync");
-    (!seen).then(|| {
+    let packs = value.contains("backend:cudaMallocAsync") || value.contains("expandable_segments:True");
+    (!packs).then(|| {
         Finding::note(
-            format!("{name}={value} is set: PyTorch keeps that allocator, and the shim sees its segments, not its tensors"),
-            format!("`unset {name}`, or add backend:cudaMallocAsync to it"),
+            format!("{name}={value} is set: PyTorch keeps that allocator, which may leave much memory reserved and unused"),
+            format!("`unset {name}`, or add expandable_segments:True to it"),
         )
     })
 }
@@ -66,8 +66,9 @@ mod tests {
 
     #[test]
     fn only_another_allocator_is_worth_a_word() {
-        assert!(allocator("X", "expandable_segments:True").is_some());
-        assert!(allocator("X", "backend:cudaMallocAsync,max_split_size_mb:64").is_none());
+        assert!(allocator("X", "max_split_size_mb:64").is_some());
+        assert!(allocator("X", "backend:cudaMallocAsync").is_none());
+        assert!(allocator("X", "garbage_collection_threshold:0.8,expandable_segments:True").is_none());
     }
 
     #[test]
