@@ -10,9 +10,12 @@
 //! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
 //! never kept. Nothing here waits for the GPU: who unmaps has waited.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod idle;
+
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
+use idle::Idle;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 
@@ -82,26 +85,9 @@ pub(crate) struct Shelf {
     memories: Map<Memory>,
     tokens: Map<Token>,
     views: BTreeMap<u64, View>,
-    /// When it became idle, which.
-    idle: BTreeMap<Kind, BTreeSet<(u64, u64)>>,
-    /// Tokens without memory.
-    promised: BTreeMap<Kind, usize>,
-    passed: Option<Passed>,
+    idle: Idle,
     last: u64,
 }
-
-/// How far a search for idle memory came. The next one of the same request goes on there.
-#[derive(Debug, Clone, Copy)]
-struct Passed {
-    kind: Kind,
-    /// Where the request ends.
-    end: u64,
-    /// Of the memory that was found.
-    since: u64,
-}
-
-/// Idle memory that one search passes by.
-const MOST_PASSED: usize = 4096;
 
 impl Shelf {
     pub(crate) const fn new() -> Self {
@@ -109,9 +95,7 @@ impl Shelf {
             memories: Map::with_hasher(BuildHasherDefault::new()),
             tokens: Map::with_hasher(BuildHasherDefault::new()),
             views: BTreeMap::new(),
-            idle: BTreeMap::new(),
-            promised: BTreeMap::new(),
-            passed: None,
+            idle: Idle::new(),
             last: 0,
         }
     }
@@ -128,22 +112,12 @@ impl Shelf {
 
     /// Idle bytes of a device that nobody was promised.
     pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
-        let kinds = self.idle.keys().filter(|kind| kind.device == device);
-        kinds.map(|kind| kind.bytes * self.spare(*kind) as u64).sum()
-    }
-
-    /// How much idle memory nobody was promised.
-    fn spare(&self, kind: Kind) -> usize {
-        let promised = self.promised.get(&kind).copied().unwrap_or(0);
-        self.idle.get(&kind).map_or(0, BTreeSet::len).saturating_sub(promised)
+        self.idle.spare_bytes(device)
     }
 
     /// A token for memory that lies idle, if there is some that is not promised.
     pub(crate) fn promise(&mut self, kind: Kind) -> Option<u64> {
-        (self.spare(kind) > 0).then(|| {
-            *self.promised.entry(kind).or_default() += 1;
-            self.token(kind, None)
-        })
+        self.idle.promise(kind).then(|| self.token(kind, None))
     }
 
     /// A token for memory that was made.
@@ -260,27 +234,13 @@ impl Shelf {
     /// Idle memory for an address: what has been idle longest, but not what lies where the tokens that follow will be mapped, as
     /// far as one can know. PyTorch maps a request's pages in order, so that those will hit it there.
     fn choose(&mut self, kind: Kind, address: u64) -> Option<u64> {
-        let idle = self.idle.get(&kind)?;
-        let following = self.promised.get(&kind).copied().unwrap_or(0) as u64;
-        let end = address.saturating_add(following.saturating_mul(kind.bytes));
-        let looked = self
-            .passed
-            .filter(|passed| (passed.kind, passed.end) == (kind, end))
-            .map_or(0, |passed| passed.since);
-        let is_needed = |number: &u64| {
-            let views = self.memories.get(number).map_or(&[][..], |memory| &memory.views);
+        let end = address.saturating_add(kind.bytes.saturating_mul(self.idle.promised(kind) as u64));
+        let memories = &self.memories;
+        let is_needed = |number: u64| {
+            let views = memories.get(&number).map_or(&[][..], |memory| &memory.views);
             views.iter().any(|at| (address..end).contains(at))
         };
-        let mut candidates = idle.range((looked, 0)..).take(MOST_PASSED);
-        let chosen = candidates.find(|(_, number)| !is_needed(number)).copied();
-        if let Some((since, _)) = chosen {
-            self.passed = Some(Passed { kind, end, since });
-        }
-        chosen.or_else(|| idle.first().copied()).map(|(_, number)| number)
-    }
-
-    fn oldest(&self, kind: Kind) -> Option<u64> {
-        self.idle.get(&kind)?.first().map(|(_, number)| *number)
+        self.idle.choose(kind, end, is_needed)
     }
 
     /// Gives a token that memory. What it had before lies idle.
@@ -292,12 +252,12 @@ impl Shelf {
         }
         match before {
             Some(before) => self.lay(before),
-            None => self.keep_promise(kind),
+            None => self.idle.keep_promise(kind),
         }
         if let Some(memory) = self.memories.get_mut(&number) {
             memory.holder = Some(token);
             let since = memory.idle_since;
-            self.not_idle(kind, since, number);
+            self.idle.take(kind, since, number);
         }
     }
 
@@ -305,13 +265,7 @@ impl Shelf {
         let since = self.next();
         if let Some(memory) = self.memories.get_mut(&number) {
             (memory.holder, memory.idle_since) = (None, since);
-            self.idle.entry(memory.kind).or_default().insert((since, number));
-        }
-    }
-
-    fn not_idle(&mut self, kind: Kind, since: u64, number: u64) {
-        if let Some(idle) = self.idle.get_mut(&kind) {
-            idle.remove(&(since, number));
+            self.idle.lay(memory.kind, since, number);
         }
     }
 
@@ -418,7 +372,7 @@ impl Shelf {
             return;
         };
         self.tokens.remove(&token);
-        let Some(number) = found.memory else { return self.keep_promise(found.kind) };
+        let Some(number) = found.memory else { return self.idle.keep_promise(found.kind) };
         if self.memories.get(&number).is_some_and(|memory| memory.shared) {
             self.part_with(vmm, number);
         } else {
@@ -437,16 +391,10 @@ impl Shelf {
         let _left = vmm.release(memory.handle);
     }
 
-    fn keep_promise(&mut self, kind: Kind) {
-        if let Some(promised) = self.promised.get_mut(&kind) {
-            *promised = promised.saturating_sub(1);
-        }
-    }
-
     /// The driver's handle of what a token stands for, which is bound now.
     pub(crate) fn bound(&mut self, token: u64) -> Option<u64> {
         let found = *self.tokens.get(&token)?;
-        let number = found.memory.or_else(|| self.oldest(found.kind))?;
+        let number = found.memory.or_else(|| self.idle.oldest(found.kind))?;
         self.bind(token, number);
         self.handle(token)
     }
@@ -515,15 +463,9 @@ impl Shelf {
     /// Gives at least so many idle bytes of a device back to the driver, what has been idle longest first, as far as nobody was promised
     /// them; returns how many.
     pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, bytes: u64) -> u64 {
-        let kinds: Vec<Kind> = self.idle.keys().filter(|kind| kind.device == device).copied().collect();
         let mut given = 0;
         while given < bytes {
-            let oldest = |kind: &&Kind| self.idle.get(kind).and_then(|idle| idle.first().copied());
-            let Some(kind) = kinds.iter().filter(|kind| self.spare(**kind) > 0).min_by_key(oldest) else {
-                break;
-            };
-            let kind = *kind;
-            let Some(number) = self.oldest(kind) else { break };
+            let Some((kind, number)) = self.idle.oldest_spare(device) else { break };
             if self.drop(vmm, kind, number).is_ok() {
                 given += kind.bytes;
             }
@@ -534,7 +476,7 @@ impl Shelf {
     /// Unmaps and releases idle memory. Where the driver refuses, it is left to it: nobody gets it again.
     fn drop(&mut self, vmm: &impl Vmm, kind: Kind, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        self.not_idle(kind, memory.idle_since, number);
+        self.idle.take(kind, memory.idle_since, number);
         let unmap = |at: u64| self.views.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
         let unmapped: Vec<Result<(), CUresult>> = memory.views.into_iter().map(unmap).collect();
         let released = vmm.release(memory.handle);
@@ -545,8 +487,7 @@ impl Shelf {
     pub(crate) fn forget(&mut self, device: CUdevice) {
         self.memories.retain(|_, memory| memory.kind.device != device);
         self.tokens.retain(|_, token| token.kind.device != device);
-        self.idle.retain(|kind, _| kind.device != device);
-        self.promised.retain(|kind, _| kind.device != device);
+        self.idle.forget(device);
         let memories = &self.memories;
         self.views.retain(|_, view| memories.contains_key(&view.memory));
     }

@@ -1,5 +1,6 @@
 //! Hazard: two of the program's pieces are one memory, a piece is not what was written to it, or memory is lost.
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 

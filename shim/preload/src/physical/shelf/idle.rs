@@ -1,0 +1,109 @@
+//! Memory that lies idle, by kind and in the order in which it became idle, and how much of it is promised.
+//!
+//! Invariant: of each kind at least as much lies idle as is promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use wm_abi::CUdevice;
+
+use super::Kind;
+
+/// Idle memory that one search passes by.
+const MOST_PASSED: usize = 4096;
+
+/// Idle memory, by its number.
+#[derive(Debug)]
+pub(super) struct Idle {
+    /// When it became idle, which.
+    kinds: BTreeMap<Kind, BTreeSet<(u64, u64)>>,
+    /// Tokens without memory.
+    promised: BTreeMap<Kind, usize>,
+    passed: Option<Passed>,
+}
+
+/// How far a search came. The next one of the same request goes on there.
+#[derive(Debug, Clone, Copy)]
+struct Passed {
+    kind: Kind,
+    /// Where the request ends.
+    end: u64,
+    /// Of the memory that was found.
+    since: u64,
+}
+
+impl Idle {
+    pub(super) const fn new() -> Self {
+        Self { kinds: BTreeMap::new(), promised: BTreeMap::new(), passed: None }
+    }
+
+    pub(super) fn lay(&mut self, kind: Kind, since: u64, number: u64) {
+        self.kinds.entry(kind).or_default().insert((since, number));
+    }
+
+    pub(super) fn take(&mut self, kind: Kind, since: u64, number: u64) {
+        if let Some(idle) = self.kinds.get_mut(&kind) {
+            idle.remove(&(since, number));
+        }
+    }
+
+    /// How much nobody was promised.
+    fn spare(&self, kind: Kind) -> usize {
+        self.kinds.get(&kind).map_or(0, BTreeSet::len).saturating_sub(self.promised(kind))
+    }
+
+    /// Bytes of a device that nobody was promised.
+    pub(super) fn spare_bytes(&self, device: CUdevice) -> u64 {
+        let kinds = self.kinds.keys().filter(|kind| kind.device == device);
+        kinds.map(|kind| kind.bytes * self.spare(*kind) as u64).sum()
+    }
+
+    /// Promises memory, if some is spare.
+    pub(super) fn promise(&mut self, kind: Kind) -> bool {
+        let is_spare = self.spare(kind) > 0;
+        if is_spare {
+            *self.promised.entry(kind).or_default() += 1;
+        }
+        is_spare
+    }
+
+    pub(super) fn promised(&self, kind: Kind) -> usize {
+        self.promised.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// A token has got memory, or is no more.
+    pub(super) fn keep_promise(&mut self, kind: Kind) {
+        if let Some(promised) = self.promised.get_mut(&kind) {
+            *promised = promised.saturating_sub(1);
+        }
+    }
+
+    /// What has been idle longest.
+    pub(super) fn oldest(&self, kind: Kind) -> Option<u64> {
+        self.kinds.get(&kind)?.first().map(|(_, number)| *number)
+    }
+
+    /// The same of all kinds of a device, and of what nobody was promised.
+    pub(super) fn oldest_spare(&self, device: CUdevice) -> Option<(Kind, u64)> {
+        let kinds = self.kinds.iter().filter(|(kind, _)| kind.device == device && self.spare(**kind) > 0);
+        let oldest = kinds.filter_map(|(kind, idle)| Some((*idle.first()?, *kind)));
+        oldest.min().map(|((_, number), kind)| (kind, number))
+    }
+
+    /// What has been idle longest and is not needed by a request that ends at an address; else what has been idle longest.
+    pub(super) fn choose(&mut self, kind: Kind, end: u64, is_needed: impl Fn(u64) -> bool) -> Option<u64> {
+        let idle = self.kinds.get(&kind)?;
+        let passed = self.passed.filter(|passed| (passed.kind, passed.end) == (kind, end));
+        let mut candidates = idle.range((passed.map_or(0, |passed| passed.since), 0)..).take(MOST_PASSED);
+        let chosen = candidates.find(|(_, number)| !is_needed(*number)).copied();
+        if let Some((since, _)) = chosen {
+            self.passed = Some(Passed { kind, end, since });
+        }
+        chosen.or_else(|| idle.first().copied()).map(|(_, number)| number)
+    }
+
+    /// Everything of a device is gone.
+    pub(super) fn forget(&mut self, device: CUdevice) {
+        self.kinds.retain(|kind, _| kind.device != device);
+        self.promised.retain(|kind, _| kind.device != device);
+    }
+}
