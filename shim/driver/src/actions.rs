@@ -9,22 +9,32 @@
 //! Our own serve memory without such a call. So where a program could tell, one is made that does the same: the driver's own, on
 //! memory of no use, or an event where that is as good. What was seen on an H200 stands in `docs/ordering.md`.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wm_abi::*;
 
 use crate::device::{Device, call};
 use crate::gpu::{Gpu, Result};
 use crate::scope::{Current, Relaxed};
+use crate::streams::thread_of;
 
 /// Bytes of an allocation that only its call is wanted of.
 const LEAST: usize = 256;
+
+/// Streams that hold a spare allocation between two calls, at most: each takes some bytes of the device.
+const MOST_HELD: usize = 4096;
+
+/// A stream: its context, its handle, and its thread's number where the handle means a stream of the thread's.
+type Place = (CUcontext, CUstream, u64);
 
 /// Allocations of no use.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
     plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
+    /// Made in a blocking stream in place of an allocation of the program's, to be freed in place of a free.
+    held: Mutex<HashMap<Place, CUdeviceptr>>,
     /// A pool of ours; null where the driver makes none.
     pool: OnceLock<CUmemoryPool>,
 }
@@ -34,6 +44,22 @@ impl Spares {
     pub(crate) fn forget(&self, context: CUcontext) {
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
         plain.retain(|(owner, _)| *owner != context);
+        drop(plain);
+        self.held().retain(|(owner, ..), _| *owner != context);
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<Place, CUdeviceptr>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a spare for the stream; `false` where there are too many.
+    fn hold(&self, place: Place, spare: CUdeviceptr) -> bool {
+        let mut held = self.held();
+        let room = held.len() < MOST_HELD && !held.contains_key(&place);
+        if room {
+            held.insert(place, spare);
+        }
+        room
     }
 }
 
@@ -75,22 +101,68 @@ impl Device {
         Ok(spare)
     }
 
-    /// Does in a stream of `context` what a stream-ordered free does there, and in a blocking stream an allocation, whatever it
-    /// gives or takes. The context is current, or the stream is named by a handle of its own.
+    /// Does in a blocking stream of `context` what a stream-ordered allocation does there, whatever it gives. The context is current,
+    /// or the stream is named by a handle of its own.
     ///
     /// # Errors
     /// The driver's.
-    pub fn act_in(&self, context: CUcontext, stream: CUstream) -> Result<()> {
-        // In the legacy default stream an event is an action too, and takes less time; in a blocking stream it waits for nothing.
-        // Beside a capture the driver's own calls answer as they always do.
-        if stream != CUstream::LEGACY || self.streams().capturing() {
-            return self.allocate_and_free(stream);
+    pub fn act_as_allocation(&self, context: CUcontext, stream: CUstream) -> Result<()> {
+        let place = (context, stream, thread_of(stream));
+        if let Some(freed) = self.free_held(place) {
+            return freed;
         }
-        let recorded = self.record_unasked(context, stream);
-        recorded.map(|event| self.recycle(event)).or_else(|_| self.allocate_and_free(stream))
+        let spare = self.allocate_spare(stream)?;
+        // Programs free what they allocate: this one is freed in place of the next free, so that each costs one call.
+        let held = !self.streams().capturing() && self.spares().hold(place, spare);
+        if held { Ok(()) } else { self.free_in(spare, stream) }
     }
 
-    fn allocate_and_free(&self, stream: CUstream) -> Result<()> {
+    /// The same for a stream-ordered free, also in the legacy default stream.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn act_as_free(&self, context: CUcontext, stream: CUstream) -> Result<()> {
+        if let Some(freed) = self.free_held((context, stream, thread_of(stream))) {
+            return freed;
+        }
+        // In the legacy default stream an event is an action too, and takes less time; in a blocking stream it waits for nothing.
+        // Beside a capture the driver's own calls answer as they always do.
+        if stream == CUstream::LEGACY
+            && !self.streams().capturing()
+            && let Ok(event) = self.record_unasked(context, stream)
+        {
+            self.recycle(event);
+            return Ok(());
+        }
+        // An allocation alone would be no action where nothing was done in the stream before.
+        let spare = self.allocate_spare(stream)?;
+        self.free_in(spare, stream)
+    }
+
+    /// A stream is about to be destroyed: frees in it what it holds.
+    pub fn end_stream(&self, stream: CUstream) {
+        if self.streams().capturing() {
+            return;
+        }
+        let held = |place: &Place, _: &mut CUdeviceptr| place.1 == stream;
+        let spares: Vec<CUdeviceptr> =
+            self.spares().held().extract_if(held).map(|(_, spare)| spare).collect();
+        for spare in spares {
+            // What cannot be freed there is left: some bytes of a pool of ours.
+            let _left = self.free_in(spare, stream);
+        }
+    }
+
+    /// Frees what the stream holds, if it does. Beside a capture nothing is taken: then calls answer as they always do.
+    fn free_held(&self, place: Place) -> Option<Result<()>> {
+        if self.streams().capturing() {
+            return None;
+        }
+        let spare = self.spares().held().remove(&place)?;
+        Some(self.free_in(spare, place.1))
+    }
+
+    fn allocate_spare(&self, stream: CUstream) -> Result<CUdeviceptr> {
         let pool = *self.spares().pool.get_or_init(|| self.make_pool().unwrap_or(CUmemoryPool::NULL));
         if pool.is_null() {
             return Err(CUresult::NOT_SUPPORTED);
@@ -98,6 +170,11 @@ impl Device {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let mut spare = 0;
         call!(self, cuMemAllocFromPoolAsync(&mut spare, LEAST, pool, stream))?;
+        Ok(spare)
+    }
+
+    fn free_in(&self, spare: CUdeviceptr, stream: CUstream) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
         call!(self, cuMemFreeAsync(spare, stream))
     }
 

@@ -71,7 +71,7 @@ struct Captured {
 }
 
 /// The calling thread's number where the handle means a stream of its own, else 0.
-fn thread_of(stream: CUstream) -> u64 {
+pub(crate) fn thread_of(stream: CUstream) -> u64 {
     if stream == CUstream::PER_THREAD { thread_number() } else { 0 }
 }
 

@@ -4,7 +4,8 @@
  *   thread     in the thread's default stream, where a block of the pool was freed
  *   device     for the context, behind a plain free, before a plain allocation
  *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
- *   period     the same four times over */
+ *   period     the same four times over
+ *   actions    for a blocking stream in which a hundred blocks were allocated and freed, and which is destroyed then */
 
 #include <dlfcn.h>
 #include <string.h>
@@ -52,12 +53,30 @@ static void freed(int periods)
     }
 }
 
+static void actions(void)
+{
+    CUdeviceptr address;
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, 0));
+    for (int i = 0; i < 100; i++) {
+        MUST(cuMemAllocAsync(&address, 1 << 20, stream));
+        MUST(cuMemFreeAsync(address, stream));
+    }
+    /* One that is freed elsewhere: the stream ends while it holds what was to be freed in its place. */
+    MUST(cuMemAllocAsync(&address, 1 << 20, stream));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuStreamDestroy_v2(stream));
+    MUST(cuMemFree_v2(address));
+}
+
 int main(int argc, char **argv)
 {
     char *(*tell)(void) = (char *(*)(void))dlsym(RTLD_DEFAULT, "wmshim_stats_json");
     begin();
     if (argc == 2 && !strcmp(argv[1], "stranger"))
         stranger();
+    else if (argc == 2 && !strcmp(argv[1], "actions"))
+        actions();
     else if (argc == 2 && !strcmp(argv[1], "thread"))
         thread();
     else if (argc == 2 && !strcmp(argv[1], "freed"))

@@ -101,18 +101,17 @@ unsafe fn give_in(
     let call = move || Call::ordered(name, Some(site.context), named.stream);
     give(site, bytes, named.order(), call, |address| {
         if named.is_told_of_allocations() {
-            act(site.manager, named);
+            act(named, site.manager.gpu().act_as_allocation(named.context, named.stream));
         }
         // SAFETY: by contract.
         unsafe { *pointer = address };
     })
 }
 
-/// Does in a stream what the driver's own call would do there besides.
-#[cold]
-#[inline(never)]
-fn act(manager: &Manager<Device>, named: Named) {
-    if let Err(code) = manager.gpu().act_in(named.context, named.stream) {
+/// What the driver's own call would have done in a stream besides was done, or could not be.
+#[inline]
+fn act(named: Named, acted: Result<(), CUresult>) {
+    if let Err(code) = acted {
         log::debug!("{:?}: {code}", named.kind);
         fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
     }
@@ -236,7 +235,7 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     }
     let Some((site, named)) = named::at(stream, D::HANDLE) else { return unnamed(stream) };
     if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
-        act(site.manager, named);
+        act(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
     if named.kind == Kind::PerThread && guard::is_off() {
         return taken_back(manager, address, named.order(), manager.free_in_own(address, named.id));

@@ -103,6 +103,7 @@ pub(super) fn create_with_priority(stream: *mut CUstream, flags: c_uint, _priori
 
 pub(super) fn destroy(stream: CUstream) -> Answer {
     if !stream.is_null() {
+        managers::all().for_each(|manager| manager.gpu().end_stream(stream));
         managers::retire(&streams().under(stream));
         streams().capture_ended(stream);
     }
