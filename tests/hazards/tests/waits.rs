@@ -60,5 +60,9 @@ fn an_action_of_a_blocking_stream_is_one_call_and_nothing_is_left() {
         let calls = stats["driver_calls"].as_array().expect("a list");
         calls.iter().find(|call| call["name"] == name).and_then(|call| call["count"].as_u64())
     };
-    assert_eq!((count("cuMemAllocFromPoolAsync"), count("cuMemFreeAsync")), (Some(101), Some(101)), "{stats}");
+    assert_eq!(
+        (count("cuMemAllocFromPoolAsync"), count("cuMemFreeAsync")),
+        (Some(101), Some(101)),
+        "{stats}"
+    );
 }

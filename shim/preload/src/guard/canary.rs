@@ -5,7 +5,7 @@
 //! | allocation in a stream | the pattern is written in that stream, ahead of all that the program does with the block |
 //! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |
 //! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is anybody else's, and compared when it has arrived |
-//! | `cuMemFree` | the device is waited for, as the driver does, and the tail is compared at once |
+//! | `cuMemFree` | the tail is compared at once, after the wait that the driver makes too |
 //! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -130,7 +130,7 @@ fn look_once_more(
     let desk = Desk::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
     hear(&desk, ASKED);
     match call.lane {
-        Lane::Device => look_now(manager, &desk, entry.subject, call.name),
+        Lane::Device => look_now(&desk, &entry, call.name),
         Lane::Stream(context, stream) => {
             SEEN.looks.fetch_add(1, Relaxed);
             desk.look_later(identify(order, context, stream), entry.ours, entry.subject, call.name)
@@ -139,15 +139,13 @@ fn look_once_more(
     }
 }
 
-/// `cuMemFree`: after all work of the device.
-fn look_now(
-    manager: &'static Manager<Device>,
-    desk: &Desk,
-    block: Subject,
-    found_by: &str,
-) -> Result<(), Unwatched> {
-    manager.gpu().synchronize().map_err(|_| Unwatched::Refused)?;
-    let seen = look(desk, &[block], found_by);
+/// `cuMemFree`. The call has waited as the driver's does. Where that waits for nothing, for a block of a pool, the caller says that nothing
+/// uses the block; then only a pattern may still be under way, and a wait for it could be one for a stream that this thread holds up.
+fn look_now(desk: &Desk, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
+    if entry.unknown.is_some() {
+        return Err(Unwatched::Early);
+    }
+    let seen = look(desk, std::slice::from_ref(&entry.subject), found_by);
     if seen == 1 { Ok(()) } else { Err(Unwatched::Busy) }
 }
 

@@ -63,17 +63,21 @@ enum Unwatched {
     Captured = 0,
     Refused = 1,
     Busy = 2,
+    Early = 3,
 }
 
 /// Counts a block that is not watched; each reason is said once.
 fn unwatched(why: Unwatched) {
-    static SAID: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+    static SAID: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
     SEEN.unwatched.fetch_add(1, Relaxed);
     if !SAID[why as usize].swap(true, Relaxed) {
         let why = match why {
             Unwatched::Captured => "while a stream is being captured, blocks are not watched",
             Unwatched::Refused => {
                 "the driver refused a copy that a canary needs: some blocks are not watched"
+            }
+            Unwatched::Early => {
+                "cuMemFree freed blocks of a pool before the host had waited for their stream: they are not looked at"
             }
             Unwatched::Busy => "more blocks were freed than can be looked at at once: some are not watched",
         };
