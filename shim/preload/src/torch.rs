@@ -10,6 +10,8 @@ use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use wm_driver::share::may_fetch_descriptors;
+
 use crate::pluggable;
 use crate::settings::{self, TorchAllocator};
 
@@ -163,30 +165,14 @@ fn wanted() -> Option<TorchAllocator> {
 }
 
 fn automatic(command: &[String]) -> Choice {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
-    let reason = program(command).or_else(|| import(&source(command))).or_else(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let forbidden = "expandable segments could not be shared between processes here";
-        (!may_fetch_descriptors(&status, scope.as_deref())).then_some(forbidden)
-    });
+    let forbidden = "expandable segments could not be shared between processes here";
+    let reason = program(command)
+        .or_else(|| import(&source(command)))
+        .or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
     match reason {
         Some(reason) => Choice { allocator: None, reason },
         None => Choice { allocator: Some(TorchAllocator::Auto), reason: "packs memory best" },
     }
-}
-
-/// May this process take descriptors out of another one of its user, by what the kernel says of both? Nothing is tried: a
-/// filter of system calls might end the process for it. Those of containers permit the call to who has the capability.
-fn may_fetch_descriptors(status: &str, ptrace_scope: Option<&str>) -> bool {
-    const SYS_PTRACE: u32 = 19;
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    };
-    let capable = field("CapEff")
-        .and_then(|set| u64::from_str_radix(set, 16).ok())
-        .is_some_and(|set| set >> SYS_PTRACE & 1 == 1);
-    let filtered = field("Seccomp") != Some("0");
-    capable || !filtered && ptrace_scope.is_none_or(|scope| scope.trim() == "0")
 }
 
 /// What Python was told to run: the code behind `-c`, or the script's text.
@@ -269,31 +255,6 @@ mod tests {
             }
         }
         assert_eq!(import("import torch\n# import vllm\nimport rays\nvllm = 'from ray'\n"), None);
-    }
-
-    /// Hazard: tensors cannot be shared where they could be before.
-    #[test]
-    fn descriptors_can_be_fetched_where_the_kernel_says_so() {
-        let status = |capabilities: &str, filter: &str| {
-            format!(
-                "Name:\tpython3\nCapEff:\t{capabilities}\nNoNewPrivs:\t0\nSeccomp:\t{filter}\nSeccomp_filters:\t0\n"
-            )
-        };
-        let (all, docker, none) = ("000001ffffffffff", "00000000a80425fb", "0000000000000000");
-        for (capabilities, filter, scope, may) in [
-            (all, "0", Some("1\n"), true),
-            (all, "2", Some("1\n"), true),
-            (docker, "2", Some("0\n"), false),
-            (docker, "0", Some("1\n"), false),
-            (none, "0", Some("1\n"), false),
-            (none, "0", Some("0\n"), true),
-            (none, "0", None, true),
-            (none, "2", None, false),
-        ] {
-            let told = may_fetch_descriptors(&status(capabilities, filter), scope);
-            assert_eq!(told, may, "{capabilities} {filter} {scope:?}");
-        }
-        assert!(!may_fetch_descriptors("", None));
     }
 
     #[test]

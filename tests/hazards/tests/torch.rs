@@ -2,7 +2,7 @@
 //!
 //! PyTorch reads its environment when it is imported, so the choice is made when Python starts, by writing one variable.
 //! Whatever the user set stays. What `auto` chooses depends on what the kernel lets processes do here: the table of that is tested beside
-//! the code (`torch.rs` of wmshim), and here only that it is the same wherever it should be.
+//! the code (`share.rs` of wm-driver), and here only that it is the same wherever it should be.
 
 use std::path::Path;
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use wm_driver::share::may_fetch_descriptors;
+
 use super::finding::Finding;
 
 /// Variables by which PyTorch's allocator is chosen; one that is set is the user's word, and the library leaves it alone.
@@ -20,6 +22,7 @@ const RIVALS: [(&str, &str); 5] = [
 pub(super) fn examine(findings: &mut Vec<Finding>) {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     findings.extend(PYTORCH.iter().filter_map(|name| allocator(name, &variable(name)?)));
+    findings.extend(sharing(may_fetch_descriptors()));
     findings.extend(variable("LD_PRELOAD").iter().flat_map(|value| rivals(value)));
     findings.extend(variable("WMSHIM_DISABLE").as_deref().and_then(disabled));
 }
@@ -30,6 +33,17 @@ fn allocator(name: &str, value: &str) -> Option<Finding> {
         Finding::note(
             format!("{name}={value} is set: PyTorch keeps that allocator, which may leave much memory reserved and unused"),
             format!("`unset {name}`, or add expandable_segments:True to it"),
+        )
+    })
+}
+
+/// Without it PyTorch keeps its native allocator: with expandable segments its tensors could not be shared.
+fn sharing(may_fetch_descriptors: bool) -> Option<Finding> {
+    (!may_fetch_descriptors).then(|| {
+        Finding::note(
+            "processes may not take descriptors out of each other: PyTorch keeps its native allocator, which leaves more memory unused",
+            "start the container with --cap-add=SYS_PTRACE; or, if the program shares no tensors between processes, \
+             set WMSHIM_TORCH_ALLOCATOR=expandable",
         )
     })
 }
@@ -69,6 +83,11 @@ mod tests {
         assert!(allocator("X", "max_split_size_mb:64").is_some());
         assert!(allocator("X", "backend:cudaMallocAsync").is_none());
         assert!(allocator("X", "garbage_collection_threshold:0.8,expandable_segments:True").is_none());
+    }
+
+    #[test]
+    fn a_container_without_the_capability_is_worth_a_word() {
+        assert!(sharing(false).is_some_and(|finding| finding.remedy.is_some()) && sharing(true).is_none());
     }
 
     #[test]
