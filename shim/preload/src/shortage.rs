@@ -24,8 +24,11 @@ use crate::{callers, managers};
 /// Blocks that are not refused first after an emptied cache has brought nothing.
 const FRUITLESS: u32 = 16;
 
-/// For so long a piece that went elsewhere, or was mapped after a refusal, bears on the next one.
+/// For so long a piece that went elsewhere bears on the next one: pinning memory of the host takes time.
 const TOGETHER: Duration = Duration::from_secs(1);
+
+/// For so long one that was mapped after a refusal does.
+const MAPPING: Duration = Duration::from_millis(100);
 
 /// What PyTorch was told of blocks in a thread. A block is one call, so that a second attempt is known: it asks for as much, and
 /// nothing was given in between.
@@ -84,7 +87,8 @@ impl Pieces {
 
     /// A piece for which the device has no room, and the way by which it is asked for.
     fn answer(&mut self, ways: &mut Ways, way: u64, now: Instant) -> Bears {
-        let is_recent = |time: Instant| now.saturating_duration_since(time) < TOGETHER;
+        let is_within = |span: Duration, time: Instant| now.saturating_duration_since(time) < span;
+        let is_recent = |time: Instant| is_within(TOGETHER, time);
         let refusal = self.refused.take();
         // Nothing was mapped, so that this is what was refused.
         let is_second = refusal.is_some_and(|refusal| refusal.mapped.is_none());
@@ -99,7 +103,8 @@ impl Pieces {
             // Emptied caches do not bring enough: for a while they are left alone.
             first.is_some_and(is_recent)
         } else {
-            last.into_iter().chain(refusal.and_then(|refusal| refusal.mapped)).any(is_recent)
+            let mapped = refusal.and_then(|refusal| refusal.mapped);
+            last.is_some_and(is_recent) || mapped.is_some_and(|time| is_within(MAPPING, time))
         };
         if in_doubt || !ways.is_first(way) {
             return Bears::Elsewhere;
@@ -294,8 +299,8 @@ mod tests {
         assert_eq!(pieces.answer(&mut ways, FIRST, start), Bears::NotYet);
         // A part of the second attempt was met and mapped.
         pieces.mapped(start);
-        assert_eq!(pieces.answer(&mut ways, SECOND, start + TOGETHER / 2), Bears::Elsewhere);
-        assert_eq!(pieces.answer(&mut ways, OTHER, start + 9 * TOGETHER), Bears::NotYet, "a first attempt");
+        assert_eq!(pieces.answer(&mut ways, SECOND, start + MAPPING / 2), Bears::Elsewhere);
+        assert_eq!(pieces.answer(&mut ways, OTHER, start + 9 * MAPPING), Bears::NotYet, "a first attempt");
     }
 
     #[test]
