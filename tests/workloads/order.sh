@@ -1,5 +1,5 @@
 #!/bin/sh
-# The order of memory (docs/ordering.md) on GPUs: what is timed first, alone; then the random judge, and beside it what answers by yes or no.
+# The order of memory (docs/ordering.md) on GPUs: what is timed first, then what answers by yes or no, then the random judge.
 # On one GPU Llama by token and single calls are timed, on two the copies between them are tried. Run from the repository root after
 # `make dist` and `cargo build --release -p latency`. FOLDER gets what each step printed.
 #
@@ -25,10 +25,6 @@ if [ "$gpus" = 1 ]; then
             --same-machine --accept tests/conformance/data/shim-differences.tsv
     done
 fi
-echo "the judge, $seconds s, beside what follows ..." >&2
-timeout -k 5 $((seconds + 60)) dist/bin/oracle --seconds "$seconds" --seed "${SEED:-1}" --devices "$gpus" --green --failures 3 \
-    >"$out/oracle.txt" 2>"$out/oracle.err" &
-judge=$!
 step bare 150 dist/bin/conformance --threads 8 --save "$out/bare.json"
 step shim 150 env LD_PRELOAD="$library" dist/bin/conformance --threads 8 --save "$out/shim.json"
 step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \
@@ -38,9 +34,5 @@ if [ "$gpus" = 2 ]; then
     step all_reduce 120 env LD_PRELOAD="$library" python3 "$here/all_reduce.py"
     step torch_share 120 env LD_PRELOAD="$library" WMSHIM_TORCH_ALLOCATOR=native python3 "$here/torch_share.py"
 fi
-wait $judge
-code=$?
-printf '\n== oracle\n'
-cat "$out/oracle.txt"
-tail -n 5 "$out/oracle.err"
-echo "oracle: exit $code (0: nothing was found)"
+# Alone: programs that share the device with others wait for their turn on it, and take it for the driver's way.
+step oracle $((seconds + 60)) dist/bin/oracle --seconds "$seconds" --seed "${SEED:-1}" --devices "$gpus" --green --failures 3
