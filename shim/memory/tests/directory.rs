@@ -8,30 +8,22 @@
     reason = "the crate's sources, under another root"
 )]
 
-#[path = "../src/blocks.rs"]
-mod blocks;
-#[path = "../src/directory/mod.rs"]
-mod directory;
-#[path = "../src/fast_map.rs"]
-mod fast_map;
-#[path = "../src/order.rs"]
-mod order;
-#[path = "../src/sizes.rs"]
-mod sizes;
+#[path = "../src/books/mod.rs"]
+mod books;
+#[path = "../src/containers/mod.rs"]
+mod containers;
 #[path = "../src/sync.rs"]
 mod sync;
-#[path = "../src/table.rs"]
-mod table;
-#[path = "../src/tiers.rs"]
-mod tiers;
+#[path = "../src/vocabulary/mod.rs"]
+mod vocabulary;
 
 use std::collections::BTreeMap;
 
-use blocks::Block;
-use directory::Editor;
-use order::Order;
+use books::directory::Editor;
 use proptest::prelude::*;
-use tiers::TierBytes;
+use vocabulary::block::Block;
+use vocabulary::order::Order;
+use vocabulary::tiers::TierBytes;
 use wm_driver::StreamId;
 
 const KIB: u64 = 1 << 10;

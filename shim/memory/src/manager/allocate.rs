@@ -6,12 +6,15 @@ use wm_driver::{Bears, Gpu, Tier};
 
 use super::Manager;
 use super::events::Obstacle;
-use crate::decide::{Attempt, Decision, Room};
-use crate::draft::Draft;
-use crate::error::AllocateError;
-use crate::joint::Joint;
-use crate::plan::{Failure, Undo};
-use crate::state::{Grant, Lessons, Request};
+use crate::ordering::lessons::Lessons;
+use crate::policy::attempt::{Attempt, Room};
+use crate::state::Grant;
+use crate::state::decide::Decision;
+use crate::state::draft::Draft;
+use crate::state::joint::Joint;
+use crate::vocabulary::error::AllocateError;
+use crate::vocabulary::plan::{Failure, Undo};
+use crate::vocabulary::request::Request;
 
 impl<G: Gpu> Manager<G> {
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {

@@ -10,11 +10,11 @@ use wm_driver::gpu::Result;
 use wm_driver::{Event, Gpu, StreamId};
 
 use super::Manager;
-use crate::decide::Attempt;
-use crate::front::Part;
-use crate::order::Order;
-use crate::state::Lessons;
-use crate::timeline::{Doubt, Fence, Numbered};
+use crate::books::free_cache::Part;
+use crate::ordering::fence::{Doubt, Fence, Numbered};
+use crate::ordering::lessons::Lessons;
+use crate::policy::attempt::Attempt;
+use crate::vocabulary::order::Order;
 
 /// How long the host waits before it refuses a request. Bounded, because a stream may wait for the very thread that asks.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -5,11 +5,11 @@ use wm_abi::CUresult;
 use wm_driver::Gpu;
 
 use super::Manager;
-use crate::error::AllocateError;
-use crate::guard::Guard;
-use crate::order::Order;
-use crate::sizes::GUARDED_VIEWS;
-use crate::state::Request;
+use crate::vocabulary::error::AllocateError;
+use crate::vocabulary::guard::Guard;
+use crate::vocabulary::order::Order;
+use crate::vocabulary::request::Request;
+use crate::vocabulary::sizes::GUARDED_VIEWS;
 
 impl<G: Gpu> Manager<G> {
     /// As [`Manager::allocate`], with a guard. The address of a block that has an extent of its own is a multiple

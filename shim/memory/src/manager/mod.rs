@@ -9,6 +9,7 @@ mod backing;
 mod bell;
 mod borders;
 mod events;
+mod execute;
 mod guarded;
 mod reclaim;
 mod turn;
@@ -20,17 +21,18 @@ use std::sync::{Arc, PoisonError};
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId};
 
-use crate::blocks::Block;
-use crate::decide::Rules;
-use crate::directory::Directory;
-use crate::error::{AllocateError, FreeError};
-use crate::front::Part;
-use crate::order::Order;
-use crate::settings::Settings;
-use crate::state::{Freed, Request, State};
+use crate::books::directory::Directory;
+use crate::books::free_cache::Part;
+use crate::ordering::fence::{Fence, Marks};
+use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
-use crate::timeline::{Fence, Marks};
-use crate::usage::{BlockReport, Usage};
+use crate::vocabulary::block::Block;
+use crate::vocabulary::error::{AllocateError, FreeError};
+use crate::vocabulary::order::Order;
+use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::settings::Settings;
+use crate::vocabulary::usage::{BlockReport, Usage};
 use bell::Bell;
 
 /// One GPU's memory.

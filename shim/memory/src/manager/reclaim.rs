@@ -9,9 +9,9 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use crate::front::Part;
-use crate::plan::Undo;
+use crate::books::free_cache::Part;
 use crate::state::State;
+use crate::vocabulary::plan::Undo;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.

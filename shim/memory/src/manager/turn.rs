@@ -10,9 +10,9 @@
 use wm_abi::CUresult;
 use wm_driver::Gpu;
 
-use super::Manager;
-use crate::plan::{self, Build, Built, Failure, Undo};
+use super::{Manager, execute};
 use crate::sync::MutexGuard;
+use crate::vocabulary::plan::{Build, Built, Failure, Undo};
 
 impl<G: Gpu> Manager<G> {
     fn turn(&self) -> MutexGuard<'_, ()> {
@@ -22,7 +22,7 @@ impl<G: Gpu> Manager<G> {
     /// Makes an extent, or nothing.
     pub(super) fn build(&self, build: &Build) -> Result<Built, Failure> {
         let _turn = self.turn();
-        plan::build(&self.gpu, build)
+        execute::build(&self.gpu, build)
     }
 
     /// Takes things apart; the steps that failed come back.
@@ -31,7 +31,7 @@ impl<G: Gpu> Manager<G> {
             return Vec::new();
         }
         let _turn = self.turn();
-        plan::dismantle(&self.gpu, steps)
+        execute::dismantle(&self.gpu, steps)
     }
 
     /// Grants access to a mapped range.

@@ -1,0 +1,75 @@
+//! Loans: bytes that a joint's block uses at addresses of its own.
+//!
+//! A joint maps handles that blocks of other extents lie on as well, and its block is made of what those leave free. On the
+//! books these bytes stay where their handle is active: there they are under no run, are counted as used, and come back as
+//! runs. So a handle is active in one mapping whatever joints map it, and nothing but this file and [`super::audit`]
+//! knows of blocks that lie elsewhere than their bytes are booked.
+
+use super::{Key, Ledger};
+use crate::containers::fast_map::FastMap;
+use crate::vocabulary::order::Pending;
+use crate::vocabulary::tiers::TierBytes;
+
+/// A stretch of addresses: the first, and the length.
+pub(crate) type Stretch = (u64, u64);
+
+/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
+pub(super) type Loans = FastMap<u64, Vec<Stretch>>;
+
+impl Ledger {
+    /// Takes stretches out of the free runs. Returns where their bytes are and what they wait for.
+    pub(crate) fn lend(&mut self, stretches: &[Stretch]) -> (TierBytes, Pending) {
+        let (mut tiers, mut pending) = (TierBytes::default(), Pending::default());
+        for (address, bytes) in stretches {
+            let (on, until) = self.occupy(*address, *bytes);
+            tiers.add(&on);
+            pending.join(&until);
+        }
+        self.loans.insert(stretches[0].0, stretches.to_vec());
+        (tiers, pending)
+    }
+
+    /// The joint is there: what was lent is its block's, which begins at `address`.
+    pub(crate) fn hand_over(&mut self, stretches: &[Stretch], address: u64) {
+        if let Some(lent) = self.loans.remove(&stretches[0].0) {
+            self.extents.use_changed(address, length(&lent) as i64);
+            self.loans.insert(address, lent);
+        }
+    }
+
+    /// The joint could not be made.
+    pub(crate) fn call_in(&mut self, stretches: &[Stretch], pending: &Pending) {
+        let lent = self.loans.remove(&stretches[0].0).unwrap_or_default();
+        lent.iter().for_each(|(address, bytes)| self.vacate(*address, *bytes, pending));
+    }
+
+    /// Gives back what the block at `address` has borrowed; says whether it had. Work may still be touching it there.
+    pub(super) fn redeem(&mut self, address: u64, pending: &Pending) -> bool {
+        if self.loans.is_empty() {
+            return false;
+        }
+        let Some(lent) = self.loans.remove(&address) else { return false };
+        self.extents.echo(address, pending);
+        self.extents.use_changed(address, -(length(&lent) as i64));
+        lent.iter().for_each(|(address, bytes)| self.vacate(*address, *bytes, pending));
+        true
+    }
+
+    /// Where `bytes` from `lead` on are booked in a row of handles; `None` where a handle is active nowhere.
+    pub(crate) fn booked(&self, row: &[Key], lead: u64, bytes: u64) -> Option<Vec<Stretch>> {
+        let (mut stretches, mut begin) = (Vec::new(), 0);
+        for key in row {
+            let memory = self.memories.get(*key)?;
+            let (from, to) = (begin.max(lead), (begin + memory.bytes).min(lead + bytes));
+            if from < to {
+                stretches.push((memory.active? + from - begin, to - from));
+            }
+            begin += memory.bytes;
+        }
+        (length(&stretches) == bytes).then_some(stretches)
+    }
+}
+
+fn length(stretches: &[Stretch]) -> u64 {
+    stretches.iter().map(|(_, bytes)| bytes).sum()
+}

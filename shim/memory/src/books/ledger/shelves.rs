@@ -1,0 +1,66 @@
+//! Free runs by size: a shelf for each class and tier, of which there are few, so that what is compared is short.
+
+use std::collections::BTreeSet;
+
+use wm_driver::Tier;
+
+use super::runs::{Ranks, Run};
+use crate::vocabulary::sizes::Class;
+
+/// Rank, size, and where the run ends, which names it.
+type Place = (u64, u64, u64);
+
+#[derive(Debug)]
+struct Shelf {
+    holds: (Class, Tier),
+    places: BTreeSet<Place>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shelves(Vec<Shelf>);
+
+fn place(end: u64, run: &Run) -> Place {
+    (run.rank, run.bytes, end)
+}
+
+impl Shelves {
+    /// Runs of at least `bytes`, by rank, size and address.
+    pub(super) fn fitting(
+        &self,
+        class: Class,
+        tier: Tier,
+        bytes: u64,
+        ranks: &Ranks,
+    ) -> impl DoubleEndedIterator<Item = u64> + use<'_> {
+        let shelf = self.0.iter().find(|shelf| shelf.holds == (class, tier));
+        let range = (*ranks.start(), bytes, 0)..=(*ranks.end(), u64::MAX, u64::MAX);
+        let places = shelf.into_iter().flat_map(move |shelf| shelf.places.range(range.clone()));
+        places.filter(move |place| place.1 >= bytes).map(|place| place.2)
+    }
+
+    fn places(&mut self, run: &Run) -> &mut BTreeSet<Place> {
+        let holds = (run.class, run.tier);
+        let known = self.0.iter().position(|shelf| shelf.holds == holds);
+        let index = known.unwrap_or_else(|| {
+            self.0.push(Shelf { holds, places: BTreeSet::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[index].places
+    }
+
+    pub(super) fn insert(&mut self, end: u64, run: &Run) {
+        self.places(run).insert(place(end, run));
+    }
+
+    pub(super) fn remove(&mut self, end: u64, run: &Run) {
+        self.places(run).remove(&place(end, run));
+    }
+
+    /// Changes the size of a run whose end stays.
+    pub(super) fn resize(&mut self, end: u64, run: &mut Run, bytes: u64) {
+        let places = self.places(run);
+        places.remove(&place(end, run));
+        run.bytes = bytes;
+        places.insert(place(end, run));
+    }
+}

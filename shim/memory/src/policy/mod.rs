@@ -1,0 +1,8 @@
+//! Layer 3, policy: decisions as functions of what they are shown. They change nothing, so each can be read and tested alone.
+
+pub(crate) mod attempt;
+pub(crate) mod best_fit;
+pub(crate) mod growth;
+pub(crate) mod keep;
+pub(crate) mod recipe;
+pub(crate) mod scarcity;

@@ -1,0 +1,59 @@
+//! What is remembered of the device having been full, or nearly so.
+//!
+//! A program that lives in overflow would otherwise ask the driver and the host for their figures at every allocation.
+//! The memory is short, and ends at once when the manager gives device memory back: others may do so unseen.
+
+use crate::books::free_cache::Part;
+use crate::policy::attempt::Attempt;
+use crate::state::State;
+use crate::vocabulary::sizes::{Class, PRESSED_PART, SCARCE_FOR};
+
+/// That the device was full, for a while, and what it had for us.
+#[derive(Debug, Default)]
+pub(crate) struct Scarcity {
+    /// The smallest request that found no room.
+    bytes: u64,
+    /// Requests that may still rely on it.
+    left: u32,
+    /// Bytes that the device had for us, held ones included, when that was last asked.
+    pub(crate) ceiling: Option<u64>,
+}
+
+impl Scarcity {
+    pub(crate) fn note(&mut self, bytes: u64, found_room: bool) {
+        let smallest = if self.left > 0 { self.bytes.min(bytes) } else { bytes };
+        *self = if found_room {
+            Self { ceiling: self.ceiling, ..Self::default() }
+        } else {
+            Self { bytes: smallest, left: SCARCE_FOR, ..*self }
+        };
+    }
+
+    /// May a request of this size take the device for full without asking?
+    pub(crate) fn spares(&mut self, bytes: u64) -> bool {
+        let spared = self.left > 0 && bytes >= self.bytes;
+        self.left -= u32::from(spared);
+        spared
+    }
+
+    /// Device memory was given back.
+    pub(crate) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl State {
+    /// Is little left to be had, in idle handles and in new ones? Then fragments are worth calls of the driver.
+    pub(crate) fn is_pressed(&self) -> bool {
+        let (held, idle) = (self.reserved.now.device, self.ledger.memories.idle_bytes().device);
+        let left = self.scarcity.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held));
+        left.saturating_add(idle) < held / PRESSED_PART
+    }
+
+    /// Where little is left, what the front cache holds must not make the fit of others worse.
+    pub(crate) fn squeeze(&mut self, attempt: &Attempt) {
+        if attempt.request.class != Class::Guarded {
+            self.flush(Part::All);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Drafts of new extents: which idle handles to stitch, what to make besides, and what happens to the ledger before,
+//! after, and instead.
+//!
+//! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
+//! the draft into an extent with the request's block in it; a rollback puts everything back.
+
+use std::time::Instant;
+
+use wm_driver::Tier;
+
+use crate::books::ledger::{Segments, Taken};
+use crate::policy::recipe::Recipe;
+use crate::state::{Grant, State};
+use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+use crate::vocabulary::request::Request;
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::sizes::Class;
+use crate::vocabulary::tiers::{TierBytes, only};
+
+/// A part of the extent to be: a handle taken, or one to be made.
+#[derive(Debug)]
+enum Piece {
+    Taken(Taken),
+    New(Tier, u64),
+}
+
+impl Piece {
+    fn tier(&self) -> Tier {
+        match self {
+            Self::Taken(taken) => taken.tier,
+            Self::New(tier, _) => *tier,
+        }
+    }
+
+    fn part(&self) -> Part {
+        match self {
+            Self::Taken(taken) => Part::Existing { handle: taken.raw, bytes: taken.bytes },
+            Self::New(tier, bytes) => Part::New { tier: *tier, bytes: *bytes },
+        }
+    }
+}
+
+/// An extent under way.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pieces: Vec<Piece>,
+    class: Class,
+    /// Address space behind the pieces that stays empty.
+    gap: u64,
+    epoch: u64,
+}
+
+impl Draft {
+    pub(crate) fn build(&self) -> Build {
+        Build { parts: self.pieces.iter().map(Piece::part).collect(), gap: self.gap }
+    }
+
+    fn mapped(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.part().bytes()).sum()
+    }
+
+    fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::New(tier, bytes) => Some((*tier, *bytes)),
+            Piece::Taken(_) => None,
+        })
+    }
+
+    fn created_bytes(&self) -> TierBytes {
+        let mut sum = TierBytes::default();
+        self.created().for_each(|(tier, bytes)| sum.add(&only(tier, bytes)));
+        sum
+    }
+}
+
+impl State {
+    /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
+    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
+        let taken = recipe.take.iter().filter_map(|key| self.ledger.hold(*key)).map(Piece::Taken);
+        let mut pieces: Vec<Piece> = taken.collect();
+        pieces.extend(recipe.create.iter().map(|(tier, bytes)| Piece::New(*tier, *bytes)));
+        pieces.sort_by_key(Piece::tier);
+        let gap = if class == Class::Guarded { rules.granularity } else { 0 };
+        let draft = Draft { pieces, class, gap, epoch: self.epoch };
+        self.reserved.add(&draft.created_bytes());
+        self.planned.add(&draft.created_bytes());
+        self.begin();
+        draft
+    }
+
+    /// The extent was made: notes it and sets the request's block aside in it. If the context went meanwhile, returns
+    /// the steps that take it apart.
+    pub(crate) fn commit(
+        &mut self,
+        draft: &Draft,
+        built: Built,
+        request: &Request,
+    ) -> Result<Grant, Vec<Undo>> {
+        self.end();
+        self.planned.subtract(&draft.created_bytes());
+        if draft.epoch != self.epoch {
+            self.reserved.subtract(&draft.created_bytes());
+            return Err(built.undo);
+        }
+        self.note_extent(draft, &built);
+        Ok(self.grant(request.place(built.base, draft.mapped()), request))
+    }
+
+    fn note_extent(&mut self, draft: &Draft, built: &Built) {
+        let stitched = draft.pieces.iter().any(|piece| matches!(piece, Piece::Taken(_)));
+        // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
+        let view = stitched || draft.class == Class::Guarded;
+        let made = draft.created_bytes().total();
+        if made > 0 {
+            self.keep.made(made, Instant::now());
+        }
+        let late = made > 0 && self.growth.is_late(made, self.reserved.now.total());
+        self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
+        self.counters.stitches += u64::from(stitched);
+        let mut address = built.base;
+        for (piece, handle) in draft.pieces.iter().zip(&built.handles) {
+            let (key, segments) = match piece {
+                Piece::Taken(taken) => (taken.key, taken.segments.clone()),
+                Piece::New(tier, bytes) => {
+                    self.counters.creates += 1;
+                    (self.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
+                }
+            };
+            self.ledger.map(key, address);
+            self.ledger.activate(key, address, segments);
+            address += piece.part().bytes();
+        }
+    }
+
+    /// The extent could not be made: everything is as it was, but for what is stranded.
+    pub(crate) fn roll_back(&mut self, draft: Draft, failure: Failure) {
+        self.end();
+        self.counters.rollbacks += 1;
+        self.planned.subtract(&draft.created_bytes());
+        self.reserved.subtract(&draft.created_bytes());
+        if draft.epoch == self.epoch {
+            for piece in &draft.pieces {
+                if let Piece::Taken(taken) = piece {
+                    self.ledger.put_back(taken);
+                }
+            }
+        }
+        self.strand_held(failure.stranded);
+    }
+
+    /// Strands steps of a plan that was never committed: what it made and could not release counts as reserved.
+    pub(crate) fn strand_held(&mut self, failed: Vec<Undo>) {
+        for step in &failed {
+            if let Undo::Release { tier, bytes, .. } = step {
+                self.reserved.add(&only(*tier, *bytes));
+            }
+        }
+        self.strand(failed);
+    }
+}
