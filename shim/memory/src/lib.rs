@@ -31,7 +31,8 @@ mod state;
 mod sync;
 mod vocabulary;
 
-pub use manager::{Backing, Manager, Mark};
+pub use manager::backing::Backing;
+pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, Overflow, Shortage};

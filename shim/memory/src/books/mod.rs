@@ -3,4 +3,6 @@
 pub(crate) mod blocks;
 pub(crate) mod directory;
 pub(crate) mod free_cache;
+pub(crate) mod holdings;
 pub(crate) mod ledger;
+pub(crate) mod program;

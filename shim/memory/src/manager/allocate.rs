@@ -8,9 +8,9 @@ use super::Manager;
 use super::events::Obstacle;
 use crate::ordering::lessons::Lessons;
 use crate::policy::attempt::{Attempt, Room};
-use crate::state::Grant;
 use crate::state::decide::Decision;
 use crate::state::draft::Draft;
+use crate::state::grant::Grant;
 use crate::state::joint::Joint;
 use crate::vocabulary::error::AllocateError;
 use crate::vocabulary::plan::{Failure, Undo};
@@ -59,7 +59,11 @@ impl<G: Gpu> Manager<G> {
                 known => attempt.bears = Some(known),
             },
             Decision::Busy(seen) => {
-                drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
+                drop(
+                    self.wait_until(|state| {
+                        state.under_way.generation() != seen || state.under_way.is_none()
+                    }),
+                );
                 attempt.start_over();
             }
             Decision::Met(_)
@@ -166,7 +170,7 @@ impl<G: Gpu> Manager<G> {
         let (free, _) = self.gpu.memory_info()?;
         let (host, aside, limits) = (self.gpu.host_available(), self.gpu.aside(), &self.rules.settings);
         let state = self.lock();
-        let (reserved, planned) = (state.reserved.now, state.planned);
+        let (reserved, planned) = (state.holdings.held(), state.holdings.planned());
         let held = |reserved: u64, planned: u64| reserved.saturating_sub(planned);
         let device = held(reserved.device, planned.device).saturating_add(free);
         let host = held(reserved.host, planned.host).saturating_add(host);

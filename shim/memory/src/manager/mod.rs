@@ -5,7 +5,7 @@
 //! threads may call any method at any time.
 
 mod allocate;
-mod backing;
+pub(crate) mod backing;
 mod bell;
 mod borders;
 mod events;
@@ -13,8 +13,6 @@ mod execute;
 mod guarded;
 mod reclaim;
 mod turn;
-
-pub use backing::Backing;
 
 use std::sync::{Arc, PoisonError};
 
@@ -59,7 +57,7 @@ impl<G: Gpu> Manager<G> {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
         let state = State::default();
-        let directory = Arc::clone(state.blocks.directory());
+        let directory = Arc::clone(state.program.directory());
         let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Bell::default());
         Self { gpu, rules, state, directory, turn, ended }
     }
@@ -149,7 +147,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Is the address inside a reservation of the manager's, in a live block or not?
     pub fn owns(&self, address: u64) -> bool {
-        self.lock().owns(address)
+        self.lock().holdings.owns(address)
     }
 
     /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where other threads may be
@@ -196,40 +194,40 @@ impl<G: Gpu> Manager<G> {
     /// What is where, and what happened so far.
     pub fn usage(&self) -> Usage {
         let state = self.lock();
-        let (live, reserved) = (state.live, state.reserved);
+        let (live, pooled, reserved) =
+            (state.program.live(), state.program.pooled(), state.holdings.reserved());
+        let ledger = &state.holdings.ledger;
         Usage {
             live: live.now,
             live_peak: live.peak,
-            pooled: state.pooled.now,
-            pooled_peak: state.pooled.peak,
+            pooled: pooled.now,
+            pooled_peak: pooled.peak,
             reserved: reserved.now,
             reserved_peak: reserved.peak,
-            cached: state.front.bytes(),
-            largest_free_run: state.ledger.runs.largest(),
-            idle: state.ledger.memories.idle_bytes(),
+            cached: state.program.cached_bytes(),
+            largest_free_run: ledger.runs.largest(),
+            idle: ledger.memories.idle_bytes(),
             utilization: ratio(live.now.total(), reserved.now.total()),
-            extents: state.ledger.extents.len(),
-            idle_views: state.ledger.extents.idle_views().len(),
-            quarantined: state.quarantine.len(),
+            extents: ledger.extents.len(),
+            idle_views: ledger.extents.idle_views().len(),
+            quarantined: state.holdings.quarantined(),
             counters: state.counters,
         }
     }
 
     /// Lowers the peak of live bytes to what is live now.
     pub fn reset_live_peak(&self) {
-        let mut state = self.lock();
-        state.live.reset_peak();
-        state.pooled.reset_peak();
+        self.lock().program.reset_peaks();
     }
 
     /// Lowers the peak of reserved bytes to what is reserved now.
     pub fn reset_reserved_peak(&self) {
-        self.lock().reserved.reset_peak();
+        self.lock().holdings.reset_peak();
     }
 
     /// Every live block, lowest address first.
     pub fn blocks(&self) -> Vec<BlockReport> {
-        let mut reports: Vec<_> = self.lock().blocks.live().map(report).collect();
+        let mut reports: Vec<_> = self.lock().program.blocks().live().map(report).collect();
         reports.sort_unstable_by_key(|report| report.address);
         reports
     }
@@ -239,13 +237,7 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// What is wrong, in words.
     pub fn audit(&self) -> Result<(), String> {
-        let state = self.lock();
-        let pieces: Vec<(u64, u64)> =
-            state.blocks.all().map(|piece| (piece.address, piece.bytes())).collect();
-        state.ledger.audit(&pieces)?;
-        state.blocks.audit()?;
-        state.front.audit(&state.blocks)?;
-        state.audit_sums()
+        self.lock().audit()
     }
 
     /// A poisoned lock is used on: a panic in the holder, which nothing here does on purpose, must not take every

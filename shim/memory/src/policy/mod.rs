@@ -2,7 +2,10 @@
 
 pub(crate) mod attempt;
 pub(crate) mod best_fit;
+pub(crate) mod facts;
 pub(crate) mod growth;
+pub(crate) mod joint;
 pub(crate) mod keep;
 pub(crate) mod recipe;
+pub(crate) mod reuse;
 pub(crate) mod scarcity;

@@ -3,10 +3,7 @@
 //! A program that lives in overflow would otherwise ask the driver and the host for their figures at every allocation.
 //! The memory is short, and ends at once when the manager gives device memory back: others may do so unseen.
 
-use crate::books::free_cache::Part;
-use crate::policy::attempt::Attempt;
-use crate::state::State;
-use crate::vocabulary::sizes::{Class, PRESSED_PART, SCARCE_FOR};
+use crate::vocabulary::sizes::{PRESSED_PART, SCARCE_FOR};
 
 /// That the device was full, for a while, and what it had for us.
 #[derive(Debug, Default)]
@@ -40,20 +37,11 @@ impl Scarcity {
     pub(crate) fn end(&mut self) {
         *self = Self::default();
     }
-}
 
-impl State {
-    /// Is little left to be had, in idle handles and in new ones? Then fragments are worth calls of the driver.
-    pub(crate) fn is_pressed(&self) -> bool {
-        let (held, idle) = (self.reserved.now.device, self.ledger.memories.idle_bytes().device);
-        let left = self.scarcity.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held));
+    /// Is little left to be had, in idle handles and in new ones? Then fragments are worth calls of the driver. `held` and
+    /// `idle` are bytes of device memory.
+    pub(crate) fn is_pressed(&self, held: u64, idle: u64) -> bool {
+        let left = self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held));
         left.saturating_add(idle) < held / PRESSED_PART
-    }
-
-    /// Where little is left, what the front cache holds must not make the fit of others worse.
-    pub(crate) fn squeeze(&mut self, attempt: &Attempt) {
-        if attempt.request.class != Class::Guarded {
-            self.flush(Part::All);
-        }
     }
 }

@@ -9,18 +9,20 @@ use std::sync::Arc;
 use wm_driver::{Bears, Tier};
 
 use crate::books::free_cache::Part;
-use crate::books::ledger::Key;
-use crate::books::ledger::runs::{ALL, EARLY, LATE, Ranks};
+use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
 use crate::ordering::fence::{Doubt, Fence};
 use crate::policy::attempt::Attempt;
-use crate::policy::recipe::Making;
+use crate::policy::best_fit::best_fit;
+use crate::policy::recipe::{Making, allowance, recipe};
+use crate::policy::reuse::oldest_idle;
+use crate::state::State;
 use crate::state::draft::Draft;
+use crate::state::grant::Grant;
 use crate::state::joint::Joint;
-use crate::state::{Grant, State};
 use crate::vocabulary::error::{Overflow, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::sizes::{Class, DEVICE_PART, DOUBTS, WINDOW_VISITS};
+use crate::vocabulary::sizes::{Class, DEVICE_PART, DOUBTS, PACKED};
 
 /// What to do next.
 #[derive(Debug)]
@@ -48,60 +50,80 @@ pub(crate) enum Decision {
 }
 
 impl State {
-    /// The next thing to do for a request.
+    /// The next thing to do for a request. Cheap steps come before dear ones, the device before other tiers, and a wait of the
+    /// host is the last before a refusal.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         self.forget_past();
         self.timeline.meet(attempt.request.order);
-        if let Some(doubts) = self.ask_first(attempt) {
-            return doubts;
+        // A request that names no stream asks before it searches, so that what it gets does not depend on who asked last.
+        if attempt.request.order == Order::Device
+            && let Some(question) = self.ask_some(attempt)
+        {
+            return question;
         }
-        if self.is_pressed() {
-            self.squeeze(attempt);
+        // Where little is left, what the free cache holds must not make the fit of others worse.
+        if self.is_pressed() && attempt.request.class != Class::Guarded {
+            self.flush(Part::All);
         }
         self.on_device(attempt, rules)
+            // The device seems full: any stream's progress may change that, and asking costs less than what follows.
             .or_else(|| self.ask_all(attempt))
-            .or_else(|| self.ordered(attempt, rules))
+            // A wait of the GPU for another stream's free: better than slow memory.
+            .or_else(|| self.behind_others(attempt, rules))
+            // Slow memory: better than a wait of the host.
             .or_else(|| self.elsewhere(attempt, rules))
+            // A wait of the host: better than a refusal.
             .or_else(|| self.wait(attempt))
             .unwrap_or_else(|| self.refuse(attempt, rules))
     }
 
-    /// Device memory that is ready, or new. Joints cost calls at every miss: they are for those who would be refused
-    /// otherwise.
+    /// Device memory that is ready, or new.
     fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
+        // Late memory comes after all that costs no call, but where little is left.
         let first = if pressed { &ALL } else { &EARLY };
         let alone = rules.settings.overflow.is_empty();
-        self.cut(attempt, device, first)
+        // No call at all.
+        self.best_fit(attempt, device, first)
+            // Some queries of events, once a request: what other streams freed may be ready.
             .or_else(|| self.ask_some(attempt))
-            .or_else(|| self.cut_cached(attempt, device, first))
+            // Flushing costs other requests their hits, but no call.
+            .or_else(|| self.best_fit_flushed(attempt, device, first))
+            // Whole handles are what larger requests will want: where little is left, joints of free ends spare them. With
+            // overflow a program would pay for one at nearly every miss.
             .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
+            // Extents that exist need bookkeeping only.
             .or_else(|| self.reuse(attempt, device))
-            .or_else(|| self.cut(attempt, device, &LATE))
+            .or_else(|| self.best_fit(attempt, device, &LATE))
+            // Mapping idle handles costs less than making new ones, and takes no memory from others.
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
+            // The device is full. Joints cost calls at every miss: they are for those who would be refused otherwise.
             .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
-            .or_else(|| self.trespass(attempt))
+            // A small block among large ones pins what could be stitched: better than no block.
+            .or_else(|| self.best_fit_any_class(attempt))
     }
 
     /// The device is full. Memory that another stream has freed and may still be using: the requesting stream waits for it, on
     /// the GPU, if the program's pool allows that, and on nothing that came after the free.
-    fn ordered(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+    fn behind_others(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let order = attempt.request.order;
         if attempt.cannot_order || self.forbids_dependencies || !self.timeline.has_exact(order) {
             return None;
         }
+        // New memory goes before a wait, and whether there is any must be known.
         if attempt.room.is_none() {
             return Some(Decision::Ask);
         }
         let device = &[Tier::Device][..];
         attempt.may_order = true;
+        // The same steps again, with this memory counted as usable.
         let found = self
-            .cut(attempt, device, &ALL)
+            .best_fit(attempt, device, &ALL)
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
             .or_else(|| self.create(attempt, rules))
-            .or_else(|| self.trespass(attempt));
+            .or_else(|| self.best_fit_any_class(attempt));
         attempt.may_order = false;
         found
     }
@@ -109,23 +131,86 @@ impl State {
     /// Memory that is not, or not all, on the device, where that is allowed.
     fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let alone = rules.settings.overflow.is_empty();
-        if let Some(decision) = self.squander(attempt, rules) {
+        // A handle of the device that is far too large: better than slow memory.
+        if let Some(decision) = self.oversized(attempt, rules) {
             return Some(decision);
         }
         if attempt.bears.is_none() {
             return Some(Decision::WhoAsks);
         }
+        // What exists goes before what has to be made. Joints come last: a program that lives in
+        // overflow would pay for one at nearly every miss.
         self.overflow(attempt, rules)
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
             .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
     }
 
-    /// Out of what the front cache holds: first of the request's own class, for the others keep their hits then. What follows
-    /// this draws on idle handles, and finds nothing cached.
-    fn cut_cached(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+    /// Is little left to be had, in idle handles and in new ones?
+    fn is_pressed(&self) -> bool {
+        let idle = self.holdings.ledger.memories.idle_bytes();
+        self.scarcity.is_pressed(self.holdings.held().device, idle.device)
+    }
+
+    /// Best fit in the free runs of the first tier that has one.
+    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+        let (facts, class) = (self.facts(), attempt.request.class);
+        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, ranks))?;
+        Some(self.split(attempt, address))
+    }
+
+    /// Best fit in the free runs of any class.
+    fn best_fit_any_class(&mut self, attempt: &Attempt) -> Option<Decision> {
+        let facts = self.facts();
+        let address =
+            PACKED.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
+        Some(self.split(attempt, address))
+    }
+
+    /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
+    /// What follows this draws on idle handles, and finds nothing cached.
+    fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
         let parts = [Part::Packed(attempt.request.class), Part::All];
-        parts.into_iter().find_map(|part| self.flush(part).then(|| self.cut(attempt, tiers, ranks)).flatten())
+        parts
+            .into_iter()
+            .find_map(|part| self.flush(part).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
+    }
+
+    /// Cuts the request's block from a free run.
+    fn split(&mut self, attempt: &Attempt, address: u64) -> Decision {
+        self.counters.splits += 1;
+        Decision::Grant(self.grant(address, &attempt.request))
+    }
+
+    /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call.
+    fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        let address = oldest_idle(&self.facts(), attempt, tiers)?;
+        self.holdings.ledger.claim(address..address + attempt.request.bytes);
+        self.counters.reuses += 1;
+        Some(Decision::Grant(self.grant(address, &attempt.request)))
+    }
+
+    /// A block from the free ends of handles: in a joint that exists, or in a new one.
+    fn join(&mut self, attempt: &Attempt) -> Option<Decision> {
+        // A guarded block shares no handle.
+        if attempt.request.class == Class::Guarded {
+            return None;
+        }
+        self.reuse_joint(attempt)
+            .map(Decision::Grant)
+            .or_else(|| self.draft_joint(attempt).map(Decision::Join))
+    }
+
+    /// A new extent from idle handles of `tiers`, and new ones for what is missing.
+    fn stitch(
+        &mut self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        making: Making,
+    ) -> Option<Decision> {
+        let recipe = recipe(&self.facts(), attempt, rules, tiers, making)?;
+        Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
     }
 
     /// New device memory, if there is room; what room there is must be asked first.
@@ -133,8 +218,8 @@ impl State {
         if attempt.room.is_none() {
             return Some(Decision::Ask);
         }
-        let left = self.allowance(attempt, rules, Tier::Device);
-        self.scarcity.ceiling = Some(self.reserved.now.device + left);
+        let left = allowance(&self.facts(), attempt, rules, Tier::Device);
+        self.scarcity.ceiling = Some(self.holdings.held().device + left);
         let made = self.stitch(attempt, rules, &[Tier::Device], Making::WhatIsMissing);
         self.scarcity.note(attempt.request.bytes, made.is_some());
         made
@@ -146,34 +231,30 @@ impl State {
         attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
     }
 
-    /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call. Not the one
-    /// that fits best: an extent that was stitched for a request is the oldest that serves it when it comes again, whatever else
-    /// was stitched since, so that a period goes as the one before. The first search ends early where extents are many.
-    fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
-        if attempt.request.class == Class::Guarded {
+    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
+    fn oversized(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        if attempt.request.class != Class::Guarded {
             return None;
         }
-        let (request, extents) = (&attempt.request, &self.ledger.extents);
-        let free = |_, key| {
-            self.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
-                && self.can_take(attempt, key)
-        };
-        let window = extents.window(request.class, request.bytes, WINDOW_VISITS, free);
-        let stretch = window.or_else(|| extents.whole(request.class, request.bytes, free))?;
-        let address = stretch.start;
-        self.ledger.claim(address..address + request.bytes);
-        self.counters.reuses += 1;
-        Some(Decision::Grant(self.grant(address, request)))
+        attempt.wasteful = true;
+        self.stitch(attempt, rules, &[Tier::Device], Making::Nothing)
     }
 
-    pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
-        self.ledger.memories.is_idle(key)
-            && self.ledger.is_usable(key, |pending| self.is_usable(attempt, pending))
+    /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
+    /// handles if the device has a good part, then a free run elsewhere.
+    fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let all = attempt.tiers(rules)?;
+        let idle = self.holdings.ledger.memories.idle_bytes().device;
+        let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
+        self.reuse(attempt, &all)
+            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
+            .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
     }
 
-    /// Before anything else for a request that names no stream, so that what it gets does not depend on who asked last.
-    fn ask_first(&mut self, attempt: &mut Attempt) -> Option<Decision> {
-        (attempt.request.order == Order::Device).then(|| self.ask_some(attempt)).flatten()
+    /// The last resort: new memory on the overflow tiers, and what little the device has.
+    fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let all = attempt.tiers(rules)?;
+        self.stitch(attempt, rules, &all, Making::WhatIsMissing)
     }
 
     /// Asks, once, how far some other streams have come: what they freed may be ready.
@@ -197,68 +278,31 @@ impl State {
     /// alternative is to refuse.
     fn wait(&self, attempt: &Attempt) -> Option<Decision> {
         let mut pending = Pending::default();
-        self.ledger.runs.all().for_each(|(_, run)| pending.join(&run.segments.pending()));
+        self.holdings.ledger.runs.all().for_each(|(_, run)| pending.join(&run.segments.pending()));
         let fences = if attempt.waited { Vec::new() } else { self.timeline.awaited(&pending) };
         (!fences.is_empty()).then_some(Decision::Wait(fences))
     }
 
-    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
-    fn squander(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        if attempt.request.class != Class::Guarded {
-            return None;
-        }
-        attempt.wasteful = true;
-        self.stitch(attempt, rules, &[Tier::Device], Making::Nothing)
-    }
-
-    /// A new extent from idle handles of `tiers`, and new ones for what is missing.
-    fn stitch(
-        &mut self,
-        attempt: &Attempt,
-        rules: &Rules,
-        tiers: &[Tier],
-        making: Making,
-    ) -> Option<Decision> {
-        let recipe = self.recipe(attempt, rules, tiers, making)?;
-        Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
-    }
-
-    /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
-    /// handles if the device has a good part, then a free run elsewhere.
-    fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
-        let all = attempt.tiers(rules)?;
-        let idle = self.ledger.memories.idle_bytes().device;
-        let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
-        self.reuse(attempt, &all)
-            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
-            .or_else(|| self.cut(attempt, &rules.settings.overflow, &ALL))
-    }
-
-    /// The last resort: new memory on the overflow tiers, and what little the device has.
-    fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
-        let all = attempt.tiers(rules)?;
-        self.stitch(attempt, rules, &all, Making::WhatIsMissing)
-    }
-
     /// Nothing is left, unless another thread is about to give something back.
     fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
-        if self.in_flight > 0 {
-            return Decision::Busy(self.generation);
+        if !self.under_way.is_none() {
+            return Decision::Busy(self.under_way.generation());
         }
         self.counters.out_of_memory += 1;
         Decision::Full(Box::new(self.shortage(attempt, rules)))
     }
 
     fn shortage(&self, attempt: &Attempt, rules: &Rules) -> Shortage {
+        let (facts, ledger) = (self.facts(), &self.holdings.ledger);
         Shortage {
             asked: attempt.request.asked as u64,
-            live: self.live.now,
-            reserved: self.reserved.now,
-            idle: self.ledger.memories.idle_bytes(),
-            largest_free_run: self.ledger.runs.largest(),
-            device_left: self.allowance(attempt, rules, Tier::Device),
+            live: self.program.live().now,
+            reserved: self.holdings.held(),
+            idle: ledger.memories.idle_bytes(),
+            largest_free_run: ledger.runs.largest(),
+            device_left: allowance(&facts, attempt, rules, Tier::Device),
             device_limit: rules.settings.device_limit,
-            host_left: self.allowance(attempt, rules, Tier::Host),
+            host_left: allowance(&facts, attempt, rules, Tier::Host),
             overflow: match attempt.bears {
                 _ if rules.settings.overflow.is_empty() => Overflow::Off,
                 Some(Bears::Never) => Overflow::Unfit,

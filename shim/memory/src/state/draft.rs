@@ -10,7 +10,8 @@ use wm_driver::Tier;
 
 use crate::books::ledger::{Segments, Taken};
 use crate::policy::recipe::Recipe;
-use crate::state::{Grant, State};
+use crate::state::State;
+use crate::state::grant::Grant;
 use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::settings::Rules;
@@ -76,15 +77,14 @@ impl Draft {
 impl State {
     /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
     pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
-        let taken = recipe.take.iter().filter_map(|key| self.ledger.hold(*key)).map(Piece::Taken);
+        let taken = recipe.take.iter().filter_map(|key| self.holdings.ledger.hold(*key)).map(Piece::Taken);
         let mut pieces: Vec<Piece> = taken.collect();
         pieces.extend(recipe.create.iter().map(|(tier, bytes)| Piece::New(*tier, *bytes)));
         pieces.sort_by_key(Piece::tier);
         let gap = if class == Class::Guarded { rules.granularity } else { 0 };
-        let draft = Draft { pieces, class, gap, epoch: self.epoch };
-        self.reserved.add(&draft.created_bytes());
-        self.planned.add(&draft.created_bytes());
-        self.begin();
+        let draft = Draft { pieces, class, gap, epoch: self.under_way.epoch() };
+        self.holdings.plan(&draft.created_bytes());
+        self.under_way.begin();
         draft
     }
 
@@ -96,12 +96,12 @@ impl State {
         built: Built,
         request: &Request,
     ) -> Result<Grant, Vec<Undo>> {
-        self.end();
-        self.planned.subtract(&draft.created_bytes());
-        if draft.epoch != self.epoch {
-            self.reserved.subtract(&draft.created_bytes());
+        self.under_way.end();
+        if draft.epoch != self.under_way.epoch() {
+            self.holdings.drop_plan(&draft.created_bytes());
             return Err(built.undo);
         }
+        self.holdings.made(&draft.created_bytes());
         self.note_extent(draft, &built);
         Ok(self.grant(request.place(built.base, draft.mapped()), request))
     }
@@ -114,8 +114,8 @@ impl State {
         if made > 0 {
             self.keep.made(made, Instant::now());
         }
-        let late = made > 0 && self.growth.is_late(made, self.reserved.now.total());
-        self.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
+        let late = made > 0 && self.growth.is_late(made, self.holdings.held().total());
+        self.holdings.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
         for (piece, handle) in draft.pieces.iter().zip(&built.handles) {
@@ -123,38 +123,27 @@ impl State {
                 Piece::Taken(taken) => (taken.key, taken.segments.clone()),
                 Piece::New(tier, bytes) => {
                     self.counters.creates += 1;
-                    (self.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
+                    (self.holdings.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
                 }
             };
-            self.ledger.map(key, address);
-            self.ledger.activate(key, address, segments);
+            self.holdings.ledger.map(key, address);
+            self.holdings.ledger.activate(key, address, segments);
             address += piece.part().bytes();
         }
     }
 
     /// The extent could not be made: everything is as it was, but for what is stranded.
     pub(crate) fn roll_back(&mut self, draft: Draft, failure: Failure) {
-        self.end();
+        self.under_way.end();
         self.counters.rollbacks += 1;
-        self.planned.subtract(&draft.created_bytes());
-        self.reserved.subtract(&draft.created_bytes());
-        if draft.epoch == self.epoch {
+        self.holdings.drop_plan(&draft.created_bytes());
+        if draft.epoch == self.under_way.epoch() {
             for piece in &draft.pieces {
                 if let Piece::Taken(taken) = piece {
-                    self.ledger.put_back(taken);
+                    self.holdings.ledger.put_back(taken);
                 }
             }
         }
         self.strand_held(failure.stranded);
-    }
-
-    /// Strands steps of a plan that was never committed: what it made and could not release counts as reserved.
-    pub(crate) fn strand_held(&mut self, failed: Vec<Undo>) {
-        for step in &failed {
-            if let Undo::Release { tier, bytes, .. } = step {
-                self.reserved.add(&only(*tier, *bytes));
-            }
-        }
-        self.strand(failed);
     }
 }

@@ -36,6 +36,20 @@ pub(crate) enum Undo {
     Release { handle: Handle, tier: Tier, bytes: u64 },
 }
 
+/// Steps in the order they must be taken.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) unmap: Vec<Undo>,
+    pub(crate) unreserve: Vec<Undo>,
+    pub(crate) release: Vec<Undo>,
+}
+
+impl Steps {
+    pub(crate) fn in_order(self) -> Vec<Undo> {
+        self.unmap.into_iter().chain(self.unreserve).chain(self.release).collect()
+    }
+}
+
 /// What a [`Build`] made.
 #[derive(Debug)]
 pub(crate) struct Built {

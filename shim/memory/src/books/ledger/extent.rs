@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::memory::Key;
+use super::keys::Key;
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::sizes::Class;
 

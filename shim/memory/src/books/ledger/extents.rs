@@ -11,7 +11,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::extent::{Extent, Mapping};
-use super::memory::Key;
+use super::keys::Key;
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
 

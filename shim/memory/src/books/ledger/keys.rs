@@ -1,8 +1,10 @@
-//! A set of handles' names, as bits: handles come and go by the hundred with one large block.
-
-use super::memory::Key;
+//! The names of handles, and sets of them as bits: handles come and go by the hundred with one large block.
 
 const BITS: u32 = u64::BITS;
+
+/// Names a handle in the table; reused after the handle is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(pub(super) u32);
 
 /// An ordered set. Grows to the largest name it has held.
 #[derive(Debug, Default)]

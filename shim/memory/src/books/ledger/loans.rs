@@ -5,16 +5,9 @@
 //! runs. So a handle is active in one mapping whatever joints map it, and nothing but this file and [`super::audit`]
 //! knows of blocks that lie elsewhere than their bytes are booked.
 
-use super::{Key, Ledger};
-use crate::containers::fast_map::FastMap;
+use super::{Key, Ledger, Stretch};
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::tiers::TierBytes;
-
-/// A stretch of addresses: the first, and the length.
-pub(crate) type Stretch = (u64, u64);
-
-/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
-pub(super) type Loans = FastMap<u64, Vec<Stretch>>;
 
 impl Ledger {
     /// Takes stretches out of the free runs. Returns where their bytes are and what they wait for.

@@ -9,12 +9,8 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
-use super::keys::Keys;
+use super::keys::{Key, Keys};
 use crate::vocabulary::tiers::{TierBytes, only};
-
-/// Names a handle in the table; reused after the handle is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(pub(super) u32);
 
 /// One handle.
 #[derive(Debug)]

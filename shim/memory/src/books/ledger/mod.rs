@@ -13,7 +13,8 @@ mod keys;
 mod loans;
 mod memory;
 mod removal;
-pub(crate) mod runs;
+pub(crate) mod run;
+mod runs;
 mod segments;
 mod shelves;
 
@@ -24,12 +25,13 @@ use wm_driver::{Handle, Tier};
 
 pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
-pub(crate) use loans::Stretch;
-pub(crate) use memory::{Key, Memories, Memory};
-pub(crate) use removal::Steps;
-pub(crate) use runs::{Run, Runs};
+pub(crate) use keys::Key;
+pub(crate) use memory::{Memories, Memory};
+pub(crate) use run::Run;
+pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
 
+use crate::containers::fast_map::FastMap;
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::tiers::TierBytes;
 
@@ -44,12 +46,18 @@ pub(crate) struct Taken {
     was: Option<u64>,
 }
 
+/// A stretch of addresses: the first, and the length.
+pub(crate) type Stretch = (u64, u64);
+
+/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
+type Loans = FastMap<u64, Vec<Stretch>>;
+
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) memories: Memories,
     pub(crate) extents: Extents,
     pub(crate) runs: Runs,
-    loans: loans::Loans,
+    loans: Loans,
 }
 
 impl Ledger {

@@ -4,21 +4,7 @@ use wm_driver::Tier;
 
 use super::{Key, Ledger, Mapping, Memory};
 use crate::vocabulary::order::Pending;
-use crate::vocabulary::plan::Undo;
-
-/// Steps in the order they must be taken.
-#[derive(Debug, Default)]
-pub(crate) struct Steps {
-    pub(crate) unmap: Vec<Undo>,
-    pub(crate) unreserve: Vec<Undo>,
-    pub(crate) release: Vec<Undo>,
-}
-
-impl Steps {
-    pub(crate) fn in_order(self) -> Vec<Undo> {
-        self.unmap.into_iter().chain(self.unreserve).chain(self.release).collect()
-    }
-}
+use crate::vocabulary::plan::{Steps, Undo};
 
 impl Ledger {
     pub(crate) fn is_idle_on(&self, key: Key, tier: Option<Tier>) -> bool {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use wm_driver::Tier;
 
-use super::runs::{Ranks, Run};
+use super::run::{Ranks, Run};
 use crate::vocabulary::sizes::Class;
 
 /// Rank, size, and where the run ends, which names it.
