@@ -18,7 +18,7 @@
 //! | `state` | all of it behind one lock: what a request does next, and what changes with it; no driver call |
 //! | `manager` | the loop around decisions and driver calls; everything public |
 //!
-//! Rules: no lock is held across a call of `Gpu`, but for the turn in which mappings change (`manager/turn.rs` says why); a
+//! Rules: no lock is held across a call of `Gpu`, but for the lock on mappings (`manager/mapping_lock.rs` says why); a
 //! failure leaves everything as it was; nothing here panics on bad input.
 #![forbid(unsafe_code)]
 

@@ -35,7 +35,7 @@ mod model;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use books::directory::{Directory, Editor};
+use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use model::{MIB, Model};
 use shuttle::thread;
@@ -233,31 +233,31 @@ fn check_whole(directory: &Directory, address: u64) {
 }
 
 /// One piece is given out again and again; then it goes, and its slot and its addresses go to others.
-fn change(editor: &mut Editor) {
+fn change(writer: &mut DirectoryWriter) {
     let (base, whole) = (1 << 40, 6 * MIB);
-    let piece = editor.enter(base, whole);
+    let piece = writer.insert(base, whole);
     for id in [1, 2] {
-        editor.show(piece, &telling(id, base, whole - id * 512));
-        editor.hide(piece);
+        writer.publish(piece, &telling(id, base, whole - id * 512));
+        writer.unpublish(piece);
     }
-    editor.strike(piece, base);
+    writer.remove(piece, base);
     for (id, address) in [(3, base + 4 * MIB), (4, base + MIB)] {
-        let piece = editor.enter(address, MIB);
-        editor.show(piece, &telling(id, address, MIB - id * 512));
+        let piece = writer.insert(address, MIB);
+        writer.publish(piece, &telling(id, address, MIB - id * 512));
     }
 }
 
 #[test]
 fn a_reader_never_sees_a_block_that_mixes_two() {
     under_all_schedulers(|| {
-        let mut editor = Editor::default();
-        let directory = Arc::clone(editor.directory());
+        let mut writer = DirectoryWriter::default();
+        let directory = Arc::clone(writer.directory());
         let read = move || {
             for offset in [5 * MIB - 1, MIB, 4 * MIB] {
                 check_whole(&directory, (1 << 40) + offset);
             }
         };
-        join([thread::spawn(move || change(&mut editor)), thread::spawn(read.clone()), thread::spawn(read)]);
+        join([thread::spawn(move || change(&mut writer)), thread::spawn(read.clone()), thread::spawn(read)]);
     });
 }
 

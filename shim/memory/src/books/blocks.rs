@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::books::directory::{Directory, Editor};
+use crate::books::directory::{Directory, DirectoryWriter};
 use crate::containers::table::{Keyed, Table};
 use crate::vocabulary::block::Block;
 use crate::vocabulary::order::Order;
@@ -26,11 +26,11 @@ pub(crate) enum State {
     Granted,
     /// Its size as asked for, and what it was allocated by.
     Live { asked: usize, order: Order },
-    /// Freed, in the front cache.
+    /// Freed, in the free cache.
     Cached(Cached),
 }
 
-/// What the front cache notes in its blocks.
+/// What the free cache notes in its blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cached {
     /// The number of its free, in its order.
@@ -94,25 +94,25 @@ const _: () = assert!(size_of::<Option<Piece>>() == 64, "a piece is one cache li
 pub(crate) struct Blocks {
     /// By first address.
     pieces: Table<Piece>,
-    editor: Editor,
+    writer: DirectoryWriter,
     ids: Range<u64>,
 }
 
 impl Blocks {
     /// For readers without the lock.
     pub(crate) fn directory(&self) -> &Arc<Directory> {
-        self.editor.directory()
+        self.writer.directory()
     }
 
     /// Notes a piece that is being granted.
     pub(crate) fn insert(&mut self, piece: Piece) {
-        let slot = self.editor.enter(piece.address, piece.bytes());
+        let slot = self.writer.insert(piece.address, piece.bytes());
         self.pieces.insert(Piece { slot, ..piece });
     }
 
     pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
         let piece = self.pieces.remove(address)?;
-        self.editor.strike(piece.slot, address);
+        self.writer.remove(piece.slot, address);
         Some(piece)
     }
 
@@ -121,7 +121,7 @@ impl Blocks {
         let id = self.new_id();
         let piece = self.pieces.get_mut(address)?;
         piece.state = State::Live { asked: bytes, order };
-        self.editor.show(piece.slot, &Block { address, bytes, id, order, tiers: piece.tiers });
+        self.writer.publish(piece.slot, &Block { address, bytes, id, order, tiers: piece.tiers });
         Some(piece)
     }
 
@@ -143,7 +143,7 @@ impl Blocks {
     pub(crate) fn cache(&mut self, address: u64, cached: Cached) {
         let Some(piece) = self.pieces.get_mut(address) else { return };
         piece.state = State::Cached(cached);
-        self.editor.hide(piece.slot);
+        self.writer.unpublish(piece.slot);
     }
 
     /// What is noted in a cached piece.
@@ -170,7 +170,7 @@ impl Blocks {
 
     pub(crate) fn clear(&mut self) {
         for piece in std::mem::take(&mut self.pieces).iter() {
-            self.editor.strike(piece.slot, piece.address);
+            self.writer.remove(piece.slot, piece.address);
         }
     }
 

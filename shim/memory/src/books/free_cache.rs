@@ -1,28 +1,28 @@
-//! The front cache: freed blocks, whole, by order and rounded size.
+//! The free cache: freed blocks, whole, by order and rounded size.
 //!
 //! Training repeats its sizes, so most allocations are answered from here: one hash look-up, no search, no driver
 //! call. What is cached counts as used in the ledger; a miss in the back end flushes the cache into it.
 //!
-//! A list is a look at a cache line, and its blocks name each other, in the lines that a hit and a free look at anyhow. Lists
-//! that have become empty stay, for the next free of their size, until there are too many.
+//! A bin is one cache line. Its blocks form a linked list through their own records, which a hit and a free read anyway. An
+//! empty bin stays, for the next free of its size, until there are too many.
 //!
-//! Invariant: whatever is in a list is cached for `blocks`, and whatever is cached for `blocks` is in one list.
+//! Invariant: whatever is in a bin is cached for `blocks`, and whatever is cached for `blocks` is in one bin.
 
 use crate::books::blocks::{Blocks, Cached};
 use crate::containers::table::{Keyed, Table};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::sizes::Class;
 
-/// Which blocks.
+/// Which cached blocks to flush.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Part {
+pub(crate) enum Scope {
     All,
     Of(Order),
-    /// Those whose memory serves requests of a class at once.
+    /// Those of a class: flushed, they serve requests of that class at once.
     Packed(Class),
 }
 
-impl Part {
+impl Scope {
     fn has(self, order: Order, bytes: u64) -> bool {
         match self {
             Self::All => true,
@@ -32,27 +32,27 @@ impl Part {
     }
 }
 
-/// The cached blocks of one order and size. Each names the next; a cache line.
+/// The cached blocks of one order and size, as a linked list. One cache line.
 #[derive(Debug)]
 #[repr(align(64))]
-struct List {
+struct Bin {
     order: Order,
     bytes: u64,
     /// First address of the block to be given out next, or 0.
     first: u64,
-    /// Of the one to be given out last, where there is a first one.
+    /// First address of the block to be given out last; meaningless where `first` is 0.
     last: u64,
-    /// It is noted that there may be blocks here.
+    /// The bin is in `FreeCache::stocked`.
     stocked: bool,
 }
 
-impl List {
+impl Bin {
     fn new(order: Order, bytes: u64) -> Self {
         Self { order, bytes, first: 0, last: 0, stocked: false }
     }
 
-    /// A stream gets its last freed block, whose bytes the GPU's caches may still hold; the device's order its first freed
-    /// one.
+    /// Adds a block: for a stream at the front, since the GPU's caches may still hold its bytes; for the device's order at the
+    /// end, since the block freed first is past first.
     fn push(&mut self, address: u64, freed: u64, blocks: &mut Blocks) {
         let newest_first = self.order != Order::Device;
         let next = if newest_first { self.first } else { 0 };
@@ -72,7 +72,7 @@ impl List {
     }
 }
 
-impl Keyed for List {
+impl Keyed for Bin {
     type Key = (Order, u64);
 
     fn key(&self) -> (Order, u64) {
@@ -81,29 +81,29 @@ impl Keyed for List {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Front {
-    lists: Table<List>,
-    /// Those with blocks, and some that had blocks since they were last drained.
+pub(crate) struct FreeCache {
+    bins: Table<Bin>,
+    /// Every bin with blocks, and some that have become empty since they were last drained.
     stocked: Vec<(Order, u64)>,
     bytes: u64,
 }
 
-impl Front {
+impl FreeCache {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Takes in a live block of `bytes`, the `freed`th of its order.
     pub(crate) fn push(&mut self, order: Order, bytes: u64, address: u64, freed: u64, blocks: &mut Blocks) {
-        if self.lists.is_full() {
-            self.lists.retain(|list| list.stocked);
+        if self.bins.is_full() {
+            self.bins.retain(|bin| bin.stocked);
         }
-        let list = self.lists.get_or_insert((order, bytes), || List::new(order, bytes));
-        if !list.stocked {
-            list.stocked = true;
+        let bin = self.bins.get_or_insert((order, bytes), || Bin::new(order, bytes));
+        if !bin.stocked {
+            bin.stocked = true;
             self.stocked.push((order, bytes));
         }
-        list.push(address, freed, blocks);
+        bin.push(address, freed, blocks);
         self.bytes += bytes;
     }
 
@@ -116,44 +116,43 @@ impl Front {
         blocks: &Blocks,
         is_past: impl Fn(u64) -> bool,
     ) -> Option<u64> {
-        let list = self.lists.get_mut((order, bytes))?;
-        let (address, cached) = (list.first, blocks.cached(list.first)?);
+        let bin = self.bins.get_mut((order, bytes))?;
+        let (address, cached) = (bin.first, blocks.cached(bin.first)?);
         if order == Order::Device && !is_past(cached.freed) {
             return None;
         }
-        list.first = cached.next;
+        bin.first = cached.next;
         self.bytes -= bytes;
         Some(address)
     }
 
     /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees.
-    pub(crate) fn drain(&mut self, part: Part, blocks: &Blocks) -> Vec<(u64, u64, Point)> {
+    pub(crate) fn drain(&mut self, scope: Scope, blocks: &Blocks) -> Vec<(u64, u64, Point)> {
         let mut drained = Vec::new();
-        for (order, bytes) in self.stocked.extract_if(.., |(order, bytes)| part.has(*order, *bytes)) {
-            let Some(list) = self.lists.get_mut((order, bytes)) else { continue };
-            drained
-                .extend(list.iter(blocks).map(|(address, cached)| (address, bytes, (order, cached.freed))));
-            (list.first, list.stocked) = (0, false);
+        for (order, bytes) in self.stocked.extract_if(.., |(order, bytes)| scope.has(*order, *bytes)) {
+            let Some(bin) = self.bins.get_mut((order, bytes)) else { continue };
+            drained.extend(bin.iter(blocks).map(|(address, cached)| (address, bytes, (order, cached.freed))));
+            (bin.first, bin.stocked) = (0, false);
         }
         self.bytes -= drained.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
         drained
     }
 
-    /// Checks that every cached block is in the list of its size, once, and that what is cached adds up.
+    /// Checks that every cached block is in the bin of its size, once, and that what is cached adds up.
     pub(crate) fn audit(&self, blocks: &Blocks) -> Result<(), String> {
-        let listed =
-            self.lists.iter().flat_map(|list| list.iter(blocks).map(|(address, _)| (address, list.bytes)));
-        let mut listed: Vec<(u64, u64)> = listed.collect();
+        let binned =
+            self.bins.iter().flat_map(|bin| bin.iter(blocks).map(|(address, _)| (address, bin.bytes)));
+        let mut binned: Vec<(u64, u64)> = binned.collect();
         let mut cached: Vec<(u64, u64)> = blocks
             .all()
             .filter(|piece| piece.is_cached())
             .map(|piece| (piece.address, piece.bytes()))
             .collect();
-        listed.sort_unstable();
+        binned.sort_unstable();
         cached.sort_unstable();
-        let sum: u64 = listed.iter().map(|(_, bytes)| bytes).sum();
-        match (listed == cached, sum == self.bytes) {
-            (false, _) => Err(format!("listed as cached {listed:x?}, cached {cached:x?}")),
+        let sum: u64 = binned.iter().map(|(_, bytes)| bytes).sum();
+        match (binned == cached, sum == self.bytes) {
+            (false, _) => Err(format!("in bins {binned:x?}, cached {cached:x?}")),
             (_, false) => Err(format!("{sum} bytes cached, {} noted", self.bytes)),
             _ => Ok(()),
         }

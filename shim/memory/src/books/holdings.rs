@@ -49,7 +49,7 @@ impl Holdings {
         self.planned.subtract(bytes);
     }
 
-    /// What a plan was to make is not there, or is nobody's any more.
+    /// A plan failed, or its context has gone: what it was to make does not count.
     pub(crate) fn drop_plan(&mut self, bytes: &TierBytes) {
         self.planned.subtract(bytes);
         self.reserved.subtract(bytes);
@@ -65,7 +65,7 @@ impl Holdings {
         self.quarantine.extend(failed);
     }
 
-    /// Counts what steps of a plan should have released as held: the plan was never committed.
+    /// Counts handles as held that a plan made and could not release. The plan was never committed, so nothing else counts them.
     pub(crate) fn hold(&mut self, failed: &[Undo]) {
         for step in failed {
             if let Undo::Release { tier, bytes, .. } = step {
@@ -89,7 +89,7 @@ impl Holdings {
             Undo::Unreserve { address: base, bytes } => (*base..base + bytes).contains(&address),
             _ => false,
         };
-        self.ledger.extents.at(address).is_some() || self.quarantine.iter().any(is_in_step)
+        self.ledger.extents().at(address).is_some() || self.quarantine.iter().any(is_in_step)
     }
 
     /// Forgets everything but what plans under way will make. Returns the steps that take it apart.
@@ -104,7 +104,7 @@ impl Holdings {
     pub(crate) fn audit(&self, pieces: &[(u64, u64)]) -> Result<(), String> {
         self.ledger.audit(pieces)?;
         let mut held = self.planned;
-        self.ledger.memories.all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
+        self.ledger.handles().all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
         for step in &self.quarantine {
             if let Undo::Release { tier, bytes, .. } = step {
                 held.add(&only(*tier, *bytes));

@@ -1,4 +1,4 @@
-//! Layer 2, books: what is where. Every file keeps one index true; none knows why it is changed.
+//! Layer 2, books: what is where. Each file keeps one index consistent, and knows nothing of why it changes.
 
 pub(crate) mod blocks;
 pub(crate) mod directory;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::books::blocks::{Blocks, Piece};
 use crate::books::directory::Directory;
-use crate::books::free_cache::{Front, Part};
+use crate::books::free_cache::{FreeCache, Scope};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
@@ -19,7 +19,7 @@ use crate::vocabulary::usage::Counters;
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct ProgramBlocks {
-    cache: Front,
+    cache: FreeCache,
     blocks: Blocks,
     live: Gauge,
     /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
@@ -80,8 +80,8 @@ impl ProgramBlocks {
     }
 
     /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees; the blocks are to be removed.
-    pub(crate) fn drain(&mut self, part: Part) -> Vec<(u64, u64, Point)> {
-        self.cache.drain(part, &self.blocks)
+    pub(crate) fn drain(&mut self, scope: Scope) -> Vec<(u64, u64, Point)> {
+        self.cache.drain(scope, &self.blocks)
     }
 
     /// Notes a block that is being granted.
@@ -95,7 +95,7 @@ impl ProgramBlocks {
 
     /// Forgets all blocks. Peaks stay.
     pub(crate) fn forget_all(&mut self) {
-        self.cache = Front::default();
+        self.cache = FreeCache::default();
         self.blocks.clear();
         self.live.now = TierBytes::default();
     }

@@ -1,6 +1,6 @@
 //! A hash table whose look-up looks at one cache line, where a general one looks at two, the second known from the first.
 //!
-//! Between two calls of a program the caches forget all of this, so the hit path costs what it waits for memory. Values hold
+//! Between two calls of a program the CPU's caches lose all of this, so cache misses are the cost of the hit path. Values hold
 //! their own key and lie in one row of cells, each at the place its hash names or behind it, with no empty cell between (open
 //! addressing, linear probing; a removal closes the gap). At most half of the cells are full. Meant for values of a cache
 //! line, aligned to one.
@@ -33,7 +33,7 @@ impl<T> Default for Table<T> {
 }
 
 impl<T: Keyed> Table<T> {
-    /// Will the next new value move all of them?
+    /// Will the next new value rehash the table?
     pub(crate) fn is_full(&self) -> bool {
         self.full * 2 >= self.cells.len()
     }
@@ -94,12 +94,12 @@ impl<T: Keyed> Table<T> {
         self.cells.iter().flatten()
     }
 
-    /// Drops values, and gives the others as much room as they want.
     /// All values, to change them but for their keys.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.cells.iter_mut().flatten()
     }
 
+    /// Drops values, and rehashes the others into a table of fitting size.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         self.full = self.iter().filter(|value| keep(value)).count();
         let cells = (self.full * 4).next_power_of_two().max(LEAST);
@@ -111,7 +111,7 @@ impl<T: Keyed> Table<T> {
         }
     }
 
-    /// Where the value of a key is, or the empty cell where it would be. Beyond the row, if that is empty.
+    /// Index of the value of a key, or of the empty cell where it would be; beyond the cells, if there are none.
     fn place(&self, key: T::Key) -> usize {
         let mut at = self.home(key);
         while let Some(Some(value)) = self.cells.get(at)

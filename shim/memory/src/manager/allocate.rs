@@ -1,12 +1,12 @@
-//! The way of a request that the front cache could not answer: decide, call the driver, note what came of it, until it
+//! The way of a request that the free cache could not answer: decide, call the driver, note what came of it, until it
 //! is met.
 
 use wm_abi::CUresult;
 use wm_driver::{Bears, Gpu, Tier};
 
 use super::Manager;
-use super::events::Obstacle;
-use crate::ordering::lessons::Lessons;
+use super::events::GrantError;
+use crate::ordering::results::EventResults;
 use crate::policy::attempt::{Attempt, Room};
 use crate::state::decide::Decision;
 use crate::state::draft::Draft;
@@ -22,7 +22,7 @@ impl<G: Gpu> Manager<G> {
         loop {
             let met = match self.next(&mut attempt) {
                 Decision::Met(address) => Some(address),
-                Decision::Grant(grant) => self.settle(&mut attempt, grant)?,
+                Decision::Grant(grant) => self.make_usable(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
                 Decision::Join(joint) => self.splice(&mut attempt, joint)?,
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
@@ -44,14 +44,14 @@ impl<G: Gpu> Manager<G> {
         }
         state.confirm(&grant, &attempt.request);
         drop(state);
-        self.ended.ring();
+        self.waiters.notify();
         Decision::Met(grant.address)
     }
 
-    /// Decisions that meet nothing yet, but teach something.
+    /// Carries out a decision that does not meet the request yet, and notes in the attempt what came of it.
     fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
         match decision {
-            Decision::Inquire(doubts) => self.inquire(doubts),
+            Decision::Query(queries) => self.run_queries(queries),
             Decision::Wait(fences) => self.wait_for_one(attempt, fences),
             Decision::Ask => attempt.room = Some(self.room()?),
             Decision::WhoAsks => match self.gpu.bears(attempt.request.asked) {
@@ -76,25 +76,25 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Makes granted memory usable for the request's order.
-    fn settle(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
-        let (lessons, obstacle) = match &grant.needs {
-            Some(needs) => self.meet(needs, attempt.request.order),
-            None => (Lessons::default(), Some(Obstacle::Lost)),
+    fn make_usable(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
+        let (results, error) = match &grant.needs {
+            Some(needs) => self.order_behind_all(needs, attempt.request.order),
+            None => (EventResults::default(), Some(GrantError::Lost)),
         };
         let mut state = self.lock();
-        let told = state.learn(&lessons, attempt.request.order);
-        let met = match obstacle {
+        let told = state.note_results(&results, attempt.request.order);
+        let met = match error {
             None => state.confirm(&grant, &attempt.request),
             Some(_) => state.withdraw(&grant),
         };
         drop(state);
-        self.ended.ring();
-        self.recycle(lessons.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
-        match obstacle {
+        self.waiters.notify();
+        self.recycle(results.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
+        match error {
             None if met => Ok(Some(grant.address)),
             None => Err(CUresult::CONTEXT_IS_DESTROYED.into()),
-            Some(obstacle) => {
-                attempt.heed(obstacle);
+            Some(error) => {
+                attempt.note_error(error);
                 Ok(None)
             }
         }
@@ -107,7 +107,7 @@ impl<G: Gpu> Manager<G> {
             Err(failure) => return self.fall_back(attempt, draft, failure),
         };
         let committed = self.lock().commit(&draft, built, &attempt.request);
-        self.move_in(attempt, committed)
+        self.finish_commit(attempt, committed)
     }
 
     /// Makes a joint, and the request's block in it. One that cannot be made is not tried again.
@@ -116,29 +116,29 @@ impl<G: Gpu> Manager<G> {
             Ok(built) => self.lock().commit_joint(joint, built, &attempt.request),
             Err(failure) => {
                 let code = failure.code;
-                self.lock().call_off(&joint, failure);
-                self.ended.ring();
+                self.lock().roll_back_joint(&joint, failure);
+                self.waiters.notify();
                 return Err(code.into());
             }
         };
-        self.move_in(attempt, committed)
+        self.finish_commit(attempt, committed)
     }
 
-    fn move_in(
+    fn finish_commit(
         &self,
         attempt: &mut Attempt,
         committed: Result<Grant, Vec<Undo>>,
     ) -> Result<Option<u64>, AllocateError> {
         match committed {
             Ok(grant) => {
-                let met = self.settle(attempt, grant);
+                let met = self.make_usable(attempt, grant);
                 self.evict();
                 met
             }
             Err(undo) => {
                 let failed = self.dismantle(&undo);
-                self.lock().strand_held(failed);
-                self.ended.ring();
+                self.lock().quarantine_uncommitted(failed);
+                self.waiters.notify();
                 Err(CUresult::CONTEXT_IS_DESTROYED.into())
             }
         }
@@ -153,7 +153,7 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<Option<u64>, AllocateError> {
         let (code, tier) = (failure.code, failure.tier);
         self.lock().roll_back(draft, failure);
-        self.ended.ring();
+        self.waiters.notify();
         match tier {
             Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),
             Some(tier) => {

@@ -19,10 +19,10 @@ impl<G: Gpu> Manager<G> {
         let state = self.lock();
         let block = state.program.blocks().around(address)?;
         let ledger = &state.holdings.ledger;
-        let extents = &ledger.extents;
+        let extents = ledger.extents();
         let first = extents.mapping_around(block.address)?;
         let mappings = extents.mappings(first..block.address + block.tiers.total());
-        let handle = |key| Some((ledger.memories.get(key)?.raw, ledger.memories.get(key)?.bytes as usize));
+        let handle = |key| Some((ledger.handles().get(key)?.raw, ledger.handles().get(key)?.bytes as usize));
         let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();
         Some(Backing { offset: block.address - first, handles: handles? })
     }

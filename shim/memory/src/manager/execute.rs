@@ -20,7 +20,7 @@ pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, Failure> {
         }
         Err((code, tier)) => {
             undo.reverse();
-            Err(Failure { code, tier, stranded: dismantle(gpu, &undo) })
+            Err(Failure { code, tier, not_undone: dismantle(gpu, &undo) })
         }
     }
 }

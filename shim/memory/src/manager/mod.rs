@@ -6,13 +6,13 @@
 
 mod allocate;
 pub(crate) mod backing;
-mod bell;
 mod borders;
 mod events;
 mod execute;
 mod guarded;
+mod mapping_lock;
 mod reclaim;
-mod turn;
+mod waiters;
 
 use std::sync::{Arc, PoisonError};
 
@@ -20,7 +20,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId};
 
 use crate::books::directory::Directory;
-use crate::books::free_cache::Part;
+use crate::books::free_cache::Scope;
 use crate::ordering::fence::{Fence, Marks};
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
@@ -31,7 +31,7 @@ use crate::vocabulary::request::{Freed, Request};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::settings::Settings;
 use crate::vocabulary::usage::{BlockReport, Usage};
-use bell::Bell;
+use waiters::Waiters;
 
 /// One GPU's memory.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ pub struct Manager<G: Gpu> {
     state: Mutex<State>,
     /// The live blocks in `state`, for readers without the lock.
     directory: Arc<Directory>,
-    /// Held while mappings change: see [`turn`].
-    turn: Mutex<()>,
+    /// Held while mappings change: see [`mapping_lock`].
+    mapping_lock: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
-    ended: Bell,
+    waiters: Waiters,
 }
 
 /// A moment, as frees know it: what was freed up to it. Taken before a wait, given back after it.
@@ -58,8 +58,8 @@ impl<G: Gpu> Manager<G> {
         let rules = Rules { settings, granularity };
         let state = State::default();
         let directory = Arc::clone(state.program.directory());
-        let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Bell::default());
-        Self { gpu, rules, state, directory, turn, ended }
+        let (state, mapping_lock, waiters) = (Mutex::new(state), Mutex::default(), Waiters::default());
+        Self { gpu, rules, state, directory, mapping_lock, waiters }
     }
 
     /// The GPU.
@@ -88,8 +88,8 @@ impl<G: Gpu> Manager<G> {
         hit.map_or_else(|| self.miss(request), Ok)
     }
 
-    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] anybody may: the caller
-    /// knows that nothing touches it any more. Never waits.
+    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] all later work may,
+    /// since the caller knows that nothing touches it any more. Never waits.
     ///
     /// # Errors
     /// An address at which no live block starts; nothing changes.
@@ -172,11 +172,11 @@ impl<G: Gpu> Manager<G> {
         Mark(self.lock().timeline.marks(covers))
     }
 
-    /// Empties the front cache. For a wait of the host for the device, while the GPU still works: what the cache holds, and
-    /// where, is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
-    /// stitched. Not so where the host waits for one stream: that may be a wait for every word that a model says.
+    /// Empties the free cache. To be called where the host waits for the device, while the GPU still works: what the cache
+    /// holds, and where, is accidental, so a program that repeats itself would find other free runs in every period, and need other
+    /// extents. Not where the host waits for one stream: a model may do so for every token.
     pub fn flush(&self) {
-        self.lock().flush(Part::All);
+        self.lock().flush(Scope::All);
     }
 
     /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
@@ -205,11 +205,11 @@ impl<G: Gpu> Manager<G> {
             reserved: reserved.now,
             reserved_peak: reserved.peak,
             cached: state.program.cached_bytes(),
-            largest_free_run: ledger.runs.largest(),
-            idle: ledger.memories.idle_bytes(),
+            largest_free_run: ledger.runs().largest(),
+            idle: ledger.handles().idle_bytes(),
             utilization: ratio(live.now.total(), reserved.now.total()),
-            extents: ledger.extents.len(),
-            idle_views: ledger.extents.idle_views().len(),
+            extents: ledger.extents().len(),
+            idle_views: ledger.extents().idle_views().len(),
             quarantined: state.holdings.quarantined(),
             counters: state.counters,
         }
@@ -250,7 +250,7 @@ impl<G: Gpu> Manager<G> {
     fn wait_until(&self, mut until: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while !until(&mut state) {
-            state = self.ended.wait(state);
+            state = self.waiters.wait(state);
         }
         state
     }

@@ -9,7 +9,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use crate::books::free_cache::Part;
+use crate::books::free_cache::Scope;
 use crate::state::State;
 use crate::vocabulary::plan::Undo;
 
@@ -33,7 +33,7 @@ impl<G: Gpu> Manager<G> {
     /// its next need. Returns the bytes given back.
     pub fn give_back_idle(&self) -> u64 {
         let mut state = self.lock();
-        let idle = state.holdings.ledger.memories.idle_bytes().device + state.program.cached_bytes();
+        let idle = state.holdings.ledger.handles().idle_bytes().device + state.program.cached_bytes();
         let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());
         let held = state.holdings.held().device;
         drop(state);
@@ -53,18 +53,18 @@ impl<G: Gpu> Manager<G> {
         if wanted(&state) == 0 {
             return ready;
         }
-        let doubts = state.timeline.doubts(None, usize::MAX);
+        let queries = state.timeline.queries(None, usize::MAX);
         drop(state);
-        if doubts.is_empty() {
+        if queries.is_empty() {
             return ready;
         }
-        self.inquire(doubts);
+        self.run_queries(queries);
         ready + self.release(tier, &wanted)
     }
 
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
         let mut state = self.wait_until(|state| !state.under_way.is_pinned());
-        state.flush(Part::All);
+        state.flush(Scope::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);
         state.under_way.begin();
@@ -72,7 +72,7 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         let failed = self.dismantle(&steps);
         let released = self.lock().taken_apart(&steps, failed, epoch);
-        self.ended.ring();
+        self.waiters.notify();
         released
     }
 
@@ -83,7 +83,7 @@ impl<G: Gpu> Manager<G> {
             return;
         }
         let failed = self.dismantle(&steps);
-        self.lock().strand(failed);
+        self.lock().quarantine(failed);
     }
 
     /// Peer access has changed: grants access anew in every range that is mapped.
@@ -93,13 +93,13 @@ impl<G: Gpu> Manager<G> {
     pub fn refresh_access(&self) -> Result<(), CUresult> {
         let mut state = self.wait_until(|state| state.under_way.is_none());
         state.under_way.pin();
-        let stretches = state.holdings.ledger.extents.mapped_stretches();
+        let stretches = state.holdings.ledger.extents().mapped_stretches();
         drop(state);
         let allow =
             |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
         let first = stretches.iter().filter_map(|range| allow(range).err()).next();
         self.lock().under_way.unpin();
-        self.ended.ring();
+        self.waiters.notify();
         first.map_or(Ok(()), Err)
     }
 
@@ -108,7 +108,7 @@ impl<G: Gpu> Manager<G> {
         let (steps, fences) = self.lock().forget_all();
         drop(self.dismantle(&steps));
         self.recycle(fences);
-        self.ended.ring();
+        self.waiters.notify();
     }
 }
 
@@ -127,7 +127,7 @@ impl State {
                 bytes += length;
             }
         }
-        self.strand(failed);
+        self.quarantine(failed);
         bytes
     }
 }

@@ -1,7 +1,7 @@
-//! What the timeline and the driver tell each other: fences, numbered frees, open questions.
+//! The values that the timeline and the callers of the driver exchange: fences, numbered frees, queries, marks.
 //!
-//! Fences are shared (`Arc`), because a thread may be asking the driver about one, outside the lock, while another thread
-//! learns that it is done; whoever lets go last recycles its events.
+//! Fences are shared (`Arc`): one thread may query a fence, outside the lock, while another learns that it is done. The
+//! last owner recycles its events.
 
 use std::sync::Arc;
 
@@ -31,9 +31,9 @@ pub(crate) struct Numbered {
     pub(crate) record: Option<bool>,
 }
 
-/// How to learn whether a line has come further.
+/// How to learn whether a stream has come further.
 #[derive(Debug)]
-pub(crate) enum Doubt {
+pub(crate) enum Query {
     /// Ask whether this fence is done.
     Ask(Arc<Fence>),
     /// Record an event to ask about. It covers the order's frees up to a number.

@@ -1,18 +1,17 @@
 //! What is known about the GPU's progress: which frees are past, and which events will tell.
 //!
-//! * A *line* per order numbers its frees and remembers up to which number the GPU has passed.
-//! * A *fence* is a set of recorded events. Once all of them are done, a line is past up to a number.
+//! * A *clock* per order numbers its frees and remembers up to which number the GPU has passed.
+//! * A *fence* is a set of recorded events. Once all of them are done, a clock is past up to a number.
 //! * A stream that was made to wait for a fence, on the GPU, may use what the fence covers although the host has not
 //!   seen it pass.
 //!
 //! A free of a large block has a number of its own and an event recorded with it: its fence is *exact*, and a stream may be
-//! ordered behind it, because all it waits for came before the free. Small frees share numbers. What tells about them was
-//! recorded later than they were, behind work that the free has nothing to do with: such a fence is only ever asked.
+//! ordered behind it, because all it waits for came before the free. Small frees share numbers. Their event is
+//! recorded later than they are, behind work unrelated to them: such a fence is only queried, and no stream is ordered behind it.
 //!
-//! Pure data: nothing here calls the driver. Fences are shared (`Arc`), because a thread may be asking the driver about
-//! one, outside the lock, while another thread learns that it is done; whoever lets go last recycles its events.
+//! Pure data: nothing here calls the driver.
 //!
-//! Invariant: a point is reported past only if the host knows that the GPU passed it. A line that is not known counts
+//! Invariant: a point is reported past only if the host knows that the GPU passed it. A clock that is not known counts
 //! as past: it never had a free, or it was retired and drained.
 
 use std::sync::Arc;
@@ -21,14 +20,14 @@ use wm_driver::StreamId;
 
 use crate::containers::fast_map::FastMap;
 use crate::containers::table::{Keyed, Table};
-use crate::ordering::fence::{Doubt, Fence, Marks, Numbered};
+use crate::ordering::fence::{Fence, Marks, Numbered, Query};
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::sizes::{FENCES, RECORDED};
 
 /// A cache line: a free looks at one.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line {
+struct StreamClock {
     order: Order,
     /// The number of the latest free.
     freed: u64,
@@ -40,7 +39,7 @@ struct Line {
     retired: bool,
 }
 
-impl Line {
+impl StreamClock {
     fn new(order: Order) -> Self {
         Self { order, freed: 0, past: 0, unrecorded: 0, open: false, retired: false }
     }
@@ -60,7 +59,7 @@ impl Line {
     }
 }
 
-impl Keyed for Line {
+impl Keyed for StreamClock {
     type Key = Order;
 
     fn key(&self) -> Order {
@@ -70,10 +69,10 @@ impl Keyed for Line {
 
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    lines: Table<Line>,
+    clocks: Table<StreamClock>,
     /// In the order in which they were recorded.
     fences: Vec<Arc<Fence>>,
-    /// `(waiter, order)` to the last free of `order` that `waiter`'s later work comes after.
+    /// `(waiter, order)`: the last free of `order` that `waiter`'s later work comes after.
     behind: FastMap<(StreamId, Order), u64>,
     /// The first stream that asked for memory or freed some.
     first: Option<StreamId>,
@@ -81,15 +80,15 @@ pub(crate) struct Timeline {
     several: bool,
     /// Which life this is: with the device's contexts everything is forgotten, and numbers begin anew.
     life: u64,
-    /// Where among the lines the next round of questions begins.
+    /// Where among the clocks the next round of queries begins.
     turn: usize,
-    /// A line was dropped since [`Timeline::has_dropped`] was last asked.
+    /// A clock was dropped since [`Timeline::has_dropped`] was last asked.
     dropped: bool,
 }
 
 impl Timeline {
     /// An order asks for memory, or frees some for the first time.
-    pub(crate) fn meet(&mut self, order: Order) {
+    pub(crate) fn note_user(&mut self, order: Order) {
         if let Order::Stream(stream) = order {
             self.several |= *self.first.get_or_insert(stream) != stream;
         }
@@ -98,34 +97,34 @@ impl Timeline {
     /// Numbers a free of `bytes`. `eager`: no event can be recorded in this order later.
     pub(crate) fn freed(&mut self, order: Order, bytes: u64, eager: bool) -> Numbered {
         let mut fresh = false;
-        let line = self.lines.get_or_insert(order, || {
+        let clock = self.clocks.get_or_insert(order, || {
             fresh = true;
-            Line::new(order)
+            StreamClock::new(order)
         });
         if fresh && let Order::Stream(stream) = order {
             self.several |= *self.first.get_or_insert(stream) != stream;
         }
         let life = self.life;
         if eager || self.several && bytes >= RECORDED {
-            line.freed += 1;
-            line.open = false;
-            line.unrecorded = 0;
-            return Numbered { number: line.freed, life, record: Some(true) };
+            clock.freed += 1;
+            clock.open = false;
+            clock.unrecorded = 0;
+            return Numbered { number: clock.freed, life, record: Some(true) };
         }
-        line.freed += u64::from(!line.open);
-        line.open = true;
-        let number = line.freed;
+        clock.freed += u64::from(!clock.open);
+        clock.open = true;
+        let number = clock.freed;
         // Where one stream uses the memory, nobody asks how far it has come.
-        line.unrecorded += if self.several { bytes } else { 0 };
-        if line.unrecorded < RECORDED {
+        clock.unrecorded += if self.several { bytes } else { 0 };
+        if clock.unrecorded < RECORDED {
             return Numbered { number, life, record: None };
         }
-        (line.open, line.unrecorded) = (false, 0);
+        (clock.open, clock.unrecorded) = (false, 0);
         Numbered { number, life, record: Some(false) }
     }
 
     pub(crate) fn is_past(&self, (order, number): Point) -> bool {
-        self.lines.get(order).is_none_or(|line| line.past >= number)
+        self.clocks.get(order).is_none_or(|clock| clock.past >= number)
     }
 
     pub(crate) fn all_past(&self, pending: &Pending) -> bool {
@@ -162,7 +161,7 @@ impl Timeline {
         open.map(|point| self.exact(*point).cloned()).collect()
     }
 
-    /// Could `user` be ordered behind anybody?
+    /// Is there any other order that `user` could be ordered behind?
     pub(crate) fn has_exact(&self, user: Order) -> bool {
         self.fences.iter().any(|fence| fence.exact && fence.order != user)
     }
@@ -176,58 +175,59 @@ impl Timeline {
         open.filter_map(telling).collect()
     }
 
-    /// How to learn more about lines other than `user`'s, at most `most` of them; the next round begins with others.
-    pub(crate) fn doubts(&mut self, user: Option<Order>, most: usize) -> Vec<Doubt> {
-        let lines = self.lines.iter().filter(|line| line.is_behind() && Some(line.order) != user);
+    /// Queries that tell more about clocks other than `user`'s, at most `most` of them. Round robin: the next call begins
+    /// with others.
+    pub(crate) fn queries(&mut self, user: Option<Order>, most: usize) -> Vec<Query> {
+        let clocks = self.clocks.iter().filter(|clock| clock.is_behind() && Some(clock.order) != user);
         let mut open: Vec<(Order, u64, bool)> =
-            lines.map(|line| (line.order, line.freed, line.retired)).collect();
+            clocks.map(|clock| (clock.order, clock.freed, clock.retired)).collect();
         if open.len() > most {
             self.turn = (self.turn + most) % open.len();
             open.rotate_left(self.turn);
             open.truncate(most);
         }
-        let mut doubts = Vec::new();
+        let mut queries = Vec::new();
         for (order, freed, retired) in open {
             let mut own = self.fences.iter().filter(|fence| fence.order == order);
             let (oldest, newest) = (own.next(), own.next_back());
-            doubts.extend(oldest.into_iter().chain(newest).cloned().map(Doubt::Ask));
+            queries.extend(oldest.into_iter().chain(newest).cloned().map(Query::Ask));
             let told = newest.or(oldest).map_or(0, |fence| fence.upto);
             if told < freed && !retired && order != Order::Device {
-                doubts.push(Doubt::Record { order, upto: freed, life: self.life });
+                queries.push(Query::Record { order, upto: freed, life: self.life });
             }
         }
-        doubts.iter().for_each(|doubt| self.close(doubt));
-        doubts
+        queries.iter().for_each(|query| self.close(query));
+        queries
     }
 
-    fn close(&mut self, doubt: &Doubt) {
-        if let Doubt::Record { order, .. } = doubt
-            && let Some(line) = self.lines.get_mut(*order)
+    fn close(&mut self, query: &Query) {
+        if let Query::Record { order, .. } = query
+            && let Some(clock) = self.clocks.get_mut(*order)
         {
-            line.close();
-            line.unrecorded = 0;
+            clock.close();
+            clock.unrecorded = 0;
         }
     }
 
     /// What is left to learn about an order that is about to end, if anything is.
-    pub(crate) fn last(&mut self, order: Order) -> Option<Doubt> {
+    pub(crate) fn last(&mut self, order: Order) -> Option<Query> {
         let told = self.fences.iter().rfind(|fence| fence.order == order).map_or(0, |fence| fence.upto);
-        let line = self.lines.get_mut(order).filter(|line| line.is_behind())?;
-        let (_, freed) = line.close();
-        (told < freed).then_some(Doubt::Record { order, upto: freed, life: self.life })
+        let clock = self.clocks.get_mut(order).filter(|clock| clock.is_behind())?;
+        let (_, freed) = clock.close();
+        (told < freed).then_some(Query::Record { order, upto: freed, life: self.life })
     }
 
     /// All frees up to now of the streams that `covers` names: what a wait of the host covers.
     pub(crate) fn marks(&mut self, covers: impl Fn(StreamId) -> bool) -> Marks {
         let covered = |order: Order| order.stream().is_some_and(&covers);
-        let lines = self.lines.iter_mut().filter(|line| covered(line.order));
-        Marks { points: lines.map(Line::close).collect(), life: self.life }
+        let clocks = self.clocks.iter_mut().filter(|clock| covered(clock.order));
+        Marks { points: clocks.map(StreamClock::close).collect(), life: self.life }
     }
 
     /// All frees up to now of one stream.
     pub(crate) fn mark(&mut self, stream: StreamId) -> Marks {
-        let line = self.lines.get_mut(Order::Stream(stream));
-        Marks { points: line.map(Line::close).into_iter().collect(), life: self.life }
+        let clock = self.clocks.get_mut(Order::Stream(stream));
+        Marks { points: clock.map(StreamClock::close).into_iter().collect(), life: self.life }
     }
 
     /// Notes a fence. Returns one that is given up for it, where an order has too many: they would pile up behind a stream
@@ -269,8 +269,8 @@ impl Timeline {
         let mut further = false;
         let points = if marks.life == self.life { &marks.points[..] } else { &[] };
         for (order, number) in points {
-            if let Some(line) = self.lines.get_mut(*order).filter(|line| line.past < *number) {
-                line.past = *number;
+            if let Some(clock) = self.clocks.get_mut(*order).filter(|clock| clock.past < *number) {
+                clock.past = *number;
                 further = true;
             }
         }
@@ -279,17 +279,18 @@ impl Timeline {
         }
         self.dropped = true;
         self.drop_drained();
-        let lines = &self.lines;
-        let told = |fence: &mut Arc<Fence>| lines.get(fence.order).is_none_or(|line| line.past >= fence.upto);
+        let clocks = &self.clocks;
+        let told =
+            |fence: &mut Arc<Fence>| clocks.get(fence.order).is_none_or(|clock| clock.past >= fence.upto);
         self.fences.extract_if(.., told).collect()
     }
 
     fn drop_drained(&mut self) {
-        if self.lines.iter().any(Line::is_drained) {
-            self.lines.retain(|line| !line.is_drained());
+        if self.clocks.iter().any(StreamClock::is_drained) {
+            self.clocks.retain(|clock| !clock.is_drained());
             self.dropped = true;
-            let lines = &self.lines;
-            self.behind.retain(|(_, order), _| lines.get(*order).is_some());
+            let clocks = &self.clocks;
+            self.behind.retain(|(_, order), _| clocks.get(*order).is_some());
         }
     }
 
@@ -301,8 +302,8 @@ impl Timeline {
     /// The stream is about to be destroyed: nothing can be recorded in it any more.
     pub(crate) fn retire(&mut self, stream: StreamId) {
         self.behind.retain(|(waiter, _), _| *waiter != stream);
-        if let Some(line) = self.lines.get_mut(Order::Stream(stream)) {
-            line.retired = true;
+        if let Some(clock) = self.clocks.get_mut(Order::Stream(stream)) {
+            clock.retired = true;
         }
         self.drop_drained();
     }
@@ -310,7 +311,7 @@ impl Timeline {
     /// Forgets everything; the fences are the caller's.
     pub(crate) fn clear(&mut self) -> Vec<Arc<Fence>> {
         self.life += 1;
-        self.lines = Table::default();
+        self.clocks = Table::default();
         self.behind.clear();
         std::mem::take(&mut self.fences)
     }
@@ -331,7 +332,7 @@ mod tests {
     /// One that several streams use.
     fn shared() -> Timeline {
         let mut timeline = Timeline::default();
-        [S, T].into_iter().for_each(|order| timeline.meet(order));
+        [S, T].into_iter().for_each(|order| timeline.note_user(order));
         timeline
     }
 
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn many_small_frees_are_recorded_together() {
         let mut timeline = shared();
-        timeline.meet(T);
+        timeline.note_user(T);
         let records: Vec<_> = (0..4).map(|_| timeline.freed(S, RECORDED / 2, false).record).collect();
         assert_eq!(records, [None, Some(false), None, Some(false)]);
     }
@@ -389,7 +390,7 @@ mod tests {
         let mut timeline = shared();
         let pending = free(&mut timeline, S, LARGE);
         timeline.retire(StreamId(1));
-        assert!(timeline.doubts(None, 8).is_empty() && !timeline.can_be_ordered(T, &pending));
+        assert!(timeline.queries(None, 8).is_empty() && !timeline.can_be_ordered(T, &pending));
         let marks = timeline.marks(|_| true);
         assert!(timeline.reached(&marks).is_empty());
         assert!(timeline.is_ready(T, &pending));
@@ -415,10 +416,10 @@ mod tests {
         (1..=6).for_each(|name| drop(free(&mut timeline, Order::Stream(StreamId(name)), LARGE)));
         let mut asked: Vec<u64> = Vec::new();
         for _ in 0..3 {
-            let doubts = timeline.doubts(Some(S), 2);
-            asked.extend(doubts.iter().map(|doubt| match doubt {
-                Doubt::Record { order, .. } => order.stream().expect("a stream").0,
-                Doubt::Ask(_) => panic!("no fence was noted"),
+            let queries = timeline.queries(Some(S), 2);
+            asked.extend(queries.iter().map(|query| match query {
+                Query::Record { order, .. } => order.stream().expect("a stream").0,
+                Query::Ask(_) => panic!("no fence was noted"),
             }));
         }
         asked.sort_unstable();

@@ -1,6 +1,6 @@
 //! A request under way, and what was learned while trying to meet it.
 //!
-//! Facts, no decisions: each round of [`crate::state::decide`] reads what earlier rounds have noted here, so a question is asked once.
+//! Each round of [`crate::state::decide`] reads what earlier rounds have noted here, so a question is asked once.
 
 use wm_driver::{Bears, Tier};
 
@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
     /// What the caller bears; unknown until the device has no room.
     pub(crate) bears: Option<Bears>,
     /// A guarded block may take a handle that is far too large for it.
-    pub(crate) wasteful: bool,
+    pub(crate) may_oversize: bool,
 }
 
 impl Attempt {
@@ -45,7 +45,7 @@ impl Attempt {
             room: None,
             full: Vec::new(),
             bears: None,
-            wasteful: false,
+            may_oversize: false,
         }
     }
 

@@ -35,7 +35,7 @@ fn shortest_usable(
     ranks: &Ranks,
 ) -> Option<Range<u64>> {
     let bytes = attempt.request.bytes;
-    let fitting = facts.ledger.runs.fitting(class, tier, bytes, ranks).take(CANDIDATES);
+    let fitting = facts.ledger.runs().fitting(class, tier, bytes, ranks).take(CANDIDATES);
     let usable = |pending: &Pending| facts.is_usable(attempt, pending);
     fitting
         .filter_map(|(start, run)| Some((start, run.segments.usable(bytes, usable)?)))
@@ -46,5 +46,5 @@ fn shortest_usable(
 /// Where in a run a small block leaves an end of the handle free when it goes: ends can be joined, see `joint`.
 fn outermost(facts: &Facts<'_>, run: &Range<u64>, bytes: u64) -> u64 {
     let at_end = |extent: Range<u64>| extent.start < run.start && extent.end == run.end;
-    if facts.ledger.extents.range(run.start).is_some_and(at_end) { run.end - bytes } else { run.start }
+    if facts.ledger.extents().range(run.start).is_some_and(at_end) { run.end - bytes } else { run.start }
 }

@@ -25,7 +25,7 @@ impl Facts<'_> {
 
     /// May the request have an idle handle?
     pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
-        self.ledger.memories.is_idle(key)
+        self.ledger.handles().is_idle(key)
             && self.ledger.is_usable(key, |pending| self.is_usable(attempt, pending))
     }
 }

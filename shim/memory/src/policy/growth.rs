@@ -1,17 +1,17 @@
 //! Which memory is *late*: made by a program that had all it needed once before.
 //!
-//! The second period of a program that repeats itself begins with free memory everywhere, its first with none; so its blocks
-//! lie otherwise, and its peak may need a little more. Were that little like all other memory, the third period would find free
-//! runs from its begin that the second had not, go another way, and need other extents. So late memory is what is looked at
-//! last. Since it is little, this costs next to nothing; and once it would be more than a part of all, the program has not come
-//! back to an old peak but grows, and what it makes is memory like any other.
+//! A program that repeats itself begins its first period with no free memory and its second with much. So its blocks lie
+//! differently in the second, whose peak may need a little more memory. If that were treated like all other memory, the third
+//! period would find free runs that the second did not have, take other decisions, and need other extents. So late memory is
+//! used last. It is little, so this costs next to nothing. Where it would exceed a fixed part of all memory, the program does
+//! not return to an old peak but grows, and what it makes is not late.
 
 use crate::vocabulary::sizes::{FALLEN, LATE_PART};
 
 /// How far a program's memory has fallen and grown. Sizes are bytes.
 #[derive(Debug)]
 pub(crate) struct Growth {
-    /// Least that was live since memory was last made that is not late.
+    /// Low-water mark of live bytes since memory was last made that is not late.
     low: u64,
     /// Late memory made.
     late: u64,

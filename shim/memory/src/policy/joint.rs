@@ -47,33 +47,33 @@ struct Ends {
 /// A joint without a block whose handles have enough free at the right ends: where the request's block begins in it, and
 /// where its bytes are booked. No driver call.
 pub(crate) fn existing(facts: &Facts<'_>, attempt: &Attempt) -> Option<(u64, Vec<Stretch>)> {
-    let joints = facts.ledger.extents.unused(Class::Joint, attempt.request.bytes).take(JOINT_VISITS);
+    let joints = facts.ledger.extents().unused(Class::Joint, attempt.request.bytes).take(JOINT_VISITS);
     joints.filter_map(|base| room_in(facts, attempt, base)).next()
 }
 
 /// Where the request's block could lie in a joint, and where its bytes are booked.
 fn room_in(facts: &Facts<'_>, attempt: &Attempt, base: u64) -> Option<(u64, Vec<Stretch>)> {
-    let (extents, memories) = (&facts.ledger.extents, &facts.ledger.memories);
+    let (extents, handles) = (facts.ledger.extents(), facts.ledger.handles());
     let range = extents.range(base)?;
     let row: Vec<Key> = extents.mappings(range.clone()).map(|(_, mapping)| mapping.key).collect();
-    let length = |keys: &[Key]| keys.iter().map(|key| memories.bytes(*key)).sum::<u64>();
+    let length = |keys: &[Key]| keys.iter().map(|key| handles.bytes(*key)).sum::<u64>();
     let [first, between @ .., last] = &row[..] else { return None };
     let whole = length(&row) == range.end - range.start;
     if !whole || !between.iter().all(|key| facts.can_take(attempt, *key)) {
         return None;
     }
     let (tail, head) = (free_tail(facts, attempt, *first), free_head(facts, attempt, *last));
-    let (lead, bytes) = (memories.bytes(*first) - tail, attempt.request.bytes);
+    let (block_offset, bytes) = (handles.bytes(*first) - tail, attempt.request.bytes);
     let enough = tail + length(between) + head >= bytes;
-    Some((base + lead, facts.ledger.booked(&row, lead, bytes).filter(|_| enough)?))
+    Some((base + block_offset, facts.ledger.where_booked(&row, block_offset, bytes).filter(|_| enough)?))
 }
 
 /// Bytes that are free for the request at a handle's end.
 fn free_tail(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
     let free = || {
-        let memory = facts.ledger.memories.get(key)?;
+        let memory = facts.ledger.handles().get(key)?;
         let (start, end) = (memory.active?, memory.active? + memory.bytes);
-        let (from, run) = facts.ledger.runs.at(end - 1)?;
+        let (from, run) = facts.ledger.runs().at(end - 1)?;
         let usable = |pending: &Pending| facts.is_usable(attempt, pending);
         may_lend(attempt, run)
             .then(|| run.segments.usable_upto(end - from, usable).min(end - from.max(start)))
@@ -84,9 +84,9 @@ fn free_tail(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
 /// Bytes that are free for the request at a handle's beginning.
 fn free_head(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
     let free = || {
-        let memory = facts.ledger.memories.get(key)?;
+        let memory = facts.ledger.handles().get(key)?;
         let start = memory.active?;
-        let (from, run) = facts.ledger.runs.at(start)?;
+        let (from, run) = facts.ledger.runs().at(start)?;
         let usable = |pending: &Pending| facts.is_usable(attempt, pending);
         may_lend(attempt, run).then(|| run.segments.usable_from(start - from, usable).min(memory.bytes))
     };
@@ -102,19 +102,19 @@ pub(crate) fn row(facts: &Facts<'_>, attempt: &Attempt) -> Option<(Vec<Key>, u64
         _ => attempt.request.bytes,
     };
     let spared = between.pop();
-    let long = spared.and_then(|key| ends(facts, attempt, missing + facts.ledger.memories.bytes(key)));
+    let long = spared.and_then(|key| ends(facts, attempt, missing + facts.ledger.handles().bytes(key)));
     between.extend(spared.filter(|_| long.is_none()));
     let (tail, head) = long.or_else(|| ends(facts, attempt, missing))?;
-    let lead = tail.map_or(0, |tail| facts.ledger.memories.bytes(tail.key) - tail.bytes);
+    let block_offset = tail.map_or(0, |tail| facts.ledger.handles().bytes(tail.key) - tail.bytes);
     let key = |end: Option<End>| end.map(|end| end.key);
-    Some((key(tail).into_iter().chain(between).chain(key(head)).collect(), lead))
+    Some((key(tail).into_iter().chain(between).chain(key(head)).collect(), block_offset))
 }
 
 /// The free ends that make up `missing` bytes, as far as a look at the longest runs finds them.
 fn ends(facts: &Facts<'_>, attempt: &Attempt, missing: u64) -> Option<Pair> {
     let mut ends = Ends::default();
     let mut longest = 0;
-    let runs = facts.ledger.runs.longest_first(attempt.request.class, Tier::Device);
+    let runs = facts.ledger.runs().longest_first(attempt.request.class, Tier::Device);
     for (start, run) in runs.take(JOINT_VISITS) {
         longest = longest.max(run.bytes);
         if longest + run.bytes < missing {
@@ -129,13 +129,13 @@ fn ends(facts: &Facts<'_>, attempt: &Attempt, missing: u64) -> Option<Pair> {
 
 fn note_ends(facts: &Facts<'_>, attempt: &Attempt, start: u64, run: &Run, ends: &mut Ends) {
     let (end, usable) = (start + run.bytes, |pending: &Pending| facts.is_usable(attempt, pending));
-    if let Some((from, to, key)) = facts.ledger.extents.mapping_of(start)
+    if let Some((from, to, key)) = facts.ledger.extents().mapping_of(start)
         && from < start
         && to <= end
     {
         ends.tails.extend(End::of(key, run.segments.usable_upto(to - start, usable).min(to - start)));
     }
-    if let Some((from, to, key)) = facts.ledger.extents.mapping_of(end - 1)
+    if let Some((from, to, key)) = facts.ledger.extents().mapping_of(end - 1)
         && start <= from
         && end < to
     {

@@ -1,8 +1,8 @@
 //! How much idle memory stays for the program's next need, where it frees without a stream.
 //!
 //! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps a stated amount, since mapping
-//! costs more than a hit. A program that comes back at once for what was given back repeats itself: then as much more is kept,
-//! until it needs no call. Where it has needed nothing for a while, the stated amount is all that stays.
+//! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept,
+//! until it needs no call. Once it has made no new memory for a while, only the stated amount stays.
 //!
 //! Pure: the caller says what time it is.
 

@@ -15,12 +15,12 @@ use crate::vocabulary::sizes::{
 
 /// May a new extent have new handles?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Making {
-    Nothing,
-    WhatIsMissing,
+pub(crate) enum NewHandles {
+    None,
+    AsNeeded,
 }
 
-/// Handles to take and handles to make.
+/// Idle handles to take, and new ones to make.
 #[derive(Debug, Default)]
 pub(crate) struct Recipe {
     pub(crate) take: Vec<Key>,
@@ -33,11 +33,11 @@ pub(crate) fn recipe(
     attempt: &Attempt,
     rules: &Rules,
     tiers: &[Tier],
-    making: Making,
+    new: NewHandles,
 ) -> Option<Recipe> {
     match attempt.request.class {
-        Class::Tiny | Class::Small => small_recipe(facts, attempt, rules, tiers, making),
-        Class::Large | Class::Joint | Class::Guarded => large_recipe(facts, attempt, rules, tiers, making),
+        Class::Tiny | Class::Small => small_recipe(facts, attempt, rules, tiers, new),
+        Class::Large | Class::Joint | Class::Guarded => large_recipe(facts, attempt, rules, tiers, new),
     }
 }
 
@@ -47,14 +47,14 @@ fn small_recipe(
     attempt: &Attempt,
     rules: &Rules,
     tiers: &[Tier],
-    making: Making,
+    new: NewHandles,
 ) -> Option<Recipe> {
     let unit = rules.granularity;
     let take = |key| Recipe { take: vec![key], create: vec![] };
     if let Some(key) = smallest_idle(facts, attempt, tiers, unit) {
         return Some(take(key));
     }
-    if making == Making::Nothing {
+    if new == NewHandles::None {
         return None;
     }
     let roomy = tiers.iter().find(|tier| allowance(facts, attempt, rules, **tier) >= unit);
@@ -64,7 +64,7 @@ fn small_recipe(
 }
 
 fn smallest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<Key> {
-    let on = |tier: &Tier| facts.ledger.memories.idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
+    let on = |tier: &Tier| facts.ledger.handles().idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
     tiers.iter().flat_map(on).map(|(key, _)| key).find(|key| facts.can_take(attempt, *key))
 }
 
@@ -73,7 +73,7 @@ fn large_recipe(
     attempt: &Attempt,
     rules: &Rules,
     tiers: &[Tier],
-    making: Making,
+    new: NewHandles,
 ) -> Option<Recipe> {
     let whole = round_up(attempt.request.bytes, rules.granularity)?;
     let (mut recipe, mut missing) = (Recipe::default(), whole);
@@ -81,9 +81,9 @@ fn large_recipe(
     for tier in tiers {
         missing = gather(facts, attempt, *tier, missing, largest, &mut recipe.take);
     }
-    match making {
-        Making::Nothing => (missing == 0).then_some(recipe),
-        Making::WhatIsMissing => {
+    match new {
+        NewHandles::None => (missing == 0).then_some(recipe),
+        NewHandles::AsNeeded => {
             recipe.create = creation(facts, attempt, rules, tiers, missing, whole)?;
             Some(recipe)
         }
@@ -101,7 +101,7 @@ pub(crate) fn gather(
     take: &mut Vec<Key>,
 ) -> u64 {
     let (mut left, first) = (missing, take.len());
-    for (key, bytes) in facts.ledger.memories.idle(tier).rev() {
+    for (key, bytes) in facts.ledger.handles().idle(tier).rev() {
         if bytes <= left && facts.can_take(attempt, key) {
             take.push(key);
             left -= bytes;
@@ -113,7 +113,7 @@ pub(crate) fn gather(
                 && !take[first..].contains(key)
                 && facts.can_take(attempt, *key)
         };
-        if let Some((key, _)) = facts.ledger.memories.idle(tier).find(fresh) {
+        if let Some((key, _)) = facts.ledger.handles().idle(tier).find(fresh) {
             take.push(key);
             left = 0;
         }
@@ -156,9 +156,9 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
     round_down(limit.min(room).saturating_sub(facts.held.on(tier)), rules.granularity)
 }
 
-/// Largest handle that may end an extent of `whole` bytes. What sticks out is a free run for others, but of a guarded
-/// block's extent nobody else gets a part: there it is what would be made for the extent where memory is short.
+/// Largest handle that may end an extent of `whole` bytes. What the request does not use of it is a free run for
+/// others. A guarded block shares its extent with no other, so there the limit is the handle that would be made for the extent.
 fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
-    let shared = attempt.request.class != Class::Guarded || attempt.wasteful;
+    let shared = attempt.request.class != Class::Guarded || attempt.may_oversize;
     if shared { u64::MAX } else { handle_bytes(whole, granularity) }
 }

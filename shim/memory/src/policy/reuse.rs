@@ -14,9 +14,9 @@ pub(crate) fn oldest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier]) 
     if attempt.request.class == Class::Guarded {
         return None;
     }
-    let (request, extents) = (&attempt.request, &facts.ledger.extents);
+    let (request, extents) = (&attempt.request, facts.ledger.extents());
     let free = |_, key| {
-        facts.ledger.memories.get(key).is_some_and(|memory| tiers.contains(&memory.tier))
+        facts.ledger.handles().get(key).is_some_and(|memory| tiers.contains(&memory.tier))
             && facts.can_take(attempt, key)
     };
     // The search for a part ends early where extents are many; the search for a whole one looks at each once.

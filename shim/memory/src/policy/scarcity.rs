@@ -1,7 +1,8 @@
 //! What is remembered of the device having been full, or nearly so.
 //!
 //! A program that lives in overflow would otherwise ask the driver and the host for their figures at every allocation.
-//! The memory is short, and ends at once when the manager gives device memory back: others may do so unseen.
+//! The record holds for a few requests only, since other processes may free device memory unseen. It ends at once when the
+//! manager itself gives device memory back.
 
 use crate::vocabulary::sizes::{PRESSED_PART, SCARCE_FOR};
 
@@ -10,7 +11,7 @@ use crate::vocabulary::sizes::{PRESSED_PART, SCARCE_FOR};
 pub(crate) struct Scarcity {
     /// The smallest request that found no room.
     bytes: u64,
-    /// Requests that may still rely on it.
+    /// How many more requests may rely on the record.
     left: u32,
     /// Bytes that the device had for us, held ones included, when that was last asked.
     pub(crate) ceiling: Option<u64>,

@@ -1,19 +1,19 @@
 //! One decision about one request: the next thing to do, taken under the lock without a call of the driver.
 //!
-//! The order of preference is the list in [`State::decide`]. A request goes round until it is met: each round either
-//! meets it, or learns something that the attempt remembers (events that are done, room that is left, a tier that
-//! proved full, a stream that cannot be recorded in), so rounds come to an end.
+//! The order of preference is the list in [`State::decide`]. A request is decided again until it is met: each round either
+//! meets it, or notes something new in the attempt (events that are done, room that is left, a tier that proved full, a
+//! stream that cannot wait), so the number of rounds is bounded.
 
 use std::sync::Arc;
 
 use wm_driver::{Bears, Tier};
 
-use crate::books::free_cache::Part;
+use crate::books::free_cache::Scope;
 use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
-use crate::ordering::fence::{Doubt, Fence};
+use crate::ordering::fence::{Fence, Query};
 use crate::policy::attempt::Attempt;
 use crate::policy::best_fit::best_fit;
-use crate::policy::recipe::{Making, allowance, recipe};
+use crate::policy::recipe::{NewHandles, allowance, recipe};
 use crate::policy::reuse::oldest_idle;
 use crate::state::State;
 use crate::state::draft::Draft;
@@ -22,7 +22,7 @@ use crate::state::joint::Joint;
 use crate::vocabulary::error::{Overflow, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::sizes::{Class, DEVICE_PART, DOUBTS, PACKED};
+use crate::vocabulary::sizes::{Class, DEVICE_PART, PACKED, QUERIES};
 
 /// What to do next.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum Decision {
     /// Make a joint.
     Join(Joint),
     /// Ask how far streams have come, then decide again.
-    Inquire(Vec<Doubt>),
+    Query(Vec<Query>),
     /// Wait until one of these is done, for a while, then decide again.
     Wait(Vec<Arc<Fence>>),
     /// Find out what room is left, then decide again.
@@ -54,7 +54,7 @@ impl State {
     /// host is the last before a refusal.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         self.forget_past();
-        self.timeline.meet(attempt.request.order);
+        self.timeline.note_user(attempt.request.order);
         // A request that names no stream asks before it searches, so that what it gets does not depend on who asked last.
         if attempt.request.order == Order::Device
             && let Some(question) = self.ask_some(attempt)
@@ -63,7 +63,7 @@ impl State {
         }
         // Where little is left, what the free cache holds must not make the fit of others worse.
         if self.is_pressed() && attempt.request.class != Class::Guarded {
-            self.flush(Part::All);
+            self.flush(Scope::All);
         }
         self.on_device(attempt, rules)
             // The device seems full: any stream's progress may change that, and asking costs less than what follows.
@@ -96,7 +96,7 @@ impl State {
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.best_fit(attempt, device, &LATE))
             // Mapping idle handles costs less than making new ones, and takes no memory from others.
-            .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
+            .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             // The device is full. Joints cost calls at every miss: they are for those who would be refused otherwise.
             .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
@@ -121,7 +121,7 @@ impl State {
         let found = self
             .best_fit(attempt, device, &ALL)
             .or_else(|| self.reuse(attempt, device))
-            .or_else(|| self.stitch(attempt, rules, device, Making::Nothing))
+            .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.best_fit_any_class(attempt));
         attempt.may_order = false;
@@ -148,7 +148,7 @@ impl State {
 
     /// Is little left to be had, in idle handles and in new ones?
     fn is_pressed(&self) -> bool {
-        let idle = self.holdings.ledger.memories.idle_bytes();
+        let idle = self.holdings.ledger.handles().idle_bytes();
         self.scarcity.is_pressed(self.holdings.held().device, idle.device)
     }
 
@@ -170,10 +170,10 @@ impl State {
     /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
     /// What follows this draws on idle handles, and finds nothing cached.
     fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let parts = [Part::Packed(attempt.request.class), Part::All];
+        let parts = [Scope::Packed(attempt.request.class), Scope::All];
         parts
             .into_iter()
-            .find_map(|part| self.flush(part).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
+            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
     }
 
     /// Cuts the request's block from a free run.
@@ -207,9 +207,9 @@ impl State {
         attempt: &Attempt,
         rules: &Rules,
         tiers: &[Tier],
-        making: Making,
+        new: NewHandles,
     ) -> Option<Decision> {
-        let recipe = recipe(&self.facts(), attempt, rules, tiers, making)?;
+        let recipe = recipe(&self.facts(), attempt, rules, tiers, new)?;
         Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
     }
 
@@ -220,7 +220,7 @@ impl State {
         }
         let left = allowance(&self.facts(), attempt, rules, Tier::Device);
         self.scarcity.ceiling = Some(self.holdings.held().device + left);
-        let made = self.stitch(attempt, rules, &[Tier::Device], Making::WhatIsMissing);
+        let made = self.stitch(attempt, rules, &[Tier::Device], NewHandles::AsNeeded);
         self.scarcity.note(attempt.request.bytes, made.is_some());
         made
     }
@@ -236,31 +236,31 @@ impl State {
         if attempt.request.class != Class::Guarded {
             return None;
         }
-        attempt.wasteful = true;
-        self.stitch(attempt, rules, &[Tier::Device], Making::Nothing)
+        attempt.may_oversize = true;
+        self.stitch(attempt, rules, &[Tier::Device], NewHandles::None)
     }
 
     /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
     /// handles if the device has a good part, then a free run elsewhere.
     fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
-        let idle = self.holdings.ledger.memories.idle_bytes().device;
+        let idle = self.holdings.ledger.handles().idle_bytes().device;
         let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
         self.reuse(attempt, &all)
-            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, Making::Nothing)).flatten())
+            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, NewHandles::None)).flatten())
             .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
     }
 
     /// The last resort: new memory on the overflow tiers, and what little the device has.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
-        self.stitch(attempt, rules, &all, Making::WhatIsMissing)
+        self.stitch(attempt, rules, &all, NewHandles::AsNeeded)
     }
 
     /// Asks, once, how far some other streams have come: what they freed may be ready.
     fn ask_some(&mut self, attempt: &mut Attempt) -> Option<Decision> {
         let asked = std::mem::replace(&mut attempt.asked_some, true);
-        (!asked).then(|| self.ask(attempt, DOUBTS)).flatten()
+        (!asked).then(|| self.ask(attempt, QUERIES)).flatten()
     }
 
     /// The same, all of them: the alternative is worse.
@@ -270,15 +270,15 @@ impl State {
     }
 
     fn ask(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
-        let doubts = self.timeline.doubts(Some(attempt.request.order), most);
-        (!doubts.is_empty()).then_some(Decision::Inquire(doubts))
+        let queries = self.timeline.queries(Some(attempt.request.order), most);
+        (!queries.is_empty()).then_some(Decision::Query(queries))
     }
 
     /// Nothing is left but what streams have freed and may still be using. The host waits for it, for a while, since the
     /// alternative is to refuse.
     fn wait(&self, attempt: &Attempt) -> Option<Decision> {
         let mut pending = Pending::default();
-        self.holdings.ledger.runs.all().for_each(|(_, run)| pending.join(&run.segments.pending()));
+        self.holdings.ledger.runs().all().for_each(|(_, run)| pending.join(&run.segments.pending()));
         let fences = if attempt.waited { Vec::new() } else { self.timeline.awaited(&pending) };
         (!fences.is_empty()).then_some(Decision::Wait(fences))
     }
@@ -298,8 +298,8 @@ impl State {
             asked: attempt.request.asked as u64,
             live: self.program.live().now,
             reserved: self.holdings.held(),
-            idle: ledger.memories.idle_bytes(),
-            largest_free_run: ledger.runs.largest(),
+            idle: ledger.handles().idle_bytes(),
+            largest_free_run: ledger.runs().largest(),
             device_left: allowance(&facts, attempt, rules, Tier::Device),
             device_limit: rules.settings.device_limit,
             host_left: allowance(&facts, attempt, rules, Tier::Host),

@@ -1,5 +1,4 @@
-//! Drafts of new extents: which idle handles to stitch, what to make besides, and what happens to the ledger before,
-//! after, and instead.
+//! Drafts of new extents: the plan that carries out a recipe, its commit and its rollback.
 //!
 //! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
 //! the draft into an extent with the request's block in it; a rollback puts everything back.
@@ -20,12 +19,12 @@ use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A part of the extent to be: a handle taken, or one to be made.
 #[derive(Debug)]
-enum Piece {
+enum Source {
     Taken(Taken),
     New(Tier, u64),
 }
 
-impl Piece {
+impl Source {
     fn tier(&self) -> Tier {
         match self {
             Self::Taken(taken) => taken.tier,
@@ -44,26 +43,26 @@ impl Piece {
 /// An extent under way.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    pieces: Vec<Piece>,
+    sources: Vec<Source>,
     class: Class,
-    /// Address space behind the pieces that stays empty.
+    /// Address space behind the handles that stays empty.
     gap: u64,
     epoch: u64,
 }
 
 impl Draft {
     pub(crate) fn build(&self) -> Build {
-        Build { parts: self.pieces.iter().map(Piece::part).collect(), gap: self.gap }
+        Build { parts: self.sources.iter().map(Source::part).collect(), gap: self.gap }
     }
 
     fn mapped(&self) -> u64 {
-        self.pieces.iter().map(|piece| piece.part().bytes()).sum()
+        self.sources.iter().map(|source| source.part().bytes()).sum()
     }
 
     fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::New(tier, bytes) => Some((*tier, *bytes)),
-            Piece::Taken(_) => None,
+        self.sources.iter().filter_map(|source| match source {
+            Source::New(tier, bytes) => Some((*tier, *bytes)),
+            Source::Taken(_) => None,
         })
     }
 
@@ -77,12 +76,13 @@ impl Draft {
 impl State {
     /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
     pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
-        let taken = recipe.take.iter().filter_map(|key| self.holdings.ledger.hold(*key)).map(Piece::Taken);
-        let mut pieces: Vec<Piece> = taken.collect();
-        pieces.extend(recipe.create.iter().map(|(tier, bytes)| Piece::New(*tier, *bytes)));
-        pieces.sort_by_key(Piece::tier);
+        let taken =
+            recipe.take.iter().filter_map(|key| self.holdings.ledger.take_for_plan(*key)).map(Source::Taken);
+        let mut sources: Vec<Source> = taken.collect();
+        sources.extend(recipe.create.iter().map(|(tier, bytes)| Source::New(*tier, *bytes)));
+        sources.sort_by_key(Source::tier);
         let gap = if class == Class::Guarded { rules.granularity } else { 0 };
-        let draft = Draft { pieces, class, gap, epoch: self.under_way.epoch() };
+        let draft = Draft { sources, class, gap, epoch: self.under_way.epoch() };
         self.holdings.plan(&draft.created_bytes());
         self.under_way.begin();
         draft
@@ -107,7 +107,7 @@ impl State {
     }
 
     fn note_extent(&mut self, draft: &Draft, built: &Built) {
-        let stitched = draft.pieces.iter().any(|piece| matches!(piece, Piece::Taken(_)));
+        let stitched = draft.sources.iter().any(|source| matches!(source, Source::Taken(_)));
         // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
         let view = stitched || draft.class == Class::Guarded;
         let made = draft.created_bytes().total();
@@ -115,35 +115,35 @@ impl State {
             self.keep.made(made, Instant::now());
         }
         let late = made > 0 && self.growth.is_late(made, self.holdings.held().total());
-        self.holdings.ledger.extents.insert(built.base, draft.mapped() + draft.gap, draft.class, view, late);
+        self.holdings.ledger.insert_extent(built.base, draft.mapped() + draft.gap, draft.class, view, late);
         self.counters.stitches += u64::from(stitched);
         let mut address = built.base;
-        for (piece, handle) in draft.pieces.iter().zip(&built.handles) {
-            let (key, segments) = match piece {
-                Piece::Taken(taken) => (taken.key, taken.segments.clone()),
-                Piece::New(tier, bytes) => {
+        for (source, handle) in draft.sources.iter().zip(&built.handles) {
+            let (key, segments) = match source {
+                Source::Taken(taken) => (taken.key, taken.segments.clone()),
+                Source::New(tier, bytes) => {
                     self.counters.creates += 1;
-                    (self.holdings.ledger.memories.insert(*handle, *tier, *bytes), Segments::default())
+                    (self.holdings.ledger.insert_handle(*handle, *tier, *bytes), Segments::default())
                 }
             };
             self.holdings.ledger.map(key, address);
             self.holdings.ledger.activate(key, address, segments);
-            address += piece.part().bytes();
+            address += source.part().bytes();
         }
     }
 
-    /// The extent could not be made: everything is as it was, but for what is stranded.
+    /// The extent could not be made: everything is as it was, but for what could not be undone.
     pub(crate) fn roll_back(&mut self, draft: Draft, failure: Failure) {
         self.under_way.end();
         self.counters.rollbacks += 1;
         self.holdings.drop_plan(&draft.created_bytes());
         if draft.epoch == self.under_way.epoch() {
-            for piece in &draft.pieces {
-                if let Piece::Taken(taken) = piece {
+            for source in &draft.sources {
+                if let Source::Taken(taken) = source {
                     self.holdings.ledger.put_back(taken);
                 }
             }
         }
-        self.strand_held(failure.stranded);
+        self.quarantine_uncommitted(failure.not_undone);
     }
 }

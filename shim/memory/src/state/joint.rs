@@ -1,4 +1,5 @@
-//! Joints under way: what is lent to one while it is made, and what becomes of that. `policy/joint.rs` says what a joint is.
+//! Joints under way: the bytes that are lent to one while it is made, its commit and its rollback. `policy/joint.rs` says what
+//! a joint is.
 
 use wm_driver::Handle;
 
@@ -18,7 +19,7 @@ use crate::vocabulary::tiers::TierBytes;
 pub(crate) struct Joint {
     row: Vec<(Key, Handle, u64)>,
     /// Where the block begins in it.
-    lead: u64,
+    block_offset: u64,
     stretches: Vec<Stretch>,
     tiers: TierBytes,
     pending: Pending,
@@ -38,21 +39,21 @@ impl State {
     pub(super) fn reuse_joint(&mut self, attempt: &Attempt) -> Option<Grant> {
         let (address, stretches) = joint::existing(&self.facts(), attempt)?;
         let (tiers, pending) = self.holdings.ledger.lend(&stretches);
-        self.holdings.ledger.hand_over(&stretches, address);
+        self.holdings.ledger.assign_loan(&stretches, address);
         self.counters.reuses += 1;
         Some(self.set_aside(address, &attempt.request, tiers, pending))
     }
 
     /// Lends the bytes of a new joint to it.
     pub(super) fn draft_joint(&mut self, attempt: &Attempt) -> Option<Joint> {
-        let (row, lead) = joint::row(&self.facts(), attempt)?;
-        let stretches = self.holdings.ledger.booked(&row, lead, attempt.request.bytes)?;
+        let (row, block_offset) = joint::row(&self.facts(), attempt)?;
+        let stretches = self.holdings.ledger.where_booked(&row, block_offset, attempt.request.bytes)?;
         let with_handle =
-            |key| self.holdings.ledger.memories.get(key).map(|memory| (key, memory.raw, memory.bytes));
+            |key| self.holdings.ledger.handles().get(key).map(|memory| (key, memory.raw, memory.bytes));
         let row = row.into_iter().map(with_handle).collect::<Option<Vec<_>>>()?;
         let (tiers, pending) = self.holdings.ledger.lend(&stretches);
         self.under_way.begin();
-        Some(Joint { row, lead, stretches, tiers, pending, epoch: self.under_way.epoch() })
+        Some(Joint { row, block_offset, stretches, tiers, pending, epoch: self.under_way.epoch() })
     }
 
     /// The joint was made: its block is set aside in it. If the context went meanwhile, returns the steps that take it
@@ -68,24 +69,24 @@ impl State {
             return Err(built.undo);
         }
         let bytes = joint.row.iter().map(|(_, _, bytes)| bytes).sum();
-        self.holdings.ledger.extents.insert(built.base, bytes, Class::Joint, true, false);
+        self.holdings.ledger.insert_extent(built.base, bytes, Class::Joint, true, false);
         let mut address = built.base;
         for (key, _, bytes) in &joint.row {
             self.holdings.ledger.map(*key, address);
             address += bytes;
         }
         self.counters.joints += 1;
-        self.holdings.ledger.hand_over(&joint.stretches, built.base + joint.lead);
-        Ok(self.set_aside(built.base + joint.lead, request, joint.tiers, joint.pending))
+        self.holdings.ledger.assign_loan(&joint.stretches, built.base + joint.block_offset);
+        Ok(self.set_aside(built.base + joint.block_offset, request, joint.tiers, joint.pending))
     }
 
     /// The joint could not be made: what was lent is free again.
-    pub(crate) fn call_off(&mut self, joint: &Joint, failure: Failure) {
+    pub(crate) fn roll_back_joint(&mut self, joint: &Joint, failure: Failure) {
         self.under_way.end();
         self.counters.rollbacks += 1;
         if joint.epoch == self.under_way.epoch() {
-            self.holdings.ledger.call_in(&joint.stretches, &joint.pending);
+            self.holdings.ledger.cancel_loan(&joint.stretches, &joint.pending);
         }
-        self.strand_held(failure.stranded);
+        self.quarantine_uncommitted(failure.not_undone);
     }
 }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::books::free_cache::Part;
+use crate::books::free_cache::Scope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
 use crate::ordering::fence::{Fence, Marks, Numbered};
-use crate::ordering::lessons::Lessons;
+use crate::ordering::results::EventResults;
 use crate::ordering::timeline::Timeline;
 use crate::policy::facts::Facts;
 use crate::policy::growth::Growth;
@@ -93,8 +93,8 @@ impl State {
     }
 
     /// Moves the free cache, or a part of it, into the ledger. Says whether there was any.
-    pub(crate) fn flush(&mut self, part: Part) -> bool {
-        let drained = self.program.drain(part);
+    pub(crate) fn flush(&mut self, scope: Scope) -> bool {
+        let drained = self.program.drain(scope);
         let any = !drained.is_empty();
         drained.into_iter().for_each(|(address, bytes, freed)| self.give_up(address, bytes, freed));
         any
@@ -105,16 +105,16 @@ impl State {
         Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.holdings.held() }
     }
 
-    /// Notes what calls of the driver taught. Returns fences that have nothing more to tell.
+    /// Notes what calls of the driver have told about events. Returns the fences that are not needed any more.
     #[must_use = "their events are to be recycled, outside the lock"]
-    pub(crate) fn learn(&mut self, lessons: &Lessons, user: Order) -> Vec<Arc<Fence>> {
+    pub(crate) fn note_results(&mut self, results: &EventResults, user: Order) -> Vec<Arc<Fence>> {
         let mut told: Vec<_> =
-            lessons.recorded.iter().filter_map(|fence| self.timeline.add_fence(fence)).collect();
+            results.recorded.iter().filter_map(|fence| self.timeline.add_fence(fence)).collect();
         if let Order::Stream(stream) = user {
-            lessons.behind.iter().for_each(|fence| self.timeline.now_behind(stream, fence));
+            results.behind.iter().for_each(|fence| self.timeline.now_behind(stream, fence));
         }
-        self.counters.orders += lessons.behind.len() as u64;
-        let done = self.timeline.done(&lessons.past);
+        self.counters.orders += results.behind.len() as u64;
+        let done = self.timeline.done(&results.past);
         told.extend(self.reached(&done));
         told
     }
@@ -129,21 +129,20 @@ impl State {
     pub(crate) fn forget_past(&mut self) {
         if self.timeline.has_dropped() {
             let timeline = &self.timeline;
-            self.holdings.ledger.runs.forget(|point| timeline.is_past(*point));
-            self.holdings.ledger.extents.forget(|point| timeline.is_past(*point));
+            self.holdings.ledger.forget_past(|point| timeline.is_past(*point));
         }
     }
 
     /// Notes steps that failed. What was not released is still held.
-    pub(crate) fn strand(&mut self, failed: Vec<Undo>) {
+    pub(crate) fn quarantine(&mut self, failed: Vec<Undo>) {
         self.counters.failed_releases += failed.len() as u64;
         self.holdings.quarantine(failed);
     }
 
     /// Strands steps of a plan that was never committed: what it made and could not release counts as reserved.
-    pub(crate) fn strand_held(&mut self, failed: Vec<Undo>) {
+    pub(crate) fn quarantine_uncommitted(&mut self, failed: Vec<Undo>) {
         self.holdings.hold(&failed);
-        self.strand(failed);
+        self.quarantine(failed);
     }
 
     /// Notes that memory was given back.

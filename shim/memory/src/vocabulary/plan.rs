@@ -60,11 +60,11 @@ pub(crate) struct Built {
     pub(crate) undo: Vec<Undo>,
 }
 
-/// Why a [`Build`] failed. It was undone but for `stranded`.
+/// Why a [`Build`] failed. It was undone but for `not_undone`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: CUresult,
     /// The tier whose memory could not be made, if that was it.
     pub(crate) tier: Option<Tier>,
-    pub(crate) stranded: Vec<Undo>,
+    pub(crate) not_undone: Vec<Undo>,
 }

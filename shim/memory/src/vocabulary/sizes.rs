@@ -72,7 +72,7 @@ pub(crate) const RECORDED: u64 = 1 << 20;
 pub(crate) const FENCES: usize = 16;
 
 /// Orders that a request without ready memory asks about, at 0.1 to 0.3 us each, before it gets new memory.
-pub(crate) const DOUBTS: usize = 4;
+pub(crate) const QUERIES: usize = 4;
 
 /// Stretches of a free run that are told apart by what they wait for.
 pub(crate) const SEGMENTS: usize = 8;

@@ -45,7 +45,7 @@ pub struct Counters {
     pub allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Allocations answered by the front cache.
+    /// Allocations answered by the free cache.
     pub hits: u64,
     /// Allocations cut from a free run.
     pub splits: u64,

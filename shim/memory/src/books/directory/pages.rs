@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use super::row::Row;
+use super::lazy_slice::LazySlice;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::vocabulary::sizes::UNIT;
 
@@ -23,14 +23,14 @@ const BITS: usize = 64;
 
 /// Tables of tables of spans.
 #[derive(Debug, Default)]
-pub(super) struct Pages(Row<Row<Row<Span>>>);
+pub(super) struct Pages(LazySlice<LazySlice<LazySlice<Span>>>);
 
 /// A table of granules. A block of a GiB reaches into all of them: that is one stretch of memory to write.
 #[derive(Debug, Default)]
 struct Span {
     /// By granule, slot of the piece that began before, and has the granule's first byte.
-    reaching_in: Row<AtomicU32>,
-    granules: Row<Granule>,
+    reaching_in: LazySlice<AtomicU32>,
+    granules: LazySlice<Granule>,
 }
 
 /// 2 MiB of addresses.
@@ -38,14 +38,14 @@ struct Span {
 struct Granule {
     /// A bit for each word with a begin in it.
     begun: AtomicU64,
-    words: Row<Word>,
+    words: LazySlice<Word>,
 }
 
 /// Where in 64 units pieces begin, and their slots.
 #[derive(Debug, Default)]
 struct Word {
     begins: AtomicU64,
-    slots: Row<AtomicU32>,
+    slots: LazySlice<AtomicU32>,
 }
 
 impl Pages {
@@ -58,7 +58,7 @@ impl Pages {
     }
 
     /// Notes where a piece begins, and where it reaches into.
-    pub(super) fn enter(&self, address: u64, bytes: u64, slot: u32) {
+    pub(super) fn insert(&self, address: u64, bytes: u64, slot: u32) {
         let (first, end) = (address / GRANULE, (address + bytes).div_ceil(GRANULE));
         let Some(mut span) = self.span(first) else { return };
         if let Some(granule) = span.granule(first) {
@@ -75,7 +75,7 @@ impl Pages {
     }
 
     /// The piece that begins at `address` is no more.
-    pub(super) fn strike(&self, address: u64) {
+    pub(super) fn remove(&self, address: u64) {
         let number = address / GRANULE;
         if let Some(granule) = self.span(number).and_then(|span| span.granule(number)) {
             granule.end(unit(address));

@@ -1,14 +1,14 @@
 //! One record a piece, read while it may be changing.
 //!
 //! Its `id` is that of the live block, or 0. Fields change only while it is 0, and no id is given twice. So the id is the
-//! record's version: who read it before the fields and finds it unchanged after them has fields of one block.
+//! record's version, as in a seqlock: if it is equal before and after the fields were read, they belong to one block.
 //!
-//! Orderings: a field is stored with `Release`, after the id became 0, and loaded with `Acquire`. Whoever loads a field of a
-//! later block therefore finds the id changed; whoever loads an id finds no field of an earlier block.
+//! Orderings: a field is stored with `Release`, after the id became 0, and loaded with `Acquire`. A reader that
+//! loads a field of a later block therefore finds the id changed; one that loads an id finds no field of an earlier block.
 
 use wm_driver::StreamId;
 
-use super::row::Row;
+use super::lazy_slice::LazySlice;
 use crate::sync::atomic::{AtomicU64, Ordering::*};
 use crate::vocabulary::block::Block;
 use crate::vocabulary::order::Order;
@@ -38,7 +38,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Hidden before.
-    pub(super) fn show(&self, block: &Block) {
+    pub(super) fn publish(&self, block: &Block) {
         self.address.store(block.address, Release);
         self.bytes.store(block.bytes as u64, Release);
         self.order.store(block.order.stream().map_or(DEVICE, |stream| stream.0), Release);
@@ -48,7 +48,7 @@ impl Slot {
         self.id.store(block.id, Release);
     }
 
-    pub(super) fn hide(&self) {
+    pub(super) fn unpublish(&self) {
         self.id.store(0, Relaxed);
     }
 
@@ -80,7 +80,7 @@ fn order(number: u64) -> Order {
 
 /// Slots by number.
 #[derive(Debug, Default)]
-pub(super) struct Slots([Row<Slot>; CHUNKS]);
+pub(super) struct Slots([LazySlice<Slot>; CHUNKS]);
 
 impl Slots {
     pub(super) fn get(&self, number: u32) -> Option<&Slot> {

@@ -1,6 +1,6 @@
 //! Checks the ledger's invariants. Slow: for tests and for a person with a suspicion.
 
-use super::{Key, Ledger, Memory};
+use super::{HandleRecord, Key, Ledger};
 
 impl Ledger {
     /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
@@ -9,7 +9,7 @@ impl Ledger {
             blocks.iter().partition(|(address, _)| self.loans.contains_key(address));
         let booked: Vec<_> = plain.into_iter().chain(self.loans.values().flatten().copied()).collect();
         self.audit_pieces(&booked)?;
-        self.memories.all().try_for_each(|(key, memory)| self.audit_memory(key, memory, &booked))?;
+        self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, &booked))?;
         self.audit_uses(&[booked, joined].concat())
     }
 
@@ -26,8 +26,7 @@ impl Ledger {
     fn audit_backing(&self, address: u64, bytes: u64) -> Result<(), String> {
         let mut backed = 0;
         for (part, key) in self.extents.touched(address, bytes) {
-            let memory =
-                self.memories.get(key).ok_or_else(|| format!("mapping at {part:x?} of no handle"))?;
+            let memory = self.handles.get(key).ok_or_else(|| format!("mapping at {part:x?} of no handle"))?;
             let active = memory.active.is_some_and(|at| (at..at + memory.bytes).contains(&part.start));
             ensure(active, || {
                 format!("piece {address:#x} on a handle that is active at {:x?}", memory.active)
@@ -37,10 +36,10 @@ impl Ledger {
         ensure(backed == bytes, || format!("piece {address:#x} of {bytes} bytes is backed by {backed}"))
     }
 
-    fn audit_memory(&self, key: Key, memory: &Memory, blocks: &[(u64, u64)]) -> Result<(), String> {
+    fn audit_handle(&self, key: Key, memory: &HandleRecord, blocks: &[(u64, u64)]) -> Result<(), String> {
         let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
-        let indexed = self.memories.idle(memory.tier).any(|(idle, _)| idle == key);
+        let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
         ensure(indexed == (used == 0 && !memory.held), || format!("{key:?}: idle index says {indexed}"))?;
         let Some(at) = memory.active else { return Ok(()) };
         let free = overlap(at, memory.bytes, self.runs.all().map(|(address, run)| (address, run.bytes)));

@@ -25,9 +25,9 @@ pub(crate) struct Extent {
     pub(crate) left: u64,
     /// What may still be touching it through handles that have become active elsewhere. It must be past before
     /// anything here is unmapped.
-    pub(crate) echo: Pending,
+    pub(crate) retired_uses: Pending,
     /// A mapping that was in the way when the extent was last looked at as a whole: likely, it still is.
-    pub(super) witness: Cell<u64>,
+    pub(super) blocking_hint: Cell<u64>,
     /// What is mapped, by first address. Mostly one handle, which lies in this very place.
     pub(super) mappings: SmallVec<[(u64, Mapping); 1]>,
 }

@@ -47,8 +47,8 @@ impl Extents {
             made: self.clock,
             used: 0,
             left: 0,
-            echo: Pending::default(),
-            witness: Cell::new(base),
+            retired_uses: Pending::default(),
+            blocking_hint: Cell::new(base),
             mappings: SmallVec::new(),
         };
         self.by_age.insert((class, self.clock), (base, bytes));
@@ -81,14 +81,14 @@ impl Extents {
         self.at(address).map(|(base, extent)| base..base + extent.bytes)
     }
 
-    pub(crate) fn echo(&mut self, address: u64, pending: &Pending) {
+    pub(crate) fn note_retired_uses(&mut self, address: u64, pending: &Pending) {
         if let Some((_, extent)) = self.at_mut(address) {
-            extent.echo.join(pending);
+            extent.retired_uses.join(pending);
         }
     }
 
     pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
-        self.extents.values_mut().for_each(|extent| extent.echo.retain(|point| !is_past(point)));
+        self.extents.values_mut().for_each(|extent| extent.retired_uses.retain(|point| !is_past(point)));
     }
 
     /// Notes that blocks now use `used` bytes more or less of the extent at `address`; returns it.
@@ -174,7 +174,7 @@ impl Extents {
     fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, Key) -> bool) -> bool {
         let Some(extent) = self.extents.get(&range.start) else { return false };
         let is_free = |address| extent.mapping(address).filter(|mapping| free(address, mapping.key));
-        if is_free(extent.witness.get()).is_none() {
+        if is_free(extent.blocking_hint.get()).is_none() {
             return false;
         }
         let mut next = range.start;
@@ -184,7 +184,7 @@ impl Extents {
             }
             next += mapping.bytes;
         }
-        extent.witness.set(if next < range.end { next } else { range.start });
+        extent.blocking_hint.set(if next < range.end { next } else { range.start });
         next >= range.end
     }
 

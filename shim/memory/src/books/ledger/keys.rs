@@ -8,7 +8,7 @@ pub(crate) struct Key(pub(super) u32);
 
 /// An ordered set. Grows to the largest name it has held.
 #[derive(Debug, Default)]
-pub(crate) struct Keys {
+pub(crate) struct KeySet {
     words: Vec<u64>,
 }
 
@@ -16,7 +16,7 @@ fn place(key: Key) -> (usize, u64) {
     ((key.0 / BITS) as usize, 1 << (key.0 % BITS))
 }
 
-impl Keys {
+impl KeySet {
     /// Says whether it was not there before.
     pub(crate) fn insert(&mut self, key: Key) -> bool {
         let (word, bit) = place(key);
@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set_in_order(steps in prop::collection::vec((0u32..200, any::<bool>()), 0..200)) {
-            let (mut keys, mut model) = (Keys::default(), BTreeSet::new());
+            let (mut keys, mut model) = (KeySet::default(), BTreeSet::new());
             for (name, add) in steps {
                 let key = Key(name);
                 let changed = if add { keys.insert(key) } else { keys.remove(key) };

@@ -1,9 +1,9 @@
 //! Loans: bytes that a joint's block uses at addresses of its own.
 //!
 //! A joint maps handles that blocks of other extents lie on as well, and its block is made of what those leave free. On the
-//! books these bytes stay where their handle is active: there they are under no run, are counted as used, and come back as
-//! runs. So a handle is active in one mapping whatever joints map it, and nothing but this file and [`super::audit`]
-//! knows of blocks that lie elsewhere than their bytes are booked.
+//! books these bytes stay where their handle is active: there no run covers them, they count as used, and they become runs
+//! again. So a handle is active in one mapping whatever joints map it. Only this file and [`super::audit`] know that a block
+//! may lie elsewhere than its bytes are booked.
 
 use super::{Key, Ledger, Stretch};
 use crate::vocabulary::order::Pending;
@@ -23,7 +23,7 @@ impl Ledger {
     }
 
     /// The joint is there: what was lent is its block's, which begins at `address`.
-    pub(crate) fn hand_over(&mut self, stretches: &[Stretch], address: u64) {
+    pub(crate) fn assign_loan(&mut self, stretches: &[Stretch], address: u64) {
         if let Some(lent) = self.loans.remove(&stretches[0].0) {
             self.extents.use_changed(address, length(&lent) as i64);
             self.loans.insert(address, lent);
@@ -31,29 +31,29 @@ impl Ledger {
     }
 
     /// The joint could not be made.
-    pub(crate) fn call_in(&mut self, stretches: &[Stretch], pending: &Pending) {
+    pub(crate) fn cancel_loan(&mut self, stretches: &[Stretch], pending: &Pending) {
         let lent = self.loans.remove(&stretches[0].0).unwrap_or_default();
         lent.iter().for_each(|(address, bytes)| self.vacate(*address, *bytes, pending));
     }
 
     /// Gives back what the block at `address` has borrowed; says whether it had. Work may still be touching it there.
-    pub(super) fn redeem(&mut self, address: u64, pending: &Pending) -> bool {
+    pub(super) fn give_back(&mut self, address: u64, pending: &Pending) -> bool {
         if self.loans.is_empty() {
             return false;
         }
         let Some(lent) = self.loans.remove(&address) else { return false };
-        self.extents.echo(address, pending);
+        self.extents.note_retired_uses(address, pending);
         self.extents.use_changed(address, -(length(&lent) as i64));
         lent.iter().for_each(|(address, bytes)| self.vacate(*address, *bytes, pending));
         true
     }
 
-    /// Where `bytes` from `lead` on are booked in a row of handles; `None` where a handle is active nowhere.
-    pub(crate) fn booked(&self, row: &[Key], lead: u64, bytes: u64) -> Option<Vec<Stretch>> {
+    /// Where `bytes` from `block_offset` on are booked in a row of handles; `None` where a handle is active nowhere.
+    pub(crate) fn where_booked(&self, row: &[Key], block_offset: u64, bytes: u64) -> Option<Vec<Stretch>> {
         let (mut stretches, mut begin) = (Vec::new(), 0);
         for key in row {
-            let memory = self.memories.get(*key)?;
-            let (from, to) = (begin.max(lead), (begin + memory.bytes).min(lead + bytes));
+            let memory = self.handles.get(*key)?;
+            let (from, to) = (begin.max(block_offset), (begin + memory.bytes).min(block_offset + bytes));
             if from < to {
                 stretches.push((memory.active? + from - begin, to - from));
             }

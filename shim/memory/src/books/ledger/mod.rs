@@ -9,14 +9,14 @@
 mod audit;
 mod extent;
 mod extents;
+mod handles;
 mod keys;
 mod loans;
-mod memory;
 mod removal;
 pub(crate) mod run;
 mod runs;
 mod segments;
-mod shelves;
+mod size_index;
 
 use std::ops::Range;
 
@@ -25,14 +25,15 @@ use wm_driver::{Handle, Tier};
 
 pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
+pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use keys::Key;
-pub(crate) use memory::{Memories, Memory};
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
 
 use crate::containers::fast_map::FastMap;
-use crate::vocabulary::order::Pending;
+use crate::vocabulary::order::{Pending, Point};
+use crate::vocabulary::sizes::Class;
 use crate::vocabulary::tiers::TierBytes;
 
 /// A handle that a plan holds, and what it takes to put it back.
@@ -54,13 +55,44 @@ type Loans = FastMap<u64, Vec<Stretch>>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    pub(crate) memories: Memories,
-    pub(crate) extents: Extents,
-    pub(crate) runs: Runs,
+    handles: HandleTable,
+    extents: Extents,
+    runs: Runs,
     loans: Loans,
 }
 
 impl Ledger {
+    #[inline]
+    pub(crate) fn handles(&self) -> &HandleTable {
+        &self.handles
+    }
+
+    #[inline]
+    pub(crate) fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    #[inline]
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Takes in a new handle, idle and not mapped.
+    pub(crate) fn insert_handle(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+        self.handles.insert(raw, tier, bytes)
+    }
+
+    /// Takes in a new extent in which nothing is mapped yet.
+    pub(crate) fn insert_extent(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+        self.extents.insert(base, bytes, class, stitched, late);
+    }
+
+    /// Drops points that are past, wherever something waits for them.
+    pub(crate) fn forget_past(&mut self, is_past: impl Fn(&Point) -> bool) {
+        self.runs.forget(&is_past);
+        self.extents.forget(&is_past);
+    }
+
     /// Puts a block over free runs. Returns where its bytes are and what they wait for.
     pub(crate) fn occupy(&mut self, address: u64, bytes: u64) -> (TierBytes, Pending) {
         let mut tiers = TierBytes::default();
@@ -70,7 +102,7 @@ impl Ledger {
         };
         for (part, key) in extent.touched(address, bytes) {
             let length = part.end - part.start;
-            let tier = self.memories.change(key, |memory| {
+            let tier = self.handles.change(key, |memory| {
                 memory.used += length;
                 memory.tier
             });
@@ -82,15 +114,15 @@ impl Ledger {
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
-        if self.redeem(address, pending) {
+        if self.give_back(address, pending) {
             return;
         }
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(Key, u64); 2]> = SmallVec::new();
-        let memories = &mut self.memories;
+        let handles = &mut self.handles;
         let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
             let length = part.end - part.start;
-            let (tier, home) = memories.change(key, |memory| {
+            let (tier, home) = handles.change(key, |memory| {
                 memory.used = memory.used.saturating_sub(length);
                 (memory.tier, memory.home())
             })?;
@@ -103,17 +135,17 @@ impl Ledger {
             let segments = Segments::one(bytes, pending.clone());
             self.runs.give(part.start, Run::new(class, tier, rank, segments), &range);
         }
-        astray.into_iter().for_each(|(key, home)| self.go(key, home));
+        astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
     }
 
     /// Makes an idle handle active in another of its mappings.
-    fn go(&mut self, key: Key, address: u64) {
+    fn activate_at(&mut self, key: Key, address: u64) {
         let segments = self.deactivate(key);
         self.activate(key, address, segments);
     }
 
     fn give(&mut self, part: Range<u64>, key: Key, segments: Segments) {
-        let (Some(memory), Some((base, extent))) = (self.memories.get(key), self.extents.at(part.start))
+        let (Some(memory), Some((base, extent))) = (self.handles.get(key), self.extents.at(part.start))
         else {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
             return;
@@ -134,7 +166,7 @@ impl Ledger {
 
     /// The run that an idle handle lies in, and where in it; `None` where it is active nowhere.
     fn idle_range(&self, key: Key) -> Option<(&Run, Range<u64>)> {
-        let memory = self.memories.get(key)?;
+        let memory = self.handles.get(key)?;
         let (start, run) = self.runs.at(memory.active?)?;
         let begin = memory.active? - start;
         Some((run, begin..begin + memory.bytes))
@@ -142,7 +174,7 @@ impl Ledger {
 
     /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No `segments`: nothing was using them.
     pub(crate) fn activate(&mut self, key: Key, address: u64, segments: Segments) {
-        let Some(bytes) = self.memories.change(key, |memory| {
+        let Some(bytes) = self.handles.change(key, |memory| {
             memory.active = Some(address);
             memory.bytes
         }) else {
@@ -157,11 +189,11 @@ impl Ledger {
     /// touching it.
     pub(crate) fn deactivate(&mut self, key: Key) -> Segments {
         let taken =
-            self.memories.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
+            self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
         let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
         let Some((address, bytes, (base, extent))) = found else { return Segments::default() };
         let segments = self.runs.take(address, bytes, base + extent.bytes);
-        extent.echo.join(&segments.pending());
+        extent.retired_uses.join(&segments.pending());
         segments
     }
 
@@ -169,25 +201,25 @@ impl Ledger {
     pub(crate) fn claim(&mut self, stretch: Range<u64>) {
         let mappings: Vec<_> = self.extents.mappings(stretch).collect();
         for (address, mapping) in mappings {
-            if self.memories.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
-                self.go(mapping.key, address);
+            if self.handles.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
+                self.activate_at(mapping.key, address);
             }
         }
     }
 
     /// Gives an idle handle to a plan.
-    pub(crate) fn hold(&mut self, key: Key) -> Option<Taken> {
-        let was = self.memories.get(key)?.active;
+    pub(crate) fn take_for_plan(&mut self, key: Key) -> Option<Taken> {
+        let was = self.handles.get(key)?.active;
         let segments = self.deactivate(key);
-        self.memories.change(key, |memory| {
+        self.handles.change(key, |memory| {
             memory.held = true;
             Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
         })
     }
 
-    /// Puts a handle back as it was before [`Ledger::hold`], or into another of its mappings if that one is gone.
+    /// Puts a handle back as it was before [`Ledger::take_for_plan`], or into another of its mappings if that one is gone.
     pub(crate) fn put_back(&mut self, taken: &Taken) {
-        let target = self.memories.change(taken.key, |memory| {
+        let target = self.handles.change(taken.key, |memory| {
             memory.held = false;
             taken.was.filter(|was| memory.mapped.contains(was)).or(memory.mapped.last().copied())
         });
@@ -198,7 +230,7 @@ impl Ledger {
 
     /// Notes a mapping. It is not active.
     pub(crate) fn map(&mut self, key: Key, address: u64) {
-        let bytes = self.memories.change(key, |memory| {
+        let bytes = self.handles.change(key, |memory| {
             memory.held = false;
             memory.mapped.push(address);
             memory.bytes
@@ -209,28 +241,28 @@ impl Ledger {
     /// Forgets a mapping of an idle handle. If it was active there, another of its mappings becomes active.
     pub(crate) fn unmap(&mut self, address: u64) {
         let Some(mapping) = self.extents.unmap(address) else { return };
-        let was_active = self.memories.change(mapping.key, |memory| {
+        let was_active = self.handles.change(mapping.key, |memory| {
             memory.mapped.retain(|mapped| *mapped != address);
             memory.active == Some(address)
         });
         if was_active == Some(true) {
-            self.leave(mapping.key);
+            self.activate_elsewhere(mapping.key);
         }
     }
 
-    fn leave(&mut self, key: Key) {
+    fn activate_elsewhere(&mut self, key: Key) {
         let segments = self.deactivate(key);
-        let elsewhere = self.memories.get(key).and_then(|memory| memory.mapped.first().copied());
+        let elsewhere = self.handles.get(key).and_then(|memory| memory.mapped.first().copied());
         elsewhere.into_iter().for_each(|address| self.activate(key, address, segments.clone()));
     }
 
     /// Everything that may still be touching an extent: free runs' and former tenants' points.
     pub(crate) fn touching(&self, base: u64) -> Pending {
         let Some((_, extent)) = self.extents.at(base) else { return Pending::default() };
-        let mut pending = extent.echo.clone();
+        let mut pending = extent.retired_uses.clone();
         let mut next = base;
         for (address, mapping) in self.extents.mappings(base..base + extent.bytes) {
-            let active = self.memories.get(mapping.key).is_some_and(|memory| memory.active == Some(address));
+            let active = self.handles.get(mapping.key).is_some_and(|memory| memory.active == Some(address));
             if active
                 && address >= next
                 && let Some((start, run)) = self.runs.at(address)

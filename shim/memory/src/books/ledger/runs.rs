@@ -11,14 +11,14 @@ use wm_driver::Tier;
 
 use super::run::{EARLY, LATE, Ranks, Run};
 use super::segments::Segments;
-use super::shelves::Shelves;
+use super::size_index::SizeIndex;
 use crate::vocabulary::order::Point;
 use crate::vocabulary::sizes::Class;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runs {
     by_end: BTreeMap<u64, Run>,
-    by_size: Shelves,
+    by_size: SizeIndex,
 }
 
 impl Runs {

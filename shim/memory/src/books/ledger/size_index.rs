@@ -1,4 +1,4 @@
-//! Free runs by size: a shelf for each class and tier, of which there are few, so that what is compared is short.
+//! Free runs by size: one ordered set for each class and tier. There are few of these, so the keys stay short.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +11,19 @@ use crate::vocabulary::sizes::Class;
 type Place = (u64, u64, u64);
 
 #[derive(Debug)]
-struct Shelf {
+struct Bucket {
     holds: (Class, Tier),
     places: BTreeSet<Place>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shelves(Vec<Shelf>);
+pub(super) struct SizeIndex(Vec<Bucket>);
 
 fn place(end: u64, run: &Run) -> Place {
     (run.rank, run.bytes, end)
 }
 
-impl Shelves {
+impl SizeIndex {
     /// Runs of at least `bytes`, by rank, size and address.
     pub(super) fn fitting(
         &self,
@@ -32,17 +32,17 @@ impl Shelves {
         bytes: u64,
         ranks: &Ranks,
     ) -> impl DoubleEndedIterator<Item = u64> + use<'_> {
-        let shelf = self.0.iter().find(|shelf| shelf.holds == (class, tier));
+        let bucket = self.0.iter().find(|bucket| bucket.holds == (class, tier));
         let range = (*ranks.start(), bytes, 0)..=(*ranks.end(), u64::MAX, u64::MAX);
-        let places = shelf.into_iter().flat_map(move |shelf| shelf.places.range(range.clone()));
+        let places = bucket.into_iter().flat_map(move |bucket| bucket.places.range(range.clone()));
         places.filter(move |place| place.1 >= bytes).map(|place| place.2)
     }
 
     fn places(&mut self, run: &Run) -> &mut BTreeSet<Place> {
         let holds = (run.class, run.tier);
-        let known = self.0.iter().position(|shelf| shelf.holds == holds);
+        let known = self.0.iter().position(|bucket| bucket.holds == holds);
         let index = known.unwrap_or_else(|| {
-            self.0.push(Shelf { holds, places: BTreeSet::new() });
+            self.0.push(Bucket { holds, places: BTreeSet::new() });
             self.0.len() - 1
         });
         &mut self.0[index].places

@@ -2,10 +2,10 @@
 //!
 //! The driver (580, on H200s) corrupts handles when two threads map and unmap the same ones at once: later maps of such a
 //! handle fail with error 999, wherever they go. Locking single calls does not help; a whole sequence of unmap, reserve,
-//! map and set-access has to be alone. So plans take turns.
+//! map and set-access has to be alone. So one lock covers each such sequence.
 //!
 //! This is the one lock of the crate that is held across driver calls. What it covers never waits for the GPU, and a thread
-//! that has the turn takes no other lock: it can neither deadlock nor be held up by a kernel.
+//! that holds it takes no other lock: it can neither deadlock nor be held up by a kernel.
 
 use wm_abi::CUresult;
 use wm_driver::Gpu;
@@ -15,13 +15,13 @@ use crate::sync::MutexGuard;
 use crate::vocabulary::plan::{Build, Built, Failure, Undo};
 
 impl<G: Gpu> Manager<G> {
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn lock_mappings(&self) -> MutexGuard<'_, ()> {
+        self.mapping_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Makes an extent, or nothing.
     pub(super) fn build(&self, build: &Build) -> Result<Built, Failure> {
-        let _turn = self.turn();
+        let _mappings = self.lock_mappings();
         execute::build(&self.gpu, build)
     }
 
@@ -30,13 +30,13 @@ impl<G: Gpu> Manager<G> {
         if steps.is_empty() {
             return Vec::new();
         }
-        let _turn = self.turn();
+        let _mappings = self.lock_mappings();
         execute::dismantle(&self.gpu, steps)
     }
 
     /// Grants access to a mapped range.
     pub(super) fn allow(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
-        let _turn = self.turn();
+        let _mappings = self.lock_mappings();
         self.gpu.allow(address, bytes)
     }
 }

@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
-use super::keys::{Key, Keys};
+use super::keys::{Key, KeySet};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// One handle.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct HandleRecord {
     pub(crate) raw: Handle,
     pub(crate) tier: Tier,
     pub(crate) bytes: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Memory {
     set: usize,
 }
 
-impl Memory {
+impl HandleRecord {
     fn is_idle(&self) -> bool {
         self.used == 0 && !self.held
     }
@@ -43,17 +43,17 @@ impl Memory {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Memories {
-    table: Vec<Option<Memory>>,
+pub(crate) struct HandleTable {
+    table: Vec<Option<HandleRecord>>,
     vacant: Vec<u32>,
     /// Sets of idle handles, one a tier and size. Of sizes there are few, and a set once made stays.
-    idle: Vec<Keys>,
+    idle: Vec<KeySet>,
     sets: BTreeMap<(Tier, u64), usize>,
     idle_bytes: TierBytes,
 }
 
-impl Memories {
-    pub(crate) fn get(&self, key: Key) -> Option<&Memory> {
+impl HandleTable {
+    pub(crate) fn get(&self, key: Key) -> Option<&HandleRecord> {
         self.table.get(key.0 as usize)?.as_ref()
     }
 
@@ -62,7 +62,7 @@ impl Memories {
         self.get(key).map_or(0, |memory| memory.bytes)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &Memory)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &HandleRecord)> {
         self.table
             .iter()
             .enumerate()
@@ -72,8 +72,16 @@ impl Memories {
     /// Takes a new handle in, idle and not mapped.
     pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
         let set = self.set(tier, bytes);
-        let memory =
-            Memory { raw, tier, bytes, used: 0, active: None, mapped: SmallVec::new(), held: false, set };
+        let memory = HandleRecord {
+            raw,
+            tier,
+            bytes,
+            used: 0,
+            active: None,
+            mapped: SmallVec::new(),
+            held: false,
+            set,
+        };
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.table.push(None);
             self.table.len() as u32 - 1
@@ -85,12 +93,12 @@ impl Memories {
 
     fn set(&mut self, tier: Tier, bytes: u64) -> usize {
         *self.sets.entry((tier, bytes)).or_insert_with(|| {
-            self.idle.push(Keys::default());
+            self.idle.push(KeySet::default());
             self.idle.len() - 1
         })
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<Memory> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<HandleRecord> {
         self.unindex(key);
         let memory = self.table.get_mut(key.0 as usize)?.take()?;
         self.vacant.push(key.0);
@@ -98,7 +106,7 @@ impl Memories {
     }
 
     /// Changes a handle and keeps the index of idle ones true.
-    pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut Memory) -> T) -> Option<T> {
+    pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut HandleRecord) -> T) -> Option<T> {
         let memory = self.table.get_mut(key.0 as usize)?.as_mut()?;
         let was_idle = memory.is_idle();
         let result = change(memory);
@@ -111,14 +119,14 @@ impl Memories {
     }
 
     fn index(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, set, .. }) = self.get(key) else { return };
+        let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
         }
     }
 
     fn unindex(&mut self, key: Key) {
-        let Some(&Memory { tier, bytes, set, .. }) = self.get(key) else { return };
+        let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].remove(key) {
             self.idle_bytes.subtract(&only(tier, bytes));
         }
@@ -131,7 +139,7 @@ impl Memories {
     }
 
     pub(crate) fn is_idle(&self, key: Key) -> bool {
-        self.get(key).is_some_and(Memory::is_idle)
+        self.get(key).is_some_and(HandleRecord::is_idle)
     }
 
     pub(crate) fn idle_bytes(&self) -> TierBytes {

@@ -1,17 +1,17 @@
-//! Things in a row, made when the first of them is wanted: all at once, on the heap, and none ever moves.
+//! A slice on the heap that is made, all of it, when the first of its values is wanted. Its values never move.
 
 use std::sync::OnceLock;
 
 #[derive(Debug)]
-pub(super) struct Row<T>(OnceLock<Box<[T]>>);
+pub(super) struct LazySlice<T>(OnceLock<Box<[T]>>);
 
-impl<T> Default for Row<T> {
+impl<T> Default for LazySlice<T> {
     fn default() -> Self {
         Self(OnceLock::new())
     }
 }
 
-impl<T> Row<T> {
+impl<T> LazySlice<T> {
     pub(super) fn get(&self, index: usize) -> Option<&T> {
         self.0.get()?.get(index)
     }
