@@ -8,7 +8,7 @@ use super::Manager;
 use super::events::GrantError;
 use crate::ordering::results::EventResults;
 use crate::policy::attempt::{Attempt, Room};
-use crate::state::decide::Decision;
+use crate::state::decide::{Decision, Question};
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
 use crate::state::joint::Joint;
@@ -25,8 +25,11 @@ impl<G: Gpu> Manager<G> {
                 Decision::Grant(grant) => self.make_usable(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
                 Decision::Join(joint) => self.splice(&mut attempt, joint)?,
+                Decision::FindOut(question) => {
+                    self.find_out(&mut attempt, question)?;
+                    None
+                }
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
-                other => self.find_out(&mut attempt, other)?,
             };
             if let Some(address) = met {
                 return Ok(address);
@@ -48,17 +51,17 @@ impl<G: Gpu> Manager<G> {
         Decision::Met(grant.address)
     }
 
-    /// Carries out a decision that does not meet the request yet, and notes in the attempt what came of it.
-    fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
-        match decision {
-            Decision::Query(queries) => self.run_queries(queries),
-            Decision::Wait(fences) => self.wait_for_one(attempt, fences),
-            Decision::Ask => attempt.room = Some(self.room()?),
-            Decision::WhoAsks => match self.gpu.bears(attempt.request.asked) {
+    /// Answers a question, in the attempt or in the timeline.
+    fn find_out(&self, attempt: &mut Attempt, question: Question) -> Result<(), AllocateError> {
+        match question {
+            Question::Progress(queries) => self.run_queries(queries),
+            Question::Wait(fences) => self.wait_for_one(attempt, fences),
+            Question::Room => attempt.room = Some(self.room()?),
+            Question::Caller => match self.gpu.bears(attempt.request.asked) {
                 Bears::LookAgain => attempt.start_over(),
                 known => attempt.bears = Some(known),
             },
-            Decision::Busy(seen) => {
+            Question::Busy(seen) => {
                 drop(
                     self.wait_until(|state| {
                         state.under_way.generation() != seen || state.under_way.is_none()
@@ -66,13 +69,8 @@ impl<G: Gpu> Manager<G> {
                 );
                 attempt.start_over();
             }
-            Decision::Met(_)
-            | Decision::Grant(_)
-            | Decision::Build(_)
-            | Decision::Join(_)
-            | Decision::Full(_) => {}
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Makes granted memory usable for the request's order.

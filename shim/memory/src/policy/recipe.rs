@@ -1,7 +1,7 @@
 //! Recipes of new extents: which idle handles to take, and which handles to make for what is missing.
 //!
-//! Idle handles come before new ones, the device before other tiers, large handles
-//! before small ones; what is made stays within the limits, the headroom and what the driver has left.
+//! Idle handles come before new ones, the device before other tiers, large handles before small ones. New ones stay within
+//! the limits, the headroom and what the driver has left.
 
 use wm_driver::Tier;
 

@@ -2,7 +2,7 @@
 //!
 //! The order of preference is the list in [`State::decide`]. A request is decided again until it is met: each round either
 //! meets it, or notes something new in the attempt (events that are done, room that is left, a tier that proved full, a
-//! stream that cannot wait), so the number of rounds is bounded.
+//! stream that cannot wait), so the rounds come to an end.
 
 use std::sync::Arc;
 
@@ -35,18 +35,25 @@ pub(crate) enum Decision {
     Build(Draft),
     /// Make a joint.
     Join(Joint),
-    /// Ask how far streams have come, then decide again.
-    Query(Vec<Query>),
-    /// Wait until one of these is done, for a while, then decide again.
-    Wait(Vec<Arc<Fence>>),
-    /// Find out what room is left, then decide again.
-    Ask,
-    /// Find out what the caller bears, then decide again.
-    WhoAsks,
-    /// Wait for what other threads have under way, then decide again.
-    Busy(u64),
+    /// Answer this, then decide again.
+    FindOut(Question),
     /// Every allowed tier is full.
     Full(Box<Shortage>),
+}
+
+/// What a decision needs to know first.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// How far have streams come?
+    Progress(Vec<Query>),
+    /// Is one of these done within a while?
+    Wait(Vec<Arc<Fence>>),
+    /// What room is left?
+    Room,
+    /// What does the caller bear?
+    Caller,
+    /// What comes of what other threads had under way in this generation?
+    Busy(u64),
 }
 
 impl State {
@@ -113,7 +120,7 @@ impl State {
         }
         // New memory goes before a wait, and whether there is any must be known.
         if attempt.room.is_none() {
-            return Some(Decision::Ask);
+            return Some(Decision::FindOut(Question::Room));
         }
         let device = &[Tier::Device][..];
         attempt.may_order = true;
@@ -136,7 +143,7 @@ impl State {
             return Some(decision);
         }
         if attempt.bears.is_none() {
-            return Some(Decision::WhoAsks);
+            return Some(Decision::FindOut(Question::Caller));
         }
         // What exists goes before what has to be made. Joints come last: a program that lives in
         // overflow would pay for one at nearly every miss.
@@ -216,7 +223,7 @@ impl State {
     /// New device memory, if there is room; what room there is must be asked first.
     fn create(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         if attempt.room.is_none() {
-            return Some(Decision::Ask);
+            return Some(Decision::FindOut(Question::Room));
         }
         let left = allowance(&self.facts(), attempt, rules, Tier::Device);
         self.scarcity.ceiling = Some(self.holdings.held().device + left);
@@ -271,7 +278,7 @@ impl State {
 
     fn ask(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
         let queries = self.timeline.queries(Some(attempt.request.order), most);
-        (!queries.is_empty()).then_some(Decision::Query(queries))
+        (!queries.is_empty()).then_some(Decision::FindOut(Question::Progress(queries)))
     }
 
     /// Nothing is left but what streams have freed and may still be using. The host waits for it, for a while, since the
@@ -280,13 +287,13 @@ impl State {
         let mut pending = Pending::default();
         self.holdings.ledger.runs().all().for_each(|(_, run)| pending.join(&run.segments.pending()));
         let fences = if attempt.waited { Vec::new() } else { self.timeline.awaited(&pending) };
-        (!fences.is_empty()).then_some(Decision::Wait(fences))
+        (!fences.is_empty()).then_some(Decision::FindOut(Question::Wait(fences)))
     }
 
     /// Nothing is left, unless another thread is about to give something back.
     fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
         if !self.under_way.is_none() {
-            return Decision::Busy(self.under_way.generation());
+            return Decision::FindOut(Question::Busy(self.under_way.generation()));
         }
         self.counters.out_of_memory += 1;
         Decision::Full(Box::new(self.shortage(attempt, rules)))
