@@ -1,4 +1,4 @@
-//! A hash map for keys that are addresses, sizes and counters, and the hash of [`crate::table`].
+//! A hash map for keys that are addresses, sizes and counters, and the hash of [`crate::containers::table`].
 //!
 //! SipHash would be most of a hit's time. The keys come from this crate, not from an attacker, so one multiplication per word
 //! is enough, as long as the well-mixed high bits reach the low ones, which the map indexes by: addresses are multiples of 512.

@@ -87,7 +87,7 @@ impl State {
     /// Device memory that is ready, or new.
     fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
-        // Late memory comes after all that costs no call, but where little is left.
+        // Late memory comes after everything else that costs no call; where little is left, it is like all memory.
         let first = if pressed { &ALL } else { &EARLY };
         let alone = rules.settings.overflow.is_empty();
         // No call at all.

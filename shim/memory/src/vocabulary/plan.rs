@@ -60,7 +60,7 @@ pub(crate) struct Built {
     pub(crate) undo: Vec<Undo>,
 }
 
-/// Why a [`Build`] failed. It was undone but for `not_undone`.
+/// Why a [`Build`] failed. All of it was undone but the steps in `not_undone`.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: CUresult,
