@@ -30,7 +30,7 @@ fn populated() -> Manager<Model> {
     manager
 }
 
-/// Allocates one block and frees it: two hits of the front cache.
+/// Allocates one block and frees it: two hits of the free cache.
 #[divan::bench]
 fn hit_and_free(bencher: Bencher) {
     let manager = populated();
@@ -40,7 +40,7 @@ fn hit_and_free(bencher: Bencher) {
     });
 }
 
-/// Sizes that do not repeat soon, so that the front cache never has them: flush, best fit, split, coalesce.
+/// Sizes that do not repeat soon, so that the free cache never has them: flush, best fit, split, coalesce.
 #[divan::bench]
 fn split_and_coalesce(bencher: Bencher) {
     let manager = populated();

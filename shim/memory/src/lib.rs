@@ -8,61 +8,36 @@
 //! unmapping anything, and the stitched extent is kept for the next request of its size. `docs/memory.md` walks one
 //! allocation through all of it.
 //!
-//! | module | one idea |
+//! | layer | one idea |
 //! |---|---|
-//! | `sizes` | every size that decides a policy |
-//! | `order`, `timeline` | when memory may be used again, as data |
-//! | `ledger` | handles, mappings, extents, free runs, as data |
-//! | `blocks`, `front` | what the program got; freed blocks kept whole |
-//! | `table`, `fast_map` | how they are found: by one cache line where that counts |
-//! | `directory` | the live blocks, for readers without the lock |
-//! | `state`, `decide`, `fit`, `recipe`, `draft`, `scarcity` | one request, one decision, under the lock, no driver call |
-//! | `growth` | which memory is used last |
-//! | `keep` | how much idle memory stays |
-//! | [`guard`] | room behind a block that shows when a program writes past its end |
-//! | `joint` | blocks from what others leave free of their handles |
-//! | `idle` | what can be given back |
-//! | `plan` | extents are made and taken apart, outside the lock, with rollback |
-//! | `manager` | the loop around decisions and plans; everything public |
+//! | `vocabulary` | plain values: sizes, orders, requests, plans, errors; [`guard`] is the arithmetic of guards |
+//! | `containers` | hash tables that look at one cache line |
+//! | `books` | what is where: blocks, the free cache, the directory for readers without the lock, the ledger of handles |
+//! | `ordering` | how far the GPU has come in each stream |
+//! | `policy` | decisions as functions of what they are shown |
+//! | `state` | all of it behind one lock: what a request does next, and what changes with it; no driver call |
+//! | `manager` | the loop around decisions and driver calls; everything public |
 //!
-//! Rules: no lock is held across a call of `Gpu`, but for the turn in which mappings change (`manager/turn.rs` says why); a
+//! Rules: no lock is held across a call of `Gpu`, but for the lock on mappings (`manager/mapping_lock.rs` says why); a
 //! failure leaves everything as it was; nothing here panics on bad input.
 #![forbid(unsafe_code)]
 
-mod blocks;
-mod decide;
-mod directory;
-mod draft;
-mod error;
-mod fast_map;
-mod fit;
-mod front;
-mod growth;
-pub mod guard;
-mod idle;
-mod joint;
-mod keep;
-mod ledger;
+mod books;
+mod containers;
 mod manager;
-mod order;
-mod plan;
-mod recipe;
-mod scarcity;
-mod settings;
-mod sizes;
+mod ordering;
+mod policy;
 mod state;
 mod sync;
-mod table;
-mod tiers;
-mod timeline;
-mod usage;
+mod vocabulary;
 
-pub use blocks::Block;
-pub use error::{AllocateError, FreeError, Overflow, Shortage};
-pub use guard::Guard;
-pub use keep::Keep;
-pub use manager::{Backing, Manager, Mark};
-pub use order::Order;
-pub use settings::Settings;
-pub use tiers::TierBytes;
-pub use usage::{BlockReport, Counters, Usage};
+pub use manager::backing::Backing;
+pub use manager::{Manager, Mark};
+pub use policy::keep::Keep;
+pub use vocabulary::block::Block;
+pub use vocabulary::error::{AllocateError, FreeError, Overflow, Shortage};
+pub use vocabulary::guard::{self, Guard};
+pub use vocabulary::order::Order;
+pub use vocabulary::settings::Settings;
+pub use vocabulary::tiers::TierBytes;
+pub use vocabulary::usage::{BlockReport, Counters, Usage};

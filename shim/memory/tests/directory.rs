@@ -8,30 +8,22 @@
     reason = "the crate's sources, under another root"
 )]
 
-#[path = "../src/blocks.rs"]
-mod blocks;
-#[path = "../src/directory/mod.rs"]
-mod directory;
-#[path = "../src/fast_map.rs"]
-mod fast_map;
-#[path = "../src/order.rs"]
-mod order;
-#[path = "../src/sizes.rs"]
-mod sizes;
+#[path = "../src/books/mod.rs"]
+mod books;
+#[path = "../src/containers/mod.rs"]
+mod containers;
 #[path = "../src/sync.rs"]
 mod sync;
-#[path = "../src/table.rs"]
-mod table;
-#[path = "../src/tiers.rs"]
-mod tiers;
+#[path = "../src/vocabulary/mod.rs"]
+mod vocabulary;
 
 use std::collections::BTreeMap;
 
-use blocks::Block;
-use directory::Editor;
-use order::Order;
+use books::directory::DirectoryWriter;
 use proptest::prelude::*;
-use tiers::TierBytes;
+use vocabulary::block::Block;
+use vocabulary::order::Order;
+use vocabulary::tiers::TierBytes;
 use wm_driver::StreamId;
 
 const KIB: u64 = 1 << 10;
@@ -61,7 +53,7 @@ struct Piece {
 
 #[derive(Default)]
 struct World {
-    editor: Editor,
+    writer: DirectoryWriter,
     pieces: BTreeMap<u64, Piece>,
     ids: u64,
 }
@@ -69,20 +61,20 @@ struct World {
 impl World {
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Enter { address, bytes } => self.enter(address, bytes),
-            Step::Show { index, order } => self.show(index, order),
-            Step::Hide { index } => self.hide(index),
-            Step::Strike { index } => self.strike(index),
+            Step::Enter { address, bytes } => self.insert(address, bytes),
+            Step::Show { index, order } => self.publish(index, order),
+            Step::Hide { index } => self.unpublish(index),
+            Step::Strike { index } => self.remove(index),
             Step::LookUp { address } => self.check(address),
         }
     }
 
     /// Where there is room for it.
-    fn enter(&mut self, address: u64, bytes: u64) {
+    fn insert(&mut self, address: u64, bytes: u64) {
         let before = self.pieces.range(..address + bytes).next_back();
         let apart = before.is_none_or(|(start, piece)| start + piece.bytes <= address);
         if apart && address + bytes <= COVERED {
-            let slot = self.editor.enter(address, bytes);
+            let slot = self.writer.insert(address, bytes);
             self.pieces.insert(address, Piece { bytes, slot, live: None });
             self.check_edges(address, bytes);
         }
@@ -93,8 +85,8 @@ impl World {
         self.pieces.iter_mut().nth(index).map(|(address, piece)| (*address, piece))
     }
 
-    fn show(&mut self, index: usize, order: Order) {
-        self.hide(index);
+    fn publish(&mut self, index: usize, order: Order) {
+        self.unpublish(index);
         self.ids += 1;
         let id = self.ids;
         let Some((address, piece)) = self.pick(index) else { return };
@@ -103,22 +95,22 @@ impl World {
         let block = Block { address, bytes: piece.bytes as usize - 7, id, order, tiers };
         piece.live = Some(block);
         let (slot, bytes) = (piece.slot, piece.bytes);
-        self.editor.show(slot, &block);
+        self.writer.publish(slot, &block);
         self.check_edges(address, bytes);
     }
 
-    fn hide(&mut self, index: usize) {
+    fn unpublish(&mut self, index: usize) {
         let Some((address, piece)) = self.pick(index) else { return };
         piece.live = None;
         let (slot, bytes) = (piece.slot, piece.bytes);
-        self.editor.hide(slot);
+        self.writer.unpublish(slot);
         self.check_edges(address, bytes);
     }
 
-    fn strike(&mut self, index: usize) {
+    fn remove(&mut self, index: usize) {
         let Some((address, _)) = self.pick(index) else { return };
         if let Some(piece) = self.pieces.remove(&address) {
-            self.editor.strike(piece.slot, address);
+            self.writer.remove(piece.slot, address);
             self.check_edges(address, piece.bytes);
         }
     }
@@ -138,7 +130,7 @@ impl World {
         let around = self.pieces.range(..=address).next_back();
         let expected = around.filter(|(start, piece)| address - *start < piece.bytes);
         let expected = expected.and_then(|(_, piece)| piece.live);
-        assert_eq!(self.editor.directory().look_up(address), expected, "{address:#x}");
+        assert_eq!(self.writer.directory().look_up(address), expected, "{address:#x}");
     }
 }
 
@@ -179,21 +171,21 @@ proptest! {
 #[test]
 fn a_block_that_begins_within_a_unit_is_found_from_its_first_byte_on() {
     let mut world = World::default();
-    world.enter(4 * GIB + 3 * MIB + 256, 5 * MIB - 256);
-    world.show(0, Order::Device);
-    world.strike(0);
+    world.insert(4 * GIB + 3 * MIB + 256, 5 * MIB - 256);
+    world.publish(0, Order::Device);
+    world.remove(0);
 }
 
 #[test]
 fn addresses_that_no_table_covers_belong_to_nobody() {
-    let mut editor = Editor::default();
+    let mut writer = DirectoryWriter::default();
     for address in [COVERED, u64::MAX / 2 / 512 * 512] {
-        let slot = editor.enter(address, 4 * MIB);
+        let slot = writer.insert(address, 4 * MIB);
         let tiers = TierBytes { device: 4 * MIB, ..TierBytes::default() };
         let order = Order::Device;
-        editor.show(slot, &Block { address, bytes: 1, id: 1, order, tiers });
-        assert_eq!(editor.directory().look_up(address), None);
-        editor.strike(slot, address);
+        writer.publish(slot, &Block { address, bytes: 1, id: 1, order, tiers });
+        assert_eq!(writer.directory().look_up(address), None);
+        writer.remove(slot, address);
     }
-    assert_eq!(editor.directory().look_up(u64::MAX), None);
+    assert_eq!(writer.directory().look_up(u64::MAX), None);
 }

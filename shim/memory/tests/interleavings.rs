@@ -14,58 +14,20 @@ mod sync {
     pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};
 }
 
-#[path = "../src/blocks.rs"]
-mod blocks;
-#[path = "../src/decide.rs"]
-mod decide;
-#[path = "../src/directory/mod.rs"]
-mod directory;
-#[path = "../src/draft.rs"]
-mod draft;
-#[path = "../src/error.rs"]
-mod error;
-#[path = "../src/fast_map.rs"]
-mod fast_map;
-#[path = "../src/fit.rs"]
-mod fit;
-#[path = "../src/front.rs"]
-mod front;
-#[path = "../src/growth.rs"]
-mod growth;
-#[path = "../src/guard.rs"]
-mod guard;
-#[path = "../src/idle.rs"]
-mod idle;
-#[path = "../src/joint.rs"]
-mod joint;
-#[path = "../src/keep.rs"]
-mod keep;
-#[path = "../src/ledger/mod.rs"]
-mod ledger;
+#[path = "../src/books/mod.rs"]
+mod books;
+#[path = "../src/containers/mod.rs"]
+mod containers;
 #[path = "../src/manager/mod.rs"]
 mod manager;
-#[path = "../src/order.rs"]
-mod order;
-#[path = "../src/plan.rs"]
-mod plan;
-#[path = "../src/recipe.rs"]
-mod recipe;
-#[path = "../src/scarcity.rs"]
-mod scarcity;
-#[path = "../src/settings.rs"]
-mod settings;
-#[path = "../src/sizes.rs"]
-mod sizes;
-#[path = "../src/state.rs"]
+#[path = "../src/ordering/mod.rs"]
+mod ordering;
+#[path = "../src/policy/mod.rs"]
+mod policy;
+#[path = "../src/state/mod.rs"]
 mod state;
-#[path = "../src/table.rs"]
-mod table;
-#[path = "../src/tiers.rs"]
-mod tiers;
-#[path = "../src/timeline.rs"]
-mod timeline;
-#[path = "../src/usage.rs"]
-mod usage;
+#[path = "../src/vocabulary/mod.rs"]
+mod vocabulary;
 
 #[path = "support/model.rs"]
 mod model;
@@ -73,14 +35,14 @@ mod model;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use blocks::Block;
-use directory::{Directory, Editor};
+use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use model::{MIB, Model};
-use order::Order;
-use settings::Settings;
 use shuttle::thread;
-use tiers::TierBytes;
+use vocabulary::block::Block;
+use vocabulary::order::Order;
+use vocabulary::settings::Settings;
+use vocabulary::tiers::TierBytes;
 use wm_driver::{StreamId, Tier};
 
 const MB: usize = MIB as usize;
@@ -271,31 +233,31 @@ fn check_whole(directory: &Directory, address: u64) {
 }
 
 /// One piece is given out again and again; then it goes, and its slot and its addresses go to others.
-fn change(editor: &mut Editor) {
+fn change(writer: &mut DirectoryWriter) {
     let (base, whole) = (1 << 40, 6 * MIB);
-    let piece = editor.enter(base, whole);
+    let piece = writer.insert(base, whole);
     for id in [1, 2] {
-        editor.show(piece, &telling(id, base, whole - id * 512));
-        editor.hide(piece);
+        writer.publish(piece, &telling(id, base, whole - id * 512));
+        writer.unpublish(piece);
     }
-    editor.strike(piece, base);
+    writer.remove(piece, base);
     for (id, address) in [(3, base + 4 * MIB), (4, base + MIB)] {
-        let piece = editor.enter(address, MIB);
-        editor.show(piece, &telling(id, address, MIB - id * 512));
+        let piece = writer.insert(address, MIB);
+        writer.publish(piece, &telling(id, address, MIB - id * 512));
     }
 }
 
 #[test]
 fn a_reader_never_sees_a_block_that_mixes_two() {
     under_all_schedulers(|| {
-        let mut editor = Editor::default();
-        let directory = Arc::clone(editor.directory());
+        let mut writer = DirectoryWriter::default();
+        let directory = Arc::clone(writer.directory());
         let read = move || {
             for offset in [5 * MIB - 1, MIB, 4 * MIB] {
                 check_whole(&directory, (1 << 40) + offset);
             }
         };
-        join([thread::spawn(move || change(&mut editor)), thread::spawn(read.clone()), thread::spawn(read)]);
+        join([thread::spawn(move || change(&mut writer)), thread::spawn(read.clone()), thread::spawn(read)]);
     });
 }
 

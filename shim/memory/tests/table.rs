@@ -2,15 +2,13 @@
 //! that its hash names. The table's own source against an ordered map.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "the crate's sources, under another root")]
 
-#[path = "../src/fast_map.rs"]
-mod fast_map;
-#[path = "../src/table.rs"]
-mod table;
+#[path = "../src/containers/mod.rs"]
+mod containers;
 
 use std::collections::BTreeMap;
 
+use containers::table::{Keyed, Table};
 use proptest::prelude::*;
-use table::{Keyed, Table};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Value(u64, u32);

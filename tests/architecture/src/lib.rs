@@ -5,6 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod edges;
+pub mod modules;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

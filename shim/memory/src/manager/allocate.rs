@@ -1,17 +1,20 @@
-//! The way of a request that the front cache could not answer: decide, call the driver, note what came of it, until it
+//! The way of a request that the free cache could not answer: decide, call the driver, note what came of it, until it
 //! is met.
 
 use wm_abi::CUresult;
 use wm_driver::{Bears, Gpu, Tier};
 
 use super::Manager;
-use super::events::Obstacle;
-use crate::decide::{Attempt, Decision, Room};
-use crate::draft::Draft;
-use crate::error::AllocateError;
-use crate::joint::Joint;
-use crate::plan::{Failure, Undo};
-use crate::state::{Grant, Lessons, Request};
+use super::events::GrantError;
+use crate::ordering::results::EventResults;
+use crate::policy::attempt::{Attempt, Room};
+use crate::state::decide::{Decision, Question};
+use crate::state::draft::Draft;
+use crate::state::grant::Grant;
+use crate::state::joint::Joint;
+use crate::vocabulary::error::AllocateError;
+use crate::vocabulary::plan::{Failure, Undo};
+use crate::vocabulary::request::Request;
 
 impl<G: Gpu> Manager<G> {
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
@@ -19,11 +22,14 @@ impl<G: Gpu> Manager<G> {
         loop {
             let met = match self.next(&mut attempt) {
                 Decision::Met(address) => Some(address),
-                Decision::Grant(grant) => self.settle(&mut attempt, grant)?,
+                Decision::Grant(grant) => self.make_usable(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
                 Decision::Join(joint) => self.splice(&mut attempt, joint)?,
+                Decision::FindOut(question) => {
+                    self.find_out(&mut attempt, question)?;
+                    None
+                }
                 Decision::Full(shortage) => return Err(AllocateError::OutOfMemory(shortage)),
-                other => self.find_out(&mut attempt, other)?,
             };
             if let Some(address) = met {
                 return Ok(address);
@@ -41,53 +47,52 @@ impl<G: Gpu> Manager<G> {
         }
         state.confirm(&grant, &attempt.request);
         drop(state);
-        self.ended.ring();
+        self.waiters.notify();
         Decision::Met(grant.address)
     }
 
-    /// Decisions that meet nothing yet, but teach something.
-    fn find_out(&self, attempt: &mut Attempt, decision: Decision) -> Result<Option<u64>, AllocateError> {
-        match decision {
-            Decision::Inquire(doubts) => self.inquire(doubts),
-            Decision::Wait(fences) => self.wait_for_one(attempt, fences),
-            Decision::Ask => attempt.room = Some(self.room()?),
-            Decision::WhoAsks => match self.gpu.bears(attempt.request.asked) {
+    /// Answers a question, in the attempt or in the timeline.
+    fn find_out(&self, attempt: &mut Attempt, question: Question) -> Result<(), AllocateError> {
+        match question {
+            Question::Progress(queries) => self.run_queries(queries),
+            Question::Wait(fences) => self.wait_for_one(attempt, fences),
+            Question::Room => attempt.room = Some(self.room()?),
+            Question::Caller => match self.gpu.bears(attempt.request.asked) {
                 Bears::LookAgain => attempt.start_over(),
                 known => attempt.bears = Some(known),
             },
-            Decision::Busy(seen) => {
-                drop(self.wait_until(|state| state.generation != seen || state.in_flight == 0));
+            Question::Busy(seen) => {
+                drop(
+                    self.wait_until(|state| {
+                        state.under_way.generation() != seen || state.under_way.is_none()
+                    }),
+                );
                 attempt.start_over();
             }
-            Decision::Met(_)
-            | Decision::Grant(_)
-            | Decision::Build(_)
-            | Decision::Join(_)
-            | Decision::Full(_) => {}
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Makes granted memory usable for the request's order.
-    fn settle(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
-        let (lessons, obstacle) = match &grant.needs {
-            Some(needs) => self.meet(needs, attempt.request.order),
-            None => (Lessons::default(), Some(Obstacle::Lost)),
+    fn make_usable(&self, attempt: &mut Attempt, grant: Grant) -> Result<Option<u64>, AllocateError> {
+        let (results, error) = match &grant.needs {
+            Some(needs) => self.order_behind_all(needs, attempt.request.order),
+            None => (EventResults::default(), Some(GrantError::Lost)),
         };
         let mut state = self.lock();
-        let told = state.learn(&lessons, attempt.request.order);
-        let met = match obstacle {
+        let told = state.note_results(&results, attempt.request.order);
+        let met = match error {
             None => state.confirm(&grant, &attempt.request),
             Some(_) => state.withdraw(&grant),
         };
         drop(state);
-        self.ended.ring();
-        self.recycle(lessons.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
-        match obstacle {
+        self.waiters.notify();
+        self.recycle(results.into_iter().chain(told).chain(grant.needs.into_iter().flatten()));
+        match error {
             None if met => Ok(Some(grant.address)),
             None => Err(CUresult::CONTEXT_IS_DESTROYED.into()),
-            Some(obstacle) => {
-                attempt.heed(obstacle);
+            Some(error) => {
+                attempt.note_error(error);
                 Ok(None)
             }
         }
@@ -100,7 +105,7 @@ impl<G: Gpu> Manager<G> {
             Err(failure) => return self.fall_back(attempt, draft, failure),
         };
         let committed = self.lock().commit(&draft, built, &attempt.request);
-        self.move_in(attempt, committed)
+        self.finish_commit(attempt, committed)
     }
 
     /// Makes a joint, and the request's block in it. One that cannot be made is not tried again.
@@ -109,29 +114,29 @@ impl<G: Gpu> Manager<G> {
             Ok(built) => self.lock().commit_joint(joint, built, &attempt.request),
             Err(failure) => {
                 let code = failure.code;
-                self.lock().call_off(&joint, failure);
-                self.ended.ring();
+                self.lock().roll_back_joint(&joint, failure);
+                self.waiters.notify();
                 return Err(code.into());
             }
         };
-        self.move_in(attempt, committed)
+        self.finish_commit(attempt, committed)
     }
 
-    fn move_in(
+    fn finish_commit(
         &self,
         attempt: &mut Attempt,
         committed: Result<Grant, Vec<Undo>>,
     ) -> Result<Option<u64>, AllocateError> {
         match committed {
             Ok(grant) => {
-                let met = self.settle(attempt, grant);
+                let met = self.make_usable(attempt, grant);
                 self.evict();
                 met
             }
             Err(undo) => {
                 let failed = self.dismantle(&undo);
-                self.lock().strand_held(failed);
-                self.ended.ring();
+                self.lock().quarantine_uncommitted(failed);
+                self.waiters.notify();
                 Err(CUresult::CONTEXT_IS_DESTROYED.into())
             }
         }
@@ -146,7 +151,7 @@ impl<G: Gpu> Manager<G> {
     ) -> Result<Option<u64>, AllocateError> {
         let (code, tier) = (failure.code, failure.tier);
         self.lock().roll_back(draft, failure);
-        self.ended.ring();
+        self.waiters.notify();
         match tier {
             Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),
             Some(tier) => {
@@ -163,7 +168,7 @@ impl<G: Gpu> Manager<G> {
         let (free, _) = self.gpu.memory_info()?;
         let (host, aside, limits) = (self.gpu.host_available(), self.gpu.aside(), &self.rules.settings);
         let state = self.lock();
-        let (reserved, planned) = (state.reserved.now, state.planned);
+        let (reserved, planned) = (state.holdings.held(), state.holdings.planned());
         let held = |reserved: u64, planned: u64| reserved.saturating_sub(planned);
         let device = held(reserved.device, planned.device).saturating_add(free);
         let host = held(reserved.host, planned.host).saturating_add(host);

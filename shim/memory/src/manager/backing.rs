@@ -17,12 +17,12 @@ impl<G: Gpu> Manager<G> {
     /// What backs the live block that contains `address`. It stays so for as long as the block lives.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         let state = self.lock();
-        let block = state.blocks.around(address)?;
-        let extents = &state.ledger.extents;
+        let block = state.program.blocks().around(address)?;
+        let ledger = &state.holdings.ledger;
+        let extents = ledger.extents();
         let first = extents.mapping_around(block.address)?;
         let mappings = extents.mappings(first..block.address + block.tiers.total());
-        let handle =
-            |key| Some((state.ledger.memories.get(key)?.raw, state.ledger.memories.get(key)?.bytes as usize));
+        let handle = |key| Some((ledger.handles().get(key)?.raw, ledger.handles().get(key)?.bytes as usize));
         let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();
         Some(Backing { offset: block.address - first, handles: handles? })
     }

@@ -11,8 +11,9 @@ impl<G: Gpu> Manager<G> {
     /// is looked at.
     pub fn borders(&self, range: Range<u64>) -> Vec<u64> {
         let state = self.lock();
-        let pieces = state.ledger.extents.touched(range.start, range.end.saturating_sub(range.start));
-        let tier = |key| state.ledger.memories.get(key).map(|memory| memory.tier);
+        let pieces =
+            state.holdings.ledger.extents().touched(range.start, range.end.saturating_sub(range.start));
+        let tier = |key| state.holdings.ledger.handles().get(key).map(|memory| memory.tier);
         let mut before: Option<Option<Tier>> = None;
         let mut borders = Vec::new();
         for (piece, key) in pieces {

@@ -1,7 +1,7 @@
 //! Events, outside the lock: recording them, asking about them, and ordering streams behind them.
 //!
-//! What is learned is noted afterwards, under the lock, as [`Lessons`]. A fence may be known to several threads at once;
-//! the last one to let go of it gives its events back.
+//! [`EventResults`] collects what the driver answers, to be noted under the lock afterwards. Several threads may hold one
+//! fence; the last to drop it gives its events back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,18 +10,18 @@ use wm_driver::gpu::Result;
 use wm_driver::{Event, Gpu, StreamId};
 
 use super::Manager;
-use crate::decide::Attempt;
-use crate::front::Part;
-use crate::order::Order;
-use crate::state::Lessons;
-use crate::timeline::{Doubt, Fence, Numbered};
+use crate::books::free_cache::Scope;
+use crate::ordering::fence::{Fence, Numbered, Query};
+use crate::ordering::results::EventResults;
+use crate::policy::attempt::Attempt;
+use crate::vocabulary::order::Order;
 
 /// How long the host waits before it refuses a request. Bounded, because a stream may wait for the very thread that asks.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Why granted memory cannot be had.
+/// Why the program cannot have memory that was granted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Obstacle {
+pub(super) enum GrantError {
     /// A fence is gone.
     Lost,
     /// The requesting stream cannot be made to wait.
@@ -29,13 +29,13 @@ pub(super) enum Obstacle {
 }
 
 impl Attempt {
-    /// Remembers an obstacle, so that the next decision goes round it.
-    pub(super) fn heed(&mut self, obstacle: Obstacle) {
-        self.cannot_order |= matches!(obstacle, Obstacle::CannotOrder);
+    /// Remembers an error, so that the next decision avoids it.
+    pub(super) fn note_error(&mut self, error: GrantError) {
+        self.cannot_order |= matches!(error, GrantError::CannotOrder);
     }
 }
 
-impl Lessons {
+impl EventResults {
     fn is_empty(&self) -> bool {
         self.recorded.is_empty() && self.past.is_empty() && self.behind.is_empty()
     }
@@ -48,29 +48,33 @@ impl Lessons {
 
 impl<G: Gpu> Manager<G> {
     /// Orders the user's later work behind all fences, as far as they are not past already.
-    pub(super) fn meet(&self, needs: &[Arc<Fence>], user: Order) -> (Lessons, Option<Obstacle>) {
-        let mut lessons = Lessons::default();
-        let obstacle = needs.iter().find_map(|fence| self.meet_one(fence, user, &mut lessons).err());
-        (lessons, obstacle)
+    pub(super) fn order_behind_all(
+        &self,
+        needs: &[Arc<Fence>],
+        user: Order,
+    ) -> (EventResults, Option<GrantError>) {
+        let mut results = EventResults::default();
+        let error = needs.iter().find_map(|fence| self.order_behind_fence(fence, user, &mut results).err());
+        (results, error)
     }
 
-    fn meet_one(
+    fn order_behind_fence(
         &self,
         fence: &Arc<Fence>,
         user: Order,
-        lessons: &mut Lessons,
-    ) -> std::result::Result<(), Obstacle> {
+        results: &mut EventResults,
+    ) -> std::result::Result<(), GrantError> {
         if self.are_done(&fence.events) {
-            lessons.past.push(Arc::clone(fence));
+            results.past.push(Arc::clone(fence));
             return Ok(());
         }
-        let Order::Stream(stream) = user else { return Err(Obstacle::CannotOrder) };
-        self.order_behind(stream, fence).map_err(|_| Obstacle::CannotOrder)?;
-        lessons.behind.push(Arc::clone(fence));
+        let Order::Stream(stream) = user else { return Err(GrantError::CannotOrder) };
+        self.enqueue_wait(stream, fence).map_err(|_| GrantError::CannotOrder)?;
+        results.behind.push(Arc::clone(fence));
         Ok(())
     }
 
-    fn order_behind(&self, stream: StreamId, fence: &Fence) -> Result<()> {
+    fn enqueue_wait(&self, stream: StreamId, fence: &Fence) -> Result<()> {
         fence.events.iter().try_for_each(|event| self.gpu.order(stream, event))
     }
 
@@ -90,42 +94,42 @@ impl<G: Gpu> Manager<G> {
         drop(state);
         self.recycle(given_up.into_iter().chain([fence]));
         // So that fences do not pile up where nobody asks about them.
-        self.inquire(overdue.into_iter().map(Doubt::Ask).collect());
+        self.run_queries(overdue.into_iter().map(Query::Ask).collect());
     }
 
     /// Asks how far streams have come.
-    pub(super) fn inquire(&self, doubts: Vec<Doubt>) {
-        let mut lessons = Lessons::default();
-        doubts.iter().for_each(|doubt| self.answer(doubt, &mut lessons));
-        self.note(lessons, doubts);
+    pub(super) fn run_queries(&self, queries: Vec<Query>) {
+        let mut results = EventResults::default();
+        queries.iter().for_each(|query| self.run_query(query, &mut results));
+        self.note(results, queries);
     }
 
-    fn answer(&self, doubt: &Doubt, lessons: &mut Lessons) {
-        let fence = match doubt {
-            Doubt::Ask(fence) => Arc::clone(fence),
-            Doubt::Record { order, upto, life } => {
+    fn run_query(&self, query: &Query, results: &mut EventResults) {
+        let fence = match query {
+            Query::Ask(fence) => Arc::clone(fence),
+            Query::Record { order, upto, life } => {
                 let Some(Ok(event)) = order.stream().map(|stream| self.gpu.probe(stream)) else { return };
                 let events = vec![event];
                 let fence = Arc::new(Fence { events, order: *order, upto: *upto, exact: false, life: *life });
-                lessons.recorded.push(Arc::clone(&fence));
+                results.recorded.push(Arc::clone(&fence));
                 fence
             }
         };
         if self.are_done(&fence.events) {
-            lessons.past.push(fence);
+            results.past.push(fence);
         }
     }
 
-    fn note(&self, lessons: Lessons, doubts: Vec<Doubt>) {
-        if lessons.is_empty() && doubts.is_empty() {
+    fn note(&self, results: EventResults, queries: Vec<Query>) {
+        if results.is_empty() && queries.is_empty() {
             return;
         }
-        let told = self.lock().learn(&lessons, Order::Device);
-        let asked = doubts.into_iter().filter_map(|doubt| match doubt {
-            Doubt::Ask(fence) => Some(fence),
-            Doubt::Record { .. } => None,
+        let told = self.lock().note_results(&results, Order::Device);
+        let asked = queries.into_iter().filter_map(|query| match query {
+            Query::Ask(fence) => Some(fence),
+            Query::Record { .. } => None,
         });
-        self.recycle(lessons.into_iter().chain(told).chain(asked));
+        self.recycle(results.into_iter().chain(told).chain(asked));
     }
 
     /// Waits until one of the fences is done, for a while.
@@ -137,7 +141,10 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.lock();
         state.counters.waits += 1;
         drop(state);
-        self.note(Lessons { past, ..Lessons::default() }, fences.into_iter().map(Doubt::Ask).collect());
+        self.note(
+            EventResults { past, ..EventResults::default() },
+            fences.into_iter().map(Query::Ask).collect(),
+        );
     }
 
     /// Lets go of fences. The last owner gives the events back.
@@ -150,10 +157,10 @@ impl<G: Gpu> Manager<G> {
     pub fn retire(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();
-        state.flush(Part::Of(order));
-        let doubt = state.timeline.last(order);
+        state.flush(Scope::Of(order));
+        let query = state.timeline.last(order);
         drop(state);
-        self.inquire(doubt.into_iter().collect());
+        self.run_queries(query.into_iter().collect());
         self.lock().timeline.retire(stream);
     }
 }

@@ -5,11 +5,11 @@ use wm_abi::CUresult;
 use wm_driver::Gpu;
 
 use super::Manager;
-use crate::error::AllocateError;
-use crate::guard::Guard;
-use crate::order::Order;
-use crate::sizes::GUARDED_VIEWS;
-use crate::state::Request;
+use crate::vocabulary::error::AllocateError;
+use crate::vocabulary::guard::Guard;
+use crate::vocabulary::order::Order;
+use crate::vocabulary::request::Request;
+use crate::vocabulary::sizes::GUARDED_VIEWS;
 
 impl<G: Gpu> Manager<G> {
     /// As [`Manager::allocate`], with a guard. The address of a block that has an extent of its own is a multiple
@@ -26,12 +26,12 @@ impl<G: Gpu> Manager<G> {
         Ok(met)
     }
 
-    /// Unmaps what guarded blocks have left, as far as the GPU is known to be done with it: a late access then faults.
-    /// Asks the GPU only about more than `unasked` of it, and never waits: as many views stay as the program is ahead.
+    /// Unmaps the views of freed guarded blocks that the GPU is known to be done with: a late access then faults. Queries
+    /// the GPU only where there are more than `unasked` of them, and never waits for it.
     pub fn end_views(&self, unasked: usize) {
-        let doubts = self.lock().overdue_views(unasked);
-        if !doubts.is_empty() {
-            self.inquire(doubts);
+        let queries = self.lock().overdue_views(unasked);
+        if !queries.is_empty() {
+            self.run_queries(queries);
         }
         self.evict();
     }

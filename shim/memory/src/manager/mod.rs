@@ -5,33 +5,33 @@
 //! threads may call any method at any time.
 
 mod allocate;
-mod backing;
-mod bell;
+pub(crate) mod backing;
 mod borders;
 mod events;
+mod execute;
 mod guarded;
+mod mapping_lock;
 mod reclaim;
-mod turn;
-
-pub use backing::Backing;
+mod waiters;
 
 use std::sync::{Arc, PoisonError};
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId};
 
-use crate::blocks::Block;
-use crate::decide::Rules;
-use crate::directory::Directory;
-use crate::error::{AllocateError, FreeError};
-use crate::front::Part;
-use crate::order::Order;
-use crate::settings::Settings;
-use crate::state::{Freed, Request, State};
+use crate::books::directory::Directory;
+use crate::books::free_cache::Scope;
+use crate::ordering::fence::{Fence, Marks};
+use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
-use crate::timeline::{Fence, Marks};
-use crate::usage::{BlockReport, Usage};
-use bell::Bell;
+use crate::vocabulary::block::Block;
+use crate::vocabulary::error::{AllocateError, FreeError};
+use crate::vocabulary::order::Order;
+use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::settings::Settings;
+use crate::vocabulary::usage::{BlockReport, Usage};
+use waiters::Waiters;
 
 /// One GPU's memory.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ pub struct Manager<G: Gpu> {
     state: Mutex<State>,
     /// The live blocks in `state`, for readers without the lock.
     directory: Arc<Directory>,
-    /// Held while mappings change: see [`turn`].
-    turn: Mutex<()>,
+    /// Held while mappings change: see [`mapping_lock`].
+    mapping_lock: Mutex<()>,
     /// Something under way has ended, or a pin was taken away.
-    ended: Bell,
+    waiters: Waiters,
 }
 
 /// A moment, as frees know it: what was freed up to it. Taken before a wait, given back after it.
@@ -57,9 +57,9 @@ impl<G: Gpu> Manager<G> {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
         let state = State::default();
-        let directory = Arc::clone(state.blocks.directory());
-        let (state, turn, ended) = (Mutex::new(state), Mutex::default(), Bell::default());
-        Self { gpu, rules, state, directory, turn, ended }
+        let directory = Arc::clone(state.program.directory());
+        let (state, mapping_lock, waiters) = (Mutex::new(state), Mutex::default(), Waiters::default());
+        Self { gpu, rules, state, directory, mapping_lock, waiters }
     }
 
     /// The GPU.
@@ -88,8 +88,8 @@ impl<G: Gpu> Manager<G> {
         hit.map_or_else(|| self.miss(request), Ok)
     }
 
-    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] anybody may: the caller
-    /// knows that nothing touches it any more. Never waits.
+    /// Takes a block back. Later work of the stream may use its memory at once; for [`Order::Device`] all later work may,
+    /// since the caller knows that nothing touches it any more. Never waits.
     ///
     /// # Errors
     /// An address at which no live block starts; nothing changes.
@@ -147,7 +147,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Is the address inside a reservation of the manager's, in a live block or not?
     pub fn owns(&self, address: u64) -> bool {
-        self.lock().owns(address)
+        self.lock().holdings.owns(address)
     }
 
     /// The host saw the stream drain: whatever was freed in it so far is reusable anywhere. Where other threads may be
@@ -172,11 +172,11 @@ impl<G: Gpu> Manager<G> {
         Mark(self.lock().timeline.marks(covers))
     }
 
-    /// Empties the front cache. For a wait of the host for the device, while the GPU still works: what the cache holds, and
-    /// where, is accident, and a program that repeats itself would meet other free runs in every period, and have other extents
-    /// stitched. Not so where the host waits for one stream: that may be a wait for every word that a model says.
+    /// Empties the free cache. To be called where the host waits for the device, while the GPU still works: what the cache
+    /// holds, and where, is accidental, so a program that repeats itself would find other free runs in every period, and need other
+    /// extents. Not where the host waits for one stream: a model may do so for every token.
     pub fn flush(&self) {
-        self.lock().flush(Part::All);
+        self.lock().flush(Scope::All);
     }
 
     /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
@@ -194,40 +194,40 @@ impl<G: Gpu> Manager<G> {
     /// What is where, and what happened so far.
     pub fn usage(&self) -> Usage {
         let state = self.lock();
-        let (live, reserved) = (state.live, state.reserved);
+        let (live, pooled, reserved) =
+            (state.program.live(), state.program.pooled(), state.holdings.reserved());
+        let ledger = &state.holdings.ledger;
         Usage {
             live: live.now,
             live_peak: live.peak,
-            pooled: state.pooled.now,
-            pooled_peak: state.pooled.peak,
+            pooled: pooled.now,
+            pooled_peak: pooled.peak,
             reserved: reserved.now,
             reserved_peak: reserved.peak,
-            cached: state.front.bytes(),
-            largest_free_run: state.ledger.runs.largest(),
-            idle: state.ledger.memories.idle_bytes(),
+            cached: state.program.cached_bytes(),
+            largest_free_run: ledger.runs().largest(),
+            idle: ledger.handles().idle_bytes(),
             utilization: ratio(live.now.total(), reserved.now.total()),
-            extents: state.ledger.extents.len(),
-            idle_views: state.ledger.extents.idle_views().len(),
-            quarantined: state.quarantine.len(),
+            extents: ledger.extents().len(),
+            idle_views: ledger.extents().idle_views().len(),
+            quarantined: state.holdings.quarantined(),
             counters: state.counters,
         }
     }
 
     /// Lowers the peak of live bytes to what is live now.
     pub fn reset_live_peak(&self) {
-        let mut state = self.lock();
-        state.live.reset_peak();
-        state.pooled.reset_peak();
+        self.lock().program.reset_peaks();
     }
 
     /// Lowers the peak of reserved bytes to what is reserved now.
     pub fn reset_reserved_peak(&self) {
-        self.lock().reserved.reset_peak();
+        self.lock().holdings.reset_peak();
     }
 
     /// Every live block, lowest address first.
     pub fn blocks(&self) -> Vec<BlockReport> {
-        let mut reports: Vec<_> = self.lock().blocks.live().map(report).collect();
+        let mut reports: Vec<_> = self.lock().program.blocks().live().map(report).collect();
         reports.sort_unstable_by_key(|report| report.address);
         reports
     }
@@ -237,13 +237,7 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// What is wrong, in words.
     pub fn audit(&self) -> Result<(), String> {
-        let state = self.lock();
-        let pieces: Vec<(u64, u64)> =
-            state.blocks.all().map(|piece| (piece.address, piece.bytes())).collect();
-        state.ledger.audit(&pieces)?;
-        state.blocks.audit()?;
-        state.front.audit(&state.blocks)?;
-        state.audit_sums()
+        self.lock().audit()
     }
 
     /// A poisoned lock is used on: a panic in the holder, which nothing here does on purpose, must not take every
@@ -256,7 +250,7 @@ impl<G: Gpu> Manager<G> {
     fn wait_until(&self, mut until: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         while !until(&mut state) {
-            state = self.ended.wait(state);
+            state = self.waiters.wait(state);
         }
         state
     }

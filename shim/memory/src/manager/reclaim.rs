@@ -9,23 +9,23 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use crate::front::Part;
-use crate::plan::Undo;
+use crate::books::free_cache::Scope;
 use crate::state::State;
+use crate::vocabulary::plan::Undo;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
     /// Asks how far streams have come, and waits for none: what may still be touched stays.
     pub fn trim(&self, keep: u64) -> u64 {
-        self.give_back(None, |state| state.reserved.now.total().saturating_sub(keep))
+        self.give_back(None, |state| state.holdings.held().total().saturating_sub(keep))
     }
 
     /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if that much is idle;
     /// returns the bytes given back.
     pub fn relieve(&self, bytes: u64) -> u64 {
-        let before = self.lock().reserved.now.device;
+        let before = self.lock().holdings.held().device;
         self.give_back(Some(Tier::Device), |state| {
-            bytes.saturating_sub(before.saturating_sub(state.reserved.now.device))
+            bytes.saturating_sub(before.saturating_sub(state.holdings.held().device))
         })
     }
 
@@ -33,14 +33,14 @@ impl<G: Gpu> Manager<G> {
     /// its next need. Returns the bytes given back.
     pub fn give_back_idle(&self) -> u64 {
         let mut state = self.lock();
-        let idle = state.ledger.memories.idle_bytes().device + state.front.bytes();
+        let idle = state.holdings.ledger.handles().idle_bytes().device + state.program.cached_bytes();
         let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());
-        let held = state.reserved.now.device;
+        let held = state.holdings.held().device;
         drop(state);
         if excess == 0 {
             return 0;
         }
-        let left = |state: &State| excess.saturating_sub(held.saturating_sub(state.reserved.now.device));
+        let left = |state: &State| excess.saturating_sub(held.saturating_sub(state.holdings.held().device));
         let given = self.release(Some(Tier::Device), &left);
         self.lock().keep.gave(given, Instant::now());
         given
@@ -53,26 +53,26 @@ impl<G: Gpu> Manager<G> {
         if wanted(&state) == 0 {
             return ready;
         }
-        let doubts = state.timeline.doubts(None, usize::MAX);
+        let queries = state.timeline.queries(None, usize::MAX);
         drop(state);
-        if doubts.is_empty() {
+        if queries.is_empty() {
             return ready;
         }
-        self.inquire(doubts);
+        self.run_queries(queries);
         ready + self.release(tier, &wanted)
     }
 
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
-        let mut state = self.wait_until(|state| state.pins == 0);
-        state.flush(Part::All);
+        let mut state = self.wait_until(|state| !state.under_way.is_pinned());
+        state.flush(Scope::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);
-        state.begin();
-        let epoch = state.epoch;
+        state.under_way.begin();
+        let epoch = state.under_way.epoch();
         drop(state);
         let failed = self.dismantle(&steps);
         let released = self.lock().taken_apart(&steps, failed, epoch);
-        self.ended.ring();
+        self.waiters.notify();
         released
     }
 
@@ -83,7 +83,7 @@ impl<G: Gpu> Manager<G> {
             return;
         }
         let failed = self.dismantle(&steps);
-        self.lock().strand(failed);
+        self.lock().quarantine(failed);
     }
 
     /// Peer access has changed: grants access anew in every range that is mapped.
@@ -91,15 +91,15 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// The driver's first; the other ranges are tried all the same.
     pub fn refresh_access(&self) -> Result<(), CUresult> {
-        let mut state = self.wait_until(|state| state.in_flight == 0);
-        state.pins += 1;
-        let stretches = state.ledger.extents.mapped_stretches();
+        let mut state = self.wait_until(|state| state.under_way.is_none());
+        state.under_way.pin();
+        let stretches = state.holdings.ledger.extents().mapped_stretches();
         drop(state);
         let allow =
             |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
         let first = stretches.iter().filter_map(|range| allow(range).err()).next();
-        self.lock().pins -= 1;
-        self.ended.ring();
+        self.lock().under_way.unpin();
+        self.waiters.notify();
         first.map_or(Ok(()), Err)
     }
 
@@ -108,7 +108,7 @@ impl<G: Gpu> Manager<G> {
         let (steps, fences) = self.lock().forget_all();
         drop(self.dismantle(&steps));
         self.recycle(fences);
-        self.ended.ring();
+        self.waiters.notify();
     }
 }
 
@@ -116,9 +116,9 @@ impl State {
     /// Notes what came of giving back; returns the bytes that were released. Where the context went meanwhile, nothing
     /// of it is counted any more.
     fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
-        self.end();
+        self.under_way.end();
         let mut bytes = 0;
-        if epoch != self.epoch {
+        if epoch != self.under_way.epoch() {
             return bytes;
         }
         for step in steps.iter().filter(|step| !failed.contains(step)) {
@@ -127,7 +127,7 @@ impl State {
                 bytes += length;
             }
         }
-        self.strand(failed);
+        self.quarantine(failed);
         bytes
     }
 }

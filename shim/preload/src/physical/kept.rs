@@ -2,7 +2,7 @@
 //!
 //! Only with `WMSHIM_TORCH_PIECES=keep`, and only for PyTorch's allocator, which hands its handles to nobody but the calls that are
 //! intercepted here. The lock is held across the driver's calls, for two threads must not change mappings of one handle at once
-//! (see wm-memory's `turn`); none of them waits for the GPU.
+//! (see wm-memory's `mapping_lock`); none of them waits for the GPU.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,0 +1,91 @@
+//! Who owns an address: the live blocks once more, for readers that take no lock.
+//!
+//! Pointer queries and copies ask about addresses all the time, from any thread; they must not wait for one that is
+//! allocating. A look-up is a fixed number of loads, without a loop and without a retry. The writer holds the
+//! manager's lock, and never waits for a reader either.
+//!
+//! Two parts, of which only the second is trusted:
+//! * `pages` says which slot an address may belong to. It is a hint, changed with relaxed stores where a piece comes or goes.
+//! * `slots` has the block itself. What is read from a slot is whole, was live at one moment during the look-up, and
+//!   is checked to contain the address.
+//!
+//! So an answer is right however the hint was found. And a block that is live throughout a look-up is found: all hints on the
+//! way to it were written before it became live, and no piece that could change them fits where it lies. ("Before" is
+//! happens-before: the reader got the address through a synchronising operation.) A program that asks about a block while it frees it gets the
+//! block or nothing.
+//!
+//! Host memory: 64 bytes a slot, in chunks that double, and slots are used again. Tables: 48 KiB, 18 KiB for each GiB of
+//! addresses in use, 2 KiB for each 2 MiB in which a piece has begun, and 256 bytes for each 32 KiB in which one has. They
+//! stay until the manager goes, and are used again when their addresses are.
+
+mod lazy_slice;
+mod pages;
+mod slots;
+
+use std::sync::Arc;
+
+use crate::vocabulary::block::Block;
+use pages::Pages;
+use slots::Slots;
+
+/// What readers share.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    pages: Pages,
+    slots: Slots,
+}
+
+impl Directory {
+    /// The live block that an address is in, by its rounded size. Wait-free.
+    pub(crate) fn look_up(&self, address: u64) -> Option<Block> {
+        let block = self.slots.get(self.pages.find(address)?)?.read()?;
+        (address.wrapping_sub(block.address) < block.tiers.total()).then_some(block)
+    }
+}
+
+/// The directory's one writer.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryWriter {
+    directory: Arc<Directory>,
+    spare: Vec<u32>,
+    slots: u32,
+}
+
+impl DirectoryWriter {
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Gives a piece of memory a slot. No other piece overlaps it, nor begins in the same 512 bytes. Nothing is seen of it
+    /// before it is published.
+    pub(crate) fn insert(&mut self, address: u64, bytes: u64) -> u32 {
+        let slot = self.spare.pop().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        });
+        self.directory.slots.make(slot);
+        self.directory.pages.insert(address, bytes, slot);
+        slot
+    }
+
+    /// The piece is a live block from now on.
+    pub(crate) fn publish(&self, slot: u32, block: &Block) {
+        if let Some(slot) = self.directory.slots.get(slot) {
+            slot.publish(block);
+        }
+    }
+
+    /// The piece is no live block any more.
+    pub(crate) fn unpublish(&self, slot: u32) {
+        if let Some(slot) = self.directory.slots.get(slot) {
+            slot.unpublish();
+        }
+    }
+
+    /// The piece is no more.
+    pub(crate) fn remove(&mut self, slot: u32, address: u64) {
+        self.unpublish(slot);
+        self.directory.pages.remove(address);
+        self.spare.push(slot);
+    }
+}

@@ -1,0 +1,119 @@
+//! The driver's side of memory: the ledger of handles, what is held in all, and what could not be given back.
+//!
+//! Invariant: `reserved` sums the handles in the ledger, those in quarantine, and those that plans under way will make, so
+//! that two plans cannot spend one budget twice.
+
+use wm_driver::Tier;
+
+use crate::books::ledger::Ledger;
+use crate::vocabulary::plan::{Steps, Undo};
+use crate::vocabulary::tiers::{Gauge, TierBytes, only};
+
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Holdings {
+    pub(crate) ledger: Ledger,
+    reserved: Gauge,
+    /// The part of `reserved` that plans under way have yet to make.
+    planned: TierBytes,
+    /// What could not be taken apart.
+    quarantine: Vec<Undo>,
+}
+
+impl Holdings {
+    /// Handles held, those included that plans under way will make.
+    pub(crate) fn held(&self) -> TierBytes {
+        self.reserved.now
+    }
+
+    pub(crate) fn reserved(&self) -> Gauge {
+        self.reserved
+    }
+
+    pub(crate) fn planned(&self) -> TierBytes {
+        self.planned
+    }
+
+    pub(crate) fn reset_peak(&mut self) {
+        self.reserved.reset_peak();
+    }
+
+    /// A plan will make so much.
+    pub(crate) fn plan(&mut self, bytes: &TierBytes) {
+        self.reserved.add(bytes);
+        self.planned.add(bytes);
+    }
+
+    /// A plan has made what it was to make.
+    pub(crate) fn made(&mut self, bytes: &TierBytes) {
+        self.planned.subtract(bytes);
+    }
+
+    /// A plan failed, or its context has gone: what it was to make does not count.
+    pub(crate) fn drop_plan(&mut self, bytes: &TierBytes) {
+        self.planned.subtract(bytes);
+        self.reserved.subtract(bytes);
+    }
+
+    /// A handle was given back.
+    pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
+        self.reserved.subtract(&only(tier, bytes));
+    }
+
+    /// Keeps steps that failed for another try.
+    pub(crate) fn quarantine(&mut self, failed: Vec<Undo>) {
+        self.quarantine.extend(failed);
+    }
+
+    /// Counts handles as held that a plan made and could not release. The plan was never committed, so nothing else counts them.
+    pub(crate) fn hold(&mut self, failed: &[Undo]) {
+        for step in failed {
+            if let Undo::Release { tier, bytes, .. } = step {
+                self.reserved.add(&only(*tier, *bytes));
+            }
+        }
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// Steps that failed before are tried once more, whenever memory is given back.
+    pub(crate) fn take_quarantined(&mut self) -> Vec<Undo> {
+        std::mem::take(&mut self.quarantine)
+    }
+
+    /// Is the address in a reservation, one in quarantine included?
+    pub(crate) fn owns(&self, address: u64) -> bool {
+        let is_in_step = |step: &Undo| match step {
+            Undo::Unreserve { address: base, bytes } => (*base..base + bytes).contains(&address),
+            _ => false,
+        };
+        self.ledger.extents().at(address).is_some() || self.quarantine.iter().any(is_in_step)
+    }
+
+    /// Forgets everything but what plans under way will make. Returns the steps that take it apart.
+    pub(crate) fn forget_all(&mut self) -> Vec<Undo> {
+        let mut steps = Steps { release: self.take_quarantined(), ..Steps::default() };
+        std::mem::take(&mut self.ledger).everything(&mut steps);
+        self.reserved.now = self.planned;
+        steps.in_order()
+    }
+
+    /// `pieces` are the addresses and sizes of everything that is not free.
+    pub(crate) fn audit(&self, pieces: &[(u64, u64)]) -> Result<(), String> {
+        self.ledger.audit(pieces)?;
+        let mut held = self.planned;
+        self.ledger.handles().all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
+        for step in &self.quarantine {
+            if let Undo::Release { tier, bytes, .. } = step {
+                held.add(&only(*tier, *bytes));
+            }
+        }
+        if held == self.reserved.now {
+            Ok(())
+        } else {
+            Err(format!("{held:?} held, {:?} noted", self.reserved.now))
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Checks the ledger's invariants. Slow: for tests and for a person with a suspicion.
+
+use super::{HandleRecord, Key, Ledger};
+
+impl Ledger {
+    /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
+    pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
+        let (joined, plain): (Vec<_>, Vec<_>) =
+            blocks.iter().partition(|(address, _)| self.loans.contains_key(address));
+        let booked: Vec<_> = plain.into_iter().chain(self.loans.values().flatten().copied()).collect();
+        self.audit_pieces(&booked)?;
+        self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, &booked))?;
+        self.audit_uses(&[booked, joined].concat())
+    }
+
+    /// Blocks and runs do not overlap, and every run lies where its handles are active.
+    fn audit_pieces(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
+        let mut pieces: Vec<(u64, u64)> = blocks.to_vec();
+        pieces.extend(self.runs.all().map(|(address, run)| (address, run.bytes)));
+        pieces.sort_unstable();
+        let overlap = pieces.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0);
+        ensure(overlap.is_none(), || format!("pieces overlap: {overlap:x?}"))?;
+        pieces.iter().try_for_each(|(address, bytes)| self.audit_backing(*address, *bytes))
+    }
+
+    fn audit_backing(&self, address: u64, bytes: u64) -> Result<(), String> {
+        let mut backed = 0;
+        for (part, key) in self.extents.touched(address, bytes) {
+            let memory = self.handles.get(key).ok_or_else(|| format!("mapping at {part:x?} of no handle"))?;
+            let active = memory.active.is_some_and(|at| (at..at + memory.bytes).contains(&part.start));
+            ensure(active, || {
+                format!("piece {address:#x} on a handle that is active at {:x?}", memory.active)
+            })?;
+            backed += part.end - part.start;
+        }
+        ensure(backed == bytes, || format!("piece {address:#x} of {bytes} bytes is backed by {backed}"))
+    }
+
+    fn audit_handle(&self, key: Key, memory: &HandleRecord, blocks: &[(u64, u64)]) -> Result<(), String> {
+        let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
+        ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
+        let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
+        ensure(indexed == (used == 0 && !memory.held), || format!("{key:?}: idle index says {indexed}"))?;
+        let Some(at) = memory.active else { return Ok(()) };
+        let free = overlap(at, memory.bytes, self.runs.all().map(|(address, run)| (address, run.bytes)));
+        ensure(used + free == memory.bytes, || {
+            format!("{key:?}: {used} used and {free} free of {}", memory.bytes)
+        })
+    }
+
+    fn audit_uses(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
+        for (base, extent) in self.extents.all() {
+            let used = overlap(base, extent.bytes, blocks.iter().copied());
+            ensure(used == extent.used, || format!("extent {base:#x}: {used} used, {} noted", extent.used))?;
+        }
+        Ok(())
+    }
+}
+
+fn overlap(address: u64, bytes: u64, pieces: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let end = address + bytes;
+    pieces.map(|(at, length)| (at + length).min(end).saturating_sub(at.max(address))).sum()
+}
+
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}

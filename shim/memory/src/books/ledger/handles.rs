@@ -1,0 +1,148 @@
+//! Physical memory: every handle the manager holds, where it is mapped, and how much of it is used.
+//!
+//! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose addresses its bytes
+//! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it. Idle handles
+//! are kept by tier and size: they are what stitching draws on.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use wm_driver::{Handle, Tier};
+
+use super::keys::{Key, KeySet};
+use crate::vocabulary::tiers::{TierBytes, only};
+
+/// One handle.
+#[derive(Debug)]
+pub(crate) struct HandleRecord {
+    pub(crate) raw: Handle,
+    pub(crate) tier: Tier,
+    pub(crate) bytes: u64,
+    /// Bytes under blocks.
+    pub(crate) used: u64,
+    /// Address of the active mapping.
+    pub(crate) active: Option<u64>,
+    /// Addresses of all mappings.
+    pub(crate) mapped: SmallVec<[u64; 2]>,
+    /// A plan under way has taken it.
+    pub(crate) held: bool,
+    /// Index of the set that it is in while it is idle.
+    set: usize,
+}
+
+impl HandleRecord {
+    fn is_idle(&self) -> bool {
+        self.used == 0 && !self.held
+    }
+
+    /// Its oldest mapping, if it is idle and not active there.
+    pub(crate) fn home(&self) -> Option<u64> {
+        let home = self.mapped.first().copied().filter(|_| self.is_idle());
+        home.filter(|home| self.active != Some(*home))
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct HandleTable {
+    table: Vec<Option<HandleRecord>>,
+    vacant: Vec<u32>,
+    /// Sets of idle handles, one a tier and size. Of sizes there are few, and a set once made stays.
+    idle: Vec<KeySet>,
+    sets: BTreeMap<(Tier, u64), usize>,
+    idle_bytes: TierBytes,
+}
+
+impl HandleTable {
+    pub(crate) fn get(&self, key: Key) -> Option<&HandleRecord> {
+        self.table.get(key.0 as usize)?.as_ref()
+    }
+
+    /// How long a handle is; 0 if it is gone.
+    pub(crate) fn bytes(&self, key: Key) -> u64 {
+        self.get(key).map_or(0, |memory| memory.bytes)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &HandleRecord)> {
+        self.table
+            .iter()
+            .enumerate()
+            .filter_map(|(index, memory)| Some((Key(index as u32), memory.as_ref()?)))
+    }
+
+    /// Takes a new handle in, idle and not mapped.
+    pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+        let set = self.set(tier, bytes);
+        let memory = HandleRecord {
+            raw,
+            tier,
+            bytes,
+            used: 0,
+            active: None,
+            mapped: SmallVec::new(),
+            held: false,
+            set,
+        };
+        let index = self.vacant.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() as u32 - 1
+        });
+        self.table[index as usize] = Some(memory);
+        self.index(Key(index));
+        Key(index)
+    }
+
+    fn set(&mut self, tier: Tier, bytes: u64) -> usize {
+        *self.sets.entry((tier, bytes)).or_insert_with(|| {
+            self.idle.push(KeySet::default());
+            self.idle.len() - 1
+        })
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<HandleRecord> {
+        self.unindex(key);
+        let memory = self.table.get_mut(key.0 as usize)?.take()?;
+        self.vacant.push(key.0);
+        Some(memory)
+    }
+
+    /// Changes a handle and keeps the index of idle ones true.
+    pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut HandleRecord) -> T) -> Option<T> {
+        let memory = self.table.get_mut(key.0 as usize)?.as_mut()?;
+        let was_idle = memory.is_idle();
+        let result = change(memory);
+        match (was_idle, memory.is_idle()) {
+            (true, false) => self.unindex(key),
+            (false, true) => self.index(key),
+            _ => {}
+        }
+        Some(result)
+    }
+
+    fn index(&mut self, key: Key) {
+        let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
+        if self.idle[set].insert(key) {
+            self.idle_bytes.add(&only(tier, bytes));
+        }
+    }
+
+    fn unindex(&mut self, key: Key) {
+        let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
+        if self.idle[set].remove(key) {
+            self.idle_bytes.subtract(&only(tier, bytes));
+        }
+    }
+
+    /// Idle handles of a tier with their sizes, small ones first.
+    pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (Key, u64)> {
+        let sizes = self.sets.range((tier, 0)..=(tier, u64::MAX));
+        sizes.flat_map(|((_, bytes), set)| self.idle[*set].iter().map(|key| (key, *bytes)))
+    }
+
+    pub(crate) fn is_idle(&self, key: Key) -> bool {
+        self.get(key).is_some_and(HandleRecord::is_idle)
+    }
+
+    pub(crate) fn idle_bytes(&self) -> TierBytes {
+        self.idle_bytes
+    }
+}

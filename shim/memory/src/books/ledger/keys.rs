@@ -1,0 +1,73 @@
+//! The names of handles, and sets of them as bits: handles come and go by the hundred with one large block.
+
+const BITS: u32 = u64::BITS;
+
+/// Names a handle in the table; reused after the handle is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(pub(super) u32);
+
+/// An ordered set. Grows to the largest name it has held.
+#[derive(Debug, Default)]
+pub(crate) struct KeySet {
+    words: Vec<u64>,
+}
+
+fn place(key: Key) -> (usize, u64) {
+    ((key.0 / BITS) as usize, 1 << (key.0 % BITS))
+}
+
+impl KeySet {
+    /// Says whether it was not there before.
+    pub(crate) fn insert(&mut self, key: Key) -> bool {
+        let (word, bit) = place(key);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, 0);
+        }
+        let fresh = self.words[word] & bit == 0;
+        self.words[word] |= bit;
+        fresh
+    }
+
+    /// Says whether it was there.
+    pub(crate) fn remove(&mut self, key: Key) -> bool {
+        let (word, bit) = place(key);
+        let there = self.words.get(word).is_some_and(|bits| bits & bit != 0);
+        if there {
+            self.words[word] &= !bit;
+        }
+        there
+    }
+
+    /// Lowest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Key> {
+        let words = self.words.iter().enumerate().filter(|(_, bits)| **bits != 0);
+        words.flat_map(|(word, bits)| {
+            let set = (0..BITS).filter(move |bit| bits & (1 << bit) != 0);
+            set.map(move |bit| Key(word as u32 * BITS + bit))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a handle that is idle twice, or is forgotten.
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_set_in_order(steps in prop::collection::vec((0u32..200, any::<bool>()), 0..200)) {
+            let (mut keys, mut model) = (KeySet::default(), BTreeSet::new());
+            for (name, add) in steps {
+                let key = Key(name);
+                let changed = if add { keys.insert(key) } else { keys.remove(key) };
+                prop_assert_eq!(changed, if add { model.insert(key) } else { model.remove(&key) });
+                prop_assert!(keys.iter().eq(model.iter().copied()));
+                prop_assert!(keys.iter().rev().eq(model.iter().rev().copied()));
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The ledger: which physical memory is where, and which of it is free. Pure bookkeeping, no driver call.
+//!
+//! Invariants, held between any two calls of this module and checked by [`Ledger::audit`]:
+//! * the bytes of an active handle are covered, under its active mapping, by blocks and free runs without overlap;
+//! * under a mapping that is not active there is neither block nor run;
+//! * a handle is in the index of idle ones exactly if no block lies on it and no plan holds it;
+//! * a handle that is idle and active has its bytes in free runs; one that is idle and not active waits for nothing.
+
+mod audit;
+mod extent;
+mod extents;
+mod handles;
+mod keys;
+mod loans;
+mod removal;
+pub(crate) mod run;
+mod runs;
+mod segments;
+mod size_index;
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+use wm_driver::{Handle, Tier};
+
+pub(crate) use extent::Mapping;
+pub(crate) use extents::Extents;
+pub(crate) use handles::{HandleRecord, HandleTable};
+pub(crate) use keys::Key;
+pub(crate) use run::Run;
+pub(crate) use runs::Runs;
+pub(crate) use segments::Segments;
+
+use crate::containers::fast_map::FastMap;
+use crate::vocabulary::order::{Pending, Point};
+use crate::vocabulary::sizes::Class;
+use crate::vocabulary::tiers::TierBytes;
+
+/// A handle that a plan holds, and what it takes to put it back.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) key: Key,
+    pub(crate) raw: Handle,
+    pub(crate) tier: Tier,
+    pub(crate) bytes: u64,
+    pub(crate) segments: Segments,
+    was: Option<u64>,
+}
+
+/// A stretch of addresses: the first, and the length.
+pub(crate) type Stretch = (u64, u64);
+
+/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
+type Loans = FastMap<u64, Vec<Stretch>>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    handles: HandleTable,
+    extents: Extents,
+    runs: Runs,
+    loans: Loans,
+}
+
+impl Ledger {
+    #[inline]
+    pub(crate) fn handles(&self) -> &HandleTable {
+        &self.handles
+    }
+
+    #[inline]
+    pub(crate) fn extents(&self) -> &Extents {
+        &self.extents
+    }
+
+    #[inline]
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.runs
+    }
+
+    /// Takes in a new handle, idle and not mapped.
+    pub(crate) fn insert_handle(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+        self.handles.insert(raw, tier, bytes)
+    }
+
+    /// Takes in a new extent in which nothing is mapped yet.
+    pub(crate) fn insert_extent(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+        self.extents.insert(base, bytes, class, stitched, late);
+    }
+
+    /// Drops points that are past, wherever something waits for them.
+    pub(crate) fn forget_past(&mut self, is_past: impl Fn(&Point) -> bool) {
+        self.runs.forget(&is_past);
+        self.extents.forget(&is_past);
+    }
+
+    /// Puts a block over free runs. Returns where its bytes are and what they wait for.
+    pub(crate) fn occupy(&mut self, address: u64, bytes: u64) -> (TierBytes, Pending) {
+        let mut tiers = TierBytes::default();
+        let Some((base, extent)) = self.extents.use_changed(address, bytes as i64) else {
+            debug_assert!(false, "no extent at {address:#x}");
+            return (tiers, Pending::default());
+        };
+        for (part, key) in extent.touched(address, bytes) {
+            let length = part.end - part.start;
+            let tier = self.handles.change(key, |memory| {
+                memory.used += length;
+                memory.tier
+            });
+            tier.into_iter().for_each(|tier| *tiers.part(tier) += length);
+        }
+        (tiers, self.runs.take(address, bytes, base + extent.bytes).pending())
+    }
+
+    /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
+    /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
+    pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
+        if self.give_back(address, pending) {
+            return;
+        }
+        let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
+        let mut astray: SmallVec<[(Key, u64); 2]> = SmallVec::new();
+        let handles = &mut self.handles;
+        let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
+            let length = part.end - part.start;
+            let (tier, home) = handles.change(key, |memory| {
+                memory.used = memory.used.saturating_sub(length);
+                (memory.tier, memory.home())
+            })?;
+            astray.extend(home.map(|home| (key, home)));
+            Some((part, tier))
+        });
+        let (class, rank, range) = (extent.class, extent.rank(), base..base + extent.bytes);
+        for (part, tier) in one_a_tier(freed) {
+            let bytes = part.end - part.start;
+            let segments = Segments::one(bytes, pending.clone());
+            self.runs.give(part.start, Run::new(class, tier, rank, segments), &range);
+        }
+        astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
+    }
+
+    /// Makes an idle handle active in another of its mappings.
+    fn activate_at(&mut self, key: Key, address: u64) {
+        let segments = self.deactivate(key);
+        self.activate(key, address, segments);
+    }
+
+    fn give(&mut self, part: Range<u64>, key: Key, segments: Segments) {
+        let (Some(memory), Some((base, extent))) = (self.handles.get(key), self.extents.at(part.start))
+        else {
+            debug_assert!(false, "no handle or extent at {:#x}", part.start);
+            return;
+        };
+        let run = Run::new(extent.class, memory.tier, extent.rank(), segments);
+        self.runs.give(part.start, run, &(base..base + extent.bytes));
+    }
+
+    /// Is all of an idle handle usable, by what its bytes wait for?
+    pub(crate) fn is_usable(&self, key: Key, usable: impl Fn(&Pending) -> bool) -> bool {
+        self.idle_range(key).is_none_or(|(run, range)| run.segments.is_usable(range, usable))
+    }
+
+    /// What an idle handle waits for.
+    pub(crate) fn pending(&self, key: Key) -> Pending {
+        self.idle_range(key).map(|(run, range)| run.segments.pending_over(range)).unwrap_or_default()
+    }
+
+    /// The run that an idle handle lies in, and where in it; `None` where it is active nowhere.
+    fn idle_range(&self, key: Key) -> Option<(&Run, Range<u64>)> {
+        let memory = self.handles.get(key)?;
+        let (start, run) = self.runs.at(memory.active?)?;
+        let begin = memory.active? - start;
+        Some((run, begin..begin + memory.bytes))
+    }
+
+    /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No `segments`: nothing was using them.
+    pub(crate) fn activate(&mut self, key: Key, address: u64, segments: Segments) {
+        let Some(bytes) = self.handles.change(key, |memory| {
+            memory.active = Some(address);
+            memory.bytes
+        }) else {
+            return;
+        };
+        let unused = segments.bytes() != bytes;
+        let segments = if unused { Segments::one(bytes, segments.pending()) } else { segments };
+        self.give(address..address + bytes, key, segments);
+    }
+
+    /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers what may still be
+    /// touching it.
+    pub(crate) fn deactivate(&mut self, key: Key) -> Segments {
+        let taken =
+            self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
+        let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
+        let Some((address, bytes, (base, extent))) = found else { return Segments::default() };
+        let segments = self.runs.take(address, bytes, base + extent.bytes);
+        extent.retired_uses.join(&segments.pending());
+        segments
+    }
+
+    /// Makes every mapping that begins in a stretch active there: all their handles are idle or active there already.
+    pub(crate) fn claim(&mut self, stretch: Range<u64>) {
+        let mappings: Vec<_> = self.extents.mappings(stretch).collect();
+        for (address, mapping) in mappings {
+            if self.handles.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
+                self.activate_at(mapping.key, address);
+            }
+        }
+    }
+
+    /// Gives an idle handle to a plan.
+    pub(crate) fn take_for_plan(&mut self, key: Key) -> Option<Taken> {
+        let was = self.handles.get(key)?.active;
+        let segments = self.deactivate(key);
+        self.handles.change(key, |memory| {
+            memory.held = true;
+            Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
+        })
+    }
+
+    /// Puts a handle back as it was before [`Ledger::take_for_plan`], or into another of its mappings if that one is gone.
+    pub(crate) fn put_back(&mut self, taken: &Taken) {
+        let target = self.handles.change(taken.key, |memory| {
+            memory.held = false;
+            taken.was.filter(|was| memory.mapped.contains(was)).or(memory.mapped.last().copied())
+        });
+        if let Some(address) = target.flatten() {
+            self.activate(taken.key, address, taken.segments.clone());
+        }
+    }
+
+    /// Notes a mapping. It is not active.
+    pub(crate) fn map(&mut self, key: Key, address: u64) {
+        let bytes = self.handles.change(key, |memory| {
+            memory.held = false;
+            memory.mapped.push(address);
+            memory.bytes
+        });
+        bytes.into_iter().for_each(|bytes| self.extents.map(address, bytes, key));
+    }
+
+    /// Forgets a mapping of an idle handle. If it was active there, another of its mappings becomes active.
+    pub(crate) fn unmap(&mut self, address: u64) {
+        let Some(mapping) = self.extents.unmap(address) else { return };
+        let was_active = self.handles.change(mapping.key, |memory| {
+            memory.mapped.retain(|mapped| *mapped != address);
+            memory.active == Some(address)
+        });
+        if was_active == Some(true) {
+            self.activate_elsewhere(mapping.key);
+        }
+    }
+
+    fn activate_elsewhere(&mut self, key: Key) {
+        let segments = self.deactivate(key);
+        let elsewhere = self.handles.get(key).and_then(|memory| memory.mapped.first().copied());
+        elsewhere.into_iter().for_each(|address| self.activate(key, address, segments.clone()));
+    }
+
+    /// Everything that may still be touching an extent: free runs' and former tenants' points.
+    pub(crate) fn touching(&self, base: u64) -> Pending {
+        let Some((_, extent)) = self.extents.at(base) else { return Pending::default() };
+        let mut pending = extent.retired_uses.clone();
+        let mut next = base;
+        for (address, mapping) in self.extents.mappings(base..base + extent.bytes) {
+            let active = self.handles.get(mapping.key).is_some_and(|memory| memory.active == Some(address));
+            if active
+                && address >= next
+                && let Some((start, run)) = self.runs.at(address)
+            {
+                pending.join(&run.segments.pending());
+                next = start + run.bytes;
+            }
+        }
+        pending
+    }
+}
+
+/// Joins parts that follow each other on the same tier.
+fn one_a_tier(parts: impl Iterator<Item = (Range<u64>, Tier)>) -> impl Iterator<Item = (Range<u64>, Tier)> {
+    let mut parts = parts.peekable();
+    std::iter::from_fn(move || {
+        let (mut whole, tier) = parts.next()?;
+        while let Some((part, _)) = parts.next_if(|(_, other)| *other == tier) {
+            whole.end = part.end;
+        }
+        Some((whole, tier))
+    })
+}

@@ -1,0 +1,66 @@
+//! Free runs by size: one ordered set for each class and tier. There are few of these, so the keys stay short.
+
+use std::collections::BTreeSet;
+
+use wm_driver::Tier;
+
+use super::run::{Ranks, Run};
+use crate::vocabulary::sizes::Class;
+
+/// Rank, size, and where the run ends, which names it.
+type Place = (u64, u64, u64);
+
+#[derive(Debug)]
+struct Bucket {
+    holds: (Class, Tier),
+    places: BTreeSet<Place>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SizeIndex(Vec<Bucket>);
+
+fn place(end: u64, run: &Run) -> Place {
+    (run.rank, run.bytes, end)
+}
+
+impl SizeIndex {
+    /// Runs of at least `bytes`, by rank, size and address.
+    pub(super) fn fitting(
+        &self,
+        class: Class,
+        tier: Tier,
+        bytes: u64,
+        ranks: &Ranks,
+    ) -> impl DoubleEndedIterator<Item = u64> + use<'_> {
+        let bucket = self.0.iter().find(|bucket| bucket.holds == (class, tier));
+        let range = (*ranks.start(), bytes, 0)..=(*ranks.end(), u64::MAX, u64::MAX);
+        let places = bucket.into_iter().flat_map(move |bucket| bucket.places.range(range.clone()));
+        places.filter(move |place| place.1 >= bytes).map(|place| place.2)
+    }
+
+    fn places(&mut self, run: &Run) -> &mut BTreeSet<Place> {
+        let holds = (run.class, run.tier);
+        let known = self.0.iter().position(|bucket| bucket.holds == holds);
+        let index = known.unwrap_or_else(|| {
+            self.0.push(Bucket { holds, places: BTreeSet::new() });
+            self.0.len() - 1
+        });
+        &mut self.0[index].places
+    }
+
+    pub(super) fn insert(&mut self, end: u64, run: &Run) {
+        self.places(run).insert(place(end, run));
+    }
+
+    pub(super) fn remove(&mut self, end: u64, run: &Run) {
+        self.places(run).remove(&place(end, run));
+    }
+
+    /// Changes the size of a run whose end stays.
+    pub(super) fn resize(&mut self, end: u64, run: &mut Run, bytes: u64) {
+        let places = self.places(run);
+        places.remove(&place(end, run));
+        run.bytes = bytes;
+        places.insert(place(end, run));
+    }
+}

@@ -1,0 +1,135 @@
+//! The program's side of memory: its live blocks, and freed ones that the free cache keeps whole.
+//!
+//! Invariants: `live` sums the live blocks, rounded; `pooled` sums what the live blocks of streams were asked for; a block is
+//! in the cache exactly if `blocks` says that it is cached.
+//!
+//! Layout: a hit and a free look at all fields, so they lie side by side, in this order.
+
+use std::sync::Arc;
+
+use crate::books::blocks::{Blocks, Piece};
+use crate::books::directory::Directory;
+use crate::books::free_cache::{FreeCache, Scope};
+use crate::vocabulary::order::{Order, Point};
+use crate::vocabulary::request::Request;
+use crate::vocabulary::sizes::CACHED_BELOW;
+use crate::vocabulary::tiers::{Gauge, Level, TierBytes};
+use crate::vocabulary::usage::Counters;
+
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct ProgramBlocks {
+    cache: FreeCache,
+    blocks: Blocks,
+    live: Gauge,
+    /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
+    pooled: Level,
+}
+
+/// A block that is live no more, and not in the cache yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Returned {
+    pub(crate) bytes: u64,
+    /// It may go into the cache.
+    pub(crate) cacheable: bool,
+}
+
+impl ProgramBlocks {
+    /// Gives out the cached block that serves a request, if there is one. The device's order may have it only if `is_past` says
+    /// that the GPU is done with it.
+    #[inline]
+    pub(crate) fn hit(
+        &mut self,
+        request: &Request,
+        is_past: impl Fn(u64) -> bool,
+        counters: &mut Counters,
+    ) -> Option<u64> {
+        let address = self.cache.pop(request.order, request.bytes, &self.blocks, is_past)?;
+        counters.hits += 1;
+        self.give_out(address, request, counters);
+        Some(address)
+    }
+
+    /// Makes a granted or cached block the program's.
+    #[inline]
+    pub(crate) fn give_out(&mut self, address: u64, request: &Request, counters: &mut Counters) {
+        let Some(piece) = self.blocks.give_out(address, request.asked, request.order) else { return };
+        self.live.add(&piece.tiers);
+        self.pooled.add(piece.pooled());
+        counters.allocations += 1;
+        counters.overflows += u64::from(piece.tiers.elsewhere() > 0);
+    }
+
+    /// Takes the live block that starts at an address off the sums.
+    #[inline]
+    pub(crate) fn take_back(&mut self, address: u64) -> Option<Returned> {
+        let piece = self.blocks.starting_at(address)?;
+        let (bytes, tiers, pooled) = (piece.bytes(), piece.tiers, piece.pooled());
+        // A very large block is not cached, nor one that is not all on the device: a hit must not hand slow memory out where
+        // the device may have room again. Nor is a guarded one: its addresses are not to come back soon.
+        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
+        self.live.subtract(&tiers);
+        self.pooled.subtract(pooled);
+        Some(Returned { bytes, cacheable })
+    }
+
+    /// Caches a block that was taken back, the `freed`th free of its order.
+    #[inline]
+    pub(crate) fn cache(&mut self, order: Order, bytes: u64, address: u64, freed: u64) {
+        self.cache.push(order, bytes, address, freed, &mut self.blocks);
+    }
+
+    /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees; the blocks are to be removed.
+    pub(crate) fn drain(&mut self, scope: Scope) -> Vec<(u64, u64, Point)> {
+        self.cache.drain(scope, &self.blocks)
+    }
+
+    /// Notes a block that is being granted.
+    pub(crate) fn insert(&mut self, piece: Piece) {
+        self.blocks.insert(piece);
+    }
+
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
+        self.blocks.remove(address)
+    }
+
+    /// Forgets all blocks. Peaks stay.
+    pub(crate) fn forget_all(&mut self) {
+        self.cache = FreeCache::default();
+        self.blocks.clear();
+        self.live.now = TierBytes::default();
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        self.blocks.directory()
+    }
+
+    pub(crate) fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    pub(crate) fn cached_bytes(&self) -> u64 {
+        self.cache.bytes()
+    }
+
+    pub(crate) fn live(&self) -> Gauge {
+        self.live
+    }
+
+    pub(crate) fn pooled(&self) -> Level {
+        self.pooled
+    }
+
+    pub(crate) fn reset_peaks(&mut self) {
+        self.live.reset_peak();
+        self.pooled.reset_peak();
+    }
+
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        self.blocks.audit()?;
+        self.cache.audit(&self.blocks)?;
+        let mut live = TierBytes::default();
+        self.blocks.live().for_each(|block| live.add(&block.tiers));
+        if live == self.live.now { Ok(()) } else { Err(format!("{live:?} live, {:?} noted", self.live.now)) }
+    }
+}

@@ -1,0 +1,138 @@
+//! A hash table whose look-up looks at one cache line, where a general one looks at two, the second known from the first.
+//!
+//! Between two calls of a program the CPU's caches lose all of this, so cache misses are the cost of the hit path. Values hold
+//! their own key and lie in one row of cells, each at the place its hash names or behind it, with no empty cell between (open
+//! addressing, linear probing; a removal closes the gap). At most half of the cells are full. Meant for values of a cache
+//! line, aligned to one.
+
+use std::hash::{BuildHasher, BuildHasherDefault, Hash};
+
+use crate::containers::fast_map::WordHasher;
+
+/// A value that knows what it is found by, which does not change while it is in a table.
+pub(crate) trait Keyed {
+    type Key: Copy + Eq + Hash;
+
+    fn key(&self) -> Self::Key;
+}
+
+/// A full table has this many cells at least.
+const LEAST: usize = 8;
+
+#[derive(Debug)]
+pub(crate) struct Table<T> {
+    /// None, or a power of two.
+    cells: Box<[Option<T>]>,
+    full: usize,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { cells: Box::default(), full: 0 }
+    }
+}
+
+impl<T: Keyed> Table<T> {
+    /// Will the next new value rehash the table?
+    pub(crate) fn is_full(&self) -> bool {
+        self.full * 2 >= self.cells.len()
+    }
+
+    pub(crate) fn get(&self, key: T::Key) -> Option<&T> {
+        self.cells.get(self.place(key))?.as_ref()
+    }
+
+    /// To change it, but for its key.
+    pub(crate) fn get_mut(&mut self, key: T::Key) -> Option<&mut T> {
+        self.cells.get_mut(self.place(key))?.as_mut()
+    }
+
+    pub(crate) fn get_or_insert(&mut self, key: T::Key, new: impl FnOnce() -> T) -> &mut T {
+        let mut at = self.place(key);
+        if self.cells.get(at).is_none_or(Option::is_none) {
+            if self.is_full() {
+                self.retain(|_| true);
+                at = self.place(key);
+            }
+            self.full += 1;
+        }
+        self.cells[at].get_or_insert_with(new)
+    }
+
+    /// In the place of one with the same key, if there is one.
+    pub(crate) fn insert(&mut self, value: T) {
+        if self.is_full() {
+            self.retain(|_| true);
+        }
+        let at = self.place(value.key());
+        self.full += usize::from(self.cells[at].is_none());
+        self.cells[at] = Some(value);
+    }
+
+    pub(crate) fn remove(&mut self, key: T::Key) -> Option<T> {
+        let at = self.place(key);
+        let removed = self.cells.get_mut(at)?.take()?;
+        self.full -= 1;
+        self.close(at);
+        Some(removed)
+    }
+
+    /// Moves values back into the hole that a removal left, as far as their hashes let them.
+    fn close(&mut self, mut hole: usize) {
+        let mut at = self.after(hole);
+        while let Some(value) = &self.cells[at] {
+            if self.steps(self.home(value.key()), at) >= self.steps(hole, at) {
+                self.cells.swap(hole, at);
+                hole = at;
+            }
+            at = self.after(at);
+        }
+    }
+
+    /// In no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.cells.iter().flatten()
+    }
+
+    /// All values, to change them but for their keys.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.cells.iter_mut().flatten()
+    }
+
+    /// Drops values, and rehashes the others into a table of fitting size.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        self.full = self.iter().filter(|value| keep(value)).count();
+        let cells = (self.full * 4).next_power_of_two().max(LEAST);
+        let cells = (0..cells).map(|_| None).collect();
+        let old = std::mem::replace(&mut self.cells, cells);
+        for value in old.into_iter().flatten().filter(keep) {
+            let at = self.place(value.key());
+            self.cells[at] = Some(value);
+        }
+    }
+
+    /// Index of the value of a key, or of the empty cell where it would be; beyond the cells, if there are none.
+    fn place(&self, key: T::Key) -> usize {
+        let mut at = self.home(key);
+        while let Some(Some(value)) = self.cells.get(at)
+            && value.key() != key
+        {
+            at = self.after(at);
+        }
+        at
+    }
+
+    /// By the high bits of the hash, which spread addresses that follow each other evenly.
+    fn home(&self, key: T::Key) -> usize {
+        let hash = BuildHasherDefault::<WordHasher>::default().hash_one(key);
+        (hash >> (64 - self.cells.len().trailing_zeros())) as usize
+    }
+
+    fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.cells.len() - 1)
+    }
+
+    fn steps(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.cells.len() - 1)
+    }
+}

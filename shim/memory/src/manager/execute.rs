@@ -1,0 +1,84 @@
+//! The one executor of plans.
+//!
+//! Either all of a [`Build`] happens or none: each step that succeeds notes its opposite, and a failure runs the notes backwards.
+//! Taking things apart cannot be undone, so [`dismantle`] goes on past a failure and returns the steps that failed: their
+//! objects still exist, and the caller keeps them for another try.
+//! Called without any lock: each step may take milliseconds.
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Handle, Tier};
+
+use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+
+/// Makes an extent.
+pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, Failure> {
+    let mut undo = Vec::new();
+    match attempt(gpu, build, &mut undo) {
+        Ok((base, handles)) => {
+            undo.reverse();
+            Ok(Built { base, handles, undo })
+        }
+        Err((code, tier)) => {
+            undo.reverse();
+            Err(Failure { code, tier, not_undone: dismantle(gpu, &undo) })
+        }
+    }
+}
+
+type Cause = (CUresult, Option<Tier>);
+
+fn attempt<G: Gpu>(gpu: &G, build: &Build, undo: &mut Vec<Undo>) -> Result<(u64, Vec<Handle>), Cause> {
+    let handles = build.parts.iter().map(|part| obtain(gpu, *part, undo)).collect::<Result<Vec<_>, _>>()?;
+    let bytes: u64 = build.parts.iter().map(|part| part.bytes()).sum();
+    let reserved = bytes + build.gap;
+    let base = gpu.reserve(reserved as usize).map_err(|code| (code, None))?;
+    undo.push(Undo::Unreserve { address: base, bytes: reserved });
+    let mut address = base;
+    for (part, handle) in build.parts.iter().zip(&handles) {
+        gpu.map(address, part.bytes() as usize, *handle).map_err(|code| (code, None))?;
+        undo.push(Undo::Unmap { address, bytes: part.bytes(), handle: *handle });
+        address += part.bytes();
+    }
+    gpu.allow(base, bytes as usize).map_err(|code| (code, None))?;
+    Ok((base, handles))
+}
+
+fn obtain<G: Gpu>(gpu: &G, part: Part, undo: &mut Vec<Undo>) -> Result<Handle, Cause> {
+    let (tier, bytes) = match part {
+        Part::Existing { handle, .. } => return Ok(handle),
+        Part::New { tier, bytes } => (tier, bytes),
+    };
+    let handle = gpu.create(tier, bytes as usize).map_err(|code| (code, Some(tier)))?;
+    undo.push(Undo::Release { handle, tier, bytes });
+    Ok(handle)
+}
+
+/// Takes things apart in order, and returns the steps that failed. A reservation in which a mapping is left over is
+/// not tried, nor is a handle that is left mapped: its memory would stay taken, and nothing would count it any more.
+pub(crate) fn dismantle<G: Gpu>(gpu: &G, steps: &[Undo]) -> Vec<Undo> {
+    let mut failed: Vec<Undo> = Vec::new();
+    for step in steps {
+        if failed.iter().any(|left| blocks(*left, *step)) || undo(gpu, *step).is_err() {
+            failed.push(*step);
+        }
+    }
+    failed
+}
+
+/// Must `step` wait until the failed step `left` has been done?
+fn blocks(left: Undo, step: Undo) -> bool {
+    let Undo::Unmap { address: mapped, handle: in_use, .. } = left else { return false };
+    match step {
+        Undo::Unmap { .. } => false,
+        Undo::Unreserve { address, bytes } => (address..address + bytes).contains(&mapped),
+        Undo::Release { handle, .. } => handle == in_use,
+    }
+}
+
+fn undo<G: Gpu>(gpu: &G, step: Undo) -> wm_driver::gpu::Result<()> {
+    match step {
+        Undo::Unmap { address, bytes, .. } => gpu.unmap(address, bytes as usize),
+        Undo::Unreserve { address, bytes } => gpu.unreserve(address, bytes as usize),
+        Undo::Release { handle, .. } => gpu.release(handle),
+    }
+}

@@ -1,0 +1,42 @@
+//! One thread at a time changes mappings.
+//!
+//! The driver (580, on H200s) corrupts handles when two threads map and unmap the same ones at once: later maps of such a
+//! handle fail with error 999, wherever they go. Locking single calls does not help; a whole sequence of unmap, reserve,
+//! map and set-access has to be alone. So one lock covers each such sequence.
+//!
+//! This is the one lock of the crate that is held across driver calls. What it covers never waits for the GPU, and a thread
+//! that holds it takes no other lock: it can neither deadlock nor be held up by a kernel.
+
+use wm_abi::CUresult;
+use wm_driver::Gpu;
+
+use super::{Manager, execute};
+use crate::sync::MutexGuard;
+use crate::vocabulary::plan::{Build, Built, Failure, Undo};
+
+impl<G: Gpu> Manager<G> {
+    fn lock_mappings(&self) -> MutexGuard<'_, ()> {
+        self.mapping_lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Makes an extent, or nothing.
+    pub(super) fn build(&self, build: &Build) -> Result<Built, Failure> {
+        let _mappings = self.lock_mappings();
+        execute::build(&self.gpu, build)
+    }
+
+    /// Takes things apart; the steps that failed come back.
+    pub(super) fn dismantle(&self, steps: &[Undo]) -> Vec<Undo> {
+        if steps.is_empty() {
+            return Vec::new();
+        }
+        let _mappings = self.lock_mappings();
+        execute::dismantle(&self.gpu, steps)
+    }
+
+    /// Grants access to a mapped range.
+    pub(super) fn allow(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
+        let _mappings = self.lock_mappings();
+        self.gpu.allow(address, bytes)
+    }
+}

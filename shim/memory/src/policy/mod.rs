@@ -1,0 +1,11 @@
+//! Layer 3, policy: decisions as functions of what they are shown. They change nothing, so each can be read and tested alone.
+
+pub(crate) mod attempt;
+pub(crate) mod best_fit;
+pub(crate) mod facts;
+pub(crate) mod growth;
+pub(crate) mod joint;
+pub(crate) mod keep;
+pub(crate) mod recipe;
+pub(crate) mod reuse;
+pub(crate) mod scarcity;

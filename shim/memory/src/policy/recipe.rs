@@ -1,0 +1,164 @@
+//! Recipes of new extents: which idle handles to take, and which handles to make for what is missing.
+//!
+//! Idle handles come before new ones, the device before other tiers, large handles before small ones. New ones stay within
+//! the limits, the headroom and what the driver has left.
+
+use wm_driver::Tier;
+
+use crate::books::ledger::Key;
+use crate::policy::attempt::Attempt;
+use crate::policy::facts::Facts;
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::sizes::{
+    Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, least_handle, round_down, round_up,
+};
+
+/// May a new extent have new handles?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewHandles {
+    None,
+    AsNeeded,
+}
+
+/// Idle handles to take, and new ones to make.
+#[derive(Debug, Default)]
+pub(crate) struct Recipe {
+    pub(crate) take: Vec<Key>,
+    pub(crate) create: Vec<(Tier, u64)>,
+}
+
+/// What an extent for the request is made from, on `tiers`; `None` if that is not to be had.
+pub(crate) fn recipe(
+    facts: &Facts<'_>,
+    attempt: &Attempt,
+    rules: &Rules,
+    tiers: &[Tier],
+    new: NewHandles,
+) -> Option<Recipe> {
+    match attempt.request.class {
+        Class::Tiny | Class::Small => small_recipe(facts, attempt, rules, tiers, new),
+        Class::Large | Class::Joint | Class::Guarded => large_recipe(facts, attempt, rules, tiers, new),
+    }
+}
+
+/// One handle: an idle one of the smallest size, a new one, or at last any idle one.
+fn small_recipe(
+    facts: &Facts<'_>,
+    attempt: &Attempt,
+    rules: &Rules,
+    tiers: &[Tier],
+    new: NewHandles,
+) -> Option<Recipe> {
+    let unit = rules.granularity;
+    let take = |key| Recipe { take: vec![key], create: vec![] };
+    if let Some(key) = smallest_idle(facts, attempt, tiers, unit) {
+        return Some(take(key));
+    }
+    if new == NewHandles::None {
+        return None;
+    }
+    let roomy = tiers.iter().find(|tier| allowance(facts, attempt, rules, **tier) >= unit);
+    roomy
+        .map(|tier| Recipe { take: vec![], create: vec![(*tier, unit)] })
+        .or_else(|| smallest_idle(facts, attempt, tiers, u64::MAX).map(take))
+}
+
+fn smallest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<Key> {
+    let on = |tier: &Tier| facts.ledger.handles().idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
+    tiers.iter().flat_map(on).map(|(key, _)| key).find(|key| facts.can_take(attempt, *key))
+}
+
+fn large_recipe(
+    facts: &Facts<'_>,
+    attempt: &Attempt,
+    rules: &Rules,
+    tiers: &[Tier],
+    new: NewHandles,
+) -> Option<Recipe> {
+    let whole = round_up(attempt.request.bytes, rules.granularity)?;
+    let (mut recipe, mut missing) = (Recipe::default(), whole);
+    let largest = largest_last(attempt, whole, rules.granularity);
+    for tier in tiers {
+        missing = gather(facts, attempt, *tier, missing, largest, &mut recipe.take);
+    }
+    match new {
+        NewHandles::None => (missing == 0).then_some(recipe),
+        NewHandles::AsNeeded => {
+            recipe.create = creation(facts, attempt, rules, tiers, missing, whole)?;
+            Some(recipe)
+        }
+    }
+}
+
+/// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
+/// than what is missing then, up to `largest`.
+pub(crate) fn gather(
+    facts: &Facts<'_>,
+    attempt: &Attempt,
+    tier: Tier,
+    missing: u64,
+    largest: u64,
+    take: &mut Vec<Key>,
+) -> u64 {
+    let (mut left, first) = (missing, take.len());
+    for (key, bytes) in facts.ledger.handles().idle(tier).rev() {
+        if bytes <= left && facts.can_take(attempt, key) {
+            take.push(key);
+            left -= bytes;
+        }
+    }
+    if left > 0 {
+        let fresh = |(key, bytes): &(Key, u64)| {
+            (left + 1..=largest).contains(bytes)
+                && !take[first..].contains(key)
+                && facts.can_take(attempt, *key)
+        };
+        if let Some((key, _)) = facts.ledger.handles().idle(tier).find(fresh) {
+            take.push(key);
+            left = 0;
+        }
+    }
+    left
+}
+
+/// Handles to make for what is `missing` of an extent of `whole` bytes, on the first tiers with room. A medium
+/// request's extent is made larger, for the next ones, where the device has the room.
+fn creation(
+    facts: &Facts<'_>,
+    attempt: &Attempt,
+    rules: &Rules,
+    tiers: &[Tier],
+    missing: u64,
+    whole: u64,
+) -> Option<Vec<(Tier, u64)>> {
+    let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
+    let device = allowance(facts, attempt, rules, Tier::Device);
+    let least = least_handle(device, rules.granularity);
+    let medium = whole < MEDIUM_BELOW && attempt.request.class == Class::Large;
+    let mut left = if medium && device >= shared { shared } else { missing };
+    let mut create = Vec::new();
+    for tier in tiers {
+        let bytes = left.min(allowance(facts, attempt, rules, *tier));
+        create.extend(handles_for(bytes, whole, least).map(|bytes| (*tier, bytes)));
+        left -= bytes;
+    }
+    (left == 0).then_some(create)
+}
+
+/// How much more of a tier may be made, in whole units.
+pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tier: Tier) -> u64 {
+    let Some(room) = attempt.room.filter(|_| !attempt.full.contains(&tier)) else { return 0 };
+    let (limit, room) = match tier {
+        Tier::Device => (rules.settings.device_limit, room.device),
+        Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
+        Tier::Host => (rules.settings.host_limit, room.host),
+    };
+    round_down(limit.min(room).saturating_sub(facts.held.on(tier)), rules.granularity)
+}
+
+/// Largest handle that may end an extent of `whole` bytes. What the request does not use of it is a free run for
+/// others. A guarded block shares its extent with no other, so there the limit is the handle that would be made for the extent.
+fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
+    let shared = attempt.request.class != Class::Guarded || attempt.may_oversize;
+    if shared { u64::MAX } else { handle_bytes(whole, granularity) }
+}

@@ -1,0 +1,321 @@
+//! One decision about one request: the next thing to do, taken under the lock without a call of the driver.
+//!
+//! The order of preference is the list in [`State::decide`]. A request is decided again until it is met: each round either
+//! meets it, or notes something new in the attempt (events that are done, room that is left, a tier that proved full, a
+//! stream that cannot wait), so the rounds come to an end.
+
+use std::sync::Arc;
+
+use wm_driver::{Bears, Tier};
+
+use crate::books::free_cache::Scope;
+use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
+use crate::ordering::fence::{Fence, Query};
+use crate::policy::attempt::Attempt;
+use crate::policy::best_fit::best_fit;
+use crate::policy::recipe::{NewHandles, allowance, recipe};
+use crate::policy::reuse::oldest_idle;
+use crate::state::State;
+use crate::state::draft::Draft;
+use crate::state::grant::Grant;
+use crate::state::joint::Joint;
+use crate::vocabulary::error::{Overflow, Shortage};
+use crate::vocabulary::order::{Order, Pending};
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::sizes::{Class, DEVICE_PART, PACKED, QUERIES};
+
+/// What to do next.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Nothing: the request has its memory.
+    Met(u64),
+    /// Make the granted memory usable, with events if there are needs.
+    Grant(Grant),
+    /// Make an extent.
+    Build(Draft),
+    /// Make a joint.
+    Join(Joint),
+    /// Answer this, then decide again.
+    FindOut(Question),
+    /// Every allowed tier is full.
+    Full(Box<Shortage>),
+}
+
+/// What a decision needs to know first.
+#[derive(Debug)]
+pub(crate) enum Question {
+    /// How far have streams come?
+    Progress(Vec<Query>),
+    /// Is one of these done within a while?
+    Wait(Vec<Arc<Fence>>),
+    /// What room is left?
+    Room,
+    /// What does the caller bear?
+    Caller,
+    /// What comes of what other threads had under way in this generation?
+    Busy(u64),
+}
+
+impl State {
+    /// The next thing to do for a request. Cheap steps come before dear ones, the device before other tiers, and a wait of the
+    /// host is the last before a refusal.
+    pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
+        self.forget_past();
+        self.timeline.note_user(attempt.request.order);
+        // A request that names no stream asks before it searches, so that what it gets does not depend on who asked last.
+        if attempt.request.order == Order::Device
+            && let Some(question) = self.ask_some(attempt)
+        {
+            return question;
+        }
+        // Where little is left, what the free cache holds must not make the fit of others worse.
+        if self.is_pressed() && attempt.request.class != Class::Guarded {
+            self.flush(Scope::All);
+        }
+        self.on_device(attempt, rules)
+            // The device seems full: any stream's progress may change that, and asking costs less than what follows.
+            .or_else(|| self.ask_all(attempt))
+            // A wait of the GPU for another stream's free: better than slow memory.
+            .or_else(|| self.behind_others(attempt, rules))
+            // Slow memory: better than a wait of the host.
+            .or_else(|| self.elsewhere(attempt, rules))
+            // A wait of the host: better than a refusal.
+            .or_else(|| self.wait(attempt))
+            .unwrap_or_else(|| self.refuse(attempt, rules))
+    }
+
+    /// Device memory that is ready, or new.
+    fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
+        // Late memory comes after everything else that costs no call; where little is left, it is like all memory.
+        let first = if pressed { &ALL } else { &EARLY };
+        let alone = rules.settings.overflow.is_empty();
+        // No call at all.
+        self.best_fit(attempt, device, first)
+            // Some queries of events, once a request: what other streams freed may be ready.
+            .or_else(|| self.ask_some(attempt))
+            // Flushing costs other requests their hits, but no call.
+            .or_else(|| self.best_fit_flushed(attempt, device, first))
+            // Whole handles are what larger requests will want: where little is left, joints of free ends spare them. With
+            // overflow a program would pay for one at nearly every miss.
+            .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
+            // Extents that exist need bookkeeping only.
+            .or_else(|| self.reuse(attempt, device))
+            .or_else(|| self.best_fit(attempt, device, &LATE))
+            // Mapping idle handles costs less than making new ones, and takes no memory from others.
+            .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
+            .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
+            // The device is full. Joints cost calls at every miss: they are for those who would be refused otherwise.
+            .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
+            // A small block among large ones pins what could be stitched: better than no block.
+            .or_else(|| self.best_fit_any_class(attempt))
+    }
+
+    /// The device is full. Memory that another stream has freed and may still be using: the requesting stream waits for it, on
+    /// the GPU, if the program's pool allows that, and on nothing that came after the free.
+    fn behind_others(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let order = attempt.request.order;
+        if attempt.cannot_order || self.forbids_dependencies || !self.timeline.has_exact(order) {
+            return None;
+        }
+        // New memory goes before a wait, and whether there is any must be known.
+        if attempt.room.is_none() {
+            return Some(Decision::FindOut(Question::Room));
+        }
+        let device = &[Tier::Device][..];
+        attempt.may_order = true;
+        // The same steps again, with this memory counted as usable.
+        let found = self
+            .best_fit(attempt, device, &ALL)
+            .or_else(|| self.reuse(attempt, device))
+            .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
+            .or_else(|| self.create(attempt, rules))
+            .or_else(|| self.best_fit_any_class(attempt));
+        attempt.may_order = false;
+        found
+    }
+
+    /// Memory that is not, or not all, on the device, where that is allowed.
+    fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let alone = rules.settings.overflow.is_empty();
+        // A handle of the device that is far too large: better than slow memory.
+        if let Some(decision) = self.oversized(attempt, rules) {
+            return Some(decision);
+        }
+        if attempt.bears.is_none() {
+            return Some(Decision::FindOut(Question::Caller));
+        }
+        // What exists goes before what has to be made. Joints come last: a program that lives in
+        // overflow would pay for one at nearly every miss.
+        self.overflow(attempt, rules)
+            .or_else(|| self.create(attempt, rules))
+            .or_else(|| self.overflow_anew(attempt, rules))
+            .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
+    }
+
+    /// Is little left to be had, in idle handles and in new ones?
+    fn is_pressed(&self) -> bool {
+        let idle = self.holdings.ledger.handles().idle_bytes();
+        self.scarcity.is_pressed(self.holdings.held().device, idle.device)
+    }
+
+    /// Best fit in the free runs of the first tier that has one.
+    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+        let (facts, class) = (self.facts(), attempt.request.class);
+        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, ranks))?;
+        Some(self.split(attempt, address))
+    }
+
+    /// Best fit in the free runs of any class.
+    fn best_fit_any_class(&mut self, attempt: &Attempt) -> Option<Decision> {
+        let facts = self.facts();
+        let address =
+            PACKED.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
+        Some(self.split(attempt, address))
+    }
+
+    /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
+    /// What follows this draws on idle handles, and finds nothing cached.
+    fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
+        let parts = [Scope::Packed(attempt.request.class), Scope::All];
+        parts
+            .into_iter()
+            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
+    }
+
+    /// Cuts the request's block from a free run.
+    fn split(&mut self, attempt: &Attempt, address: u64) -> Decision {
+        self.counters.splits += 1;
+        Decision::Grant(self.grant(address, &attempt.request))
+    }
+
+    /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call.
+    fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
+        let address = oldest_idle(&self.facts(), attempt, tiers)?;
+        self.holdings.ledger.claim(address..address + attempt.request.bytes);
+        self.counters.reuses += 1;
+        Some(Decision::Grant(self.grant(address, &attempt.request)))
+    }
+
+    /// A block from the free ends of handles: in a joint that exists, or in a new one.
+    fn join(&mut self, attempt: &Attempt) -> Option<Decision> {
+        // A guarded block shares no handle.
+        if attempt.request.class == Class::Guarded {
+            return None;
+        }
+        self.reuse_joint(attempt)
+            .map(Decision::Grant)
+            .or_else(|| self.draft_joint(attempt).map(Decision::Join))
+    }
+
+    /// A new extent from idle handles of `tiers`, and new ones for what is missing.
+    fn stitch(
+        &mut self,
+        attempt: &Attempt,
+        rules: &Rules,
+        tiers: &[Tier],
+        new: NewHandles,
+    ) -> Option<Decision> {
+        let recipe = recipe(&self.facts(), attempt, rules, tiers, new)?;
+        Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
+    }
+
+    /// New device memory, if there is room; what room there is must be asked first.
+    fn create(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        if attempt.room.is_none() {
+            return Some(Decision::FindOut(Question::Room));
+        }
+        let left = allowance(&self.facts(), attempt, rules, Tier::Device);
+        self.scarcity.ceiling = Some(self.holdings.held().device + left);
+        let made = self.stitch(attempt, rules, &[Tier::Device], NewHandles::AsNeeded);
+        self.scarcity.note(attempt.request.bytes, made.is_some());
+        made
+    }
+
+    /// Did requests no larger than this find the device full just now? Then what exists on other tiers is tried before
+    /// the driver is asked again.
+    fn seems_full(&mut self, attempt: &Attempt) -> bool {
+        attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
+    }
+
+    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
+    fn oversized(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        if attempt.request.class != Class::Guarded {
+            return None;
+        }
+        attempt.may_oversize = true;
+        self.stitch(attempt, rules, &[Tier::Device], NewHandles::None)
+    }
+
+    /// The device is full: what exists of it and of the overflow tiers together. An existing extent first, then free
+    /// handles if the device has a good part, then a free run elsewhere.
+    fn overflow(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let all = attempt.tiers(rules)?;
+        let idle = self.holdings.ledger.handles().idle_bytes().device;
+        let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
+        self.reuse(attempt, &all)
+            .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, NewHandles::None)).flatten())
+            .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
+    }
+
+    /// The last resort: new memory on the overflow tiers, and what little the device has.
+    fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
+        let all = attempt.tiers(rules)?;
+        self.stitch(attempt, rules, &all, NewHandles::AsNeeded)
+    }
+
+    /// Asks, once, how far some other streams have come: what they freed may be ready.
+    fn ask_some(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let asked = std::mem::replace(&mut attempt.asked_some, true);
+        (!asked).then(|| self.ask(attempt, QUERIES)).flatten()
+    }
+
+    /// The same, all of them: the alternative is worse.
+    fn ask_all(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let asked = std::mem::replace(&mut attempt.asked_all, true);
+        (!asked).then(|| self.ask(attempt, usize::MAX)).flatten()
+    }
+
+    fn ask(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
+        let queries = self.timeline.queries(Some(attempt.request.order), most);
+        (!queries.is_empty()).then_some(Decision::FindOut(Question::Progress(queries)))
+    }
+
+    /// Nothing is left but what streams have freed and may still be using. The host waits for it, for a while, since the
+    /// alternative is to refuse.
+    fn wait(&self, attempt: &Attempt) -> Option<Decision> {
+        let mut pending = Pending::default();
+        self.holdings.ledger.runs().all().for_each(|(_, run)| pending.join(&run.segments.pending()));
+        let fences = if attempt.waited { Vec::new() } else { self.timeline.awaited(&pending) };
+        (!fences.is_empty()).then_some(Decision::FindOut(Question::Wait(fences)))
+    }
+
+    /// Nothing is left, unless another thread is about to give something back.
+    fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
+        if !self.under_way.is_none() {
+            return Decision::FindOut(Question::Busy(self.under_way.generation()));
+        }
+        self.counters.out_of_memory += 1;
+        Decision::Full(Box::new(self.shortage(attempt, rules)))
+    }
+
+    fn shortage(&self, attempt: &Attempt, rules: &Rules) -> Shortage {
+        let (facts, ledger) = (self.facts(), &self.holdings.ledger);
+        Shortage {
+            asked: attempt.request.asked as u64,
+            live: self.program.live().now,
+            reserved: self.holdings.held(),
+            idle: ledger.handles().idle_bytes(),
+            largest_free_run: ledger.runs().largest(),
+            device_left: allowance(&facts, attempt, rules, Tier::Device),
+            device_limit: rules.settings.device_limit,
+            host_left: allowance(&facts, attempt, rules, Tier::Host),
+            overflow: match attempt.bears {
+                _ if rules.settings.overflow.is_empty() => Overflow::Off,
+                Some(Bears::Never) => Overflow::Unfit,
+                Some(Bears::NotYet) => Overflow::Later,
+                _ => Overflow::Allowed,
+            },
+        }
+    }
+}

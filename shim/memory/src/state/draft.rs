@@ -1,0 +1,149 @@
+//! Drafts of new extents: the plan that carries out a recipe, its commit and its rollback.
+//!
+//! Drafting takes the chosen handles out of the ledger and counts what is to be made as reserved already. A commit turns
+//! the draft into an extent with the request's block in it; a rollback puts everything back.
+
+use std::time::Instant;
+
+use wm_driver::Tier;
+
+use crate::books::ledger::{Segments, Taken};
+use crate::policy::recipe::Recipe;
+use crate::state::State;
+use crate::state::grant::Grant;
+use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+use crate::vocabulary::request::Request;
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::sizes::Class;
+use crate::vocabulary::tiers::{TierBytes, only};
+
+/// A part of the extent to be: a handle taken, or one to be made.
+#[derive(Debug)]
+enum Source {
+    Taken(Taken),
+    New(Tier, u64),
+}
+
+impl Source {
+    fn tier(&self) -> Tier {
+        match self {
+            Self::Taken(taken) => taken.tier,
+            Self::New(tier, _) => *tier,
+        }
+    }
+
+    fn part(&self) -> Part {
+        match self {
+            Self::Taken(taken) => Part::Existing { handle: taken.raw, bytes: taken.bytes },
+            Self::New(tier, bytes) => Part::New { tier: *tier, bytes: *bytes },
+        }
+    }
+}
+
+/// An extent under way.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    sources: Vec<Source>,
+    class: Class,
+    /// Address space behind the handles that stays empty.
+    gap: u64,
+    epoch: u64,
+}
+
+impl Draft {
+    pub(crate) fn build(&self) -> Build {
+        Build { parts: self.sources.iter().map(Source::part).collect(), gap: self.gap }
+    }
+
+    fn mapped(&self) -> u64 {
+        self.sources.iter().map(|source| source.part().bytes()).sum()
+    }
+
+    fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::New(tier, bytes) => Some((*tier, *bytes)),
+            Source::Taken(_) => None,
+        })
+    }
+
+    fn created_bytes(&self) -> TierBytes {
+        let mut sum = TierBytes::default();
+        self.created().for_each(|(tier, bytes)| sum.add(&only(tier, bytes)));
+        sum
+    }
+}
+
+impl State {
+    /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
+    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
+        let taken =
+            recipe.take.iter().filter_map(|key| self.holdings.ledger.take_for_plan(*key)).map(Source::Taken);
+        let mut sources: Vec<Source> = taken.collect();
+        sources.extend(recipe.create.iter().map(|(tier, bytes)| Source::New(*tier, *bytes)));
+        sources.sort_by_key(Source::tier);
+        let gap = if class == Class::Guarded { rules.granularity } else { 0 };
+        let draft = Draft { sources, class, gap, epoch: self.under_way.epoch() };
+        self.holdings.plan(&draft.created_bytes());
+        self.under_way.begin();
+        draft
+    }
+
+    /// The extent was made: notes it and sets the request's block aside in it. If the context went meanwhile, returns
+    /// the steps that take it apart.
+    pub(crate) fn commit(
+        &mut self,
+        draft: &Draft,
+        built: Built,
+        request: &Request,
+    ) -> Result<Grant, Vec<Undo>> {
+        self.under_way.end();
+        if draft.epoch != self.under_way.epoch() {
+            self.holdings.drop_plan(&draft.created_bytes());
+            return Err(built.undo);
+        }
+        self.holdings.made(&draft.created_bytes());
+        self.note_extent(draft, &built);
+        Ok(self.grant(request.place(built.base, draft.mapped()), request))
+    }
+
+    fn note_extent(&mut self, draft: &Draft, built: &Built) {
+        let stitched = draft.sources.iter().any(|source| matches!(source, Source::Taken(_)));
+        // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
+        let view = stitched || draft.class == Class::Guarded;
+        let made = draft.created_bytes().total();
+        if made > 0 {
+            self.keep.made(made, Instant::now());
+        }
+        let late = made > 0 && self.growth.is_late(made, self.holdings.held().total());
+        self.holdings.ledger.insert_extent(built.base, draft.mapped() + draft.gap, draft.class, view, late);
+        self.counters.stitches += u64::from(stitched);
+        let mut address = built.base;
+        for (source, handle) in draft.sources.iter().zip(&built.handles) {
+            let (key, segments) = match source {
+                Source::Taken(taken) => (taken.key, taken.segments.clone()),
+                Source::New(tier, bytes) => {
+                    self.counters.creates += 1;
+                    (self.holdings.ledger.insert_handle(*handle, *tier, *bytes), Segments::default())
+                }
+            };
+            self.holdings.ledger.map(key, address);
+            self.holdings.ledger.activate(key, address, segments);
+            address += source.part().bytes();
+        }
+    }
+
+    /// The extent could not be made: everything is as it was, but for what could not be undone.
+    pub(crate) fn roll_back(&mut self, draft: Draft, failure: Failure) {
+        self.under_way.end();
+        self.counters.rollbacks += 1;
+        self.holdings.drop_plan(&draft.created_bytes());
+        if draft.epoch == self.under_way.epoch() {
+            for source in &draft.sources {
+                if let Source::Taken(taken) = source {
+                    self.holdings.ledger.put_back(taken);
+                }
+            }
+        }
+        self.quarantine_uncommitted(failure.not_undone);
+    }
+}

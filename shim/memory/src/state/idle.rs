@@ -1,0 +1,63 @@
+//! What can be given back: idle handles, idle views, and at the end of a context everything.
+//!
+//! Each function takes its choice out of the ledger and returns the steps that take it apart: unmappings first, then
+//! reservations that have become empty, then handles.
+
+use std::sync::Arc;
+
+use wm_driver::Tier;
+
+use crate::ordering::fence::{Fence, Query};
+use crate::policy::growth::Growth;
+use crate::state::State;
+use crate::vocabulary::plan::{Steps, Undo};
+
+impl State {
+    /// Takes idle handles of at least `bytes`, large ones first, that nothing touches any more.
+    pub(crate) fn take_idle(&mut self, tier: Option<Tier>, bytes: u64) -> Vec<Undo> {
+        let mut steps =
+            Steps { unmap: Vec::new(), unreserve: Vec::new(), release: self.holdings.take_quarantined() };
+        let mut left = bytes;
+        for (key, length) in self.holdings.ledger.idle_by_size(tier) {
+            if left == 0 {
+                break;
+            }
+            if self.timeline.all_past(&self.holdings.ledger.touching_handle(key)) {
+                self.holdings.ledger.take_handle(key, &mut steps);
+                left = left.saturating_sub(length);
+            }
+        }
+        steps.in_order()
+    }
+
+    /// Takes the views beyond `keep` that have been idle longest and that nothing touches any more.
+    pub(crate) fn take_views(&mut self, keep: usize) -> Vec<Undo> {
+        let excess = self.holdings.ledger.extents().idle_views().len().saturating_sub(keep);
+        if excess == 0 || self.under_way.is_pinned() {
+            return Vec::new();
+        }
+        let settled = |base: &u64| self.timeline.all_past(&self.holdings.ledger.touching(*base));
+        let chosen: Vec<u64> =
+            self.holdings.ledger.extents().idle_views().filter(settled).take(excess).collect();
+        self.counters.evictions += chosen.len() as u64;
+        let mut steps = Steps::default();
+        chosen.into_iter().for_each(|base| self.holdings.ledger.take_view(base, &mut steps));
+        steps.in_order()
+    }
+
+    /// Forgets everything but counters and settings. Plans under way will find that their epoch is over.
+    pub(crate) fn forget_all(&mut self) -> (Vec<Undo>, Vec<Arc<Fence>>) {
+        let steps = self.holdings.forget_all();
+        self.program.forget_all();
+        self.under_way.end_epoch();
+        self.scarcity.end();
+        self.growth = Growth::default();
+        (steps, self.timeline.clear())
+    }
+
+    /// How to learn whether idle views may go, where there are more than `keep`.
+    pub(crate) fn overdue_views(&mut self, keep: usize) -> Vec<Query> {
+        let excess = self.holdings.ledger.extents().idle_views().len() > keep;
+        if excess { self.timeline.queries(None, usize::MAX) } else { Vec::new() }
+    }
+}

@@ -1,0 +1,163 @@
+//! All that the manager knows, as one value behind one lock, and the steps that change it.
+//!
+//! The parts keep their own invariants; what is here and in the files of this folder changes several of them together. What a
+//! plan uses was taken out of the ledger when it was drafted, and comes back with its commit or its rollback.
+
+pub(crate) mod decide;
+pub(crate) mod draft;
+pub(crate) mod grant;
+mod idle;
+pub(crate) mod joint;
+mod under_way;
+
+use std::sync::Arc;
+
+use wm_driver::Tier;
+
+use crate::books::free_cache::Scope;
+use crate::books::holdings::Holdings;
+use crate::books::program::ProgramBlocks;
+use crate::ordering::fence::{Fence, Marks, Numbered};
+use crate::ordering::results::EventResults;
+use crate::ordering::timeline::Timeline;
+use crate::policy::facts::Facts;
+use crate::policy::growth::Growth;
+use crate::policy::keep::Keep;
+use crate::policy::scarcity::Scarcity;
+use crate::state::under_way::UnderWay;
+use crate::vocabulary::error::FreeError;
+use crate::vocabulary::order::{Order, Pending, Point};
+use crate::vocabulary::plan::Undo;
+use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::usage::Counters;
+
+/// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct State {
+    pub(crate) program: ProgramBlocks,
+    pub(crate) counters: Counters,
+    growth: Growth,
+    pub(crate) timeline: Timeline,
+    pub(crate) holdings: Holdings,
+    scarcity: Scarcity,
+    pub(crate) keep: Keep,
+    /// The program forbids that a stream waits for another one's free.
+    pub(crate) forbids_dependencies: bool,
+    pub(crate) under_way: UnderWay,
+}
+
+impl State {
+    /// The path of most allocations.
+    pub(crate) fn hit(&mut self, request: &Request) -> Option<u64> {
+        let timeline = &self.timeline;
+        let is_past = |freed| timeline.is_past((request.order, freed));
+        self.program.hit(request, is_past, &mut self.counters)
+    }
+
+    /// Takes a block back: whole into the free cache, or into the ledger. Returns the free as it was numbered; `None` for one
+    /// that is past.
+    pub(crate) fn free(&mut self, address: u64, freed: Freed) -> Result<Option<Numbered>, FreeError> {
+        let Some(returned) = self.program.take_back(address) else {
+            return Err(self.why_not_freed(address));
+        };
+        self.growth.fallen_to(self.program.live().now.total());
+        self.counters.frees += 1;
+        let (order, numbered) = match freed {
+            Freed::Past => (Order::Device, None),
+            Freed::In { order, eager } => (order, Some(self.timeline.freed(order, returned.bytes, eager))),
+        };
+        // What is past has number 0, which every order has passed.
+        let number = numbered.map_or(0, |numbered| numbered.number);
+        if returned.cacheable {
+            self.program.cache(order, returned.bytes, address, number);
+        } else {
+            self.give_up(address, returned.bytes, (order, number));
+        }
+        Ok(numbered)
+    }
+
+    /// Turns a block into free runs.
+    fn give_up(&mut self, address: u64, bytes: u64, freed: Point) {
+        let pending = if self.timeline.is_past(freed) { Pending::default() } else { Pending::at(freed) };
+        self.program.remove(address);
+        self.holdings.ledger.vacate(address, bytes, &pending);
+    }
+
+    fn why_not_freed(&self, address: u64) -> FreeError {
+        match self.program.blocks().around(address) {
+            Some(_) => FreeError::Interior,
+            _ if self.holdings.owns(address) => FreeError::AlreadyFree,
+            _ => FreeError::NotOurs,
+        }
+    }
+
+    /// Moves the free cache, or a part of it, into the ledger. Says whether there was any.
+    pub(crate) fn flush(&mut self, scope: Scope) -> bool {
+        let drained = self.program.drain(scope);
+        let any = !drained.is_empty();
+        drained.into_iter().for_each(|(address, bytes, freed)| self.give_up(address, bytes, freed));
+        any
+    }
+
+    /// What a decision is shown.
+    fn facts(&self) -> Facts<'_> {
+        Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.holdings.held() }
+    }
+
+    /// Notes what calls of the driver have told about events. Returns the fences that are not needed any more.
+    #[must_use = "their events are to be recycled, outside the lock"]
+    pub(crate) fn note_results(&mut self, results: &EventResults, user: Order) -> Vec<Arc<Fence>> {
+        let mut told: Vec<_> =
+            results.recorded.iter().filter_map(|fence| self.timeline.add_fence(fence)).collect();
+        if let Order::Stream(stream) = user {
+            results.behind.iter().for_each(|fence| self.timeline.now_behind(stream, fence));
+        }
+        self.counters.orders += results.behind.len() as u64;
+        let done = self.timeline.done(&results.past);
+        told.extend(self.reached(&done));
+        told
+    }
+
+    /// Notes points that are past. Returns fences that have nothing more to tell.
+    #[must_use = "their events are to be recycled, outside the lock"]
+    pub(crate) fn reached(&mut self, marks: &Marks) -> Vec<Arc<Fence>> {
+        self.timeline.reached(marks)
+    }
+
+    /// Drops what is past from what free memory waits for, if anything has passed: its stretches join then.
+    pub(crate) fn forget_past(&mut self) {
+        if self.timeline.has_dropped() {
+            let timeline = &self.timeline;
+            self.holdings.ledger.forget_past(|point| timeline.is_past(*point));
+        }
+    }
+
+    /// Notes steps that failed. What was not released is still held.
+    pub(crate) fn quarantine(&mut self, failed: Vec<Undo>) {
+        self.counters.failed_releases += failed.len() as u64;
+        self.holdings.quarantine(failed);
+    }
+
+    /// Strands steps of a plan that was never committed: what it made and could not release counts as reserved.
+    pub(crate) fn quarantine_uncommitted(&mut self, failed: Vec<Undo>) {
+        self.holdings.hold(&failed);
+        self.quarantine(failed);
+    }
+
+    /// Notes that memory was given back.
+    pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
+        self.holdings.released(tier, bytes);
+        self.counters.releases += 1;
+        self.growth.released(bytes);
+        self.scarcity.end();
+    }
+
+    /// Checks the parts against their invariants. Slow.
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        let pieces: Vec<(u64, u64)> =
+            self.program.blocks().all().map(|piece| (piece.address, piece.bytes())).collect();
+        self.holdings.audit(&pieces)?;
+        self.program.audit()
+    }
+}

@@ -1,0 +1,19 @@
+//! A block as the program knows it: what look-ups and reports answer with.
+
+use crate::vocabulary::order::Order;
+use crate::vocabulary::tiers::TierBytes;
+
+/// A live block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// First address.
+    pub address: u64,
+    /// Size in bytes, as asked for.
+    pub bytes: usize,
+    /// Unique in the process, new for every allocation: caches may key on it although addresses return.
+    pub id: u64,
+    /// What it was allocated by.
+    pub order: Order,
+    /// Where its bytes are; they count rounded up to 512.
+    pub tiers: TierBytes,
+}

@@ -1,0 +1,97 @@
+//! What the program asks for and gives back, in the terms of the manager.
+
+use crate::vocabulary::guard::{self, ALIGNMENT, Guard, TAIL, is_fenced};
+use crate::vocabulary::order::Order;
+use crate::vocabulary::sizes::{Class, UNIT, round_up};
+
+/// What the program asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) asked: usize,
+    /// Rounded to whole units.
+    pub(crate) bytes: u64,
+    pub(crate) class: Class,
+    pub(crate) order: Order,
+}
+
+impl Request {
+    /// `None` for sizes no driver would take: 0, or beyond the address space.
+    pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
+        let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
+        Some(Self { asked, bytes, class: Class::of(bytes), order })
+    }
+
+    /// The request for a block with a guard; `None` as for one without.
+    pub(crate) fn guarded(asked: usize, order: Order, guard: Guard) -> Option<Self> {
+        let plain = Self::new(asked, order)?;
+        match guard {
+            Guard::Page if is_fenced(asked) => {
+                Some(Self { bytes: round_up(asked as u64, ALIGNMENT)?, class: Class::Guarded, ..plain })
+            }
+            Guard::Page => Some(plain),
+            Guard::Tail => {
+                let long = Self::new(asked.checked_add(TAIL as usize)?, order)?;
+                Some(Self { asked, ..long })
+            }
+        }
+    }
+
+    /// Where its block begins in an extent of its own.
+    pub(crate) fn place(&self, base: u64, mapped: u64) -> u64 {
+        match self.class {
+            Class::Guarded => guard::at_the_end(base, mapped, self.bytes),
+            _ => base,
+        }
+    }
+}
+
+/// How the memory of a freed block may be used again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Freed {
+    /// Nothing touches it any more.
+    Past,
+    /// Once the order has come so far. `eager`: no event can be recorded in it later.
+    In { order: Order, eager: bool },
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a guard that lies a byte too far lets a write pass; one that lies too near accuses the innocent.
+    use super::*;
+    use crate::vocabulary::guard::{LONGEST_TAIL, at_the_end, tail};
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_tail_begins_at_the_first_byte_that_is_not_the_blocks() {
+        for bytes in [1, 511, 512, 513, 1000, 1 << 20] {
+            let tail = tail(0x7000_0000, bytes);
+            let request = Request::guarded(bytes, Order::Device, Guard::Tail).expect("a size that fits");
+            assert_eq!(tail.start, 0x7000_0000 + bytes as u64);
+            assert_eq!(tail.end, 0x7000_0000 + request.bytes);
+            assert!((TAIL..=LONGEST_TAIL as u64).contains(&(tail.end - tail.start)));
+            assert_eq!(request.asked, bytes);
+        }
+    }
+
+    #[test]
+    fn a_fenced_block_ends_less_than_the_alignment_before_the_mapping_does() {
+        for bytes in [MIB, MIB + 1, 2 * MIB, 3 * MIB - 255, 100 * MIB + 4] {
+            let request = Request::guarded(bytes as usize, Order::Device, Guard::Page).expect("it fits");
+            let mapped = request.bytes.next_multiple_of(2 * MIB);
+            let address = at_the_end(0x7000_0000_0000, mapped, request.bytes);
+            assert_eq!(address % ALIGNMENT, 0);
+            assert!((0..ALIGNMENT).contains(&(0x7000_0000_0000 + mapped - address - bytes)));
+        }
+    }
+
+    #[test]
+    fn small_blocks_and_impossible_ones_are_as_without_a_guard() {
+        let small = Request::guarded(1000, Order::Device, Guard::Page).expect("it fits");
+        assert_eq!((small.class, small.bytes), (Class::Tiny, 1024));
+        for guard in [Guard::Page, Guard::Tail] {
+            assert!(Request::guarded(0, Order::Device, guard).is_none());
+            assert!(Request::guarded(usize::MAX, Order::Device, guard).is_none());
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What the user may decide about one GPU's memory.
+
+use wm_driver::Tier;
+
+/// Limits and choices, read once. All sizes are bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Stitched extents that stay mapped while no block lies in them, for the next request of their size.
+    pub stitch_views: usize,
+    /// Device memory that the manager may hold; `u64::MAX` for all of it.
+    pub device_limit: u64,
+    /// Device memory that stays free for the driver's own needs: modules, local memory, libraries' workspaces.
+    pub headroom: u64,
+    /// Idle device memory that stays where the program frees without a stream.
+    pub keep_idle: u64,
+    /// Where blocks go when the device is full, first choice first. Empty: out of memory is reported instead.
+    pub overflow: Vec<Tier>,
+    /// Host memory that the manager may pin.
+    pub host_limit: u64,
+    /// Other GPUs' memory that the manager may hold, all of them together.
+    pub peer_limit: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stitch_views: 512,
+            device_limit: u64::MAX,
+            headroom: 512 << 20,
+            keep_idle: 512 << 20,
+            overflow: vec![Tier::Host],
+            host_limit: u64::MAX,
+            peer_limit: u64::MAX,
+        }
+    }
+}
+
+/// The user's settings and the driver's unit.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    pub(crate) settings: Settings,
+    pub(crate) granularity: u64,
+}

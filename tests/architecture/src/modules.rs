@@ -1,0 +1,185 @@
+//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate` or `super`.
+//!
+//! An import of a name that a module only re-exports is an import of the file that declares it. Tests inside the files do not
+//! count, nor does a file that is inside another one's module for being declared there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::edges::Edges;
+
+type Segments = Vec<String>;
+
+/// The files of a crate: what each imports, and what it re-exports under which name.
+struct Modules {
+    imports: BTreeMap<Segments, Vec<Segments>>,
+    exports: BTreeMap<(Segments, String), Segments>,
+}
+
+/// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs` by the folder's.
+pub fn files(folder: &str) -> Edges {
+    let below = |path: &Path| Some((path.strip_prefix(folder).ok()?.to_owned(), crate::text(path)?));
+    from_texts(crate::rust_files().filter_map(|path| below(&path)).map(|(path, text)| (module(&path), text)))
+}
+
+/// The same between the folders and files that lie in the crate's root.
+pub fn layers(files: &Edges) -> Edges {
+    let top = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
+    let mut layers = Edges::new();
+    for (importer, imported) in files {
+        let others = imported.iter().map(|name| top(name)).filter(|name| *name != top(importer));
+        layers.entry(top(importer)).or_default().extend(others);
+    }
+    layers
+}
+
+fn module(path: &Path) -> Segments {
+    let path = path.with_extension("");
+    let mut segments: Segments = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    segments.pop_if(|last| matches!(last.as_str(), "mod" | "lib" | "main"));
+    segments
+}
+
+fn from_texts(texts: impl Iterator<Item = (Segments, String)>) -> Edges {
+    let mut modules = Modules { imports: BTreeMap::new(), exports: BTreeMap::new() };
+    for (module, text) in texts {
+        let (imports, exports) = paths(&text);
+        let named =
+            exports.into_iter().filter_map(|path| Some(((module.clone(), path.last()?.clone()), path)));
+        modules.exports.extend(named);
+        modules.imports.insert(module, imports);
+    }
+    let root = Segments::new();
+    let mut edges = Edges::new();
+    for (module, imports) in modules.imports.iter().filter(|(module, _)| **module != root) {
+        let found = imports.iter().filter_map(|path| modules.resolve(module, path));
+        let others = found.filter(|other| other != module && *other != root).map(|other| other.join("/"));
+        edges.entry(module.join("/")).or_default().extend(others);
+    }
+    edges
+}
+
+impl Modules {
+    /// The module that declares what a path in `module` names; `None` for another crate's.
+    fn resolve(&self, module: &[String], path: &[String]) -> Option<Segments> {
+        let whole = self.absolute(module, path)?;
+        let known = (0..=whole.len()).rev().find(|length| self.imports.contains_key(&whole[..*length]))?;
+        let (found, rest) = whole.split_at(known);
+        let export = rest.first().and_then(|name| self.exports.get(&(found.to_vec(), name.clone())));
+        export.and_then(|path| self.resolve(found, path)).or_else(|| Some(found.to_vec()))
+    }
+
+    fn absolute(&self, module: &[String], path: &[String]) -> Option<Segments> {
+        let supers = path.iter().take_while(|segment| *segment == "super").count();
+        let (base, rest) = match path.first()?.as_str() {
+            "crate" => (&[][..], &path[1..]),
+            "super" => (&module[..module.len().checked_sub(supers)?], &path[supers..]),
+            first => {
+                let child = [module, &[first.to_owned()]].concat();
+                self.imports.contains_key(&child).then_some((module, path))?
+            }
+        };
+        Some([base, rest].concat())
+    }
+}
+
+/// All paths that a file names, and those of them that it re-exports.
+fn paths(text: &str) -> (Vec<Segments>, Vec<Segments>) {
+    let (mut imports, mut exports) = (Vec::new(), Vec::new());
+    let mut rest = String::new();
+    let code = code(text);
+    let mut lines = code.lines();
+    while let Some(line) = lines.next() {
+        let Some((public, mut tree)) = declaration(line) else {
+            rest.extend([line, "\n"]);
+            continue;
+        };
+        while !tree.contains(';') {
+            tree.extend(lines.next());
+        }
+        let all = expand(tree.split(';').next().unwrap_or_default());
+        exports.extend(all.iter().filter(|_| public).cloned());
+        imports.extend(all);
+    }
+    imports.extend(inline(&rest));
+    (imports, exports)
+}
+
+/// Without comments and without the tests at its end.
+fn code(text: &str) -> String {
+    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    product.lines().map(|line| format!("{}\n", line.split("//").next().unwrap_or_default())).collect()
+}
+
+/// Whether a `use` is public, and what follows the word.
+fn declaration(line: &str) -> Option<(bool, String)> {
+    let line = line.trim_start();
+    let private = line.strip_prefix("pub").map(|rest| rest.trim_start_matches(|c| c != ' ').trim_start());
+    Some((private.is_some(), private.unwrap_or(line).strip_prefix("use ")?.to_owned()))
+}
+
+/// `a::{b, c::d}` as its paths.
+fn expand(tree: &str) -> Vec<Segments> {
+    let Some((before, list)) = tree.split_once('{') else {
+        let name = tree.split(" as ").next().unwrap_or_default();
+        let segments = name.split("::").map(|part| part.trim().to_owned());
+        return vec![segments.filter(|part| !matches!(part.as_str(), "" | "self" | "*")).collect()];
+    };
+    let list = list.rsplit_once('}').map_or(list, |(list, _)| list);
+    let (mut depth, mut parts) = (0, vec![String::new()]);
+    for c in list.chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        match parts.last_mut() {
+            Some(part) if c != ',' || depth > 0 => part.push(c),
+            _ => parts.push(String::new()),
+        }
+    }
+    let whole =
+        parts.iter().filter(|part| !part.trim().is_empty()).map(|part| format!("{before}{}", part.trim()));
+    whole.flat_map(|path| expand(&path)).collect()
+}
+
+/// Paths from `crate` or `super` outside declarations.
+fn inline(code: &str) -> Vec<Segments> {
+    let mut found = Vec::new();
+    let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+    for word in words.filter(|word| word.starts_with("crate::") || word.starts_with("super::")) {
+        found.push(word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect());
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    //! The rules must be able to fail: each way to name another file is seen.
+    use super::*;
+
+    fn graph(texts: &[(&str, &str)]) -> Vec<String> {
+        let texts = texts.iter().map(|(path, text)| (module(Path::new(path)), (*text).to_owned()));
+        let edges = from_texts(texts);
+        let lines = |(from, to): (&String, &std::collections::BTreeSet<String>)| {
+            to.iter().map(|to| format!("{from} -> {to}")).collect::<Vec<_>>()
+        };
+        edges.iter().flat_map(lines).collect()
+    }
+
+    #[test]
+    fn every_way_to_import_is_an_edge() {
+        let texts = [
+            ("a.rs", "use crate::{b::B, c::{C, D as E}};\n"),
+            ("b.rs", "fn f() { crate::c::f(); }\n"),
+            ("c/mod.rs", "pub(crate) use inner::{C, D};\n"),
+            ("c/inner.rs", "use super::super::a::A;\n"),
+        ];
+        assert_eq!(graph(&texts), ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a"]);
+    }
+
+    #[test]
+    fn comments_tests_and_other_crates_are_no_edges() {
+        let texts = [
+            ("a.rs", "//! crate::b\nuse std::fmt; // crate::b\n#[cfg(test)]\nmod tests { use crate::b; }\n"),
+            ("b.rs", ""),
+        ];
+        assert!(graph(&texts).is_empty());
+    }
+}
