@@ -404,7 +404,11 @@ impl Generator {
     fn capture(&mut self) -> Option<Vec<Step>> {
         let (graph, stream) = (self.number, self.stream()?);
         let mode = self.random.below(3) as u32;
-        let nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
+        let mut nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
+        // What stands in for a graph of which memory was refused does not copy.
+        if !self.shape.hosts.is_empty() && !self.shape.rules.short && self.random.one_in(2) {
+            nodes.extend(self.copy_node());
+        }
         let capture = self.step(Action::Capture { graph, stream, mode, nodes });
         Some(vec![capture])
     }
@@ -497,9 +501,12 @@ mod tests {
     #[test]
     fn copies_of_both_kinds_of_host_memory_are_drawn_in_every_kind_of_stream() {
         let wishes = Wishes { copies: true, ..wishes() };
-        let mut drawn = BTreeSet::new();
+        let (mut drawn, mut captured) = (BTreeSet::new(), 0);
         for program in (0..200).map(|seed| program(seed, &wishes)) {
             for step in &program.steps {
+                if let Action::Capture { nodes, .. } = &step.action {
+                    captured += nodes.iter().filter(|node| node.ends().is_some()).count();
+                }
                 if let Action::Upload { stream, .. } | Action::Download { stream, .. } = step.action {
                     let kind = match program.shape.streams[stream].kind {
                         Kind::PerThread(_) => "per thread".to_owned(),
@@ -511,5 +518,6 @@ mod tests {
         }
         // Each of four asynchronous forms in four kinds of streams, each of four that wait in the two default ones.
         assert_eq!(drawn.len(), 4 * 4 + 4 * 2, "{drawn:?}");
+        assert!(captured > 20, "{captured} copies in graphs");
     }
 }

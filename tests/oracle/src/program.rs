@@ -303,15 +303,27 @@ pub(crate) enum Node {
     Fork { stream: usize, here: usize, there: usize },
     /// A block of the graph's own is used and freed in another stream, which is joined again.
     Lend { stream: usize, bytes: u64 },
+    /// Pinned memory of the host's is copied to a block.
+    Load { host: usize, block: usize },
+    /// A block is copied to pinned memory of the host's.
+    Save { block: usize, host: usize },
 }
 
 impl Node {
-    /// The program's blocks that it writes.
+    /// The program's blocks into which it writes values of its own.
     pub(crate) fn blocks(&self) -> Vec<usize> {
         match self {
             Self::Mark { block } => vec![*block],
             Self::Fork { here, there, .. } => vec![*here, *there],
-            Self::Own { .. } | Self::Lend { .. } => Vec::new(),
+            Self::Own { .. } | Self::Lend { .. } | Self::Load { .. } | Self::Save { .. } => Vec::new(),
+        }
+    }
+
+    /// A block and host memory, of which one is copied to the other.
+    pub(crate) fn ends(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Load { host, block } | Self::Save { block, host } => Some((*block, *host)),
+            _ => None,
         }
     }
 
@@ -319,7 +331,7 @@ impl Node {
     pub(crate) fn branch(&self) -> Option<usize> {
         match self {
             Self::Fork { stream, .. } | Self::Lend { stream, .. } => Some(*stream),
-            Self::Mark { .. } | Self::Own { .. } => None,
+            Self::Mark { .. } | Self::Own { .. } | Self::Load { .. } | Self::Save { .. } => None,
         }
     }
 }

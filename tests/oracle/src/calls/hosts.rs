@@ -34,7 +34,7 @@ impl Running<'_> {
         }
     }
 
-    fn host(&self, host: usize) -> *mut u8 {
+    pub(super) fn host(&self, host: usize) -> *mut u8 {
         self.world.host(host, self.program.shape.hosts[host])
     }
 

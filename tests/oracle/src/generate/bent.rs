@@ -94,7 +94,7 @@ pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context
 /// One to four pieces of memory.
 fn hosts(random: &mut Random) -> Vec<Host> {
     let count = 1 + random.below(HOSTS);
-    (0..count).map(|_| if random.one_in(3) { Host::Pageable } else { Host::Pinned }).collect()
+    (0..count).map(|_| if random.one_in(2) { Host::Pageable } else { Host::Pinned }).collect()
 }
 
 /// What else a program with copies likes: blocks that several links carry, pageable ones too, and few of each.
@@ -104,14 +104,15 @@ fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
         ((2 << 20) + 512, 3),
         (4 << 20, 3),
         ((6 << 20) + 4096, 2),
-        (12 << 20, 3),
-        ((13 << 20) + 512, 1),
+        (12 << 20, 5),
+        ((13 << 20) + 512, 2),
     ];
     bent.sizes = (0..=random.below(2)).map(|_| random.weighted(&LARGE)).collect();
     let mut often = |limit: usize| 4 + random.below(limit + 1);
     let weights =
         if bent.kernels && !wishes.held_copies { [0; 4] } else { std::array::from_fn(|_| often(8)) };
     bent.draws.extend([Draw::Upload, Draw::Download, Draw::Relay, Draw::AtHost].into_iter().zip(weights));
+    bent.draws.extend([(Draw::Capture, weights[0] / 4), (Draw::Launch, weights[0] / 2)]);
     bent
 }
 

@@ -2,7 +2,10 @@
 
 use super::{Generator, TOUCHED};
 use crate::model::BUFFER;
-use crate::program::{Action, Host, Step};
+use crate::program::{Action, Host, Node, Step};
+
+/// From so many bytes on threads may copy pageable memory.
+const THREADED: u64 = 12 << 20;
 
 impl Generator {
     /// Memory of the host's, of one kind if that is asked for.
@@ -24,13 +27,22 @@ impl Generator {
 
     /// A block that host memory has room for.
     fn portable(&mut self) -> Option<(usize, u64)> {
-        let blocks: Vec<(usize, u64)> = self
-            .model
-            .live()
-            .filter(|(_, block)| block.bytes <= TOUCHED.min(BUFFER))
-            .map(|(number, block)| (number, block.bytes))
-            .collect();
+        self.portable_from(0)
+    }
+
+    /// The same, of so many bytes at least.
+    fn portable_from(&mut self, least: u64) -> Option<(usize, u64)> {
+        let fits = |bytes: u64| (least..=TOUCHED.min(BUFFER)).contains(&bytes);
+        let live = self.model.live().filter(|(_, block)| fits(block.bytes));
+        let blocks: Vec<(usize, u64)> = live.map(|(number, block)| (number, block.bytes)).collect();
         self.random.pick(&blocks)
+    }
+
+    /// A block to copy from or to some host memory: for pageable memory mostly one that threads would copy.
+    fn counterpart(&mut self, host: usize) -> Option<(usize, u64)> {
+        let large = self.shape.hosts[host] == Host::Pageable && !self.random.one_in(4);
+        let block = if large { self.portable_from(THREADED) } else { None };
+        block.or_else(|| self.portable())
     }
 
     /// A stream to copy a block in, and whether the call waits.
@@ -43,7 +55,8 @@ impl Generator {
 
     /// Host memory goes to a block, which is looked at; or the stream goes with the copy still to come.
     pub(super) fn upload(&mut self) -> Option<Vec<Step>> {
-        let ((block, bytes), host) = (self.portable()?, self.host(None)?);
+        let host = self.host(None)?;
+        let (block, bytes) = self.counterpart(host)?;
         let (stream, waits) = self.way_of_copy(block)?;
         let mut actions = Vec::new();
         if self.random.one_in(2) {
@@ -64,7 +77,8 @@ impl Generator {
 
     /// A block goes to host memory, at which the host or the stream looks; or the stream goes with the copy still to come.
     pub(super) fn download(&mut self) -> Option<Vec<Step>> {
-        let ((block, _), host) = (self.portable()?, self.host(None)?);
+        let host = self.host(None)?;
+        let (block, _) = self.counterpart(host)?;
         let (stream, waits) = self.way_of_copy(block)?;
         let mut actions = vec![Action::Download { block, host, stream, waits }];
         match self.random.below(6) {
@@ -82,8 +96,8 @@ impl Generator {
 
     /// A stream makes the source of a copy: by a copy of a block, or by a function of the host.
     pub(super) fn relay(&mut self) -> Option<Vec<Step>> {
-        let ((block, bytes), (from, _)) = (self.portable()?, self.portable()?);
         if self.random.one_in(2) {
+            let ((block, _), (from, _)) = (self.portable()?, self.portable()?);
             let (stream, host) = (self.near(from)?, self.host(Some(Host::Pinned))?);
             let actions = vec![
                 Action::Download { block: from, host, stream, waits: false },
@@ -94,6 +108,7 @@ impl Generator {
         }
         // Only a call that waits reads pageable memory for certain behind what the stream makes of it.
         let host = self.host(None)?;
+        let (block, bytes) = self.counterpart(host)?;
         let waits = self.shape.hosts[host] == Host::Pageable || self.random.one_in(2);
         let stream = if waits { self.default_stream()? } else { self.near(block)? };
         let mut actions = vec![
@@ -105,6 +120,12 @@ impl Generator {
             actions.insert(0, Action::Spin { stream, microseconds: 320 });
         }
         Some(self.steps_of(actions))
+    }
+
+    /// A copy that is captured.
+    pub(super) fn copy_node(&mut self) -> Option<Node> {
+        let ((block, _), host) = (self.portable()?, self.host(Some(Host::Pinned))?);
+        Some(if self.random.one_in(2) { Node::Load { host, block } } else { Node::Save { block, host } })
     }
 
     /// The host writes or looks.

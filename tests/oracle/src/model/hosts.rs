@@ -86,9 +86,26 @@ impl Model {
         self.use_host(host, &stamp, false)
     }
 
-    pub(super) fn upload(&mut self, host: usize, block: usize, stream: usize, waits: bool) -> Verdict {
+    /// Host memory goes to a block.
+    pub(super) fn load(&mut self, host: usize, block: usize, stamp: &Stamp) -> Verdict {
         let (step, bytes) = self.host_content(host).ok_or("nothing is in the host memory")?;
         require(self.block(block)?.bytes <= bytes, "the host memory does not hold as much")?;
+        self.use_host(host, stamp, false)?;
+        self.access(block, stamp, true)?;
+        self.fill(block, Some(step))
+    }
+
+    /// A block goes to host memory.
+    pub(super) fn save(&mut self, block: usize, host: usize, stamp: &Stamp) -> Verdict {
+        let (step, bytes) = (self.content(block).ok_or("nothing is in the block")?, self.block(block)?.bytes);
+        require(bytes <= BUFFER, "more than there is")?;
+        self.access(block, stamp, false)?;
+        self.use_host(host, stamp, true)?;
+        self.buffer(host)?.content = Some((step, bytes));
+        Ok(())
+    }
+
+    pub(super) fn upload(&mut self, host: usize, block: usize, stream: usize, waits: bool) -> Verdict {
         let may_wait = self.buffer(host)?.kind == Host::Pageable;
         // A source that may be read during the call must be whole before it.
         if may_wait && !waits {
@@ -98,9 +115,7 @@ impl Model {
         if may_wait {
             self.may_wait_for(stream)?;
         }
-        self.use_host(host, &stamp, false)?;
-        self.access(block, &stamp, true)?;
-        self.fill(block, Some(step))?;
+        self.load(host, block, &stamp)?;
         if !waits {
             return Ok(());
         }
@@ -116,15 +131,11 @@ impl Model {
     }
 
     pub(super) fn download(&mut self, block: usize, host: usize, stream: usize, waits: bool) -> Verdict {
-        let (step, bytes) = (self.content(block).ok_or("nothing is in the block")?, self.block(block)?.bytes);
-        require(bytes <= BUFFER, "more than there is")?;
         let stamp = self.push(stream, &[]);
         if self.buffer(host)?.kind == Host::Pageable {
             self.may_wait_for(stream)?;
         }
-        self.access(block, &stamp, false)?;
-        self.use_host(host, &stamp, true)?;
-        self.buffer(host)?.content = Some((step, bytes));
+        self.save(block, host, &stamp)?;
         if !waits {
             return Ok(());
         }

@@ -88,6 +88,8 @@ impl fmt::Display for Node {
             Self::Lend { stream, bytes } => {
                 write!(f, "[allocate {}, stamp, check, free in s{stream}]", size(*bytes))
             }
+            Self::Load { host, block } => write!(f, "[copy h{host} to b{block}]"),
+            Self::Save { block, host } => write!(f, "[copy b{block} to h{host}]"),
             Self::Own { bytes } => write!(f, "[allocate {}, stamp, check, free]", size(*bytes)),
         }
     }
