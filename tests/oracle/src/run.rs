@@ -205,7 +205,8 @@ impl Running<'_> {
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
         for step in orders {
             self.perform(step, &self.program.steps[step]);
-            if self.world.has_relayed() {
+            // A wait may come back beside another thread's copy.
+            if !self.program.steps[step].action.is_wait() && self.world.has_relayed() {
                 self.state().relayed.push(step);
             }
             if done.send(thread).is_err() {
