@@ -162,8 +162,10 @@ impl<L: Links + 'static> Inner<L> {
         }
         let Ok(start) = self.pool.point(&self.links, copy.user.home) else { return Answer::Plain };
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
-        let [head, body, tail] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
-        let rest = &copy.part(Piece { bytes: body.bytes + tail.bytes, ..body });
+        let [head, body, _] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
+        // The driver may read these bytes at once, before the stream has made them: on the way in they are carried again with the rest.
+        let from = if copy.direction == Direction::In { 0 } else { body.offset };
+        let rest = &copy.part(Piece { offset: from, bytes: copy.bytes - from });
         if direct(&self.links, copy, head).is_ok() && self.starts(request, &start) {
             for (index, count) in fillers.into_iter().enumerate() {
                 let relay = (index > 0).then(|| paths[index].device);

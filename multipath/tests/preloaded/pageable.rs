@@ -86,6 +86,28 @@ fn a_source_is_read_when_the_stream_has_made_it() {
     pageable("pageable::a_source_is_read_when_the_stream_has_made_it", made_by_the_stream);
 }
 
+/// The same in a thread's own default stream, where the copy's first bytes go ahead of the rest.
+fn made_by_a_blocking_stream() {
+    let p = &Program::warm();
+    let mut host = vec![0_u8; BYTES];
+    let before = relayed();
+    cu!(cuLaunchHostFunc(
+        PER_THREAD,
+        fill as unsafe extern "C" fn(_) as *mut c_void,
+        host.as_mut_ptr().cast()
+    ));
+    cu!(cuMemcpyHtoD_v2_ptds(p.device, host.as_ptr().cast(), BYTES));
+    cu!(cuMemcpyDtoH_v2(p.to as *mut c_void, p.device, BYTES));
+    let wrong = bytes(p.to).iter().position(|byte| *byte != 9);
+    assert_eq!(wrong, None, "bytes were read before they were made");
+    assert!(relayed() > before, "the copy took several paths");
+}
+
+#[test]
+fn a_source_is_read_when_a_blocking_stream_has_made_it() {
+    pageable("pageable::a_source_is_read_when_a_blocking_stream_has_made_it", made_by_a_blocking_stream);
+}
+
 static SERVED: AtomicUsize = AtomicUsize::new(0);
 static ABROAD: AtomicBool = AtomicBool::new(false);
 

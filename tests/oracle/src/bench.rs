@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::relays::Machines;
 
 /// What allocates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub(crate) struct Bench {
     pub(crate) races: bool,
     /// Seed of a simulated device's delays.
     pub(crate) delays: u64,
+    /// The library takes copies over several links.
+    pub(crate) relays: Option<Arc<Machines>>,
 }
 
 impl Bench {
@@ -76,8 +81,19 @@ impl Bench {
             (Side::Bare, None) => {}
             (Side::Library, _) => {
                 command.env("LD_PRELOAD", &self.library);
+                self.let_relay(&mut command);
             }
         }
         command
+    }
+
+    fn let_relay(&self, command: &mut Command) {
+        let Some(machines) = &self.relays else { return };
+        command.arg("--relays");
+        if self.simulated.is_some() {
+            machines.furnish(command);
+        } else if std::env::var_os("WMSHIM_MULTIPATH").is_none() {
+            command.env("WMSHIM_MULTIPATH", "auto");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! What a step needs may be missing because a call before it was refused: then the step is left out. No lock is held during a call.
 
 mod capture;
+mod hosts;
 
 use std::time::Duration;
 
@@ -76,6 +77,9 @@ impl Running<'_> {
             Action::Read { .. } | Action::Fill { .. } | Action::Set { .. } | Action::Move { .. } => {
                 self.now(number, step)
             }
+            Action::Write { .. } | Action::Look { .. } | Action::Upload { .. } | Action::Download { .. } => {
+                self.host_step(number, step, stream)
+            }
         };
         let code = code.or_else(|| self.stand_in(number, step, stream));
         self.note(Some(number), name, code.unwrap_or(CUresult::SUCCESS));
@@ -85,7 +89,8 @@ impl Running<'_> {
     fn stand_in(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
         use Action::*;
         match &step.action {
-            Stamp { .. } | Check { .. } | Fill { .. } | Set { .. } | Read { .. } => {}
+            Stamp { .. } | Check { .. } | Fill { .. } | Set { .. } | Read { .. } | Upload { .. } => {}
+            Download { host, .. } => self.bring_instead(number, *host, stream),
             Copy { to, .. } | Move { to, .. } => {
                 let written = self.expected[number]?;
                 self.write_instead(step, stream, *to, written);
@@ -94,7 +99,8 @@ impl Running<'_> {
             _ => return None,
         }
         let code = self.world.spin(step.current, stream, 1);
-        let waits = matches!(step.action, Read { .. });
+        let waits =
+            matches!(step.action, Read { .. } | Upload { waits: true, .. } | Download { waits: true, .. });
         Some(if waits { cu!(self.world.driver, cuStreamSynchronize(stream)) } else { code })
     }
 
@@ -141,7 +147,7 @@ impl Running<'_> {
         self.state().blocks.remove(&block).map(|(address, _)| address)
     }
 
-    fn place(&self, block: usize) -> Option<(CUdeviceptr, u64)> {
+    pub(super) fn place(&self, block: usize) -> Option<(CUdeviceptr, u64)> {
         self.state().blocks.get(&block).copied()
     }
 
@@ -236,7 +242,7 @@ impl Running<'_> {
         None
     }
 
-    fn call_host(&self, number: usize, stream: CUstream) -> CUresult {
+    pub(super) fn call_host(&self, number: usize, stream: CUstream) -> CUresult {
         let (function, data) = host::call(number);
         let code = cu!(self.world.driver, cuLaunchHostFunc(stream, function, data));
         if code == CUresult::SUCCESS {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
+use crate::cores;
 use crate::outcome::Outcome;
 use crate::program::Program;
 use crate::run::{self, Marks};
@@ -20,6 +21,12 @@ pub(crate) struct Arguments {
     /// Programs that a context serves, if it is no primary one
     #[arg(long, default_value_t = 1)]
     lives: u32,
+    /// Copies must go through other devices, and it is told which do
+    #[arg(long)]
+    relays: bool,
+    /// Say that the machine has so many cores
+    #[arg(long, default_value_t = 0)]
+    cores: usize,
     /// Milliseconds that a step may take
     #[arg(long, default_value_t = 5000)]
     limit: u64,
@@ -28,7 +35,12 @@ pub(crate) struct Arguments {
 /// Runs what standard input says.
 pub(crate) fn main(arguments: &Arguments) -> Ready {
     leave_interrupts();
-    let world = World::open(&arguments.open, arguments.devices, arguments.lives)?;
+    cores::pretend(arguments.cores);
+    let mut world = World::open(&arguments.open, arguments.devices, arguments.lives)?;
+    if arguments.relays {
+        leave_faults();
+        world.warm_relays()?;
+    }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
@@ -43,6 +55,15 @@ fn leave_interrupts() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: installs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Handlers make this a program that serves faults, whose pageable copies are the driver's. Rust's tell of a stack overflow, the simulated
+/// driver's, which its first kernel brings, of a kernel's bad access: that ends the process then.
+fn leave_faults() {
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: the default disposition.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 

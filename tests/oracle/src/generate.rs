@@ -4,6 +4,7 @@
 //! what others never come to.
 
 mod bent;
+mod hosts;
 
 use crate::model::Model;
 use crate::program::{Action, Context, Kind, Node, Pool, Program, Rules, Shape, Step, Stream, Way};
@@ -23,6 +24,10 @@ pub(crate) struct Wishes {
     pub(crate) gates: bool,
     /// Is memory short, so that every allocation may fail?
     pub(crate) scarce: bool,
+    /// Copies between blocks and memory of the host's.
+    pub(crate) copies: bool,
+    /// May such copies be held up by gates? A real device's may hold up copies of other streams.
+    pub(crate) held_copies: bool,
 }
 
 /// Larger blocks are not worth the time to write them.
@@ -140,6 +145,10 @@ impl Generator {
             Draw::Now => self.now(),
             Draw::Lean => self.lean(),
             Draw::Overtake => self.overtake(),
+            Draw::Upload => self.upload(),
+            Draw::Download => self.download(),
+            Draw::Relay => self.relay(),
+            Draw::AtHost => self.at_host(),
         }
     }
 
@@ -395,7 +404,11 @@ impl Generator {
     fn capture(&mut self) -> Option<Vec<Step>> {
         let (graph, stream) = (self.number, self.stream()?);
         let mode = self.random.below(3) as u32;
-        let nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
+        let mut nodes = (0..=self.random.below(2)).map(|_| self.node()).collect::<Option<Vec<Node>>>()?;
+        // What stands in for a graph of which memory was refused does not copy.
+        if !self.shape.hosts.is_empty() && !self.shape.rules.short && self.random.one_in(2) {
+            nodes.extend(self.copy_node());
+        }
         let capture = self.step(Action::Capture { graph, stream, mode, nodes });
         Some(vec![capture])
     }
@@ -423,6 +436,7 @@ impl Generator {
             let step = self.step(Action::Check { block, stream, kernel: true });
             self.enter(vec![step]);
         }
+        self.close_hosts();
     }
 }
 
@@ -444,14 +458,16 @@ mod tests {
         Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
 
     fn wishes() -> Wishes {
-        Wishes { devices: 2, steps: 60, rules: RULES, green: true, gates: true, scarce: false }
+        let (green, gates, scarce, copies, held_copies) = (true, true, false, false, true);
+        Wishes { devices: 2, steps: 60, rules: RULES, green, gates, scarce, copies, held_copies }
     }
 
     #[test]
     fn what_is_drawn_is_legal_and_repeats() {
         for seed in 0..60 {
-            let drawn = program(seed, &wishes());
-            assert_eq!(drawn, program(seed, &wishes()));
+            let wishes = Wishes { copies: seed % 2 == 0, ..wishes() };
+            let drawn = program(seed, &wishes);
+            assert_eq!(drawn, program(seed, &wishes));
             let mut model = Model::new(&drawn.shape);
             for step in &drawn.steps {
                 assert_eq!(model.apply(step), Ok(()), "{drawn}");
@@ -480,5 +496,28 @@ mod tests {
         let drawn: BTreeSet<&str> =
             programs.flat_map(|p| p.steps.into_iter().map(|s| s.action.name())).collect();
         assert_eq!(drawn.len(), 32, "{drawn:?}");
+    }
+
+    #[test]
+    fn copies_of_both_kinds_of_host_memory_are_drawn_in_every_kind_of_stream() {
+        let wishes = Wishes { copies: true, ..wishes() };
+        let (mut drawn, mut captured) = (BTreeSet::new(), 0);
+        for program in (0..200).map(|seed| program(seed, &wishes)) {
+            for step in &program.steps {
+                if let Action::Capture { nodes, .. } = &step.action {
+                    captured += nodes.iter().filter(|node| node.ends().is_some()).count();
+                }
+                if let Action::Upload { stream, .. } | Action::Download { stream, .. } = step.action {
+                    let kind = match program.shape.streams[stream].kind {
+                        Kind::PerThread(_) => "per thread".to_owned(),
+                        kind => format!("{kind:?}"),
+                    };
+                    drawn.insert(format!("{} in {kind}", program.name_of(step)));
+                }
+            }
+        }
+        // Each of four asynchronous forms in four kinds of streams, each of four that wait in the two default ones.
+        assert_eq!(drawn.len(), 4 * 4 + 4 * 2, "{drawn:?}");
+        assert!(captured > 20, "{captured} copies in graphs");
     }
 }

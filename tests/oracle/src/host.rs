@@ -1,9 +1,11 @@
 //! What streams call on the host. Such a function may not call the driver, and has one word to be told by: the number of its step.
 //!
-//! Invariant: between two programs no function is under way.
+//! Invariants: between two programs no function is under way; what a function does to memory is said before a stream is told to call it.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::world::STEPS;
 
@@ -12,16 +14,68 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 static TAKEN: [AtomicU64; STEPS] = [const { AtomicU64::new(0) }; STEPS];
 /// The gate that a step's function opens: the address of its word, or 0.
 static GATES: [AtomicUsize; STEPS] = [const { AtomicUsize::new(0) }; STEPS];
+/// What a step's function does to memory.
+static TASKS: Mutex<BTreeMap<usize, Task>> = Mutex::new(BTreeMap::new());
+/// Words that a step's function found to be wrong.
+static WRONG: [AtomicU64; STEPS] = [const { AtomicU64::new(0) }; STEPS];
+
+/// Some memory of the host's, and the word that all of it is to hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) address: usize,
+    pub(crate) bytes: u64,
+    pub(crate) mark: u32,
+}
+
+/// What is done to memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Task {
+    Write(Span),
+    Look(Span),
+}
+
+impl Span {
+    /// Writes the word, a page of words at a time.
+    pub(crate) fn write(self) {
+        let page = [self.mark; 1024];
+        // SAFETY: memory of the world's, aligned and so long; by the program's order nobody else uses it now.
+        let words =
+            unsafe { std::slice::from_raw_parts_mut(self.address as *mut u32, self.bytes as usize / 4) };
+        words.chunks_mut(page.len()).for_each(|part| part.copy_from_slice(&page[..part.len()]));
+    }
+
+    /// Words that are another one.
+    pub(crate) fn wrong(self) -> u64 {
+        // SAFETY: as above.
+        let words =
+            unsafe { std::slice::from_raw_parts(self.address as *const u32, self.bytes as usize / 4) };
+        // Words that are alike are compared as one piece of memory.
+        if words.first() == Some(&self.mark) && words[1..] == words[..words.len() - 1] {
+            return 0;
+        }
+        words.iter().filter(|word| **word != self.mark).count() as u64
+    }
+}
+
+fn tasks() -> MutexGuard<'static, BTreeMap<usize, Task>> {
+    TASKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Before a program.
 pub(crate) fn reset() {
-    TAKEN.iter().for_each(|number| number.store(0, Ordering::Relaxed));
+    TAKEN.iter().chain(&WRONG).for_each(|number| number.store(0, Ordering::Relaxed));
     GATES.iter().for_each(|gate| gate.store(0, Ordering::Relaxed));
+    tasks().clear();
 }
 
 /// Says which gate a step's function opens.
 pub(crate) fn open_at(step: usize, gate: usize) {
     GATES[step].store(gate, Ordering::SeqCst);
+}
+
+/// Says what a step's function does to memory.
+pub(crate) fn task_at(step: usize, task: Task) {
+    tasks().insert(step, task);
 }
 
 /// The function, and what it is called with, for a step.
@@ -33,6 +87,12 @@ pub(crate) fn call(step: usize) -> (*mut c_void, *mut c_void) {
 extern "C" fn called(step: *mut c_void) {
     let step = step as usize;
     TAKEN[step].store(NEXT.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+    let task = tasks().get(&step).copied();
+    match task {
+        Some(Task::Write(span)) => span.write(),
+        Some(Task::Look(span)) => WRONG[step].store(span.wrong(), Ordering::SeqCst),
+        None => {}
+    }
     let gate = GATES[step].load(Ordering::SeqCst) as *mut u32;
     if !gate.is_null() {
         // SAFETY: the word of a gate: pinned memory that lives as long as the process, aligned, written as an atomic.
@@ -43,4 +103,9 @@ extern "C" fn called(step: *mut c_void) {
 /// The number that a step's function took; 0 if it was not called.
 pub(crate) fn taken(step: usize) -> u64 {
     TAKEN[step].load(Ordering::SeqCst)
+}
+
+/// Words that a step's function found to be wrong.
+pub(crate) fn wrong(step: usize) -> u64 {
+    WRONG[step].load(Ordering::SeqCst)
 }

@@ -9,7 +9,7 @@ use crate::bench::{Bench, Limits, Side};
 use crate::end::End;
 use crate::outcome::{self, Fault, Run, Stay, Took};
 use crate::process::Process;
-use crate::program::Program;
+use crate::program::{Program, Rules, Shape};
 
 /// What a comparison needs.
 #[derive(Debug, Clone)]
@@ -36,10 +36,11 @@ pub(crate) enum Sides {
 /// What was found about a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Right, with so many bytes looked at and so many calls refused.
+    /// Right, with so many bytes looked at and so many calls refused, and copies of these steps that went through other devices.
     Right {
         checked: u64,
         refused: u64,
+        relayed: Vec<usize>,
     },
     /// The driver alone stays too, because of what it makes streams wait for: that is its right where memory is short, and on a real device.
     Open(Stay),
@@ -171,6 +172,20 @@ impl Judge {
         case.iter().map(|program| bar.judge(program)).last().unwrap_or(Verdict::Cut)
     }
 
+    /// Runs a program of nothing under the library.
+    ///
+    /// # Errors
+    /// How its process ended: it is no fault of a program's.
+    pub(crate) fn try_library(&self) -> Result<(), String> {
+        let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
+        let shape = Shape { threads: 1, streams: vec![], keep: true, internal: true, rules, hosts: vec![] };
+        let nothing = Program { seed: 0, shape, steps: Vec::new() };
+        match Process::start(&self.bench, Side::Library)?.run(&nothing, self.end) {
+            Run::Died(how) => Err(how),
+            Run::Over(_) | Run::Cut => Ok(()),
+        }
+    }
+
     /// The same with more time for each step: on a loaded machine a step may take long without being stuck.
     pub(crate) fn patient(&self) -> Self {
         let Limits { bare, library } = self.bench.limits;
@@ -207,7 +222,8 @@ impl Judge {
 fn right(run: &Run) -> Verdict {
     match run {
         Run::Over(outcome) => {
-            Verdict::Right { checked: outcome.checked, refused: outcome.refused.len() as u64 }
+            let (refused, relayed) = (outcome.refused.len() as u64, outcome.relayed.clone());
+            Verdict::Right { checked: outcome.checked, refused, relayed }
         }
         Run::Died(_) | Run::Cut => Verdict::Cut,
     }

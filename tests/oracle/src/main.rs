@@ -11,6 +11,7 @@ mod bench;
 mod calls;
 mod child;
 mod clock;
+mod cores;
 mod crew;
 mod end;
 mod generate;
@@ -21,6 +22,7 @@ mod outcome;
 mod process;
 mod program;
 mod random;
+mod relays;
 mod report;
 mod run;
 mod shrink;
@@ -29,6 +31,7 @@ mod world;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -40,6 +43,7 @@ use crate::end::End;
 use crate::generate::Wishes;
 use crate::judge::{Judge, Sides};
 use crate::program::{Program, Rules};
+use crate::relays::Machines;
 use crate::report::Found;
 
 /// Draws random programs, runs them bare and under the library, and tells them apart.
@@ -87,6 +91,12 @@ struct Options {
     /// Use green contexts too, where the driver has them
     #[arg(long)]
     green: bool,
+    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for several links
+    #[arg(long)]
+    copies: bool,
+    /// The same, and let the library take them over the links of other devices; it is an error if it takes none
+    #[arg(long)]
+    relays: bool,
     /// Draw programs that keep no order between streams, to see that they are found
     #[arg(long)]
     lawless: bool,
@@ -163,10 +173,17 @@ impl Options {
         }
         let judge = self.judge()?;
         end::listen_for_interrupts();
+        if self.relays && self.sides != Sides::Bare {
+            judge.try_library().map_err(|how| format!("no copy can be relayed: {how}"))?;
+        }
         let supply = self.supply()?;
         let mut found = Found::new();
         self.judge_all(&judge, &supply, &mut found);
         report::summary(&found, self.json);
+        let expects = self.relays && self.sides != Sides::Bare && self.program.is_none();
+        if expects && found.failed.is_empty() && found.programs > 0 && found.relayed.is_empty() {
+            return Err("no copy of any program was relayed: nothing is said about relays".into());
+        }
         Ok(found.failed.is_empty())
     }
 
@@ -216,6 +233,8 @@ impl Options {
             green: self.green,
             gates: !self.no_gates,
             scarce: self.scarce,
+            copies: self.copies || self.relays,
+            held_copies: self.simulated.is_some(),
         }
     }
 
@@ -233,6 +252,7 @@ impl Options {
             memory: self.memory.clone().unwrap_or_else(|| memory.to_owned()),
             races: !self.no_races,
             delays: self.seed,
+            relays: self.relays.then(|| Arc::new(Machines::new())),
         };
         // What is under way when the time is over gets a little more, so that little is lost.
         let end = End::after(self.seconds.map(|seconds| Duration::from_millis(seconds * 1080 + 1000)));

@@ -7,6 +7,7 @@
 mod blocks;
 mod gates;
 mod graphs;
+mod hosts;
 
 use std::collections::BTreeMap;
 
@@ -16,6 +17,8 @@ use crate::program::{Action, Context, Kind, Shape, Step};
 pub(crate) use blocks::Block;
 use gates::Gate;
 use graphs::Graph;
+pub(crate) use hosts::BUFFER;
+use hosts::Buffer;
 
 /// Why a step is not legal.
 pub(crate) type Refusal = &'static str;
@@ -36,6 +39,8 @@ pub(crate) struct Model {
     /// All that the frees in stream order so far may wait for.
     freed: Clock,
     graphs: BTreeMap<usize, Graph>,
+    /// Memory of the host's.
+    buffers: Vec<Buffer>,
     /// Functions of the host that streams call, by step.
     notes: Vec<(usize, Stamp)>,
     /// Steps so far: the number of the next one.
@@ -98,6 +103,7 @@ impl Model {
             blocks: BTreeMap::new(),
             freed: Clock::default(),
             graphs: BTreeMap::new(),
+            buffers: shape.hosts.iter().map(|host| Buffer::new(*host)).collect(),
             notes: Vec::new(),
             steps: 0,
         }
@@ -215,8 +221,12 @@ impl Model {
             Action::Fill { block, stream } | Action::Set { block, stream } => self.write_now(*block, *stream),
             Action::Move { from, to, stream } => {
                 self.copy(*from, *to, *stream)?;
-                self.may_wait(*stream).map(drop)
+                self.may_wait(*stream)
             }
+            Action::Write { host, bytes, stream } => self.write_host(*host, *bytes, *stream),
+            Action::Look { host, stream } => self.look(*host, *stream),
+            Action::Upload { host, block, stream, waits } => self.upload(*host, *block, *stream, *waits),
+            Action::Download { block, host, stream, waits } => self.download(*block, *host, *stream, *waits),
             Action::Record { event, stream } => {
                 let stamp = self.mark_or_wait(*stream, &[]);
                 require(self.events.insert(*event, stamp).is_none(), "an event is recorded once")
@@ -251,12 +261,15 @@ impl Model {
         }
     }
 
-    /// A function without a stream may wait for the default stream that it works in. That stream's latest place.
-    fn may_wait(&self, stream: usize) -> Verdict<Vec<Stamp>> {
+    /// A function without a stream may wait for the default stream that it works in.
+    fn may_wait(&self, stream: usize) -> Verdict {
         require(!self.shape.streams[stream].kind.is_created(), "it works in a default stream")?;
-        let stamps = self.ends(stream);
-        require(!self.holds(&stamps), "the host might wait for a gate that is closed")?;
-        Ok(stamps)
+        self.may_wait_for(stream)
+    }
+
+    /// A call that may wait for all that is in a stream.
+    fn may_wait_for(&self, stream: usize) -> Verdict {
+        require(!self.holds(&self.ends(stream)), "the host might wait for a gate that is closed")
     }
 
     /// The bytes are there when the call returns.
@@ -273,7 +286,7 @@ impl Model {
         let stamp = self.push(stream, &[]);
         self.access(block, &stamp, true)?;
         self.fill(block, Some(self.steps))?;
-        self.may_wait(stream).map(drop)
+        self.may_wait(stream)
     }
 
     /// A function of the host is called in a stream's order. Other streams' barriers need not know of it: it is no work of a device.

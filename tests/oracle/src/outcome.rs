@@ -42,6 +42,9 @@ pub(crate) struct Outcome {
     pub(crate) early: Vec<String>,
     /// Where the host waited for too long. The steps after it were left out.
     pub(crate) hang: Option<Stay>,
+    /// Steps whose copies went through other devices, as far as the library tells.
+    #[serde(default)]
+    pub(crate) relayed: Vec<usize>,
     /// Bytes that were looked at.
     pub(crate) checked: u64,
     pub(crate) took: Took,

@@ -28,6 +28,17 @@ pub(crate) struct Shape {
     /// May pools make a stream wait for another to use its memory again?
     pub(crate) internal: bool,
     pub(crate) rules: Rules,
+    /// Memory of the host's that copies go from and to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<Host>,
+}
+
+/// What memory of the host's is to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Host {
+    /// `cuMemHostAlloc`.
+    Pinned,
+    Pageable,
 }
 
 /// What a driver promises, where drivers might differ.
@@ -253,6 +264,32 @@ pub(crate) enum Action {
         to: usize,
         stream: usize,
     },
+    /// The host writes a value of its own into some memory of the host's, by a thread or by a function that a stream calls.
+    Write {
+        host: usize,
+        bytes: u64,
+        /// The stream that calls the function.
+        stream: Option<usize>,
+    },
+    /// The host looks for the latest value in some memory of the host's, by a thread or by a function that a stream calls.
+    Look {
+        host: usize,
+        stream: Option<usize>,
+    },
+    /// Copies memory of the host's to a block: `cuMemcpyHtoDAsync`, or `cuMemcpyHtoD` in a default stream.
+    Upload {
+        host: usize,
+        block: usize,
+        stream: usize,
+        waits: bool,
+    },
+    /// Copies a block to memory of the host's: `cuMemcpyDtoHAsync`, or `cuMemcpyDtoH` in a default stream.
+    Download {
+        block: usize,
+        host: usize,
+        stream: usize,
+        waits: bool,
+    },
 }
 
 /// What is captured.
@@ -266,15 +303,27 @@ pub(crate) enum Node {
     Fork { stream: usize, here: usize, there: usize },
     /// A block of the graph's own is used and freed in another stream, which is joined again.
     Lend { stream: usize, bytes: u64 },
+    /// Pinned memory of the host's is copied to a block.
+    Load { host: usize, block: usize },
+    /// A block is copied to pinned memory of the host's.
+    Save { block: usize, host: usize },
 }
 
 impl Node {
-    /// The program's blocks that it writes.
+    /// The program's blocks into which it writes values of its own.
     pub(crate) fn blocks(&self) -> Vec<usize> {
         match self {
             Self::Mark { block } => vec![*block],
             Self::Fork { here, there, .. } => vec![*here, *there],
-            Self::Own { .. } | Self::Lend { .. } => Vec::new(),
+            Self::Own { .. } | Self::Lend { .. } | Self::Load { .. } | Self::Save { .. } => Vec::new(),
+        }
+    }
+
+    /// A block and host memory, of which one is copied to the other.
+    pub(crate) fn ends(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Load { host, block } | Self::Save { block, host } => Some((*block, *host)),
+            _ => None,
         }
     }
 
@@ -282,7 +331,7 @@ impl Node {
     pub(crate) fn branch(&self) -> Option<usize> {
         match self {
             Self::Fork { stream, .. } | Self::Lend { stream, .. } => Some(*stream),
-            Self::Mark { .. } | Self::Own { .. } => None,
+            Self::Mark { .. } | Self::Own { .. } | Self::Load { .. } | Self::Save { .. } => None,
         }
     }
 }
@@ -318,6 +367,8 @@ impl Action {
             Read { stream, .. } | Fill { stream, .. } | Set { stream, .. } | Move { stream, .. } => {
                 Some(*stream)
             }
+            Upload { stream, .. } | Download { stream, .. } => Some(*stream),
+            Write { stream, .. } | Look { stream, .. } => *stream,
             Allocate { .. }
             | Free { .. }
             | Open { .. }
@@ -371,6 +422,14 @@ impl Action {
             Fill { .. } => "cuMemcpyHtoD",
             Set { .. } => "cuMemsetD32",
             Move { .. } => "cuMemcpyDtoD",
+            Write { stream: None, .. } => "write host memory",
+            Write { .. } => "cuLaunchHostFunc that writes host memory",
+            Look { stream: None, .. } => "look at host memory",
+            Look { .. } => "cuLaunchHostFunc that looks at host memory",
+            Upload { waits: true, .. } => "cuMemcpyHtoD of host memory",
+            Upload { .. } => "cuMemcpyHtoDAsync of host memory",
+            Download { waits: true, .. } => "cuMemcpyDtoH to host memory",
+            Download { .. } => "cuMemcpyDtoHAsync to host memory",
         }
     }
 }
@@ -380,6 +439,21 @@ impl Program {
     pub(crate) fn is_in(&self, context: Context) -> bool {
         let streams = self.shape.streams.iter().map(|stream| stream.context);
         streams.chain(self.steps.iter().map(|step| step.current)).any(|other| other == context)
+    }
+
+    /// What is counted of a step: its action's name, and of a copy what memory of the host's it takes.
+    pub(crate) fn name_of(&self, step: &Step) -> String {
+        let name = step.action.name();
+        match step.action {
+            Action::Upload { host, .. } | Action::Download { host, .. } => {
+                let kind = self.shape.hosts.get(host).copied().unwrap_or(Host::Pageable);
+                name.replace(
+                    "host memory",
+                    if kind == Host::Pinned { "pinned memory" } else { "pageable memory" },
+                )
+            }
+            _ => name.to_owned(),
+        }
     }
 
     /// Is a stream held up anywhere?

@@ -29,7 +29,9 @@ pub(crate) struct Found {
     slow: Vec<u64>,
     spent: Spent,
     blocks: u64,
-    steps: Counts,
+    steps: BTreeMap<String, u64>,
+    /// Steps whose copies went through other devices.
+    pub(crate) relayed: BTreeMap<String, u64>,
     pub(crate) failed: Vec<Failed>,
 }
 
@@ -56,7 +58,8 @@ impl Found {
             slow: Vec::new(),
             spent: Spent::new(),
             blocks: 0,
-            steps: Counts::new(),
+            steps: BTreeMap::new(),
+            relayed: BTreeMap::new(),
             failed: Vec::new(),
         }
     }
@@ -80,13 +83,16 @@ impl Found {
     fn count(&mut self, program: &Program, verdict: &Verdict) {
         self.programs += 1;
         for step in &program.steps {
-            *self.steps.entry(step.action.name()).or_default() += 1;
+            *self.steps.entry(program.name_of(step)).or_default() += 1;
             self.blocks += u64::from(matches!(step.action, Action::Allocate { .. }));
         }
         match verdict {
-            Verdict::Right { checked, refused } => {
+            Verdict::Right { checked, refused, relayed } => {
                 self.checked += checked;
                 self.refused += refused;
+                for step in relayed.iter().filter_map(|step| program.steps.get(*step)) {
+                    *self.relayed.entry(program.name_of(step)).or_default() += 1;
+                }
             }
             Verdict::Open(stay) => self.leave_open(program, stay),
             _ => {}
@@ -177,6 +183,10 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     println!("{}", found.line());
     println!("{:.1} s: {programs:.1} programs/s, {steps:.0} steps/s", found.begin.elapsed().as_secs_f64());
     found.steps.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+    if !found.relayed.is_empty() {
+        println!("of which the library took over several links:");
+        found.relayed.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
+    }
     println!("seconds of all processes:");
     found.spent.iter().for_each(|(part, time)| println!("  {:>8.1}  {part}", time.as_secs_f64()));
     if !found.open.is_empty() {
@@ -203,6 +213,6 @@ fn document(found: &Found) -> serde_json::Value {
         "refused": found.refused, "open": found.opened(), "open_for_good": found.open_for_good,
         "open_at": found.open, "open_first": found.open_first, "slow": found.slow,
         "seconds_in": found.spent.iter().map(|(part, time)| (*part, time.as_secs_f64())).collect::<BTreeMap<_, _>>(),
-        "steps": found.steps, "failed": failed.collect::<Vec<_>>(),
+        "steps": found.steps, "relayed": found.relayed, "failed": failed.collect::<Vec<_>>(),
     })
 }

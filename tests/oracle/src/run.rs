@@ -28,6 +28,8 @@ pub(crate) struct Running<'a> {
     pub(crate) program: &'a Program,
     /// By step, the step whose mark it looks for, or copies.
     pub(crate) expected: Vec<Option<usize>>,
+    /// By step, the step whose mark host memory holds after it, and in how many bytes.
+    pub(crate) held: Vec<Option<(usize, u64)>>,
     /// Steps whose functions of the host are called in this order.
     ordered: Vec<(usize, usize)>,
     base: u32,
@@ -49,6 +51,8 @@ pub(crate) struct State {
     pub(crate) staged: u64,
     /// Bytes that were looked at at once.
     pub(crate) read: u64,
+    /// Steps whose copies went through other devices.
+    relayed: Vec<usize>,
     /// Steps whose function of the host a stream was told to call.
     pub(crate) notes: Vec<usize>,
     pub(crate) refused: Vec<Refused>,
@@ -61,8 +65,8 @@ pub(crate) struct State {
 pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Duration) -> Ready<Outcome> {
     let begin = Instant::now();
     world.reset(program)?;
-    let (expected, ordered) = foreseen(program);
-    let running = Running { world, program, expected, ordered, base: marks.0, state: Mutex::default() };
+    let Foreseen { expected, held, ordered } = foreseen(program);
+    let running = Running { world, program, expected, held, ordered, base: marks.0, state: Mutex::default() };
     marks.0 += program.steps.len() as u32 + 1;
     running.streams()?;
     let prepared = begin.elapsed();
@@ -74,9 +78,17 @@ pub(crate) fn run(world: &World, program: &Program, marks: &mut Marks, limit: Du
     Ok(Outcome { took, ..running.verdict() })
 }
 
-/// For each step, whose mark is in the block that it reads; and which functions of the host are called in which order.
-fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
+/// What the model knows of each step: whose mark is in the block that it reads and in the host memory that it uses; and which functions
+/// of the host are called in which order.
+struct Foreseen {
+    expected: Vec<Option<usize>>,
+    held: Vec<Option<(usize, u64)>>,
+    ordered: Vec<(usize, usize)>,
+}
+
+fn foreseen(program: &Program) -> Foreseen {
     let mut model = Model::new(&program.shape);
+    let mut held = Vec::new();
     let expect = |step: &Step| {
         let content = match step.action {
             Action::Check { block, .. } | Action::Read { block, .. } => model.content(block),
@@ -85,6 +97,10 @@ fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
         };
         // Whoever runs an illegal program has asked for it.
         let _legal = model.apply(step);
+        held.push(match step.action {
+            Action::Look { host, .. } | Action::Download { host, .. } => model.host_content(host),
+            _ => None,
+        });
         content
     };
     let expected = program.steps.iter().map(expect).collect();
@@ -93,7 +109,7 @@ fn foreseen(program: &Program) -> (Vec<Option<usize>>, Vec<(usize, usize)>) {
         let later = notes.iter().filter(|(_, other)| stamp.place != other.place && stamp.is_before(other));
         later.map(|(step, _)| (*first, *step)).collect::<Vec<_>>()
     };
-    (expected, notes.iter().flat_map(behind).collect())
+    Foreseen { expected, held, ordered: notes.iter().flat_map(behind).collect() }
 }
 
 impl Running<'_> {
@@ -189,6 +205,10 @@ impl Running<'_> {
     fn obey(&self, thread: usize, orders: &Receiver<usize>, done: &Sender<usize>) {
         for step in orders {
             self.perform(step, &self.program.steps[step]);
+            // A wait may come back beside another thread's copy.
+            if !self.program.steps[step].action.is_wait() && self.world.has_relayed() {
+                self.state().relayed.push(step);
+            }
             if done.send(thread).is_err() {
                 return;
             }
@@ -274,6 +294,7 @@ impl Running<'_> {
             wrong: state.wrong.clone(),
             early: state.early.clone(),
             hang: state.hang.clone(),
+            relayed: state.relayed.clone(),
             checked: state.checks.values().sum::<u64>() + copied + state.read,
             took: Took::default(),
         }
@@ -304,6 +325,10 @@ impl Running<'_> {
             if count != 0 {
                 wrong.push(format!("step {step}: {}: {count} words wrong", self.program.steps[*step]));
             }
+        }
+        for step in state.notes.iter().filter(|step| host::wrong(**step) != 0) {
+            let (told, count) = (&self.program.steps[*step], host::wrong(*step));
+            wrong.push(format!("step {step}: {told}: {count} words wrong"));
         }
         state.wrong.extend(wrong);
         let called = |step: &usize| state.notes.contains(step);

@@ -3,8 +3,9 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use conformance::case::Halt;
 use conformance::cu;
@@ -13,7 +14,9 @@ use conformance::fixture::Green;
 use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
-use crate::program::{Context, Pool, Program};
+use crate::model::BUFFER;
+use crate::program::{Context, Host, Pool, Program};
+use crate::relays::Statistics;
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
@@ -23,6 +26,12 @@ pub(crate) const STEPS: usize = 2048;
 const GATE: usize = 64;
 /// Bytes that checks of one program can copy out.
 pub(crate) const STAGE: u64 = 8 << 20;
+
+/// Pieces of host memory that a program can have.
+pub(crate) const HOSTS: usize = 4;
+
+/// How long it may take until copies go through other devices: links may have to be measured first.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Outcome of what prepares a run.
 pub(crate) type Ready<T = ()> = Result<T, String>;
@@ -68,6 +77,19 @@ pub(crate) struct World {
     ledgers: *mut u64,
     gates: *mut u8,
     stage: *mut u8,
+    /// Made for the first program that uses it.
+    hosts: OnceLock<Hosts>,
+    /// Who tells whether copies went through other devices.
+    statistics: Option<Statistics>,
+    /// What they said last.
+    relayed: AtomicU64,
+}
+
+/// Memory that programs copy from and to.
+#[derive(Debug, Clone, Copy)]
+struct Hosts {
+    pinned: *mut u8,
+    pageable: *mut u8,
 }
 
 // SAFETY: pinned memory lives as long as the process and is written by devices and through atomics; the rest is handles.
@@ -89,7 +111,22 @@ impl World {
         let none = (null_mut(), null_mut(), null_mut());
         let (lives, ran) = (lives.max(1), AtomicU32::new(0));
         let (ledgers, gates, stage) = none;
-        let mut world = Self { driver, devices, places, greens, lives, ran, pools, ledgers, gates, stage };
+        let (hosts, statistics, relayed) = (OnceLock::new(), None, AtomicU64::new(0));
+        let mut world = Self {
+            driver,
+            devices,
+            places,
+            greens,
+            lives,
+            ran,
+            pools,
+            ledgers,
+            gates,
+            stage,
+            hosts,
+            statistics,
+            relayed,
+        };
         world.fill()?;
         Ok(world)
     }
@@ -176,6 +213,34 @@ impl World {
         ready!(d, cuCtxSynchronize())
     }
 
+    /// Copies to each device until other devices take part: the library opens what it needs there beside the first copies.
+    pub(crate) fn warm_relays(&mut self) -> Ready {
+        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
+        self.statistics = Some(statistics);
+        self.make_hosts(1)?;
+        let (d, bytes, mut block) = (self.driver, BUFFER as usize, 0);
+        for context in [Context::First, Context::Other].into_iter().take(self.devices) {
+            ready!(d, cuCtxSetCurrent(self.handle(context)))?;
+            ready!(d, cuMemAlloc_v2(&mut block, bytes))?;
+            let (begin, before) = (Instant::now(), statistics.relayed());
+            while statistics.relayed() == before {
+                if begin.elapsed() > PATIENCE {
+                    return Err(format!("no copy to device {} goes through another one", context.device()));
+                }
+                ready!(d, cuMemcpyHtoD_v2(block, self.host(0, Host::Pinned).cast(), bytes))?;
+            }
+            ready!(d, cuMemFree_v2(block))?;
+        }
+        self.has_relayed();
+        Ok(())
+    }
+
+    /// Has a copy gone through other devices since this was asked last?
+    pub(crate) fn has_relayed(&self) -> bool {
+        let relayed = self.statistics.map_or(0, Statistics::relayed);
+        self.relayed.swap(relayed, Ordering::Relaxed) < relayed
+    }
+
     fn befriend(&self, one: Context, other: Context) -> Ready {
         let (one, other) = (self.handle(one), self.handle(other));
         ready!(self.driver, cuCtxSetCurrent(one))?;
@@ -238,7 +303,7 @@ impl World {
             self.gates.write_bytes(0, STEPS * GATE);
         }
         crate::host::reset();
-        Ok(())
+        self.make_hosts(shape.hosts.len())
     }
 
     /// A context's handle.
@@ -306,6 +371,31 @@ impl World {
     pub(crate) fn open_gate(&self, gate: usize) {
         // SAFETY: pinned memory of ours, aligned, and written as an atomic.
         unsafe { AtomicU32::from_ptr(self.gate(gate) as *mut u32) }.store(1, Ordering::SeqCst);
+    }
+
+    /// Pinned and pageable memory, if programs copy from and to any.
+    fn make_hosts(&self, count: usize) -> Ready {
+        if count > HOSTS {
+            return Err(format!("{count} pieces of host memory, of {HOSTS} at most"));
+        }
+        if count == 0 || self.hosts.get().is_some() {
+            return Ok(());
+        }
+        let bytes = HOSTS * BUFFER as usize;
+        let pinned = self.pinned(bytes)?;
+        // For as long as the process: threads of a driver may be late with it.
+        let pageable = Vec::leak(vec![0_u32; bytes / 4]).as_mut_ptr().cast();
+        let _other = self.hosts.set(Hosts { pinned, pageable });
+        Ok(())
+    }
+
+    /// Some memory of the host's.
+    pub(crate) fn host(&self, host: usize, kind: Host) -> *mut u8 {
+        let start = self.hosts.get().map_or(null_mut(), |hosts| match kind {
+            Host::Pinned => hosts.pinned,
+            Host::Pageable => hosts.pageable,
+        });
+        start.wrapping_add(host * BUFFER as usize)
     }
 
     /// The ledger of a step's checks.

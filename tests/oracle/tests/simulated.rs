@@ -98,6 +98,40 @@ fn the_library_with_little_memory() {
     both(2);
 }
 
+/// Hazard: copies over several links that are not ordered as the driver's copies are; and a run in which there are none.
+#[test]
+fn the_library_with_copies_over_several_links() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let document = clean(&["--seed", "4000", "--relays", "--programs", "30", "--library", &library]);
+    let relayed = document["relayed"].as_object().expect("counts by name");
+    for (direction, memory) in
+        ["HtoD", "DtoH"].into_iter().flat_map(|way| [(way, "pinned"), (way, "pageable")])
+    {
+        let is_it = |name: &String| name.contains(direction) && name.contains(memory);
+        assert!(relayed.keys().any(is_it), "{direction}, {memory} memory: {document}");
+    }
+}
+
+#[test]
+fn the_library_with_the_same_copies_over_one_link() {
+    let library = built("libwmshim.so");
+    let library = library.to_string_lossy();
+    let document = clean(&["--seed", "4000", "--copies", "--programs", "30", "--library", &library]);
+    assert_eq!(document["relayed"], serde_json::json!({}), "{document}");
+}
+
+/// Hazard: a run that says nothing about relays, and ends as if it had.
+#[test]
+fn a_library_that_does_not_tell_of_relays_is_an_error() {
+    let simulated = built("libsimcuda.so");
+    let mut command = Command::new(ORACLE);
+    command.args(["--relays", "--programs", "1", "--simulated"]).arg(&simulated);
+    let output = command.arg("--library").arg(simulated).output().expect("the program starts");
+    let text = said(&output);
+    assert!(output.status.code() == Some(2) && text.contains("no copy can be relayed"), "{text}");
+}
+
 #[test]
 fn work_that_nothing_orders_is_found_by_its_bytes() {
     let (document, output) = oracle(&["--lawless", "--sides", "bare", "--no-races", "--failures", "1"]);

@@ -60,6 +60,9 @@ impl Running<'_> {
         let stream = scene.stream;
         match node {
             Node::Mark { block } => self.mark_block(scene, stream, block),
+            Node::Load { host, block } | Node::Save { block, host } => {
+                self.copy_node(scene, node, block, host)
+            }
             Node::Own { bytes } => self.own_block(scene, stream, bytes),
             Node::Fork { stream: branch, here, there } => self.beside(scene, branch, events, |branch| {
                 self.mark_block(scene, branch, there);
@@ -91,6 +94,18 @@ impl Running<'_> {
     fn mark_block(&self, scene: Scene, stream: CUstream, block: usize) {
         let place = self.state().blocks.get(&block).copied();
         place.into_iter().for_each(|(address, bytes)| self.stamp_and_check(scene, stream, address, bytes));
+    }
+
+    fn copy_node(&self, scene: Scene, node: Node, block: usize, host: usize) {
+        let Some((address, bytes)) = self.place(block) else { return };
+        let (d, at, bytes) = (self.world.driver, self.host(host), bytes as usize);
+        let code = match node {
+            Node::Load { .. } => {
+                cu!(d, cuMemcpyHtoDAsync_v2(address, at.cast_const().cast(), bytes, scene.stream))
+            }
+            _ => cu!(d, cuMemcpyDtoHAsync_v2(at.cast(), address, bytes, scene.stream)),
+        };
+        self.note(Some(scene.number), "copy", code);
     }
 
     fn own_block(&self, scene: Scene, stream: CUstream, bytes: u64) {

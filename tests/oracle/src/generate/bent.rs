@@ -1,8 +1,9 @@
 //! What a program likes: drawn once a program, so that some dwell on what others never come to.
 
 use super::Wishes;
-use crate::program::{Context, Kind, Shape, Stream};
+use crate::program::{Context, Host, Kind, Shape, Stream};
 use crate::random::Random;
+use crate::world::HOSTS;
 
 /// What is drawn next.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,12 @@ pub(super) enum Draw {
     Now,
     Lean,
     Overtake,
+    Upload,
+    Download,
+    /// What a stream brings to the host goes on from there.
+    Relay,
+    /// The host writes or looks at its memory.
+    AtHost,
 }
 
 /// What a program likes.
@@ -80,7 +87,33 @@ pub(super) fn shape(random: &mut Random, wishes: &Wishes) -> (Shape, Vec<Context
         }));
     }
     let (keep, internal) = (random.one_in(2), random.one_in(2));
-    (Shape { threads, streams, keep, internal, rules: wishes.rules }, contexts)
+    let hosts = if wishes.copies { hosts(random) } else { Vec::new() };
+    (Shape { threads, streams, keep, internal, rules: wishes.rules, hosts }, contexts)
+}
+
+/// One to four pieces of memory.
+fn hosts(random: &mut Random) -> Vec<Host> {
+    let count = 1 + random.below(HOSTS);
+    (0..count).map(|_| if random.one_in(2) { Host::Pageable } else { Host::Pinned }).collect()
+}
+
+/// What else a program with copies likes: blocks that several links carry, pageable ones too, and few of each.
+fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
+    const LARGE: [(u64, usize); 6] = [
+        (1 << 20, 1),
+        ((2 << 20) + 512, 3),
+        (4 << 20, 3),
+        ((6 << 20) + 4096, 2),
+        (12 << 20, 5),
+        ((13 << 20) + 512, 2),
+    ];
+    bent.sizes = (0..=random.below(2)).map(|_| random.weighted(&LARGE)).collect();
+    let mut often = |limit: usize| 4 + random.below(limit + 1);
+    let weights =
+        if bent.kernels && !wishes.held_copies { [0; 4] } else { std::array::from_fn(|_| often(8)) };
+    bent.draws.extend([Draw::Upload, Draw::Download, Draw::Relay, Draw::AtHost].into_iter().zip(weights));
+    bent.draws.extend([(Draw::Capture, weights[0] / 4), (Draw::Launch, weights[0] / 2)]);
+    bent
 }
 
 /// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
@@ -141,5 +174,6 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
     ];
     let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
     let aloof = often(2) == 0;
-    Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels }
+    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels };
+    if wishes.copies { with_copies(bent, random, wishes) } else { bent }
 }

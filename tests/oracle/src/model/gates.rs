@@ -78,7 +78,14 @@ mod tests {
     fn model() -> Model {
         let stream = Stream { context: Context::First, kind: Kind::NonBlocking, late: false };
         let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
-        Model::new(&Shape { threads: 1, streams: vec![stream; 3], keep: true, internal: true, rules })
+        Model::new(&Shape {
+            threads: 1,
+            streams: vec![stream; 3],
+            keep: true,
+            internal: true,
+            rules,
+            hosts: Vec::new(),
+        })
     }
 
     fn are_legal(actions: &[Action]) -> bool {

@@ -2,7 +2,7 @@
 
 use super::{Model, Verdict, require};
 use crate::clock::Stamp;
-use crate::program::{Context, Kind, Node, Shape};
+use crate::program::{Context, Host, Kind, Node, Shape};
 
 #[derive(Debug, Clone)]
 pub(super) struct Graph {
@@ -35,6 +35,10 @@ impl Model {
         for block in node.blocks() {
             require(self.reaches(streams[stream].context, self.block(block)?), "another context's memory")?;
         }
+        if let Some((block, host)) = node.ends() {
+            require(self.reaches(streams[stream].context, self.block(block)?), "another context's memory")?;
+            require(self.shape.hosts.get(host) == Some(&Host::Pinned), "pageable copies are not captured")?;
+        }
         if let Node::Fork { here, there, .. } = node {
             require(here != there, "nothing orders the two")?;
         }
@@ -48,9 +52,16 @@ impl Model {
         let Graph { context, nodes, step, latest } = self.graphs.get(&number).ok_or("no such graph")?.clone();
         require(context == self.shape.streams[stream].context, "a graph of another context")?;
         let stamp = self.push(stream, &latest.iter().collect::<Vec<_>>());
-        for block in nodes.iter().flat_map(Node::blocks) {
-            self.access(block, &stamp, true)?;
-            self.fill(block, Some(step))?;
+        for node in &nodes {
+            for block in node.blocks() {
+                self.access(block, &stamp, true)?;
+                self.fill(block, Some(step))?;
+            }
+            match *node {
+                Node::Load { host, block } => self.load(host, block, &stamp)?,
+                Node::Save { block, host } => self.save(block, host, &stamp)?,
+                _ => {}
+            }
         }
         self.graphs.get_mut(&number).ok_or("no such graph")?.latest = Some(stamp);
         Ok(())

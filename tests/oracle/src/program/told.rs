@@ -64,6 +64,16 @@ impl fmt::Display for Action {
             Read { block, stream } => write!(f, "{name}(b{block}) in s{stream}, and check"),
             Fill { block, stream } | Set { block, stream } => write!(f, "{name}(b{block}) in s{stream}"),
             Move { from, to, stream } => write!(f, "{name}(b{from} to b{to}) in s{stream}"),
+            Write { host, bytes, stream } => {
+                write!(f, "{name} h{host}, {}", size(*bytes))?;
+                stream.map_or(Ok(()), |stream| write!(f, ", in s{stream}"))
+            }
+            Look { host, stream } => {
+                write!(f, "{name} h{host}")?;
+                stream.map_or(Ok(()), |stream| write!(f, ", in s{stream}"))
+            }
+            Upload { host, block, stream, .. } => write!(f, "{name}: h{host} to b{block} in s{stream}"),
+            Download { block, host, stream, .. } => write!(f, "{name}: b{block} to h{host} in s{stream}"),
         }
     }
 }
@@ -78,6 +88,8 @@ impl fmt::Display for Node {
             Self::Lend { stream, bytes } => {
                 write!(f, "[allocate {}, stamp, check, free in s{stream}]", size(*bytes))
             }
+            Self::Load { host, block } => write!(f, "[copy h{host} to b{block}]"),
+            Self::Save { block, host } => write!(f, "[copy b{block} to h{host}]"),
             Self::Own { bytes } => write!(f, "[allocate {}, stamp, check, free]", size(*bytes)),
         }
     }
@@ -101,6 +113,9 @@ impl fmt::Display for Program {
         for (number, stream) in self.shape.streams.iter().enumerate().filter(|(number, _)| self.uses(*number))
         {
             writeln!(f, "  s{number}: {:?} of {:?}", stream.kind, stream.context)?;
+        }
+        for (number, host) in self.shape.hosts.iter().enumerate() {
+            writeln!(f, "  h{number}: {host:?}")?;
         }
         for (number, step) in self.steps.iter().enumerate() {
             writeln!(f, "  {number:>3}  {step}")?;

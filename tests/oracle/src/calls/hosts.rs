@@ -1,0 +1,114 @@
+//! The driver calls of copies between blocks and memory of the host's, and what the host does with that memory.
+
+use conformance::cu;
+use wm_abi::*;
+
+use crate::host::{self, Span, Task};
+use crate::program::{Action, Kind, Step};
+use crate::run::Running;
+
+impl Running<'_> {
+    /// Makes such a step. `None` where there is no call, or the block is missing.
+    pub(super) fn host_step(&self, number: usize, step: &Step, stream: CUstream) -> Option<CUresult> {
+        match step.action {
+            Action::Write { host, bytes, stream: called } => {
+                let span = self.span(host, bytes, number);
+                self.do_or_call(number, called.map(|_| stream), Task::Write(span))
+            }
+            Action::Look { host, stream: called } => {
+                let (written, bytes) = self.held[number]?;
+                let span = self.span(host, bytes, written);
+                self.do_or_call(number, called.map(|_| stream), Task::Look(span))
+            }
+            Action::Upload { host, block, waits, .. } => {
+                let (to, bytes) = self.place(block)?;
+                let from = self.host(host).cast_const().cast();
+                Some(self.copy_in(step, to, from, bytes as usize, !waits, stream))
+            }
+            Action::Download { block, host, waits, .. } => {
+                let (from, bytes) = self.place(block)?;
+                let to = self.host(host).cast();
+                Some(self.copy_back(step, to, from, bytes as usize, !waits, stream))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn host(&self, host: usize) -> *mut u8 {
+        self.world.host(host, self.program.shape.hosts[host])
+    }
+
+    fn span(&self, host: usize, bytes: u64, written: usize) -> Span {
+        Span { address: self.host(host) as usize, bytes, mark: self.mark(written) }
+    }
+
+    /// By this thread, or by a function that a stream calls.
+    fn do_or_call(&self, number: usize, stream: Option<CUstream>, task: Task) -> Option<CUresult> {
+        if let Some(stream) = stream {
+            host::task_at(number, task);
+            return Some(self.call_host(number, stream));
+        }
+        match task {
+            Task::Write(span) => span.write(),
+            Task::Look(span) => self.found(number, span.bytes, span.wrong()),
+        }
+        None
+    }
+
+    /// Bytes that were looked at, and words that were wrong.
+    fn found(&self, number: usize, bytes: u64, wrong: u64) {
+        let mut state = self.state();
+        state.read += bytes;
+        if wrong != 0 {
+            state.wrong.push(format!("step {number}: {}: {wrong} words wrong", self.program.steps[number]));
+        }
+    }
+
+    /// Is it the default stream of a thread, whose functions have names of their own?
+    fn is_own(&self, step: &Step) -> bool {
+        let stream = step.action.stream().map(|stream| self.program.shape.streams[stream].kind);
+        matches!(stream, Some(Kind::PerThread(_)))
+    }
+
+    fn copy_in(
+        &self,
+        step: &Step,
+        to: CUdeviceptr,
+        from: *const std::ffi::c_void,
+        bytes: usize,
+        later: bool,
+        stream: CUstream,
+    ) -> CUresult {
+        let d = self.world.driver;
+        match (later, self.is_own(step)) {
+            (true, _) => cu!(d, cuMemcpyHtoDAsync_v2(to, from, bytes, stream)),
+            (false, true) => cu!(d, cuMemcpyHtoD_v2_ptds(to, from, bytes)),
+            (false, false) => cu!(d, cuMemcpyHtoD_v2(to, from, bytes)),
+        }
+    }
+
+    fn copy_back(
+        &self,
+        step: &Step,
+        to: *mut std::ffi::c_void,
+        from: CUdeviceptr,
+        bytes: usize,
+        later: bool,
+        stream: CUstream,
+    ) -> CUresult {
+        let d = self.world.driver;
+        match (later, self.is_own(step)) {
+            (true, _) => cu!(d, cuMemcpyDtoHAsync_v2(to, from, bytes, stream)),
+            (false, true) => cu!(d, cuMemcpyDtoH_v2_ptds(to, from, bytes)),
+            (false, false) => cu!(d, cuMemcpyDtoH_v2(to, from, bytes)),
+        }
+    }
+
+    /// What a copy of a block that was refused would have brought.
+    pub(super) fn bring_instead(&self, number: usize, host: usize, stream: CUstream) {
+        let Some((written, bytes)) = self.held[number] else { return };
+        host::task_at(number, Task::Write(self.span(host, bytes, written)));
+        let code = self.call_host(number, stream);
+        self.note(None, "cuLaunchHostFunc", code);
+    }
+}

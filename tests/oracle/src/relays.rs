@@ -1,0 +1,115 @@
+//! Copies over several links: a simulated machine on which the library takes them, and what it says that it did.
+//!
+//! The library cuts copies up by what it measured of the machine. A simulated machine carries what its processor carries, and would be
+//! measured anew in each process: so a measurement is given, of links that are alike.
+//!
+//! Invariant: no two processes have the same machine. Those of one machine keep off each other's links.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+use wm_multipath::plan::Costs;
+use wm_multipath::topology::{Identity, Key, Rates, Topology, cache};
+
+/// Devices of the simulated machine: one more than programs use, so that two links are there besides each device's own.
+pub(crate) const DEVICES: usize = 3;
+/// Smallest copy that is cut up, for the library; a share is at least half of it.
+const LEAST: &str = "2MiB";
+/// Cores of the simulated machine: pageable copies are cut up by threads.
+const CORES: &str = "8";
+/// Bytes a second of each link, for the library: as much as one thread carries, so that a pageable copy has one for each link.
+const RATE: f64 = 6e9;
+/// What the links carry indeed: so little that each thread of a pageable copy begins before the first has carried all of it.
+const LINKS: &str = "pcie=1GB/s,nvlink=20GB/s";
+
+/// Where simulated machines' measurements are kept, for as long as this value.
+#[derive(Debug)]
+pub(crate) struct Machines {
+    folder: PathBuf,
+    count: AtomicU32,
+}
+
+impl Machines {
+    pub(crate) fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("oracle-machines-{}", std::process::id()));
+        Self { folder, count: AtomicU32::new(0) }
+    }
+
+    /// Puts a process of the library's on a machine of its own.
+    pub(crate) fn furnish(&self, command: &mut Command) {
+        let machine = (std::process::id() << 10) | (self.count.fetch_add(1, Ordering::Relaxed) & 0x3ff);
+        // Without it the library measures: the process then tells that nothing was relayed.
+        let _kept = cache::store(&self.folder.join("wmshim"), &measured(machine));
+        let devices: Vec<String> = (0..DEVICES).map(|device| device.to_string()).collect();
+        if std::env::var_os("SIMCUDA_LINKS").is_none() {
+            command.env("SIMCUDA_LINKS", LINKS);
+        }
+        command.env("XDG_CACHE_HOME", &self.folder).args(["--cores", CORES]);
+        command.env("SIMCUDA_MACHINE", machine.to_string()).env("SIMCUDA_DEVICES", DEVICES.to_string());
+        command.env("WMSHIM_MULTIPATH", devices.join(",")).env("WMSHIM_MULTIPATH_MIN", LEAST);
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _removed = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What the library would have measured on the simulator's machine of this number.
+fn measured(machine: u32) -> Topology {
+    let identity = |ordinal: usize| Identity {
+        uuid: format!("{machine:08x}d-gpu-{ordinal:02}").bytes().map(|byte| format!("{byte:02x}")).collect(),
+        pci: format!("0000:{:02x}:00.0", ordinal + 1),
+        numa: Some(0),
+    };
+    let key = Key { driver: 13_000, devices: (0..DEVICES).map(identity).collect() };
+    let rates = Rates {
+        alone: vec![RATE; DEVICES],
+        together: vec![vec![2.0 * RATE; DEVICES]; DEVICES],
+        all: RATE * DEVICES as f64,
+    };
+    let costs = Costs { fixed: 1e-7, lag: 1e-7, step: 1e-8, open: 1e-2 };
+    Topology { key, reach: vec![vec![true; DEVICES]; DEVICES], into: rates.clone(), out: rates, costs }
+}
+
+/// What the library says of itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statistics(extern "C" fn() -> *mut c_char);
+
+impl Statistics {
+    /// Of the library that this process runs under.
+    pub(crate) fn find() -> Option<Self> {
+        // SAFETY: asks for a name among what is loaded.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"wmshim_stats_json".as_ptr()) };
+        if found.is_null() {
+            return None;
+        }
+        // SAFETY: the library's function takes nothing and returns a C string, or null.
+        Some(Self(unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_char>(found) }))
+    }
+
+    /// Parts of copies that went through other devices so far.
+    pub(crate) fn relayed(self) -> u64 {
+        let document = self.document();
+        let rows = document["copies"].as_array().map_or(&[][..], Vec::as_slice);
+        let relayed = rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path != "direct"));
+        relayed.filter_map(|row| row["count"].as_u64()).sum()
+    }
+
+    fn document(self) -> Value {
+        let text = (self.0)();
+        if text.is_null() {
+            return Value::Null;
+        }
+        // SAFETY: a C string, which is ours to free.
+        let document = unsafe { serde_json::from_slice(CStr::from_ptr(text).to_bytes()) };
+        // SAFETY: it came from the C allocator, and nobody looks at it any more.
+        unsafe { libc::free(text.cast()) };
+        document.unwrap_or_default()
+    }
+}
