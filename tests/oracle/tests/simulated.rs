@@ -26,7 +26,10 @@ fn said(output: &Output) -> String {
 
 /// Runs programs on the simulated driver. The document about them.
 fn oracle(arguments: &[&str]) -> (Value, Output) {
-    let mut command = Command::new(ORACLE);
+    run(Command::new(ORACLE), arguments)
+}
+
+fn run(mut command: Command, arguments: &[&str]) -> (Value, Output) {
     command.args(["--json", "--programs", "60", "--limit", "10000", "--simulated"]);
     let output = command.arg(built("libsimcuda.so")).args(arguments).output().expect("the program starts");
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
@@ -64,6 +67,26 @@ fn both(situation: usize) -> Value {
         &[SITUATIONS[situation], &["--sides", "both", "--library", &built("libwmshim.so").to_string_lossy()]]
             .concat(),
     )
+}
+
+/// Hazard: a guard waits for what bare does not, or orders what bare leaves open.
+fn guarded(guard: &str) {
+    let library = built("libwmshim.so");
+    let mut command = Command::new(ORACLE);
+    // Both sides get the variable; the driver alone does not know it.
+    command.env("WMSHIM_GUARD", guard);
+    let (_, output) = run(command, &["--seed", "200", "--library", &library.to_string_lossy()]);
+    assert!(output.status.success(), "{}", said(&output));
+}
+
+#[test]
+fn the_library_with_canaries() {
+    guarded("canary");
+}
+
+#[test]
+fn the_library_with_pages() {
+    guarded("page");
 }
 
 #[test]
