@@ -15,11 +15,12 @@ use wm_driver::share::may_fetch_descriptors;
 use crate::pluggable;
 use crate::settings::{self, TorchAllocator};
 
-/// PyTorch reads this one, from 2.9 on with a warning.
+/// Every PyTorch reads this one.
 const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
-/// PyTorch reads this one from 2.9 on, and then instead of the other. What `auto` chooses is written here: earlier versions refuse
-/// memory pools with allocators of their own beside expandable segments.
+/// PyTorch reads this one from 2.9 on, where the other is not set. So what a program sets there itself goes before what `auto` chooses,
+/// which is written here; and earlier versions keep their default: they refuse memory pools with allocators of their own beside
+/// expandable segments.
 const NEWER: &str = "PYTORCH_ALLOC_CONF";
 
 /// What we wrote there, so that a child does not take it for the user's word.
@@ -115,7 +116,7 @@ pub(crate) fn back_end() -> &'static str {
     if pluggable::in_use() {
         return "pluggable";
     }
-    let named = [NEWER, VARIABLE].into_iter().find_map(|name| std::env::var(name).ok());
+    let named = [VARIABLE, NEWER].into_iter().find_map(|name| std::env::var(name).ok());
     match named.unwrap_or_default().as_str() {
         "backend:cudaMallocAsync" => "async",
         "backend:native" => "native",
