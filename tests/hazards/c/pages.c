@@ -43,7 +43,7 @@ __attribute__((noinline)) static int map(int first, int count)
     return 0;
 }
 
-static void empty(void)
+void pages_empty(void)
 {
     for (int page = 0; page < MOST; page++) {
         if (!mapped[page] || used[page])
@@ -61,7 +61,7 @@ int pages_take(int first, int count)
         MUST(cuMemAddressReserve(&base, (size_t)MOST * PAGE, 0, 0, 0));
     volatile int taken = map(first, count);
     if (taken == OUT_OF_MEMORY) {
-        empty();
+        pages_empty();
         taken = map(first, count);
     }
     for (int page = first; page < first + count; page++)

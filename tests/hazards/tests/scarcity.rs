@@ -65,33 +65,59 @@ fn pytorch_hears_of_a_shortage_before_memory_goes_to_the_host() {
     assert_eq!(emptied("libsome.so", "told"), [(0, true), (0, true)]);
 }
 
-/// The same of a library that makes its memory itself, for so many turns in which its cache must go: how often that was, and bytes of the
-/// host, after the turns and after more than the device has.
-fn given_up(turns: &str, variables: &[(&str, &str)]) -> Vec<(u64, u64)> {
+/// What a library that makes its memory itself says at a time: how often it emptied its cache, what the last step brought, bytes of the
+/// host, and bytes of the device that lie idle.
+#[derive(Debug)]
+struct Paged {
+    emptied: u64,
+    code: u64,
+    host: u64,
+    idle: u64,
+}
+
+/// It, after so many turns in which its cache must go, and after what comes then.
+fn paged(turns: &str, then: &str, variables: &[(&str, &str)]) -> [Paged; 2] {
     let scratch = Scratch::new();
     let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
     let library = text(c::library("pages", scratch.folder("libraries").join("libc10_cuda.so"), &[]));
     let program = c::program(&scratch, "paging", &[&library, &text(places::shim())]);
-    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args([turns]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args([turns, then]);
     let host = host.env("SIMCUDA_MEMORY", "26MiB").env("WMSHIM_HEADROOM", "0MiB");
     let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
     let line = |line: &str| {
-        let (emptied, stats) = line.split_once(' ').expect("two words");
-        let stats: serde_json::Value = serde_json::from_str(stats).expect("JSON");
-        let host = stats["devices"][0]["pieces"]["host_bytes"].as_u64().expect("bytes");
-        (emptied.parse().expect("a number"), host)
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        let stats: serde_json::Value = serde_json::from_str(words[2]).expect("JSON");
+        let bytes = |name: &str| stats["devices"][0]["pieces"][name].as_u64().expect("bytes");
+        let number = |word: &str| word.parse().expect("a number");
+        Paged {
+            emptied: number(words[0]),
+            code: number(words[1]),
+            host: bytes("host_bytes"),
+            idle: bytes("idle_bytes"),
+        }
     };
-    outcome.expect_success().lines().map(line).collect()
+    let said: Vec<Paged> = outcome.expect_success().lines().map(line).collect();
+    said.try_into().expect("two lines")
 }
 
 /// Hazard: after the first emptied cache everything goes to the host, as a graph network of six million nodes did.
 #[test]
 fn pytorchs_pages_go_to_the_host_only_where_an_emptied_cache_does_not_suffice() {
     for kept in ["release", "keep"] {
-        let told = given_up("9", &[("WMSHIM_TORCH_PIECES", kept)]);
-        assert_eq!(told[0], (8, 0), "{kept}");
-        assert!(told[1].0 <= 10 && told[1].1 > 0, "{kept}: {told:?}");
+        let [turns, both] = paged("9", "both", &[("WMSHIM_TORCH_PIECES", kept)]);
+        assert_eq!((turns.emptied, turns.host), (8, 0), "{kept}");
+        assert!(both.code == 0 && both.emptied <= 10 && both.host > 0, "{kept}: {both:?}");
     }
-    let hidden = given_up("9", &[("WMSHIM_TORCH_SHORTAGE", "hidden")]);
-    assert!(hidden[0].0 == 0 && hidden[0].1 > 0, "{hidden:?}");
+    let [hidden, _] = paged("9", "both", &[("WMSHIM_TORCH_SHORTAGE", "hidden")]);
+    assert!(hidden.emptied == 0 && hidden.host > 0, "{hidden:?}");
+}
+
+/// Hazard: a program makes room for another one, which does not find it.
+#[test]
+fn what_pytorch_gives_up_for_others_goes_back_to_the_driver() {
+    let none = ("WMSHIM_KEEP_IDLE", "0");
+    let [_, emptied] = paged("9", "empty", &[none]);
+    assert_eq!(emptied.idle, 0, "it was not asked for by PyTorch itself");
+    let [_, failed] = paged("9", "both", &[none, ("WMSHIM_OVERFLOW", "off")]);
+    assert_eq!((failed.code, failed.idle), (2, 0), "PyTorch has given up");
 }

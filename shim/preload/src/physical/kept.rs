@@ -137,15 +137,19 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
     }
     drop(shelf);
     if REFUSED.take().is_some() {
-        // All pieces of the second attempt are made, and what they do not need is still idle.
-        give_excess_back();
+        // All pieces of the second attempt are made. Of what they leave idle stays what such requests came back for before.
+        give_excess_back(|keep, idle, stated| keep.excess(idle, stated, Instant::now()));
     }
     mapped.map(code)
 }
 
-/// This thread was refused memory of a kind that is kept.
+/// This thread was refused memory of a kind that is kept. The second time PyTorch has emptied its cache in vain and gives up: what it
+/// gave up is other processes' then, as without us.
 pub(crate) fn refused() {
-    REFUSED.set(Some(Instant::now()));
+    match REFUSED.take() {
+        None => REFUSED.set(Some(Instant::now())),
+        Some(_) => give_excess_back(|_, idle, stated| idle.saturating_sub(stated)),
+    }
 }
 
 /// `cuMemUnmap` of mappings of tokens.
@@ -165,16 +169,18 @@ pub(crate) fn release(token: u64) -> Option<CUresult> {
     let released = shelf()?.release(&Calls, token).map(code);
     let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
     if released == Some(CUresult::SUCCESS) && !for_itself() {
-        give_excess_back();
+        // `torch.cuda.empty_cache()`, say: the program makes room for others.
+        give_excess_back(|_, idle, stated| idle.saturating_sub(stated));
     }
     released
 }
 
-fn give_excess_back() {
+/// Of what is idle on each device, gives back what is in excess by a rule, which is told how much is idle and how much stays at least.
+fn give_excess_back(rule: impl Fn(&mut Keep, u64, u64) -> u64) {
     for manager in managers::all() {
         let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
         let idle = idle(device);
-        let excess = keeps(device, |keep| keep.excess(idle, stated, Instant::now()));
+        let excess = keeps(device, |keep| rule(keep, idle, stated));
         let given = if excess > 0 { give_back(device, excess) } else { 0 };
         if given > 0 {
             keeps(device, |keep| keep.gave(given, Instant::now()));
