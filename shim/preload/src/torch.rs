@@ -55,12 +55,13 @@ struct Choice {
 /// none of this program's, unless it is a worker.
 pub(crate) fn choose() {
     let command = command_line();
-    if !is_python(&command) || is_worker(&command) {
+    // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
+    if !is_python(&command) || is_worker(&command) || !is_single_threaded() {
         return;
     }
     let parents = inherited();
     if let Some((variable, _)) = &parents {
-        // SAFETY: constructors run before main, on the only thread there is.
+        // SAFETY: this is the only thread there is.
         unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
     }
     if set(VARIABLE) || set(NEWER) {
@@ -79,6 +80,10 @@ fn inherited() -> Option<(&'static str, OsString)> {
     let ours =
         [VARIABLE, NEWER].into_iter().find(|name| std::env::var_os(name).as_ref() == Some(&written))?;
     Some((ours, written))
+}
+
+fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
 fn is_worker(command: &[String]) -> bool {

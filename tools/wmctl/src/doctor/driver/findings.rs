@@ -89,7 +89,7 @@ const PARTS: [Part; 4] = [
     (
         |device| device.memory_pools,
         "without memory pools: cudaMallocAsync programs do not run",
-        "set WMSHIM_TORCH_ALLOCATOR=native for PyTorch",
+        "leave WMSHIM_TORCH_ALLOCATOR as it is: PyTorch does without them",
     ),
     (
         |device| device.rdma,
@@ -104,7 +104,8 @@ fn judge_devices(devices: &[Device], findings: &mut Vec<Finding>) {
     if !unmanaged.is_empty() {
         findings.push(Finding::blocks(
             format!("{} without virtual memory management: nothing can be stitched", named(&unmanaged)),
-            "set WMSHIM_STITCH=off to only pass calls through, or use a device of the Pascal generation or newer",
+            "set WMSHIM_STITCH=off to only pass calls through (else PyTorch's default under wmshim fails here), or use a device of the \
+             Pascal generation or newer",
         ));
     }
     for (has, what, remedy) in PARTS {
