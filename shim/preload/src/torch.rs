@@ -7,8 +7,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 
 use wm_driver::share::may_fetch_descriptors;
 
@@ -41,8 +40,8 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// A script is read no further than this.
 const LARGEST_SCRIPT: u64 = 1 << 20;
 
-/// This process made the choice, at load, and its parent none like it.
-static CHOSEN: AtomicBool = AtomicBool::new(false);
+/// What this process chose at load, unless its parent had chosen the same and has said so.
+static NEWS: OnceLock<Choice> = OnceLock::new();
 
 /// What was decided, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +55,11 @@ struct Choice {
 pub(crate) fn choose() {
     let command = command_line();
     // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
-    if !is_python(&command) || is_worker(&command) || !is_single_threaded() {
+    if !is_python(&command) || !is_single_threaded() {
+        return;
+    }
+    let code = source(&command);
+    if is_worker(&code) {
         return;
     }
     let parents = inherited();
@@ -67,11 +70,16 @@ pub(crate) fn choose() {
     if set(VARIABLE) || set(NEWER) {
         return;
     }
-    let Some((variable, value)) = decide(&command).written() else { return };
-    // SAFETY: as above.
-    unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
-    // What the parent has said need not be said again.
-    CHOSEN.store(parents.is_none_or(|parents| parents != (variable, value.into())), Ordering::Relaxed);
+    let choice = decide(&command, &code);
+    let written = choice.written();
+    if let Some((variable, value)) = written {
+        // SAFETY: as above.
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
+    }
+    let known = parents.zip(written).is_some_and(|(before, (name, value))| before == (name, value.into()));
+    if !known {
+        NEWS.get_or_init(|| choice);
+    }
 }
 
 /// What stands in the environment, if it is a choice of ours that was made in another process.
@@ -86,8 +94,7 @@ fn is_single_threaded() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-fn is_worker(command: &[String]) -> bool {
-    let code = source(command);
+fn is_worker(code: &str) -> bool {
     WORKERS.iter().any(|module| code.contains(module))
 }
 
@@ -96,12 +103,7 @@ fn is_worker(command: &[String]) -> bool {
 pub(crate) fn announce() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        let command = command_line();
-        let inherited = !CHOSEN.load(Ordering::Relaxed) && (set(VARIABLE) || set(NEWER));
-        if !is_python(&command) || !has_torch() || inherited || pluggable::in_use() {
-            return;
-        }
-        let choice = decide(&command);
+        let Some(choice) = NEWS.get().filter(|_| has_torch() && !pluggable::in_use()) else { return };
         let what = choice.written().map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
         let lacks = match choice.allocator {
             Some(TorchAllocator::Async) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
@@ -148,9 +150,9 @@ impl Choice {
 
 const EXPANDABLE: &str = "expandable_segments:True";
 
-fn decide(command: &[String]) -> Choice {
+fn decide(command: &[String], code: &str) -> Choice {
     match wanted() {
-        Some(TorchAllocator::Auto) => automatic(command),
+        Some(TorchAllocator::Auto) => automatic(command, code),
         Some(named) => Choice { allocator: Some(named), reason: "as WMSHIM_TORCH_ALLOCATOR says" },
         None => Choice { allocator: None, reason: "the memory manager is off" },
     }
@@ -170,11 +172,10 @@ fn wanted() -> Option<TorchAllocator> {
     Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
 }
 
-fn automatic(command: &[String]) -> Choice {
+fn automatic(command: &[String], code: &str) -> Choice {
     let forbidden = "expandable segments could not be shared between processes here";
-    let reason = program(command)
-        .or_else(|| import(&source(command)))
-        .or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
+    let reason =
+        program(command).or_else(|| import(code)).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
     match reason {
         Some(reason) => Choice { allocator: None, reason },
         None => Choice { allocator: Some(TorchAllocator::Auto), reason: "packs memory best" },
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn a_worker_follows_the_program_that_started_it() {
         let code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)";
-        assert!(is_worker(&command(&["python3", "-c", code, "--multiprocessing-fork"])));
+        assert!(is_worker(&source(&command(&["python3", "-c", code, "--multiprocessing-fork"]))));
         assert_eq!(source(&command(&["python3", "no-such-script.py"])), "");
     }
 
