@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
-use wm_memory::Keep;
+use wm_driver::Device;
+use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
 use crate::settings::{self, TorchPieces};
@@ -137,8 +138,8 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
     }
     drop(shelf);
     if REFUSED.take().is_some() {
-        // All pieces of the second attempt are made. Of what they leave idle stays what such requests came back for before.
-        give_excess_back(|keep, idle, stated| keep.excess(idle, stated, Instant::now()));
+        // All pieces of the second attempt are made.
+        managers::all().for_each(give_leftovers_back);
     }
     mapped.map(code)
 }
@@ -148,7 +149,7 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),
-        Some(_) => give_excess_back(|_, idle, stated| idle.saturating_sub(stated)),
+        Some(_) => managers::all().for_each(give_excess_back),
     }
 }
 
@@ -170,21 +171,24 @@ pub(crate) fn release(token: u64) -> Option<CUresult> {
     let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
     if released == Some(CUresult::SUCCESS) && !for_itself() {
         // `torch.cuda.empty_cache()`, say: the program makes room for others.
-        give_excess_back(|_, idle, stated| idle.saturating_sub(stated));
+        managers::all().for_each(give_excess_back);
     }
     released
 }
 
-/// Of what is idle on each device, gives back what is in excess by a rule, which is told how much is idle and how much stays at least.
-fn give_excess_back(rule: impl Fn(&mut Keep, u64, u64) -> u64) {
-    for manager in managers::all() {
-        let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
-        let idle = idle(device);
-        let excess = keeps(device, |keep| rule(keep, idle, stated));
-        let given = if excess > 0 { give_back(device, excess) } else { 0 };
-        if given > 0 {
-            keeps(device, |keep| keep.gave(given, Instant::now()));
-        }
+/// Gives back what is idle on a device beyond the stated amount.
+fn give_excess_back(manager: &Manager<Device>) {
+    let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
+    give_back(device, idle(device).saturating_sub(stated));
+}
+
+/// The same of what a second attempt left idle, but for as much as such attempts came back for before.
+fn give_leftovers_back(manager: &Manager<Device>) {
+    let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
+    let idle = idle(device);
+    let given = give_back(device, keeps(device, |keep| keep.excess(idle, stated, Instant::now())));
+    if given > 0 {
+        keeps(device, |keep| keep.gave(given, Instant::now()));
     }
 }
 

@@ -186,7 +186,7 @@ impl Shelf {
             // The driver is at odds with memory that it made: nobody gets it again.
             Err(error) => {
                 let made = vmm.make(&found.kind).map_err(|_| error)?;
-                let _left = self.drop(vmm, found.kind, number);
+                let _left = self.part_with(vmm, number);
                 let number = self.remember(found.kind, made);
                 self.lay(number);
                 self.place(vmm, address, bytes, number)?;
@@ -374,21 +374,21 @@ impl Shelf {
         self.tokens.remove(&token);
         let Some(number) = found.memory else { return self.idle.keep_promise(found.kind) };
         if self.memories.get(&number).is_some_and(|memory| memory.shared) {
-            self.part_with(vmm, number);
+            // Others may have it: what is left of it is theirs.
+            let _left = self.part_with(vmm, number);
         } else {
             self.lay(number);
         }
     }
 
-    /// Ours of memory that others may have: what the driver refuses to take is left where it is.
-    fn part_with(&mut self, vmm: &impl Vmm, number: u64) {
-        let Some(memory) = self.memories.remove(&number) else { return };
-        for at in memory.views {
-            if let Some(view) = self.views.remove(&at) {
-                let _left = vmm.unmap(at, view.bytes);
-            }
-        }
-        let _left = vmm.release(memory.handle);
+    /// Unmaps and releases memory. What the driver refuses to take is left where it is: nobody gets it again.
+    fn part_with(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
+        let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
+        self.idle.take(memory.kind, memory.idle_since, number);
+        let unmap = |at: u64| self.views.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
+        let unmapped: Vec<Result<(), CUresult>> = memory.views.into_iter().map(unmap).collect();
+        let released = vmm.release(memory.handle);
+        unmapped.into_iter().chain([released]).collect()
     }
 
     /// The driver's handle of what a token stands for, which is bound now.
@@ -466,21 +466,11 @@ impl Shelf {
         let mut given = 0;
         while given < bytes {
             let Some((kind, number)) = self.idle.oldest_spare(device) else { break };
-            if self.drop(vmm, kind, number).is_ok() {
+            if self.part_with(vmm, number).is_ok() {
                 given += kind.bytes;
             }
         }
         given
-    }
-
-    /// Unmaps and releases idle memory. Where the driver refuses, it is left to it: nobody gets it again.
-    fn drop(&mut self, vmm: &impl Vmm, kind: Kind, number: u64) -> Result<(), CUresult> {
-        let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
-        self.idle.take(kind, memory.idle_since, number);
-        let unmap = |at: u64| self.views.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
-        let unmapped: Vec<Result<(), CUresult>> = memory.views.into_iter().map(unmap).collect();
-        let released = vmm.release(memory.handle);
-        unmapped.into_iter().chain([released]).collect()
     }
 
     /// Everything of a device is gone, with its contexts or in another way: forgets it.
