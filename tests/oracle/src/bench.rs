@@ -30,9 +30,6 @@ impl Limits {
     }
 }
 
-/// Programs that a context of a real device serves.
-const LIVES: &str = "16";
-
 /// What programs run on.
 #[derive(Debug, Clone)]
 pub(crate) struct Bench {
@@ -40,6 +37,8 @@ pub(crate) struct Bench {
     pub(crate) simulated: Option<PathBuf>,
     pub(crate) library: PathBuf,
     pub(crate) devices: usize,
+    /// Programs that a stream serves, and a context that is not primary.
+    pub(crate) lives: u32,
     pub(crate) limits: Limits,
     /// Memory of a simulated device.
     pub(crate) memory: String,
@@ -56,7 +55,7 @@ impl Bench {
         let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "oracle".into()));
         let (devices, limit) = (self.devices.to_string(), self.limits.of(side).as_millis().to_string());
         command.args(["child", "--devices", &devices, "--limit", &limit]);
-        command.arg("--lives").arg(if self.simulated.is_some() { "1" } else { LIVES });
+        command.args(["--lives", &self.lives.to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Streams that share a queue of a real device hold each other up.
         command.env("CUDA_DEVICE_MAX_CONNECTIONS", "32");

@@ -121,6 +121,9 @@ struct Options {
     /// Programs a process; default: 32 on the simulated driver, 256 on a real one
     #[arg(long)]
     batch: Option<u64>,
+    /// Programs that a stream serves, and a context that is not primary; default: 1 on the simulated driver, 64 on a real one
+    #[arg(long)]
+    lives: Option<u32>,
     /// Go on until so many programs have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
@@ -248,6 +251,7 @@ impl Options {
             simulated: self.simulated.clone(),
             library: self.library.clone().map_or_else(library, Ok)?,
             devices: usize::from(self.devices),
+            lives: self.lives.unwrap_or(if self.simulated.is_some() { 1 } else { 64 }),
             limits: self.limits(),
             memory: self.memory.clone().unwrap_or_else(|| memory.to_owned()),
             races: !self.no_races,

@@ -133,7 +133,10 @@ impl Running<'_> {
                 Kind::Legacy => CUstream::NULL,
                 Kind::PerThread(_) => CUstream::PER_THREAD,
                 Kind::Blocking | Kind::NonBlocking if stream.late => CUstream::NULL,
-                Kind::Blocking | Kind::NonBlocking => self.create(*stream)?,
+                Kind::Blocking | Kind::NonBlocking => {
+                    let used = self.world.used_stream(stream.context, stream.kind);
+                    used.map_or_else(|| self.create(*stream), Ok)?
+                }
             };
             self.state().streams.push(handle);
         }
@@ -280,7 +283,8 @@ impl Running<'_> {
         let streams = self.state().streams.clone();
         for (number, handle) in streams.into_iter().enumerate() {
             if !matches!(handle, CUstream::NULL | CUstream::PER_THREAD) && !destroyed(number) {
-                self.note(None, "cuStreamDestroy", cu!(self.world.driver, cuStreamDestroy_v2(handle)));
+                let Stream { context, kind, .. } = self.program.shape.streams[number];
+                self.note(None, "cuStreamDestroy", self.world.leave_stream(context, kind, handle));
             }
         }
     }

@@ -15,7 +15,7 @@ use wm_abi::*;
 use wm_kernels::{Arguments, diagnostics, ownership};
 
 use crate::model::BUFFER;
-use crate::program::{Context, Host, Pool, Program};
+use crate::program::{Context, Host, Kind, Pool, Program};
 use crate::relays::Statistics;
 
 /// Words of a ledger, as `wm_check_block` wants it.
@@ -69,6 +69,8 @@ pub(crate) struct World {
     places: Mutex<Places>,
     /// Green contexts, which live as long.
     greens: Mutex<Vec<Green>>,
+    /// Streams that no program has, which live as long as well.
+    streams: Mutex<Vec<(Context, Kind, CUstream)>>,
     lives: u32,
     /// Programs that have run.
     ran: AtomicU32,
@@ -98,7 +100,8 @@ unsafe impl Sync for World {}
 impl World {
     /// Opens a driver and makes everything that programs need.
     ///
-    /// Contexts that are not primary serve `lives` programs: on a GPU it takes longer to make and to end them than to run a program.
+    /// Contexts that are not primary and streams serve `lives` programs: on a GPU it takes longer to make and to end them than to run a
+    /// program.
     pub(crate) fn open(driver: &str, devices: usize, lives: u32) -> Ready<Self> {
         let driver = Driver::open(driver, Lookup::Exported)?;
         ready!(driver, cuInit(0))?;
@@ -107,7 +110,8 @@ impl World {
         if devices > count as usize {
             return Err(format!("{devices} devices are asked for, {count} are there"));
         }
-        let (places, greens, pools) = (Mutex::default(), Mutex::default(), Vec::new());
+        let (places, greens, streams, pools) =
+            (Mutex::default(), Mutex::default(), Mutex::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
         let (lives, ran) = (lives.max(1), AtomicU32::new(0));
         let (ledgers, gates, stage) = none;
@@ -117,6 +121,7 @@ impl World {
             devices,
             places,
             greens,
+            streams,
             lives,
             ran,
             pools,
@@ -326,19 +331,41 @@ impl World {
         self.greens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a program: ends its contexts, if it is their last one.
+    /// After a program: ends its contexts and what streams are left, if it is their last one.
     pub(crate) fn leave(&self) -> CUresult {
         let ran = self.ran.fetch_add(1, Ordering::Relaxed) + 1;
         if !ran.is_multiple_of(self.lives) {
             return CUresult::SUCCESS;
         }
-        let second = self.places()[Context::Second as usize].take();
+        let streams = std::mem::take(&mut *self.streams());
         let mut codes: Vec<CUresult> =
-            second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))).collect();
+            streams.into_iter().map(|(.., stream)| cu!(self.driver, cuStreamDestroy_v2(stream))).collect();
+        let second = self.places()[Context::Second as usize].take();
+        codes.extend(second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))));
         self.places()[Context::GreenOne as usize..].fill(None);
         let greens = std::mem::take(&mut *self.greens());
         codes.extend(greens.into_iter().map(Green::destroy));
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<(Context, Kind, CUstream)>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream that an earlier program had.
+    pub(crate) fn used_stream(&self, context: Context, kind: Kind) -> Option<CUstream> {
+        let mut streams = self.streams();
+        let alike = streams.iter().position(|stream| (stream.0, stream.1) == (context, kind))?;
+        Some(streams.swap_remove(alike).2)
+    }
+
+    /// Leaves an idle stream for later programs, or destroys it if each has streams of its own.
+    pub(crate) fn leave_stream(&self, context: Context, kind: Kind, stream: CUstream) -> CUresult {
+        if self.lives == 1 {
+            return cu!(self.driver, cuStreamDestroy_v2(stream));
+        }
+        self.streams().push((context, kind, stream));
+        CUresult::SUCCESS
     }
 
     /// A stream of a green context.
