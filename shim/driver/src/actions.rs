@@ -22,8 +22,11 @@ use crate::streams::thread_of;
 /// Bytes of an allocation that only its call is wanted of.
 const LEAST: usize = 256;
 
-/// Streams that hold a spare allocation between two calls, at most: each takes some bytes of the device.
+/// Spare allocations that all streams of a device hold between two calls, at most: each takes some bytes of the device.
 const MOST_HELD: usize = 4096;
+
+/// The same of one stream.
+const MOST_OF_A_STREAM: usize = 64;
 
 /// A stream: its context, its handle, and its thread's number where the handle means a stream of the thread's.
 type Place = (CUcontext, CUstream, u64);
@@ -33,10 +36,43 @@ type Place = (CUcontext, CUstream, u64);
 pub(crate) struct Spares {
     /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
     plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
-    /// Made in a blocking stream in place of an allocation of the program's, to be freed in place of a free.
-    held: Mutex<HashMap<Place, CUdeviceptr>>,
+    held: Mutex<Held>,
     /// A pool of ours; null where the driver makes none.
     pool: OnceLock<CUmemoryPool>,
+}
+
+/// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free.
+#[derive(Debug, Default)]
+struct Held {
+    streams: HashMap<Place, Vec<CUdeviceptr>>,
+    /// Of all streams.
+    count: usize,
+}
+
+impl Held {
+    fn has_room(&self, place: Place) -> bool {
+        let of_stream = self.streams.get(&place).map_or(0, Vec::len);
+        self.count < MOST_HELD && of_stream < MOST_OF_A_STREAM
+    }
+
+    fn put(&mut self, place: Place, spare: CUdeviceptr) {
+        self.streams.entry(place).or_default().push(spare);
+        self.count += 1;
+    }
+
+    fn take(&mut self, place: Place) -> Option<CUdeviceptr> {
+        let spare = self.streams.get_mut(&place)?.pop()?;
+        self.count -= 1;
+        Some(spare)
+    }
+
+    /// Takes all that streams hold.
+    fn take_all(&mut self, are_meant: impl Fn(&Place) -> bool) -> Vec<CUdeviceptr> {
+        let taken = self.streams.extract_if(|place, _| are_meant(place));
+        let spares: Vec<CUdeviceptr> = taken.flat_map(|(_, spares)| spares).collect();
+        self.count -= spares.len();
+        spares
+    }
 }
 
 impl Spares {
@@ -45,21 +81,11 @@ impl Spares {
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
         plain.retain(|(owner, _)| *owner != context);
         drop(plain);
-        self.held().retain(|(owner, ..), _| *owner != context);
+        let _gone = self.held().take_all(|(owner, ..)| *owner == context);
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<Place, CUdeviceptr>> {
+    fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Keeps a spare for the stream; `false` where there are too many.
-    fn hold(&self, place: Place, spare: CUdeviceptr) -> bool {
-        let mut held = self.held();
-        let room = held.len() < MOST_HELD && !held.contains_key(&place);
-        if room {
-            held.insert(place, spare);
-        }
-        room
     }
 }
 
@@ -108,13 +134,18 @@ impl Device {
     /// The driver's.
     pub fn act_as_allocation(&self, context: CUcontext, stream: CUstream) -> Result<()> {
         let place = (context, stream, thread_of(stream));
-        if let Some(freed) = self.free_held(place) {
+        // Programs free what they allocate: a spare is freed in place of the next free, so that each costs one call. Beside a capture
+        // nothing is held: then calls answer as they always do.
+        let has_room = !self.streams().capturing() && self.spares().held().has_room(place);
+        if !has_room && let Some(freed) = self.free_held(place) {
             return freed;
         }
         let spare = self.allocate_spare(stream)?;
-        // Programs free what they allocate: this one is freed in place of the next free, so that each costs one call.
-        let held = !self.streams().capturing() && self.spares().hold(place, spare);
-        if held { Ok(()) } else { self.free_in(spare, stream) }
+        if !has_room {
+            return self.free_in(spare, stream);
+        }
+        self.spares().held().put(place, spare);
+        Ok(())
     }
 
     /// The same for a stream-ordered free, also in the legacy default stream.
@@ -144,21 +175,19 @@ impl Device {
         if self.streams().capturing() {
             return;
         }
-        let held = |place: &Place, _: &mut CUdeviceptr| place.1 == stream;
-        let spares: Vec<CUdeviceptr> =
-            self.spares().held().extract_if(held).map(|(_, spare)| spare).collect();
+        let spares = self.spares().held().take_all(|place| place.1 == stream);
         for spare in spares {
             // What cannot be freed there is left: some bytes of a pool of ours.
             let _left = self.free_in(spare, stream);
         }
     }
 
-    /// Frees what the stream holds, if it does. Beside a capture nothing is taken: then calls answer as they always do.
+    /// Frees one spare that the stream holds, if it holds one. Beside a capture nothing is taken: then calls answer as they always do.
     fn free_held(&self, place: Place) -> Option<Result<()>> {
         if self.streams().capturing() {
             return None;
         }
-        let spare = self.spares().held().remove(&place)?;
+        let spare = self.spares().held().take(place)?;
         Some(self.free_in(spare, place.1))
     }
 

@@ -5,7 +5,7 @@
  *   device     for the context, behind a plain free, before a plain allocation
  *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
  *   period     the same four times over
- *   actions    for a blocking stream in which a hundred blocks were allocated and freed, and which is destroyed then */
+ *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then */
 
 #include <dlfcn.h>
 #include <string.h>
@@ -55,12 +55,14 @@ static void freed(int periods)
 
 static void actions(void)
 {
-    CUdeviceptr address;
+    CUdeviceptr address, several[4];
     CUstream stream;
     MUST(cuStreamCreate(&stream, 0));
-    for (int i = 0; i < 100; i++) {
-        MUST(cuMemAllocAsync(&address, 1 << 20, stream));
-        MUST(cuMemFreeAsync(address, stream));
+    for (int i = 0; i < 25; i++) {
+        for (int j = 0; j < 4; j++)
+            MUST(cuMemAllocAsync(&several[j], 1 << 20, stream));
+        for (int j = 0; j < 4; j++)
+            MUST(cuMemFreeAsync(several[j], stream));
     }
     /* One that is freed elsewhere: the stream ends while it holds what was to be freed in its place. */
     MUST(cuMemAllocAsync(&address, 1 << 20, stream));

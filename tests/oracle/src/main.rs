@@ -61,7 +61,7 @@ struct Options {
     /// Begin no program after so many seconds, and end soon after
     #[arg(long)]
     seconds: Option<u64>,
-    /// Programs that run side by side, each in processes of its own; default: 1 on the simulated driver, 4 on a real one
+    /// Programs that run side by side, each in processes of its own; default: 1 on the simulated driver, 2 on a real one, where more keep each other waiting
     #[arg(long)]
     jobs: Option<usize>,
     /// Run this saved program instead
@@ -206,7 +206,7 @@ impl Options {
     }
 
     fn jobs(&self) -> usize {
-        self.jobs.unwrap_or(if self.simulated.is_some() { 1 } else { 4 }).clamp(1, 64)
+        self.jobs.unwrap_or(if self.simulated.is_some() { 1 } else { 2 }).clamp(1, 64)
     }
 
     /// Lets workers judge all that there is, and hears what they tell.
