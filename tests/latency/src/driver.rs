@@ -21,7 +21,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-fn check(name: &str, code: CUresult) -> Result<(), Failure> {
+pub(crate) fn check(name: &str, code: CUresult) -> Result<(), Failure> {
     code.ok().map_err(|code| Failure(format!("{name}: {code}")))
 }
 
@@ -29,13 +29,14 @@ fn check(name: &str, code: CUresult) -> Result<(), Failure> {
 pub(crate) struct Driver {
     context: CUcontext,
     set_current: <symbol::cuCtxSetCurrent as Symbol>::Function,
-    create_stream: <symbol::cuStreamCreate as Symbol>::Function,
+    pub(crate) create_stream: <symbol::cuStreamCreate as Symbol>::Function,
     get_device: <symbol::cuCtxGetDevice as Symbol>::Function,
-    allocate: <symbol::cuMemAllocAsync as Symbol>::Function,
-    free: <symbol::cuMemFreeAsync as Symbol>::Function,
-    pin: <symbol::cuMemHostAlloc as Symbol>::Function,
+    pub(crate) allocate: <symbol::cuMemAllocAsync as Symbol>::Function,
+    pub(crate) free: <symbol::cuMemFreeAsync as Symbol>::Function,
+    pub(crate) pin: <symbol::cuMemHostAlloc as Symbol>::Function,
     copy: <symbol::cuMemcpyHtoDAsync_v2 as Symbol>::Function,
-    wait: <symbol::cuStreamSynchronize as Symbol>::Function,
+    pub(crate) wait: <symbol::cuStreamSynchronize as Symbol>::Function,
+    pub(crate) wait_value: <symbol::cuStreamWaitValue32_v2 as Symbol>::Function,
 }
 
 /// In which streams calls are made.
@@ -108,16 +109,23 @@ impl Driver {
             pin: function::<symbol::cuMemHostAlloc>(library)?,
             copy: function::<symbol::cuMemcpyHtoDAsync_v2>(library)?,
             wait: function::<symbol::cuStreamSynchronize>(library)?,
+            wait_value: function::<symbol::cuStreamWaitValue32_v2>(library)?,
         })
+    }
+
+    /// Makes the context the calling thread's.
+    pub(crate) fn enter(&self) -> Result<(), Failure> {
+        // SAFETY: a context that is never released.
+        check("cuCtxSetCurrent", unsafe { (self.set_current)(self.context) })
     }
 
     /// The calling thread's stream.
     pub(crate) fn thread(&self, kind: Kind) -> Result<Thread<'_>, Failure> {
         let (mut stream, mut host) = (CUstream::NULL, std::ptr::null_mut());
         let flags = if kind == Kind::NonBlocking { CU_STREAM_NON_BLOCKING } else { CU_STREAM_DEFAULT };
+        self.enter()?;
         // SAFETY: the driver's own signatures; the out-pointers are to live locals.
         unsafe {
-            check("cuCtxSetCurrent", (self.set_current)(self.context))?;
             if matches!(kind, Kind::NonBlocking | Kind::Blocking) {
                 check("cuStreamCreate", (self.create_stream)(&mut stream, flags))?;
             }
