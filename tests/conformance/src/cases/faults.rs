@@ -62,3 +62,22 @@ pub(super) fn after_unmap(case: &mut Case) -> Verdict {
     range.unmap()?;
     write_and_fault(case, range.address)
 }
+
+/// CUDA's documentation: any further work returns the same error, until the process is started anew. With a new primary context too?
+pub(super) fn the_device_afterwards(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let kernels = Kernels::load(d)?;
+    let range = std::mem::ManuallyDrop::new(Range::reserve(d, PIECE)?);
+    kernels.fill(CUstream::NULL, range.address, 64, 1)?;
+    case.expect_code("synchronize", cu!(d, cuCtxSynchronize()), CUresult::ILLEGAL_ADDRESS);
+    case.code("reset", cu!(d, cuDevicePrimaryCtxReset_v2(primary.device)));
+    std::mem::forget(kernels);
+    let mut context = CUcontext::NULL;
+    case.code("retain", cu!(d, cuDevicePrimaryCtxRetain(&mut context, primary.device)));
+    case.code("enter", cu!(d, cuCtxSetCurrent(context)));
+    let mut address = 0;
+    case.code("cuMemAlloc", cu!(d, cuMemAlloc_v2(&mut address, 4096)));
+    case.code("synchronize then", cu!(d, cuCtxSynchronize()));
+    Ok(())
+}
