@@ -7,6 +7,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::sync::mpsc::{self, Sender};
@@ -244,6 +245,43 @@ fn a_program_is_found_where_its_own_variables_put_its_socket() {
     assert!(listed, "{document:#}");
     drop(child.stdin.take());
     child.wait().expect("ended");
+}
+
+/// A user that owns nothing.
+const STRANGER: u32 = 65_431;
+
+/// Hazard: a monitor that root runs and that sees root's own programs only; and a user who is shown those of others.
+#[test]
+fn root_sees_everybodys_programs_and_others_their_own() {
+    let scratch = Scratch::new("everybody");
+    let folder = scratch.path().join("job");
+    fs::create_dir(&folder).expect("a folder");
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("private");
+    fs::set_permissions(scratch.path(), Permissions::from_mode(0o711)).expect("passed through");
+    if chown(&folder, Some(STRANGER), None).is_err() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let script = "import os, socket, sys\n\
+        s = socket.socket(socket.AF_UNIX); s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.listen(9)\n\
+        print('ready', flush=True)\n\
+        while True:\n\
+        \x20   c, _ = s.accept(); c.makefile().readline() and c.sendall(sys.argv[2].encode() + b'\\n'); c.close()";
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", script]).arg(&folder).arg(answers(41)["stats"].to_string()).current_dir("/");
+    command.env("WMSHIM_STATS_DIR", &folder).stdout(Stdio::piped()).uid(STRANGER);
+    let mut child = command.spawn().expect("python3");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let asked = |user: u32| {
+        let mut command = wmctl(&scratch);
+        command.env_remove("WMSHIM_STATS_DIR").args(["stats", &child.id().to_string()]).uid(user);
+        command.output().expect("ran")
+    };
+    let (roots, strangers) = (asked(0), asked(STRANGER + 1));
+    child.kill().and_then(|()| child.wait()).expect("a child of ours");
+    assert!(stdout(&roots).contains("python3 (process "), "{}{}", stdout(&roots), stderr(&roots));
+    assert!(stderr(&strangers).contains("ask as its user, or as root"), "{}", stderr(&strangers));
 }
 
 #[test]
