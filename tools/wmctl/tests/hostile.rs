@@ -263,7 +263,7 @@ fn root_sees_everybodys_programs_and_others_their_own() {
         return;
     }
     let script = "import os, socket, sys\n\
-        s = socket.socket(socket.AF_UNIX); s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.listen(9)\n\
+        os.umask(0); s = socket.socket(socket.AF_UNIX); s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.listen(9)\n\
         print('ready', flush=True)\n\
         while True:\n\
         \x20   c, _ = s.accept(); c.makefile().readline() and c.sendall(sys.argv[2].encode() + b'\\n'); c.close()";
@@ -273,15 +273,21 @@ fn root_sees_everybodys_programs_and_others_their_own() {
     let mut child = command.spawn().expect("python3");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-    let asked = |user: u32| {
+    let pid = child.id().to_string();
+    let socket = folder.join(format!("{pid}.sock"));
+    let asked = |user: u32, whom: &[&str]| {
         let mut command = wmctl(&scratch);
-        command.env_remove("WMSHIM_STATS_DIR").args(["stats", &child.id().to_string()]).uid(user);
+        command.env_remove("WMSHIM_STATS_DIR").arg("stats").args(whom).uid(user);
         command.output().expect("ran")
     };
-    let (roots, strangers) = (asked(0), asked(STRANGER + 1));
+    let (roots, strangers) = (asked(0, &[&pid]), asked(STRANGER + 1, &[&pid]));
+    // A socket that a stranger has opened to all, and that somebody is told to ask.
+    fs::set_permissions(&folder, Permissions::from_mode(0o711)).expect("passed through");
+    let lured = asked(STRANGER + 1, &["--socket", socket.to_str().expect("UTF-8")]);
     child.kill().and_then(|()| child.wait()).expect("a child of ours");
     assert!(stdout(&roots).contains("python3 (process "), "{}{}", stdout(&roots), stderr(&roots));
     assert!(stderr(&strangers).contains("ask as its user, or as root"), "{}", stderr(&strangers));
+    assert!(stderr(&lured).contains("is not to be believed; it was not asked"), "{}", stderr(&lured));
 }
 
 #[test]
