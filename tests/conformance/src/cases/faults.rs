@@ -63,6 +63,19 @@ pub(super) fn after_unmap(case: &mut Case) -> Verdict {
     write_and_fault(case, range.address)
 }
 
+/// The free waits for the work that fails, and is the first to tell.
+pub(super) fn told_by_a_free(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let kernels = std::mem::ManuallyDrop::new(Kernels::load(d)?);
+    let memory = std::mem::ManuallyDrop::new(crate::fixture::Memory::new(d, 4096)?);
+    let range = std::mem::ManuallyDrop::new(Range::reserve(d, PIECE)?);
+    kernels.spin(CUstream::NULL, 1_000_000)?;
+    kernels.fill(CUstream::NULL, range.address, 64, 1)?;
+    case.code("cuMemFree", cu!(d, cuMemFree_v2(memory.address)));
+    Ok(())
+}
+
 /// CUDA's documentation: any further work returns the same error, until the process is started anew. With a new primary context too?
 pub(super) fn the_device_afterwards(case: &mut Case) -> Verdict {
     let d = case.driver;
