@@ -7,6 +7,7 @@ mod fallback;
 mod held;
 mod memory;
 mod order;
+mod own;
 mod pageable;
 mod support;
 

@@ -222,6 +222,11 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
+/// Copies that had a part on a path, in either direction.
+pub(crate) fn carried(path: &str) -> u64 {
+    copies().iter().filter(|((other, _), _)| other == path).map(|(_, count)| count).sum()
+}
+
 /// Memory that copies hold on the relay: staging, and its context at most.
 pub(crate) fn held() -> (u64, u64) {
     let relay = &statistics()["relays"][0];
@@ -235,7 +240,7 @@ static WARM: AtomicU64 = AtomicU64::new(0);
 /// Copies through relays since.
 pub(crate) fn relayed() -> u64 {
     let relayed: u64 =
-        copies().iter().filter(|((path, _), _)| path != "direct").map(|(_, count)| count).sum();
+        copies().iter().filter(|((path, _), _)| path.starts_with("relay")).map(|(_, count)| count).sum();
     relayed - WARM.load(Ordering::Relaxed)
 }
 

@@ -97,7 +97,8 @@ impl Statistics {
     pub(crate) fn relayed(self) -> u64 {
         let document = self.document();
         let rows = document["copies"].as_array().map_or(&[][..], Vec::as_slice);
-        let relayed = rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path != "direct"));
+        let relayed =
+            rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path.starts_with("relay")));
         relayed.filter_map(|row| row["count"].as_u64()).sum()
     }
 

@@ -145,6 +145,10 @@ impl Links for Model {
         usize::MAX
     }
 
+    fn ran_and_waited(&self) -> Option<(Duration, Duration)> {
+        self.state().crowd
+    }
+
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T {
         body()
     }

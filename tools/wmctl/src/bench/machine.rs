@@ -15,6 +15,7 @@ use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::Cargo;
 use wm_multipath::topology::calibrate::{Calibration, calibrate};
 use wm_multipath::topology::{Topology, cache};
+use wm_multipath::traffic::Way;
 use wm_multipath::user::Kind as StreamKind;
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Links, User};
@@ -117,7 +118,8 @@ impl Machine {
         flows
             .map(|flow| {
                 let direction = format!("{:?}", flow.direction).to_lowercase();
-                json!({ "relay": flow.relay, "direction": direction, "count": flow.count, "bytes": flow.bytes })
+                let relay = if let Way::Relay(relay) = flow.way { Some(relay) } else { None };
+                json!({ "relay": relay, "threads": flow.way == Way::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
             })
             .collect()
     }
