@@ -168,6 +168,42 @@ fn siblings_are_not_touched() {
     on_machine(name, "", None, &[CORES], several_devices);
 }
 
+fn within_a_quota() {
+    let p = &Program::new();
+    (0..2).for_each(|_| cu!(cuMemcpyHtoD_v2(p.device, pattern(3).as_ptr().cast(), BYTES)));
+    let cores: u64 = std::env::var("TEST_QUOTA").expect("set by the test").parse().expect("a number");
+    assert_eq!(by_threads(), if cores < 4 { 0 } else { 2 }, "{cores} cores");
+}
+
+/// The machine has eight cores, and the program's control group may use fewer of them.
+#[test]
+fn a_quota_is_kept() {
+    for cores in ["3", "4"] {
+        one_device("own::a_quota_is_kept", &[("TEST_QUOTA", cores)], within_a_quota);
+    }
+}
+
+/// Eight cores by the mask, and in truth one, as if others kept the rest busy.
+fn crowded() {
+    // SAFETY: asks for one core of this process's own, whose number fits the set.
+    unsafe {
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &one), 0);
+    }
+    let p = &Program::new();
+    (0..8).for_each(|_| cu!(cuMemcpyHtoD_v2(p.device, pattern(3).as_ptr().cast(), BYTES)));
+    let carried = by_threads();
+    assert!((1..=3).contains(&carried), "threads that wait for cores become fewer, then none: {carried}");
+}
+
+#[test]
+fn where_cores_are_busy_copies_are_soon_the_drivers() {
+    let name = "own::where_cores_are_busy_copies_are_soon_the_drivers";
+    // Slow links would have threads sleep.
+    one_device(name, &[("TEST_COUNTED", "1")], crowded);
+}
+
 fn those_of_the_driver() {
     let p = &Program::new();
     cu!(cuMemcpyHtoD_v2(p.device, pattern(3).as_ptr().cast(), BYTES));

@@ -91,7 +91,7 @@ struct Options {
     /// Use green contexts too, where the driver has them
     #[arg(long)]
     green: bool,
-    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for several links
+    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for the library's threads
     #[arg(long)]
     copies: bool,
     /// The same, and let the library take them over the links of other devices; it is an error if it takes none
@@ -252,6 +252,7 @@ impl Options {
             memory: self.memory.clone().unwrap_or_else(|| memory.to_owned()),
             races: !self.no_races,
             delays: self.seed,
+            copies: self.copies,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
         // What is under way when the time is over gets a little more, so that little is lost.

@@ -47,10 +47,23 @@ impl Machines {
         if std::env::var_os("SIMCUDA_LINKS").is_none() {
             command.env("SIMCUDA_LINKS", LINKS);
         }
-        command.env("XDG_CACHE_HOME", &self.folder).args(["--cores", CORES]);
+        command.env("XDG_CACHE_HOME", &self.folder);
+        give_cores(command);
         command.env("SIMCUDA_MACHINE", machine.to_string()).env("SIMCUDA_DEVICES", DEVICES.to_string());
         command.env("WMSHIM_MULTIPATH", devices.join(",")).env("WMSHIM_MULTIPATH_MIN", LEAST);
     }
+}
+
+/// A simulated machine whose programs' copies are large, and whose threads have cores.
+pub(crate) fn let_threads_copy(command: &mut Command) {
+    give_cores(command);
+    if std::env::var_os("WMSHIM_MULTIPATH_MIN").is_none() {
+        command.env("WMSHIM_MULTIPATH_MIN", LEAST);
+    }
+}
+
+fn give_cores(command: &mut Command) {
+    command.args(["--cores", CORES]);
 }
 
 impl Drop for Machines {
@@ -93,13 +106,12 @@ impl Statistics {
         Some(Self(unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_char>(found) }))
     }
 
-    /// Parts of copies that went through other devices so far.
-    pub(crate) fn relayed(self) -> u64 {
+    /// Parts of copies that took a path whose name begins so.
+    pub(crate) fn carried(self, by: &str) -> u64 {
         let document = self.document();
         let rows = document["copies"].as_array().map_or(&[][..], Vec::as_slice);
-        let relayed =
-            rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path.starts_with("relay")));
-        relayed.filter_map(|row| row["count"].as_u64()).sum()
+        let carried = rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path.starts_with(by)));
+        carried.filter_map(|row| row["count"].as_u64()).sum()
     }
 
     fn document(self) -> Value {
