@@ -78,6 +78,8 @@ struct State {
     noise: u64,
     /// What each thread is told that it ran, and waited for a core.
     crowd: Option<(Duration, Duration)>,
+    /// Cores that the calling thread may use, if they are few.
+    cores: Option<usize>,
 }
 
 /// Several GPUs.
@@ -111,6 +113,11 @@ impl Model {
     /// From now on each thread is told that it ran so long, and waited so long for a core.
     pub(crate) fn crowd(&self, ran: Duration, waited: Duration) {
         self.state().crowd = Some((ran, waited));
+    }
+
+    /// From now on threads may use so many cores.
+    pub(crate) fn pin_to(&self, cores: usize) {
+        self.state().cores = Some(cores);
     }
 
     /// The most commands that wait in one of our streams.

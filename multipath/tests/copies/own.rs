@@ -90,6 +90,18 @@ fn with_few_cores_copies_are_plain() {
     }
 }
 
+/// A thread may be pinned to a core at any time, and its threads with it.
+#[test]
+fn cores_are_counted_for_each_copy() {
+    for engine in [alone(1, 64), super::world::engine(3, 5)] {
+        let mut program = Program::new(&engine, 0, Model::context(0));
+        assert_eq!(program.run(&pageable(Direction::In)), Answer::Done);
+        engine.links().pin_to(1);
+        assert_eq!(program.run(&pageable(Direction::In)), Answer::Plain);
+        program.verify(0);
+    }
+}
+
 /// Pinned buffers and streams are as many as threads, and are used again.
 #[test]
 fn what_copies_hold_is_bounded() {

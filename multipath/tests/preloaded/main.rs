@@ -2,6 +2,7 @@
 //! simulated driver.
 
 mod arguments;
+mod beside;
 mod ends;
 mod fallback;
 mod held;

@@ -2,12 +2,14 @@
 //! device. Whatever else there is must be as the driver alone makes it.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wm_abi::*;
 
 use super::pageable::after_a_while;
 use super::support::{
-    BYTES, CORES, MIB, Machine, Program, bytes, calls, carried, copies, cu, is_active, is_touched, on_machine,
+    BYTES, CORES, MIB, Machine, Program, bytes, calls, carried, copies, cu, is_active, is_touched,
+    on_machine, threads_called,
 };
 
 const ONE: Machine = Machine { devices: 1, rate: 6e9 };
@@ -101,12 +103,6 @@ fn work_before_a_copy_is_before_it() {
     one_device("own::work_before_a_copy_is_before_it", &[], in_order);
 }
 
-fn threads_of_ours() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
-    tasks.filter_map(name).filter(|name| name.starts_with("wm-copy")).count()
-}
-
 /// With nothing set at all.
 fn defaults() {
     const LARGE: usize = 48 * MIB;
@@ -123,7 +119,7 @@ fn defaults() {
     cu!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), device, LARGE));
     assert!(host.iter().all(|byte| *byte == 5));
     assert_eq!(by_threads(), 2);
-    assert_eq!(threads_of_ours(), 0, "they end with the copy");
+    assert_eq!(threads_called("wm-copy"), 0, "they end with the copy");
     let count = copies()[&("direct".to_owned(), "htod".to_owned())];
     assert_eq!(count, 12, "the driver's copies are counted as ever");
 }
@@ -202,6 +198,51 @@ fn where_cores_are_busy_copies_are_soon_the_drivers() {
     let name = "own::where_cores_are_busy_copies_are_soon_the_drivers";
     // Slow links would have threads sleep.
     one_device(name, &[("TEST_COUNTED", "1")], crowded);
+}
+
+static SERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives a page that the file has no longer to whoever touched it.
+unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
+    const PAGE: usize = 4096;
+    SERVED.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler, and names a page of the test's own.
+    unsafe {
+        let page = (*information).si_addr() as usize & !(PAGE - 1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let mapped = libc::mmap(page as *mut c_void, PAGE, libc::PROT_READ, flags, -1, 0);
+        let mut name = [0_u8; 16];
+        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
+        if mapped == libc::MAP_FAILED || name.starts_with(b"wm-") {
+            libc::_exit(9);
+        }
+    }
+}
+
+/// The end of a mapped file is cut off, and the program serves the faults.
+fn mapped_file() {
+    let p = &Program::new();
+    // SAFETY: a file and a mapping of this test's own, and a handler that is valid for good.
+    let from = unsafe {
+        let file = libc::memfd_create(c"mapped".as_ptr(), 0);
+        assert_eq!(libc::ftruncate(file, BYTES as libc::off_t), 0);
+        let from = libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ, libc::MAP_SHARED, file, 0);
+        assert_ne!(from, libc::MAP_FAILED);
+        assert_eq!(libc::ftruncate(file, (BYTES - MIB) as libc::off_t), 0);
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = serve as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        from
+    };
+    cu!(cuMemcpyHtoD_v2(p.device, from, BYTES));
+    assert_eq!((SERVED.load(Ordering::Relaxed), by_threads()), (MIB / 4096, 0));
+}
+
+#[test]
+fn faults_of_a_mapped_file_are_served_where_they_would_be_without_us() {
+    let name = "own::faults_of_a_mapped_file_are_served_where_they_would_be_without_us";
+    one_device(name, &[], mapped_file);
 }
 
 fn those_of_the_driver() {

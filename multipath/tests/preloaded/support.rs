@@ -222,6 +222,13 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
+/// Threads of this process that have this name.
+pub(crate) fn threads_called(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|other| other.trim_end() == name).count()
+}
+
 /// Copies that had a part on a path, in either direction.
 pub(crate) fn carried(path: &str) -> u64 {
     copies().iter().filter(|((other, _), _)| other == path).map(|(_, count)| count).sum()
