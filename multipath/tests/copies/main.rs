@@ -2,6 +2,7 @@
 //! nothing to do with it, or is lost when a relay fails, under streams that run in any order.
 
 mod calls;
+mod lent;
 mod model;
 mod opposed;
 mod own;
