@@ -50,6 +50,8 @@ pub(crate) struct Bench {
     pub(crate) copies: bool,
     /// The library takes copies over several links.
     pub(crate) relays: Option<Arc<Machines>>,
+    /// Calls that it makes on a sibling fail now and then.
+    pub(crate) failing: bool,
 }
 
 impl Bench {
@@ -68,8 +70,12 @@ impl Bench {
             let delays = self.delays.to_string();
             let races = if self.races { "1" } else { "0" };
             // With one device the library has less to do with copies.
-            let there = if self.copies { devices.as_str() } else { "2" };
-            command.envs([("SIMCUDA_DEVICES", there), ("SIMCUDA_MEMORY", &self.memory)]);
+            let there = match &self.relays {
+                Some(_) => relays::DEVICES.to_string(),
+                None if self.copies => devices.clone(),
+                None => "2".to_owned(),
+            };
+            command.envs([("SIMCUDA_DEVICES", &there), ("SIMCUDA_MEMORY", &self.memory)]);
             command.envs([
                 ("SIMCUDA_SEED", delays.as_str()),
                 ("SIMCUDA_RACES", races),
@@ -104,7 +110,7 @@ impl Bench {
         let Some(machines) = &self.relays else { return self.let_threads_copy(command) };
         command.arg("--relays");
         if self.simulated.is_some() {
-            machines.furnish(command);
+            machines.furnish(command, self.failing);
         } else if std::env::var_os("WMSHIM_MULTIPATH").is_none() {
             command.env("WMSHIM_MULTIPATH", "auto");
         }

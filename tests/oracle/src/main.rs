@@ -97,6 +97,9 @@ struct Options {
     /// The same, and let the library take them over the links of other devices; it is an error if it takes none
     #[arg(long)]
     relays: bool,
+    /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
+    #[arg(long)]
+    failing: bool,
     /// Draw programs that keep no order between streams, to see that they are found
     #[arg(long)]
     lawless: bool,
@@ -234,6 +237,7 @@ impl Options {
             gates: !self.no_gates,
             scarce: self.scarce,
             copies: self.copies || self.relays,
+            sibling: self.relays,
             held_copies: self.simulated.is_some(),
         }
     }
@@ -253,6 +257,7 @@ impl Options {
             races: !self.no_races,
             delays: self.seed,
             copies: self.copies,
+            failing: self.failing,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
         // What is under way when the time is over gets a little more, so that little is lost.

@@ -64,7 +64,7 @@ struct Place {
 /// Handles and memory.
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
-    devices: usize,
+    pub(crate) devices: usize,
     /// By [`Context`]. Those that are not primary are made for a program that uses them, and end with one of `lives`.
     places: Mutex<Places>,
     /// Green contexts, which live as long.
@@ -308,6 +308,7 @@ impl World {
             self.gates.write_bytes(0, STEPS * GATE);
         }
         crate::host::reset();
+        crate::calls::aside::release();
         self.make_hosts(shape.hosts.len())
     }
 
