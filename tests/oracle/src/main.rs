@@ -121,7 +121,7 @@ struct Options {
     /// The same for the driver alone; default: --limit, on a real driver 2000 at most
     #[arg(long)]
     bare_limit: Option<u64>,
-    /// Programs a process; default: 32 on the simulated driver, 256 on a real one
+    /// Programs a process; default: 32 on the simulated driver, 6 with --failing, 256 on a real one
     #[arg(long)]
     batch: Option<u64>,
     /// Go on until so many programs have failed
@@ -195,7 +195,9 @@ impl Options {
         let end = End::after(self.seconds.map(Duration::from_secs));
         let Some(file) = &self.program else {
             let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
-            let batch = self.batch.unwrap_or(if self.simulated.is_some() { 32 } else { 256 });
+            // A relay that has failed is left alone for seconds: the next process fails anew.
+            let usual = if self.failing { 6 } else { 32 };
+            let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             let share = count.div_ceil(self.jobs() as u64);
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));

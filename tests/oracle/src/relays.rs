@@ -72,7 +72,7 @@ fn failures(seed: u64) -> String {
     ];
     let mut random = Random::new(seed);
     let mut one = || {
-        let (call, at) = (CALLS[random.below(CALLS.len())], 1 + random.below(400));
+        let (call, at) = (CALLS[random.below(CALLS.len())], 12 + random.below(120));
         format!("{call}@{}:{at}", DEVICES - 1)
     };
     (0..24).map(|_| one()).collect::<Vec<_>>().join(",")
