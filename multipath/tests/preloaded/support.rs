@@ -222,6 +222,18 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
+/// Threads of this process that have this name.
+pub(crate) fn threads_called(name: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|other| other.trim_end() == name).count()
+}
+
+/// Copies that had a part on a path, in either direction.
+pub(crate) fn carried(path: &str) -> u64 {
+    copies().iter().filter(|((other, _), _)| other == path).map(|(_, count)| count).sum()
+}
+
 /// Memory that copies hold on the relay: staging, and its context at most.
 pub(crate) fn held() -> (u64, u64) {
     let relay = &statistics()["relays"][0];
@@ -235,7 +247,7 @@ static WARM: AtomicU64 = AtomicU64::new(0);
 /// Copies through relays since.
 pub(crate) fn relayed() -> u64 {
     let relayed: u64 =
-        copies().iter().filter(|((path, _), _)| path != "direct").map(|(_, count)| count).sum();
+        copies().iter().filter(|((path, _), _)| path.starts_with("relay")).map(|(_, count)| count).sum();
     relayed - WARM.load(Ordering::Relaxed)
 }
 

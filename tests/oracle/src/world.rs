@@ -17,6 +17,7 @@ use wm_kernels::{Arguments, diagnostics, ownership};
 use crate::model::BUFFER;
 use crate::program::{Context, Host, Kind, Pool, Program};
 use crate::relays::Statistics;
+use crate::used::UsedStreams;
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
@@ -64,13 +65,13 @@ struct Place {
 /// Handles and memory.
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
-    devices: usize,
+    pub(crate) devices: usize,
     /// By [`Context`]. Those that are not primary are made for a program that uses them, and end with one of `lives`.
     places: Mutex<Places>,
     /// Green contexts, which live as long.
     greens: Mutex<Vec<Green>>,
     /// Streams that no program has, which live as long as well.
-    streams: Mutex<Vec<(Context, Kind, CUstream)>>,
+    used: UsedStreams,
     lives: u32,
     /// Programs that have run.
     ran: AtomicU32,
@@ -81,10 +82,10 @@ pub(crate) struct World {
     stage: *mut u8,
     /// Made for the first program that uses it.
     hosts: OnceLock<Hosts>,
-    /// Who tells whether copies went through other devices.
-    statistics: Option<Statistics>,
+    /// What the library says of itself, and the path of copies that is of interest.
+    statistics: Option<(Statistics, &'static str)>,
     /// What they said last.
-    relayed: AtomicU64,
+    carried: AtomicU64,
 }
 
 /// Memory that programs copy from and to.
@@ -110,18 +111,18 @@ impl World {
         if devices > count as usize {
             return Err(format!("{devices} devices are asked for, {count} are there"));
         }
-        let (places, greens, streams, pools) =
-            (Mutex::default(), Mutex::default(), Mutex::default(), Vec::new());
+        let (places, greens, used, pools) =
+            (Mutex::default(), Mutex::default(), UsedStreams::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
         let (lives, ran) = (lives.max(1), AtomicU32::new(0));
         let (ledgers, gates, stage) = none;
-        let (hosts, statistics, relayed) = (OnceLock::new(), None, AtomicU64::new(0));
+        let (hosts, statistics, carried) = (OnceLock::new(), None, AtomicU64::new(0));
         let mut world = Self {
             driver,
             devices,
             places,
             greens,
-            streams,
+            used,
             lives,
             ran,
             pools,
@@ -130,7 +131,7 @@ impl World {
             stage,
             hosts,
             statistics,
-            relayed,
+            carried,
         };
         world.fill()?;
         Ok(world)
@@ -220,15 +221,13 @@ impl World {
 
     /// Copies to each device until other devices take part: the library opens what it needs there beside the first copies.
     pub(crate) fn warm_relays(&mut self) -> Ready {
-        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
-        self.statistics = Some(statistics);
         self.make_hosts(1)?;
         let (d, bytes, mut block) = (self.driver, BUFFER as usize, 0);
         for context in [Context::First, Context::Other].into_iter().take(self.devices) {
             ready!(d, cuCtxSetCurrent(self.handle(context)))?;
             ready!(d, cuMemAlloc_v2(&mut block, bytes))?;
-            let (begin, before) = (Instant::now(), statistics.relayed());
-            while statistics.relayed() == before {
+            let begin = Instant::now();
+            while !self.has_carried() {
                 if begin.elapsed() > PATIENCE {
                     return Err(format!("no copy to device {} goes through another one", context.device()));
                 }
@@ -236,14 +235,21 @@ impl World {
             }
             ready!(d, cuMemFree_v2(block))?;
         }
-        self.has_relayed();
         Ok(())
     }
 
-    /// Has a copy gone through other devices since this was asked last?
-    pub(crate) fn has_relayed(&self) -> bool {
-        let relayed = self.statistics.map_or(0, Statistics::relayed);
-        self.relayed.swap(relayed, Ordering::Relaxed) < relayed
+    /// The library tells of copies by this path, from now on.
+    pub(crate) fn tell_of(&mut self, path: &'static str) -> Ready {
+        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
+        self.statistics = Some((statistics, path));
+        self.has_carried();
+        Ok(())
+    }
+
+    /// Has the library carried a part of a copy by that path since this was asked last?
+    pub(crate) fn has_carried(&self) -> bool {
+        let carried = self.statistics.map_or(0, |(statistics, path)| statistics.carried(path));
+        self.carried.swap(carried, Ordering::Relaxed) < carried
     }
 
     fn befriend(&self, one: Context, other: Context) -> Ready {
@@ -308,6 +314,7 @@ impl World {
             self.gates.write_bytes(0, STEPS * GATE);
         }
         crate::host::reset();
+        crate::calls::aside::release();
         self.make_hosts(shape.hosts.len())
     }
 
@@ -337,9 +344,9 @@ impl World {
         if !ran.is_multiple_of(self.lives) {
             return CUresult::SUCCESS;
         }
-        let streams = std::mem::take(&mut *self.streams());
+        let streams = self.used.take_all().into_iter();
         let mut codes: Vec<CUresult> =
-            streams.into_iter().map(|(.., stream)| cu!(self.driver, cuStreamDestroy_v2(stream))).collect();
+            streams.map(|stream| cu!(self.driver, cuStreamDestroy_v2(stream))).collect();
         let second = self.places()[Context::Second as usize].take();
         codes.extend(second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))));
         self.places()[Context::GreenOne as usize..].fill(None);
@@ -348,15 +355,9 @@ impl World {
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<(Context, Kind, CUstream)>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A stream that an earlier program had.
     pub(crate) fn used_stream(&self, context: Context, kind: Kind) -> Option<CUstream> {
-        let mut streams = self.streams();
-        let alike = streams.iter().position(|stream| (stream.0, stream.1) == (context, kind))?;
-        Some(streams.swap_remove(alike).2)
+        self.used.take(context, kind)
     }
 
     /// Leaves an idle stream for later programs, or destroys it if each has streams of its own.
@@ -364,7 +365,7 @@ impl World {
         if self.lives == 1 {
             return cu!(self.driver, cuStreamDestroy_v2(stream));
         }
-        self.streams().push((context, kind, stream));
+        self.used.put(context, kind, stream);
         CUresult::SUCCESS
     }
 
