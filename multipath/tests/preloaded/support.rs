@@ -222,11 +222,13 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
-/// Threads of this process that have this name.
-pub(crate) fn threads_called(name: &str) -> usize {
+/// Threads of this process that have this name, as folders of the system's.
+pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
-    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-    names.filter(|other| other.trim_end() == name).count()
+    let is_it = |task: &PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|other| other.trim_end() == name)
+    };
+    tasks.map(|task| task.path()).filter(is_it).collect()
 }
 
 /// Copies that had a part on a path, in either direction.
