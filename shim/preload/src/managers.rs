@@ -13,17 +13,9 @@ use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Gpu, StreamId, Tier};
 use wm_memory::Manager;
 
-use crate::budget;
-use crate::glance::{GLANCE, MINE};
-use crate::guard;
-use crate::hooks;
-use crate::ipc;
-use crate::named::Kind;
-use crate::physical;
+use crate::process::{LastSite, PROCESS_HOT, Site, StreamKind, THREAD_HOT, driver, streams};
 use crate::settings::{self, Guard, Overflow};
-use crate::shortage;
-use crate::state::{driver, streams};
-use crate::torch;
+use crate::{budget, guard, hooks, ipc, physical, shortage, torch};
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -40,30 +32,11 @@ struct Access {
     from: CUdevice,
 }
 
-/// Where a call acts.
-#[derive(Clone, Copy)]
-pub(crate) struct Site {
-    pub(crate) manager: &'static Manager<Device>,
-    pub(crate) context: CUcontext,
-    pub(crate) device: CUdevice,
-}
-
-/// Where a thread's last call acted. True in its epoch only: contexts and streams end, and their handles come again.
-#[derive(Clone, Copy)]
-pub(crate) struct Last {
-    pub(crate) site: Site,
-    /// A stream of the site's context, and the name of it; null, where the call named none.
-    pub(crate) stream: CUstream,
-    pub(crate) id: StreamId,
-    pub(crate) epoch: u32,
-    pub(crate) kind: Kind,
-}
-
 /// What the thread remembers, if it is still so and the context is the same.
 #[inline]
-pub(crate) fn last(context: CUcontext) -> Option<Last> {
+pub(crate) fn last(context: CUcontext) -> Option<LastSite> {
     let epoch = streams().epoch() as u32;
-    MINE.with(|mine| mine.last.get()).filter(|last| last.site.context == context && last.epoch == epoch)
+    THREAD_HOT.with(|mine| mine.last.get()).filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
 /// The calling thread's context.
@@ -71,7 +44,7 @@ pub(crate) fn last(context: CUcontext) -> Option<Last> {
 pub(crate) fn current_context() -> Option<CUcontext> {
     let mut context = CUcontext::NULL;
     // SAFETY: the out-pointer is to a live local.
-    let result = unsafe { GLANCE.current.get()(&mut context) };
+    let result = unsafe { PROCESS_HOT.current.get()(&mut context) };
     (result == CUresult::SUCCESS && !context.is_null()).then_some(context)
 }
 
@@ -95,7 +68,13 @@ fn arrive(context: CUcontext) -> Option<Site> {
     let device = current_device()?;
     let site = Site { manager: manager(device, streams().home(context))?, context, device };
     site.manager.gpu().adopt(context);
-    remember(Last { site, stream: CUstream::NULL, id: StreamId(0), epoch, kind: Kind::NonBlocking });
+    remember(LastSite {
+        site,
+        stream: CUstream::NULL,
+        id: StreamId(0),
+        epoch,
+        kind: StreamKind::NonBlocking,
+    });
     Some(site)
 }
 
@@ -108,8 +87,8 @@ pub(crate) fn elsewhere(context: CUcontext) -> Option<Site> {
 }
 
 /// For what was found out after the epoch was read: if that has moved meanwhile, nobody believes it.
-pub(crate) fn remember(last: Last) {
-    MINE.with(|mine| mine.last.set(Some(last)));
+pub(crate) fn remember(last: LastSite) {
+    THREAD_HOT.with(|mine| mine.last.set(Some(last)));
 }
 
 /// As [`here`], where the device has a manager already: none is made, and no context is adopted.
@@ -163,7 +142,7 @@ pub(crate) fn of(device: CUdevice) -> Option<&'static Manager<Device>> {
 /// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
 #[inline]
 pub(crate) fn owner(address: u64) -> Option<&'static Manager<Device>> {
-    let last = MINE.with(|mine| mine.last.get()).map(|last| last.site.manager);
+    let last = THREAD_HOT.with(|mine| mine.last.get()).map(|last| last.site.manager);
     last.filter(|manager| manager.gpu().contains(address)).or_else(|| search(address))
 }
 

@@ -11,20 +11,8 @@ use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
 use wm_driver::StreamId;
 use wm_memory::Order;
 
-use crate::managers::{self, Last, Site, current_context, last, remember, site};
-use crate::state::{driver, streams};
-
-/// How a stream takes part in the order of its context's legacy default stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// It is that stream: what is done in it comes after the blocking streams' work, and before what they do later.
-    Legacy,
-    /// A thread's own default stream: blocking, and no other thread can name it.
-    PerThread,
-    /// What is done in it comes after the legacy default stream's work.
-    Blocking,
-    NonBlocking,
-}
+use crate::managers::{self, current_context, last, remember, site};
+use crate::process::{LastSite, Site, StreamKind, driver, streams};
 
 /// A stream that a call names.
 #[derive(Clone, Copy)]
@@ -33,7 +21,7 @@ pub(crate) struct Named {
     /// Its handle; never null.
     pub(crate) stream: CUstream,
     pub(crate) id: StreamId,
-    pub(crate) kind: Kind,
+    pub(crate) kind: StreamKind,
 }
 
 impl Named {
@@ -50,13 +38,13 @@ impl Named {
     /// Is a free in it an action that other streams can tell?
     #[inline]
     pub(crate) fn is_told_of_frees(&self) -> bool {
-        self.kind != Kind::NonBlocking && streams().mixes()
+        self.kind != StreamKind::NonBlocking && streams().mixes()
     }
 
     /// Is an allocation in it one? The driver's in the legacy default stream is not.
     #[inline]
     pub(crate) fn is_told_of_allocations(&self) -> bool {
-        matches!(self.kind, Kind::Blocking | Kind::PerThread) && streams().mixes()
+        matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread) && streams().mixes()
     }
 }
 
@@ -81,7 +69,7 @@ fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
     let named = resolve(context, stream)?;
     if named.context == context {
         let site = site(context)?;
-        remember(Last { site, stream, id: named.id, epoch, kind: named.kind });
+        remember(LastSite { site, stream, id: named.id, epoch, kind: named.kind });
         return Some((site, named));
     }
     Some((managers::elsewhere(named.context)?, named))
@@ -89,10 +77,10 @@ fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
 
 fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
     let (context, kind) = match stream {
-        CUstream::LEGACY => (context, Kind::Legacy),
+        CUstream::LEGACY => (context, StreamKind::Legacy),
         CUstream::PER_THREAD => {
             streams().note_blocking();
-            (context, Kind::PerThread)
+            (context, StreamKind::PerThread)
         }
         stream => {
             let id = streams().identify_handle(stream, || context_of(stream))?;
@@ -109,11 +97,11 @@ pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
 }
 
 /// The kind of a created stream.
-fn kind_of(stream: CUstream) -> Option<Kind> {
+fn kind_of(stream: CUstream) -> Option<StreamKind> {
     let mut flags = 0;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     unsafe { driver().get::<symbol::cuStreamGetFlags>()(stream, &mut flags) }.ok().ok()?;
-    Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::NonBlocking })
+    Some(if flags & CU_STREAM_NON_BLOCKING == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking })
 }
 
 fn context_of(stream: CUstream) -> Option<CUcontext> {

@@ -9,9 +9,8 @@ use dashmap::DashMap;
 use wm_abi::CUcontext;
 use wm_memory::Order;
 
-use crate::guard;
-use crate::managers::{self, Site};
-use crate::state::streams;
+use crate::process::{Site, streams};
+use crate::{guard, managers};
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {

@@ -15,10 +15,9 @@ use wm_driver::probe::Reading;
 use wm_memory::{Manager, Usage};
 use wm_multipath::pool::Relay;
 
-use crate::counters::{COPIES, fail_open_reasons};
+use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
-use crate::hooks::ROWS;
-use crate::{guard, managers, multipath, physical, settings, state, torch};
+use crate::{guard, managers, multipath, physical, process, settings, torch};
 
 struct Process;
 
@@ -95,7 +94,7 @@ fn program() -> String {
 }
 
 fn driver() -> Value {
-    let Some(table) = state::opened() else { return Value::Null };
+    let Some(table) = process::opened() else { return Value::Null };
     let mut version = 0;
     // SAFETY: the out-pointer is to a live local; the function needs no context and never blocks.
     let known = unsafe { table.get::<symbol::cuDriverGetVersion>()(&mut version) }.ok().is_ok();
@@ -169,8 +168,7 @@ fn pieces(device: CUdevice) -> Value {
 }
 
 fn calls() -> Vec<Value> {
-    let read = ROWS.iter().map(|row| (row.name(), row.calls.read()));
-    let made = read.filter(|(_, (count, _))| *count > 0);
+    let made = hooked().into_iter().filter(|(_, (count, _))| *count > 0);
     made.map(|(name, (count, errors))| json!({ "name": name, "count": count, "errors": errors })).collect()
 }
 

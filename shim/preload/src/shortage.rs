@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::Bears;
 
+use crate::managers;
 use crate::physical::kept;
+use crate::process::{callers, streams};
 use crate::settings::{self, Created, TorchShortage};
-use crate::state::streams;
-use crate::{callers, managers};
 
 /// Blocks that are not refused first after an emptied cache has brought nothing.
 const FRUITLESS: u32 = 16;

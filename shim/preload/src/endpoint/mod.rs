@@ -32,7 +32,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::boundary::keep_errno;
+use crate::process::keep_errno;
 use crate::sockets::file::{Published, SocketFile};
 use crate::sockets::{descriptor, place};
 use server::Server;

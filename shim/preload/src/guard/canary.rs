@@ -20,9 +20,7 @@ use super::desk::Desk;
 use super::pattern::Damage;
 use super::tag::{Subject, Tag};
 use super::{Call, Lane, SEEN, Unwatched, Waits, identify, unwatched};
-use crate::lifecycle;
-use crate::managers::Site;
-use crate::state::streams;
+use crate::process::{self, Site, streams};
 
 /// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.
 const LOOKS: usize = 64;
@@ -121,7 +119,7 @@ fn look_once_more(
     order: Order,
     call: Call,
 ) -> Result<(), Unwatched> {
-    if entry.told || lifecycle::exiting() {
+    if entry.told || process::exiting() {
         return Ok(());
     }
     if streams().capturing() {

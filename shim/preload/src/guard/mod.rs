@@ -28,11 +28,8 @@ use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Device, StreamId};
 use wm_memory::{AllocateError, FreeError, Manager, Order};
 
-use crate::glance::GLANCE;
-use crate::lifecycle;
-use crate::managers::Site;
+use crate::process::{self, PROCESS_HOT, Site, streams};
 use crate::settings::{Guard, Settings};
-use crate::state::streams;
 
 const OFF: u8 = 0;
 const PAGE: u8 = 1;
@@ -95,17 +92,17 @@ pub(crate) fn choose(settings: &Settings) {
         Guard::Page => PAGE,
         Guard::Canary => CANARY,
     };
-    GLANCE.guard.store(mode, Relaxed);
+    PROCESS_HOT.guard.store(mode, Relaxed);
 }
 
 /// Is nothing guarded?
 #[inline]
 pub(crate) fn is_off() -> bool {
-    GLANCE.guard.load(Relaxed) == OFF
+    PROCESS_HOT.guard.load(Relaxed) == OFF
 }
 
 fn is(mode: u8) -> bool {
-    GLANCE.guard.load(Relaxed) == mode
+    PROCESS_HOT.guard.load(Relaxed) == mode
 }
 
 /// A call of the program that gives memory out or takes it back.
@@ -210,7 +207,7 @@ impl Watch {
     /// The wait was successful, and the manager knows what is past by it.
     #[cold]
     pub(crate) fn end(self, manager: &'static Manager<Device>) {
-        if lifecycle::exiting() {
+        if process::exiting() {
             return;
         }
         if is(PAGE) { manager.end_views(0) } else { canary::waited(manager, &self.0) }
@@ -219,7 +216,7 @@ impl Watch {
 
 /// A context of the device may end with the call that follows: the last chance to look.
 pub(crate) fn before_end(manager: &'static Manager<Device>) {
-    if is(CANARY) && !lifecycle::exiting() {
+    if is(CANARY) && !process::exiting() {
         canary::last_look(manager);
     }
 }
@@ -242,8 +239,8 @@ pub(crate) fn end_device(device: CUdevice) {
 /// A call of the program returned an error that stays, for the first time.
 #[cold]
 pub(crate) fn faulted(error: CUresult) {
-    if is(PAGE) && !lifecycle::forked() {
-        crate::boundary::keep_errno(|| page::tell(error));
+    if is(PAGE) && !process::forked() {
+        crate::process::keep_errno(|| page::tell(error));
     }
 }
 

@@ -13,7 +13,8 @@ use wm_memory::{AllocateError, Guard, Order, guard};
 
 use super::tag::{Subject, Tag};
 use super::{Call, SEEN, kernel_log};
-use crate::managers::{self, Site};
+use crate::managers;
+use crate::process::Site;
 
 /// Live blocks that a report names, and freed ones: more would hide the first.
 const NAMED: usize = 12;

@@ -7,7 +7,7 @@ use std::fmt;
 
 use wm_abi::CUdevice;
 
-use crate::callers::{DEPTH, Place, callers};
+use crate::process::callers::{DEPTH, Place, callers};
 
 /// A guarded block.
 #[derive(Debug, Clone)]

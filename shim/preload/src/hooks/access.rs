@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use wm_abi::{CUcontext, CUresult, symbol};
 
 use crate::managers;
-use crate::state::driver;
+use crate::process::driver;
 
 pub(super) unsafe fn enable(peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments; no pointers but the handle.

@@ -11,16 +11,14 @@ use wm_abi::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream,
 use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
 
+use super::boundary::Answer;
 use super::pool;
 use super::stream::{self, DefaultStream};
-use crate::boundary::Answer;
 use crate::counters::fail_open;
 use crate::guard::{self, Call};
-use crate::lifecycle;
-use crate::managers::{self, Site};
-use crate::named::{self, Kind, Named};
-use crate::state::driver;
-use crate::{health, owners, settings, shortage, trace};
+use crate::named::{self, Named};
+use crate::process::{self, Site, StreamKind, driver, sticky_error};
+use crate::{managers, owners, settings, shortage, trace};
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
@@ -143,10 +141,10 @@ fn give(
     call: impl FnOnce() -> Call,
     store: impl FnOnce(u64),
 ) -> Answer {
-    if bytes == 0 || lifecycle::exiting() {
+    if bytes == 0 || process::exiting() {
         return Answer::Pass;
     }
-    if let Some(error) = health::failure() {
+    if let Some(error) = sticky_error::failure() {
         return Answer::Is(error);
     }
     let given = if guard::is_off() {
@@ -237,7 +235,7 @@ pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream
     if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
         act(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
-    if named.kind == Kind::PerThread && guard::is_off() {
+    if named.kind == StreamKind::PerThread && guard::is_off() {
         return taken_back(manager, address, named.order(), manager.free_in_own(address, named.id));
     }
     let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
@@ -261,7 +259,7 @@ fn take_in(
     order: Order,
     call: impl FnOnce() -> Call,
 ) -> Answer {
-    if let Some(error) = health::failure() {
+    if let Some(error) = sticky_error::failure() {
         return Answer::Is(error);
     }
     let taken = if guard::is_off() {

@@ -8,14 +8,14 @@ use std::slice;
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
+use super::boundary::Answer;
 use super::copies::SERVED;
 use super::crossing::{self, DURING_THE_CALL, Family, Way};
 use super::stream::{Legacy, meant};
-use crate::boundary::Answer;
 use crate::cut::{End, Part};
 use crate::managers;
 use crate::multipath::{self, Linear};
-use crate::state::driver;
+use crate::process::driver;
 
 pub(super) type First = unsafe extern "C" fn(
     *mut CUdeviceptr,

@@ -8,12 +8,12 @@ use std::slice;
 use wm_abi::symbol::Symbol;
 use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, CUstream};
 
+use super::boundary::Answer;
 use super::crossing::{self, Family, Way};
 use super::stream::{Legacy, meant};
 use super::volume::{self, Description};
-use crate::boundary::Answer;
 use crate::managers;
-use crate::state::driver;
+use crate::process::driver;
 
 type Operation = CUDA_MEMCPY3D_BATCH_OP;
 pub(super) type First = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;

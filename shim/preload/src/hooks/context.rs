@@ -10,7 +10,7 @@ use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
 
 use super::pool;
-use crate::state::{driver, streams};
+use crate::process::{driver, streams};
 use crate::{guard, managers, multipath, owners, pluggable};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 use wm_abi::symbol::Symbol;
 use wm_abi::{CUDA_MEMCPY2D, CUdeviceptr, CUresult, CUstream};
 
+use super::boundary::Answer;
 use super::crossing::{self, Family};
 use super::stream::meant;
-use crate::boundary::Answer;
 use crate::counters::{Direction, copied};
 use crate::multipath::{self, Linear, shapes};
-use crate::state::driver;
+use crate::process::driver;
 
 /// An end of a copy, in whatever type the driver's function has it.
 pub(super) trait End: Copy {

@@ -19,16 +19,14 @@ use wm_abi::{
 use wm_driver::Gpu;
 use wm_driver::device::current_context;
 
+use super::boundary::Answer;
 use super::stream::{DefaultStream, Legacy, PerThread, captured};
 use super::volume::{self, Description};
-use crate::boundary::Answer;
 use crate::counters::Direction;
 use crate::cut::{End, Part, Size, cut};
-use crate::ipc;
-use crate::managers;
 use crate::multipath::Linear;
-use crate::physical;
-use crate::state::driver;
+use crate::process::driver;
+use crate::{ipc, managers, physical};
 
 /// Most bytes of a row that goes between contexts: what a copy of several dimensions can take is not told.
 const ROW: u64 = 1 << 30;

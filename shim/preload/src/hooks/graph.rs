@@ -16,11 +16,11 @@ use wm_abi::{
 };
 use wm_driver::device::current_context;
 
+use super::boundary::Answer;
 use super::crossing::{self, Way, within};
 use super::volume::{self, Description};
-use crate::boundary::Answer;
 use crate::cut::Part;
-use crate::state::driver;
+use crate::process::driver;
 use crate::{managers, owners};
 
 /// Where a node goes, and behind which others.

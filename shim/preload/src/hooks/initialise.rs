@@ -4,8 +4,8 @@ use std::ffi::c_uint;
 
 use wm_abi::{CUresult, symbol};
 
+use crate::process::driver;
 use crate::report;
-use crate::state::driver;
 
 pub(super) unsafe fn init(flags: c_uint) -> CUresult {
     // SAFETY: a function without pointers.

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use wm_abi::symbol::{self, COUNT, NAMES};
 use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
-use crate::state::driver;
-use crate::trampolines;
+use super::exports;
+use crate::process::driver;
 
 pub(super) unsafe fn v1(name: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> CUresult {
     // SAFETY: the program's arguments.
@@ -42,9 +42,9 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
     // SAFETY: the driver has just read the name and written the pointer.
     let (name, found) = unsafe { (CStr::from_ptr(name), *pfn) };
     let per_thread = flags & u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    if let Some(index) = export_at(found as usize, name, per_thread) {
+    if let Some((index, exports)) = export_at(found as usize, name, per_thread).zip(exports::get()) {
         // SAFETY: as above.
-        unsafe { *pfn = trampolines::export(index).cast_mut().cast() };
+        unsafe { *pfn = exports.addresses[index] as *mut c_void };
     }
     result
 }

@@ -8,9 +8,11 @@ mod access;
 mod allocate;
 mod batch;
 mod batch_volumes;
+mod boundary;
 mod context;
 mod copies;
 mod crossing;
+mod exports;
 mod graph;
 mod initialise;
 mod lookup;
@@ -27,18 +29,16 @@ mod wait;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
-use crate::boundary::{Pace, cross};
-use crate::counters::Calls;
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
-use crate::glance::Real;
+use crate::counters::{self, Calls};
+use crate::process::{CachedFn, driver, streams};
 use crate::settings::{Multipath, Settings};
-use crate::state::{driver, streams};
-use crate::trampolines::SLOTS;
+use boundary::{Pace, cross};
+pub(crate) use exports::Exports;
 use stream::{Legacy, PerThread};
 
 /// What turns a row off.
@@ -73,13 +73,13 @@ impl Switch {
 }
 
 /// One intercepted function.
-pub(crate) struct Row {
+struct Row {
     name: &'static CStr,
     handler: &'static str,
     switch: Switch,
     purpose: &'static str,
     hook: *const (),
-    pub(crate) calls: &'static Calls,
+    calls: &'static Calls,
 }
 
 // SAFETY: `hook` is a function's address; everything else is data or atomic.
@@ -96,7 +96,7 @@ impl Row {
         Self { name: S::NAME, handler, switch, purpose, hook, calls: &line.calls }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
     }
 }
@@ -105,12 +105,12 @@ impl Row {
 #[repr(align(64))]
 struct Line<S> {
     calls: Calls,
-    real: Real<S>,
+    real: CachedFn<S>,
 }
 
 impl<S: Symbol> Line<S> {
     const fn new() -> Self {
-        Self { calls: Calls::new(), real: Real::new() }
+        Self { calls: Calls::new(), real: CachedFn::new() }
     }
 }
 
@@ -164,7 +164,7 @@ macro_rules! hooks {
             const _: <symbol::$plain as Symbol>::Function = $plain;)*
         }
 
-        pub(crate) static ROWS: [Row; ROW_COUNT] = [
+        static ROWS: [Row; ROW_COUNT] = [
             $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &line::$name),)*
             $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const (), &line::$plain),)*
         ];
@@ -172,6 +172,12 @@ macro_rules! hooks {
 }
 
 include!("table.rs");
+
+/// Before the first hook is connected: they learn of the trampolines, and statistics of their counters.
+pub(crate) fn prepare(exports: &'static Exports) {
+    exports::set(exports);
+    counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
+}
 
 /// The hook for a function under these settings.
 pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
@@ -224,8 +230,8 @@ pub(crate) fn is_captured(stream: CUstream) -> bool {
 /// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
 pub(crate) fn withdraw_copies() {
     for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies) {
-        if let Some(real) = driver().address(index) {
-            SLOTS[index].store(real.cast_mut().cast(), Ordering::Release);
+        if let Some((real, exports)) = driver().address(index).zip(exports::get()) {
+            exports.connect(index, real.cast());
         }
     }
 }

@@ -12,15 +12,12 @@ use wm_abi::*;
 use wm_driver::{Bears, Device, Gpu, Tier};
 use wm_memory::Manager;
 
+use super::boundary::Answer;
 use super::{relief, reserved};
-use crate::boundary::Answer;
-use crate::callers;
-use crate::lifecycle;
-use crate::managers;
 use crate::physical::{self, Asked, Kind, book, kept};
+use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
-use crate::shortage;
-use crate::state::driver;
+use crate::{managers, shortage};
 
 /// Handle types that host memory can be shared by.
 const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -40,7 +37,7 @@ pub(super) unsafe fn create(
     property: *const CUmemAllocationProp,
     flags: u64,
 ) -> Answer {
-    if handle.is_null() || property.is_null() || flags != 0 || lifecycle::exiting() {
+    if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
         return Answer::Pass;
     }
     // SAFETY: the program's description of what it wants, not null.

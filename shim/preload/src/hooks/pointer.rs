@@ -10,15 +10,13 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Block, Order};
 
+use super::boundary::Answer;
 use super::marked::Marked;
 use super::{physical, pool};
-use crate::boundary::Answer;
 use crate::figures::{Holdings, figures};
-use crate::ipc;
-use crate::managers;
-use crate::owners;
 use crate::physical::{View, account, elsewhere, kept};
-use crate::state::driver;
+use crate::process::driver;
+use crate::{ipc, managers, owners};
 
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;

@@ -10,10 +10,9 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Manager, Usage};
 
-use crate::boundary::Answer;
-use crate::glance::GLANCE;
+use super::boundary::Answer;
 use crate::managers;
-use crate::state::driver;
+use crate::process::{PROCESS_HOT, driver};
 
 /// Bytes that each device's default pool may keep when the host has waited: 0 unless set, by the driver's rule.
 static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
@@ -32,7 +31,7 @@ fn bit(device: CUdevice) -> Option<u64> {
 #[inline]
 pub(super) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
-        let serves = GLANCE.replaced.load(Relaxed) & bit == 0;
+        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0;
         if serves {
             note_use(bit);
         }
@@ -43,8 +42,8 @@ pub(super) fn serves(device: CUdevice) -> bool {
 /// Written once: the line stays in every core's cache.
 #[inline]
 fn note_use(bit: u64) {
-    if GLANCE.used.load(Relaxed) & bit == 0 {
-        GLANCE.used.fetch_or(bit, Relaxed);
+    if PROCESS_HOT.used.load(Relaxed) & bit == 0 {
+        PROCESS_HOT.used.fetch_or(bit, Relaxed);
     }
 }
 
@@ -60,7 +59,7 @@ pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
 /// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
 pub(super) fn settle(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
-    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let Some(threshold) = threshold(device).filter(|_| used) else { return };
     let keep = threshold.load(Relaxed);
     if keep != u64::MAX {
@@ -88,7 +87,7 @@ fn beside(usage: &Usage) -> u64 {
 /// and told it to keep whatever it has: their memory is one.
 pub(super) fn give_back_idle(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
-    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
     if !(used && keeps_all) {
         manager.give_back_idle();
@@ -125,9 +124,9 @@ pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
 fn chosen(device: CUdevice, pool: CUmemoryPool) {
     let Some(bit) = bit(device) else { return };
     if is_default(pool, device) {
-        GLANCE.replaced.fetch_and(!bit, Relaxed);
+        PROCESS_HOT.replaced.fetch_and(!bit, Relaxed);
     } else {
-        GLANCE.replaced.fetch_or(bit, Relaxed);
+        PROCESS_HOT.replaced.fetch_or(bit, Relaxed);
     }
 }
 
@@ -135,7 +134,7 @@ fn chosen(device: CUdevice, pool: CUmemoryPool) {
 pub(super) fn destroy(pool: CUmemoryPool) -> CUresult {
     // SAFETY: a handle that the driver checks.
     let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
-    let replaced = GLANCE.replaced.load(Relaxed);
+    let replaced = PROCESS_HOT.replaced.load(Relaxed);
     if result == CUresult::SUCCESS && replaced != 0 {
         let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
         let devices = (0..u64::BITS as CUdevice).filter(chose);

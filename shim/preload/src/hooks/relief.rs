@@ -7,10 +7,11 @@ use wm_abi::CUresult;
 use wm_driver::Device;
 use wm_memory::Manager;
 
-use crate::boundary::keep_errno;
+use super::boundary;
 use crate::counters::Calls;
+use crate::managers;
 use crate::physical::kept;
-use crate::{lifecycle, managers};
+use crate::process::{self, keep_errno};
 
 /// Given back at once: code, local memory and the like come in pieces of this order.
 const BYTES: usize = 256 << 20;
@@ -19,7 +20,7 @@ const BYTES: usize = 256 << 20;
 #[inline]
 pub(super) fn twice(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
     let result = patiently(call);
-    calls.note(result);
+    boundary::count(calls, result);
     result
 }
 
@@ -42,7 +43,7 @@ pub(super) fn patiently(call: impl Fn() -> CUresult) -> CUresult {
 #[inline(never)]
 fn make_room(attempt: usize) -> bool {
     let Some(bytes) = [BYTES as u64, u64::MAX].get(attempt) else { return false };
-    if lifecycle::forked() || lifecycle::exiting() {
+    if process::forked() || process::exiting() {
         return false;
     }
     keep_errno(|| managers::present().is_some_and(|site| give_back(site.manager, *bytes) > 0))

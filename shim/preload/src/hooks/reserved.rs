@@ -7,7 +7,7 @@ use std::ffi::{c_uint, c_void};
 
 use wm_abi::{CUdeviceptr, CUresult};
 
-use crate::boundary::Answer;
+use super::boundary::Answer;
 use crate::managers;
 
 /// Is the address in a reservation of ours?

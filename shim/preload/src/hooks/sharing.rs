@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult};
 
-use crate::boundary::Answer;
+use super::boundary::Answer;
 use crate::ipc::{self, Ticket};
 use crate::managers;
 

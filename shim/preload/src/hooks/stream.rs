@@ -8,8 +8,8 @@ use wm_abi::{
     CUstream,
 };
 
-use crate::boundary::Answer;
-use crate::state::{driver, streams};
+use super::boundary::Answer;
+use crate::process::{driver, streams};
 use crate::{managers, named};
 
 /// What the null stream stands for in one family of entry points.

@@ -13,7 +13,7 @@ use super::pool;
 use super::stream::{DefaultStream, meant};
 use crate::guard::{self, Waits, Watch};
 use crate::named::Named;
-use crate::state::{driver, streams};
+use crate::process::{driver, streams};
 use crate::{managers, trace};
 
 /// `cuStreamSynchronize`, and its per-thread twin.

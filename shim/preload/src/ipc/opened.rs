@@ -19,7 +19,7 @@ use super::exchange::Exchange;
 use super::handle::Ticket;
 use super::wire::Failure;
 use super::{names, server};
-use crate::managers::Site;
+use crate::process::Site;
 
 /// An allocation of another process, opened on one device.
 type Key = (Ticket, i32);

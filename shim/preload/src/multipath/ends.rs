@@ -16,9 +16,8 @@ use wm_abi::{
 use wm_multipath::{Direction, HostMemory};
 
 use super::Linear;
-use crate::managers;
-use crate::physical;
-use crate::state::driver;
+use crate::process::driver;
+use crate::{managers, physical};
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -28,9 +28,8 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
 
-use crate::lifecycle;
+use crate::process::{self, driver, streams};
 use crate::settings::{self, Multipath};
-use crate::state::{driver, streams};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
@@ -70,7 +69,7 @@ pub(crate) fn is_plain(linear: &Linear) -> bool {
 
 #[cold]
 fn large(linear: &Linear, expected: Option<Direction>) -> bool {
-    if lifecycle::exiting() || streams().capturing() {
+    if process::exiting() || streams().capturing() {
         return false;
     }
     let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
@@ -207,7 +206,7 @@ fn device_count() -> Option<CUdevice> {
 }
 
 fn existing() -> Option<&'static Engine<Driver>> {
-    ENGINE.get()?.as_ref().filter(|_| !lifecycle::exiting())
+    ENGINE.get()?.as_ref().filter(|_| !process::exiting())
 }
 
 /// Has any large copy been met?

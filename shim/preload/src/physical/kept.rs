@@ -15,9 +15,9 @@ use wm_driver::Device;
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
+use crate::managers;
+use crate::process::{callers, driver};
 use crate::settings::{self, TorchPieces};
-use crate::state::driver;
-use crate::{callers, managers};
 
 static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 

@@ -26,10 +26,9 @@ use wm_abi::{
     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol,
 };
 
-use crate::boundary::keep_errno;
-use crate::state::streams;
-use crate::trampolines::door;
-use crate::{hooks, lifecycle, managers, named};
+use crate::entry::trampolines::exported;
+use crate::process::{self, keep_errno, streams};
+use crate::{hooks, managers, named};
 use place::Place;
 use raise::Departure;
 use users::User;
@@ -84,7 +83,7 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
     if bytes == 0 {
         return Ok(0);
     }
-    if lifecycle::forked() {
+    if process::forked() {
         return Err(CUresult::NOT_INITIALIZED);
     }
     let _place = Place::on(device)?;
@@ -92,7 +91,7 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
     fraction::admit(device, bytes)?;
     let mut address = 0;
     // SAFETY: the out-pointer is to a live local; the driver checks the stream.
-    unsafe { door::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream) }.ok()?;
+    unsafe { exported::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream) }.ok()?;
     Ok(address)
 }
 
@@ -118,7 +117,7 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
         users.iter().try_for_each(|user| users::wait_for(stream, user))?;
     }
     // SAFETY: the driver checks address and stream.
-    unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
+    unsafe { exported::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
 }
 
 /// Memory of ours that is freed while its stream is captured was not allocated in the capture, and is no part of the graph. It is the
@@ -132,7 +131,7 @@ fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<
 /// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be freed then, and in a child
 /// a lock may belong to a thread that is no more.
 fn is_over() -> bool {
-    lifecycle::forked() || lifecycle::exiting()
+    process::forked() || process::exiting()
 }
 
 /// The program has reset a device's primary context.
@@ -184,7 +183,7 @@ fn keep_freed_memory(device: CUdevice) {
         let told = pool(device).map(|pool| {
             // SAFETY: this attribute is a 64-bit count, read from a live local.
             unsafe {
-                door::<symbol::cuMemPoolSetAttribute>()(
+                exported::<symbol::cuMemPoolSetAttribute>()(
                     pool,
                     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                     (&raw mut all).cast(),
@@ -221,10 +220,10 @@ fn empty(device: CUdevice) -> Result<(), CUresult> {
     let _place = Place::on(device)?;
     if managers::known(device).is_some() {
         // SAFETY: a function without arguments.
-        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+        unsafe { exported::<symbol::cuCtxSynchronize>()() }.ok()?;
     }
     // SAFETY: a function without pointers but the handle.
-    unsafe { door::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
+    unsafe { exported::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
 }
 
 /// `void(double fraction, int device)`: `torch.cuda.set_per_process_memory_fraction`.
@@ -237,7 +236,7 @@ extern "C" fn wmshim_torch_memory_fraction(fraction: f64, device: c_int) {
 fn pool(device: CUdevice) -> Result<CUmemoryPool, CUresult> {
     let mut pool = CUmemoryPool::NULL;
     // SAFETY: the out-pointer is to a live local.
-    unsafe { door::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
+    unsafe { exported::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
     Ok(pool)
 }
 

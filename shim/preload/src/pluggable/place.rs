@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 
 use super::bit;
-use crate::state;
-use crate::trampolines::door;
+use crate::entry::trampolines::exported;
+use crate::process;
 
 /// Devices whose primary context is held by us: once, and until the program resets the device, as the CUDA runtime holds it.
 static HELD: AtomicU64 = AtomicU64::new(0);
@@ -28,11 +28,11 @@ impl Place {
     pub(super) fn on(device: CUdevice) -> Result<Self, CUresult> {
         let mut current = -1;
         // SAFETY: the out-pointer is to a live local. By the export: this may be the first call of the process.
-        let asked = unsafe { door::<symbol::cuCtxGetDevice>()(&mut current) };
+        let asked = unsafe { exported::<symbol::cuCtxGetDevice>()(&mut current) };
         if asked == CUresult::SUCCESS && current == device {
             return Ok(Self { is_pushed: false });
         }
-        let table = state::opened().ok_or(CUresult::NOT_INITIALIZED)?;
+        let table = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
         // SAFETY: a handle that the driver has just given.
         unsafe { table.get::<symbol::cuCtxPushCurrent_v2>()(primary(device)?) }.ok()?;
         Ok(Self { is_pushed: true })
@@ -41,7 +41,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Some(table) = state::opened().filter(|_| self.is_pushed) {
+        if let Some(table) = process::opened().filter(|_| self.is_pushed) {
             let mut popped = CUcontext::NULL;
             // SAFETY: pops what `on` pushed.
             let _ = unsafe { table.get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
@@ -56,7 +56,7 @@ pub(super) fn reset(device: CUdevice) {
 
 /// The device's primary context. Asking for it is holding it; every hold but the first is let go at once.
 fn primary(device: CUdevice) -> Result<CUcontext, CUresult> {
-    let table = state::opened().ok_or(CUresult::NOT_INITIALIZED)?;
+    let table = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
     let mut context = CUcontext::NULL;
     // SAFETY: the out-pointer is to a live local.
     unsafe { table.get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device) }.ok()?;

@@ -13,8 +13,8 @@ use wm_abi::{CUdevice, CUresult, symbol};
 use wm_driver::Loader;
 
 use super::place::Place;
+use crate::entry::trampolines::exported;
 use crate::managers;
-use crate::trampolines::door;
 
 /// A function to go on in, and its arguments.
 #[repr(C)]
@@ -84,7 +84,7 @@ fn describe(code: CUresult, size: isize, device: CUdevice) -> String {
     let (mut free, mut total) = (0, 0);
     let _place = Place::on(device);
     // SAFETY: out-pointers to live locals.
-    let _ = unsafe { door::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
+    let _ = unsafe { exported::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
     let live = managers::known(device).map(|manager| manager.usage().live).unwrap_or_default();
     format!(
         "CUDA out of memory. Tried to allocate {:.2} GiB. GPU {device} has {:.2} GiB free of {:.2} GiB; wmshim holds \

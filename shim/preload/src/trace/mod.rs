@@ -24,9 +24,8 @@ use wm_driver::StreamId;
 use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
-use crate::glance::GLANCE;
-use crate::settings::Settings;
-use crate::{lifecycle, settings};
+use crate::process::{self, PROCESS_HOT};
+use crate::settings::{self, Settings};
 use file::File;
 use log::Log;
 
@@ -51,13 +50,13 @@ type Refusal = Mutex<Option<String>>;
 
 /// The settings are known, and no hook has run yet.
 pub(crate) fn choose(settings: &Settings) {
-    GLANCE.traced.store(settings.trace.is_some(), Ordering::Relaxed);
+    PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
 }
 
 /// Is anything written down?
 #[inline]
 pub(crate) fn is_on() -> bool {
-    GLANCE.traced.load(Ordering::Relaxed)
+    PROCESS_HOT.traced.load(Ordering::Relaxed)
 }
 
 /// The manager gave out a block. The first one opens the file.
@@ -134,7 +133,7 @@ impl Recorder {
     }
 
     fn add(&self, event: impl FnOnce(&mut Log)) {
-        if self.broken.load(Ordering::Relaxed) || lifecycle::exiting() {
+        if self.broken.load(Ordering::Relaxed) || process::exiting() {
             return;
         }
         let mut log = lock(&self.log);

@@ -6,7 +6,6 @@
 //! answered from memory see to that last rule where they leave memory: in driver calls, the log, the trace.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::hint::cold_path;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,11 +13,11 @@ use wm_abi::CUresult;
 use wm_driver::thread::Uncancelled;
 
 use crate::counters::{Calls, fail_open};
-use crate::glance::{self, MINE};
-use crate::lifecycle;
+use crate::guard;
+use crate::process::{self, THREAD_HOT, kept, sticky_error};
 
 /// What a handler says.
-pub(crate) enum Answer {
+pub(super) enum Answer {
     /// Not ours: make the real call with the same arguments.
     Pass,
     /// This is the result.
@@ -39,7 +38,7 @@ impl From<Result<(), CUresult>> for Answer {
 
 /// How often a program makes a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(super) enum Pace {
     /// So often that ten nanoseconds count.
     Frequent,
     Usual,
@@ -47,7 +46,7 @@ pub(crate) enum Pace {
 
 /// Runs a handler, or the real call where the handler must not or cannot answer.
 #[inline]
-pub(crate) fn cross(
+pub(super) fn cross(
     calls: &Calls,
     pace: Pace,
     handler: impl FnOnce() -> Answer,
@@ -61,14 +60,32 @@ pub(crate) fn cross(
             real()
         }
     };
-    calls.note(result);
+    count(calls, result);
     result
+}
+
+/// Counts a call of the program by its result.
+#[inline]
+pub(super) fn count(calls: &Calls, result: CUresult) {
+    calls.note();
+    if result != CUresult::SUCCESS {
+        failed(calls, result);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn failed(calls: &Calls, error: CUresult) {
+    calls.note_error();
+    if sticky_error::is_first(error) {
+        guard::faulted(error);
+    }
 }
 
 #[inline]
 fn enter(pace: Pace, handler: impl FnOnce() -> Answer) -> Answer {
-    MINE.with(|mine| {
-        if mine.inside.get() || lifecycle::forked() {
+    THREAD_HOT.with(|mine| {
+        if mine.inside.get() || process::forked() {
             return Answer::Pass;
         }
         mine.inside.set(true);
@@ -84,19 +101,6 @@ fn enter(pace: Pace, handler: impl FnOnce() -> Answer) -> Answer {
 fn panicked(_: Box<dyn Any + Send>) -> Answer {
     fail_open("a panic in a hook");
     Answer::Pass
-}
-
-/// Runs `body` and leaves the thread's `errno` as it was.
-pub(crate) fn keep_errno<T>(body: impl FnOnce() -> T) -> T {
-    kept(glance::errno(), body)
-}
-
-#[inline]
-fn kept<T>(errno: &Cell<libc::c_int>, body: impl FnOnce() -> T) -> T {
-    let before = errno.get();
-    let result = body();
-    errno.set(before);
-    result
 }
 
 #[cfg(test)]

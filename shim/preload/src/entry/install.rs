@@ -1,4 +1,4 @@
-//! The opened driver, and the moment of its opening: the first CUDA call of the process.
+//! The first CUDA call of the process: the driver is opened, and every trampoline is connected.
 //!
 //! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the settings, opens the
 //! driver, and points every slot at the real function or at a hook. Without a driver, `cuInit` answers
@@ -6,20 +6,17 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Once, OnceLock};
+use std::sync::Once;
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
-use wm_driver::streams::Streams;
 use wm_driver::{Loader, Table, search};
 
-use crate::glance::GLANCE;
-use crate::settings;
-use crate::trampolines::{SLOTS, first_per_thread_call};
-use crate::{boundary, guard, hooks, lifecycle, logger, trace};
+use super::lifecycle;
+use crate::hooks::{self, Exports};
+use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
+use crate::{guard, settings, trace};
 
-static DRIVER: OnceLock<Option<Table>> = OnceLock::new();
 static INSTALLED: Once = Once::new();
 
 thread_local! {
@@ -27,43 +24,28 @@ thread_local! {
     static OPENING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The real driver's functions. Hooks run only where there is a driver.
-pub(crate) fn driver() -> &'static Table {
-    DRIVER.get().and_then(Option::as_ref).expect("hooks are installed only behind an opened driver")
-}
-
-/// The real driver, if one has been opened in this process.
-pub(crate) fn opened() -> Option<&'static Table> {
-    DRIVER.get().and_then(Option::as_ref)
-}
-
-/// Every stream the process has shown us.
-#[inline]
-pub(crate) fn streams() -> &'static Streams {
-    &GLANCE.streams
-}
-
-/// The address behind slot `index`, opening the driver if that has not been done. Never unwinds, keeps `errno`.
-pub(crate) extern "C" fn resolve(index: usize) -> *const () {
-    boundary::keep_errno(|| {
+/// Where the trampoline of function `index` jumps, opening the driver if that has not been done. `per_thread` is what a trampoline of a
+/// function of per-thread default streams is to jump to at first. Never unwinds, keeps `errno`.
+pub(super) fn resolve(index: usize, exports: &'static Exports, per_thread: *const ()) -> *const () {
+    keep_errno(|| {
         if OPENING.get() {
             return stand_in(index);
         }
         OPENING.set(true);
         // In this order: a thread that meets a hook in a slot must find the driver behind it.
-        DRIVER.get_or_init(open);
-        INSTALLED.call_once(install);
+        open_once(open);
+        INSTALLED.call_once(|| install(exports, per_thread));
         OPENING.set(false);
-        SLOTS[index].load(Ordering::Acquire)
+        exports.target(index)
     })
 }
 
-/// The address behind slot `index`, a function of per-thread default streams that is called for the first time. These are
-/// blocking streams, which nobody makes: that there are any is seen here.
-pub(crate) extern "C" fn resolve_per_thread(index: usize) -> *const () {
+/// The same for a function of per-thread default streams that is called for the first time. These are blocking streams, and no call
+/// makes them: that there are any is seen here.
+pub(super) fn resolve_per_thread(index: usize, exports: &'static Exports) -> *const () {
     streams().note_blocking();
     let real = driver().address(index).map_or(stand_in_missing as *const (), <*const _>::cast);
-    SLOTS[index].store(real.cast_mut(), Ordering::Release);
+    exports.connect(index, real);
     real
 }
 
@@ -87,12 +69,13 @@ fn simulated(path: &Path) -> Option<PathBuf> {
     places.into_iter().find(|place| place.is_file())
 }
 
-fn install() {
+fn install(exports: &'static Exports, per_thread: *const ()) {
     let settings = settings::load();
-    let Some(table) = opened() else { return fill(stand_in) };
+    let Some(table) = opened() else { return fill(exports, stand_in) };
     guard::choose(settings);
     trace::choose(settings);
-    fill(|index| {
+    hooks::prepare(exports);
+    fill(exports, |index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
@@ -100,7 +83,7 @@ fn install() {
             && !settings.disable
             && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default())
         {
-            true => first_per_thread_call as *const (),
+            true => per_thread,
             false => real,
         };
         real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or_else(|| plain(real)))
@@ -108,9 +91,9 @@ fn install() {
     log::info!("driver {}", table.path().display());
 }
 
-fn fill(target: impl Fn(usize) -> *const ()) {
-    for (index, slot) in SLOTS.iter().enumerate().take(COUNT) {
-        slot.store(target(index).cast_mut(), Ordering::Release);
+fn fill(exports: &Exports, target: impl Fn(usize) -> *const ()) {
+    for index in 0..COUNT {
+        exports.connect(index, target(index));
     }
 }
 

@@ -1,4 +1,4 @@
-//! The doors of the dynamic loader that our SONAME does not guard: absolute paths, `libcuda.so`, and `dlmopen`.
+//! The ways through the dynamic loader past our SONAME: absolute paths, `libcuda.so`, and `dlmopen`.
 //!
 //! `dlopen` and `dlmopen` are exported. Asked for a driver library under any path, they answer with the handle of this
 //! library; for everything else they *jump* to glibc with the arguments and the return address untouched. A wrapper that
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use wm_driver::loader::next;
 
-use crate::boundary;
+use crate::process::keep_errno;
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
@@ -54,7 +54,7 @@ unsafe extern "C" fn dlmopen(namespace: libc::Lmid_t, name: *const c_char, flags
 
 /// Our own handle for a request that names a driver library; null to let glibc answer.
 extern "C" fn answer(name: *const c_char, flags: c_int) -> *mut c_void {
-    boundary::keep_errno(prepare);
+    keep_errno(prepare);
     if name.is_null() {
         return std::ptr::null_mut();
     }
@@ -86,7 +86,7 @@ fn open(name: &CStr, flags: c_int) -> *mut c_void {
 }
 
 /// Finds glibc's own functions. Called at load and again by early callers, whose constructors run before ours.
-pub(crate) fn prepare() {
+pub(super) fn prepare() {
     for (slot, name) in [(&DLOPEN, c"dlopen"), (&DLMOPEN, c"dlmopen")] {
         if slot.load(Ordering::Acquire).is_null() {
             slot.store(next(name).unwrap_or(no_loader as *mut c_void), Ordering::Release);
@@ -103,7 +103,7 @@ extern "C" fn no_loader() -> *mut c_void {
 ///
 /// Only where a link of that name lies beside us: the loader finds it through our RPATH, sees our own inode, and adds
 /// the name to the library it has. Anything else at that place is left alone.
-pub(crate) fn register_name(own: &Path) {
+pub(super) fn register_name(own: &Path) {
     let link = own.with_file_name("libcuda.so");
     let same = |a: std::fs::Metadata, b: std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     let ours = std::fs::metadata(own).ok().zip(std::fs::metadata(link).ok()).is_some_and(|(a, b)| same(a, b));

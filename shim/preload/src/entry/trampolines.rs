@@ -12,13 +12,14 @@ use std::sync::atomic::AtomicPtr;
 
 use wm_abi::symbol::{COUNT, Symbol};
 
-use crate::state;
+use super::install;
+use crate::hooks::Exports;
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the trampolines are written for x86-64");
 
 /// Where each trampoline jumps: `first_call` from load time, the real function or a hook afterwards.
-pub(crate) static SLOTS: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(first_call as *mut ()) }; COUNT];
+static SLOTS: [AtomicPtr<()>; COUNT] = [const { AtomicPtr::new(first_call as *mut ()) }; COUNT];
 
 /// Declares what a slot may point to besides a function: it asks `$resolver` where to go, with the function's index, which is in
 /// r11, and goes there.
@@ -29,7 +30,7 @@ macro_rules! resolving {
     ($(#[$doc:meta])+ $name:ident, $resolver:path) => {
         $(#[$doc])+
         #[unsafe(naked)]
-        pub(crate) unsafe extern "C" fn $name() {
+        unsafe extern "C" fn $name() {
             naked_asm!(
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax", "push r10",
                 "sub rsp, 136",
@@ -51,12 +52,12 @@ macro_rules! resolving {
 
 resolving! {
     /// The end of every trampoline before the driver is open.
-    first_call, state::resolve
+    first_call, resolve
 }
 
 resolving! {
     /// The end of a trampoline whose function works in per-thread default streams, before its first call.
-    first_per_thread_call, state::resolve_per_thread
+    first_per_thread_call, resolve_per_thread
 }
 
 /// Declares the exports, and the table of their addresses by index.
@@ -84,16 +85,22 @@ macro_rules! trampolines {
     };
 }
 
-include!("generated/trampolines.rs");
+include!("../generated/trampolines.rs");
 
-/// Our export for a function: what a program gets when it asks for the function by name.
-pub(crate) fn export(index: usize) -> *const () {
-    exports::ADDRESSES[index] as *const ()
+/// The trampolines, for those who connect them.
+static EXPORTS: Exports = Exports { slots: &SLOTS, addresses: &exports::ADDRESSES };
+
+extern "C" fn resolve(index: usize) -> *const () {
+    install::resolve(index, &EXPORTS, first_per_thread_call as *const ())
 }
 
-/// A program's way to a driver function, for those functions of ours that stand on the program's side.
-pub(crate) fn door<S: Symbol>() -> S::Function {
-    let address = export(S::INDEX);
+extern "C" fn resolve_per_thread(index: usize) -> *const () {
+    install::resolve_per_thread(index, &EXPORTS)
+}
+
+/// The function that we export under a driver function's name: what those functions of ours call that stand on the program's side.
+pub(crate) fn exported<S: Symbol>() -> S::Function {
+    let address = EXPORTS.addresses[S::INDEX] as *const ();
     const { assert!(size_of::<S::Function>() == size_of::<*const ()>()) };
     // SAFETY: `Symbol` promises that `Function` is the pointer type of what is exported under its name.
     unsafe { std::mem::transmute_copy(&address) }

@@ -8,9 +8,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::{CUresult, symbol};
 
-use crate::glance::GLANCE;
-use crate::guard;
-use crate::state::driver;
+use super::driver::driver;
+use super::hot::PROCESS_HOT;
 
 /// Errors after which the driver gives no other answer.
 const STICKY: &[CUresult] = &[
@@ -29,19 +28,15 @@ const STICKY: &[CUresult] = &[
     CUresult::TENSOR_MEMORY_LEAK,
 ];
 
-/// A hooked call returned this error.
-#[cold]
-#[inline(never)]
-pub(crate) fn note(error: CUresult) {
-    if STICKY.contains(&error) && !GLANCE.suspect.swap(true, Relaxed) {
-        guard::faulted(error);
-    }
+/// A hooked call returned this error. `true` for the first one of the process after which the driver gives no other answer.
+pub(crate) fn is_first(error: CUresult) -> bool {
+    STICKY.contains(&error) && !PROCESS_HOT.suspect.swap(true, Relaxed)
 }
 
 /// The error that the calling thread's context answers everything with, if it has failed.
 #[inline]
 pub(crate) fn failure() -> Option<CUresult> {
-    if GLANCE.suspect.load(Relaxed) { ask() } else { None }
+    if PROCESS_HOT.suspect.load(Relaxed) { ask() } else { None }
 }
 
 #[cold]

@@ -1,0 +1,40 @@
+//! The trampolines as hooks see them: which function each one jumps to, and the address that a program calls.
+//!
+//! Handed over when the hooks are installed, before any of them can run.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use wm_abi::symbol::COUNT;
+
+/// The trampolines, by the index of their function.
+pub(crate) struct Exports {
+    /// Where each trampoline jumps.
+    pub(crate) slots: &'static [AtomicPtr<()>; COUNT],
+    /// The exported functions themselves.
+    pub(crate) addresses: &'static [unsafe extern "C" fn(); COUNT],
+}
+
+static EXPORTS: OnceLock<&'static Exports> = OnceLock::new();
+
+impl Exports {
+    /// Makes a trampoline jump there.
+    pub(crate) fn connect(&self, index: usize, target: *const ()) {
+        self.slots[index].store(target.cast_mut(), Ordering::Release);
+    }
+
+    /// Where a trampoline jumps.
+    pub(crate) fn target(&self, index: usize) -> *const () {
+        self.slots[index].load(Ordering::Acquire)
+    }
+}
+
+/// Once, before the first hook is connected.
+pub(super) fn set(exports: &'static Exports) {
+    EXPORTS.get_or_init(|| exports);
+}
+
+/// `None` where no hook has been installed, as in tests of single functions.
+pub(super) fn get() -> Option<&'static Exports> {
+    EXPORTS.get().copied()
+}
