@@ -14,22 +14,17 @@
 //! * When in doubt, the real call is made, and counted as failed open.
 #![cfg(target_os = "linux")]
 
-mod budget;
 mod counters;
-mod cut;
 mod endpoint;
 mod entry;
-mod figures;
 mod guard;
 mod hooks;
 mod ipc;
-mod managers;
 mod multipath;
-mod named;
-mod owners;
 mod physical;
 mod pluggable;
 mod process;
+mod registry;
 mod report;
 mod settings;
 mod shortage;

@@ -17,7 +17,7 @@ use wm_multipath::pool::Relay;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
-use crate::{guard, managers, multipath, physical, process, settings, torch};
+use crate::{guard, multipath, physical, process, registry, settings, torch};
 
 struct Process;
 
@@ -48,7 +48,7 @@ impl Source for Process {
     }
 
     fn blocks(&self) -> Value {
-        let devices = managers::all()
+        let devices = registry::all()
             .map(|manager| json!({ "ordinal": manager.gpu().ordinal(), "blocks": manager.blocks() }));
         json!({ "schema": "wmshim-blocks/1", "pid": std::process::id(), "devices": devices.collect::<Vec<_>>() })
     }
@@ -59,7 +59,7 @@ impl Source for Process {
             "pid": std::process::id(),
             "library": wm_driver::search::own_path().as_deref().map(shown),
             "settings": settings::get().map(settings::Settings::describe),
-            "devices": managers::all().map(in_force).collect::<Vec<_>>(),
+            "devices": registry::all().map(in_force).collect::<Vec<_>>(),
         })
     }
 }
@@ -73,7 +73,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
         "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
         "driver": driver(),
         "torch_allocator": torch::back_end(),
-        "devices": managers::all().map(of_device).collect::<Vec<_>>(),
+        "devices": registry::all().map(of_device).collect::<Vec<_>>(),
         "calls": calls(),
         "driver_calls": driver_calls(),
         "copies": copies(),
@@ -103,7 +103,7 @@ fn driver() -> Value {
 
 fn device(manager: &'static Manager<Device>) -> Value {
     let (usage, limits) = (manager.usage(), manager.settings());
-    let label = managers::label(manager.gpu().ordinal());
+    let label = registry::label(manager.gpu().ordinal());
     json!({
         "ordinal": manager.gpu().ordinal(),
         "name": label.name,
@@ -175,7 +175,7 @@ fn calls() -> Vec<Value> {
 /// Our own calls, of all devices together.
 fn driver_calls() -> Vec<Reading> {
     let mut sum: Vec<Reading> = Vec::new();
-    for reading in managers::all().flat_map(|manager| manager.gpu().probes.read()) {
+    for reading in registry::all().flat_map(|manager| manager.gpu().probes.read()) {
         match sum.iter_mut().find(|known| known.name == reading.name) {
             Some(known) => known.add(&reading),
             None => sum.push(reading),

@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::Bears;
 
-use crate::managers;
 use crate::physical::kept;
 use crate::process::{callers, streams};
+use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
 
 /// Blocks that are not refused first after an emptied cache has brought nothing.
@@ -168,7 +168,7 @@ pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
     if !is_told() || !callers::is_torch() {
         return Bears::Elsewhere;
     }
-    let frees = managers::of(device).map_or(0, |manager| manager.usage().counters.frees);
+    let frees = registry::of_device(device).map_or(0, |manager| manager.usage().counters.frees);
     with(&BLOCKS, |blocks| blocks.answer(Refused { device, bytes, frees }))
 }
 

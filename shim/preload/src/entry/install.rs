@@ -15,7 +15,8 @@ use wm_driver::{Loader, Table, search};
 use super::lifecycle;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
-use crate::{guard, settings, trace};
+use crate::registry::{self, Callbacks};
+use crate::{guard, physical, settings, shortage, torch, trace};
 
 static INSTALLED: Once = Once::new();
 
@@ -74,6 +75,11 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     let Some(table) = opened() else { return fill(exports, stand_in) };
     guard::choose(settings);
     trace::choose(settings);
+    registry::set_callbacks(Callbacks {
+        external_usage: physical::aside,
+        on_shortage: shortage::of_block,
+        on_create: torch::announce,
+    });
     hooks::prepare(exports);
     fill(exports, |index| {
         let hook = if settings.disable { None } else { hooks::address(index, settings) };

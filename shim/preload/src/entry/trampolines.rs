@@ -85,7 +85,7 @@ macro_rules! trampolines {
     };
 }
 
-include!("../generated/trampolines.rs");
+include!("generated/trampolines.rs");
 
 /// The trampolines, for those who connect them.
 static EXPORTS: Exports = Exports { slots: &SLOTS, addresses: &exports::ADDRESSES };

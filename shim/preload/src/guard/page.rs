@@ -13,8 +13,8 @@ use wm_memory::{AllocateError, Guard, Order, guard};
 
 use super::tag::{Subject, Tag};
 use super::{Call, SEEN, kernel_log};
-use crate::managers;
 use crate::process::Site;
+use crate::registry;
 
 /// Live blocks that a report names, and freed ones: more would hide the first.
 const NAMED: usize = 12;
@@ -85,7 +85,7 @@ pub(super) fn tell(error: CUresult) {
 
 /// Names the block that a fault of the kernel's log is near to.
 fn name_by_address(live: &[Subject], gone: &[Subject]) -> bool {
-    let unit = managers::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
+    let unit = registry::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
     let faults = kernel_log::faults();
     let near = faults.iter().rev().find_map(|fault| Some((fault, verdict(*fault, live, gone, unit)?)));
     let Some((fault, verdict)) = near else { return false };

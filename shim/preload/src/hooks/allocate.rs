@@ -16,22 +16,22 @@ use super::pool;
 use super::stream::{self, DefaultStream};
 use crate::counters::fail_open;
 use crate::guard::{self, Call};
-use crate::named::{self, Named};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
-use crate::{managers, owners, settings, shortage, trace};
+use crate::registry::{self, NamedStream, context_blocks};
+use crate::{settings, shortage, trace};
 
 pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     if pointer.is_null() || stream::capturing() {
         return Answer::Pass;
     }
-    managers::here().map_or(Answer::Pass, |site| {
+    registry::current_site().map_or(Answer::Pass, |site| {
         give(
             site,
             bytes,
             Order::Device,
             || Call::plain("cuMemAlloc"),
             |address| {
-                owners::note(&site, address);
+                context_blocks::insert(&site, address);
                 shortage::met();
                 // SAFETY: the program's out-pointer, not null.
                 unsafe { *pointer = address };
@@ -51,8 +51,8 @@ pub(super) unsafe fn pitched(
     if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || stream::capturing() {
         return Answer::Pass;
     }
-    let Some(site) = managers::here() else { return Answer::Pass };
-    let row = width.checked_next_multiple_of(managers::pitch_alignment(site.manager.gpu().ordinal()));
+    let Some(site) = registry::current_site() else { return Answer::Pass };
+    let row = width.checked_next_multiple_of(registry::pitch_alignment(site.manager.gpu().ordinal()));
     let Some((row, bytes)) = row.and_then(|row| Some((row, row.checked_mul(height)?))) else {
         return Answer::Pass;
     };
@@ -62,7 +62,7 @@ pub(super) unsafe fn pitched(
         Order::Device,
         || Call::plain("cuMemAllocPitch"),
         |address| {
-            owners::note(&site, address);
+            context_blocks::insert(&site, address);
             // SAFETY: the program's out-pointers, neither null.
             unsafe { (*pointer, *pitch) = (address, row) };
         },
@@ -78,7 +78,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
     if pointer.is_null() || stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    let Some((site, named)) = named::at(stream, D::HANDLE) else { return Answer::Pass };
+    let Some((site, named)) = registry::site_of_stream(stream, D::HANDLE) else { return Answer::Pass };
     if !pool::serves(site.device) {
         return Answer::Pass;
     }
@@ -91,7 +91,7 @@ pub(super) unsafe fn ordered<D: DefaultStream>(
 #[inline]
 unsafe fn give_in(
     site: Site,
-    named: Named,
+    named: NamedStream,
     bytes: usize,
     name: &'static str,
     pointer: *mut CUdeviceptr,
@@ -108,7 +108,7 @@ unsafe fn give_in(
 
 /// What the driver's own call would have done in a stream besides was done, or could not be.
 #[inline]
-fn act(named: Named, acted: Result<(), CUresult>) {
+fn act(named: NamedStream, acted: Result<(), CUresult>) {
     if let Err(code) = acted {
         log::debug!("{:?}: {code}", named.kind);
         fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
@@ -124,7 +124,7 @@ pub(super) unsafe fn from_pool<D: DefaultStream>(
     if pointer.is_null() || stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    match named::at(stream, D::HANDLE) {
+    match registry::site_of_stream(stream, D::HANDLE) {
         Some((site, named)) if pool::serves_from(pool, site.device) => {
             // SAFETY: the program's out-pointer, not null.
             unsafe { give_in(site, named, bytes, "cuMemAllocFromPoolAsync", pointer) }
@@ -195,7 +195,7 @@ fn refused(device: CUdevice, report: &Shortage) {
 
 /// Waits as the driver's does, but not for memory of a pool: there the caller says that nothing uses it any more.
 pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
-    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+    let Some(manager) = registry::owner(address) else { return Answer::Pass };
     let plain =
         manager.block(address).filter(|block| block.address == address && block.order == Order::Device);
     let Some(block) = plain else {
@@ -203,7 +203,7 @@ pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
     };
     let answer = free_plain(manager, address, block.id);
     if let Answer::Is(CUresult::SUCCESS) = answer {
-        owners::forget(address, block.id);
+        context_blocks::remove(address, block.id);
     }
     answer
 }
@@ -216,7 +216,7 @@ fn free_plain(manager: &'static Manager<Device>, address: u64, id: u64) -> Answe
             taken => return taken_back(manager, address, Order::Device, taken),
         }
     }
-    let context = owners::context(address, id).unwrap_or_else(|| manager.gpu().context());
+    let context = context_blocks::context_of(address, id).unwrap_or_else(|| manager.gpu().context());
     if let Err(code) = manager.gpu().wait_as_free(context) {
         return Answer::Is(code);
     }
@@ -227,11 +227,11 @@ fn free_plain(manager: &'static Manager<Device>, address: u64, id: u64) -> Answe
 
 #[inline]
 pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
-    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+    let Some(manager) = registry::owner(address) else { return Answer::Pass };
     if stream::captured::<D>(stream) {
         return Answer::Pass;
     }
-    let Some((site, named)) = named::at(stream, D::HANDLE) else { return unnamed(stream) };
+    let Some((site, named)) = registry::site_of_stream(stream, D::HANDLE) else { return unnamed(stream) };
     if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
         act(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }

@@ -11,9 +11,9 @@ use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 use super::boundary::Answer;
 use super::copies::SERVED;
 use super::crossing::{self, DURING_THE_CALL, Family, Way};
+use super::cut::{End, Part};
+use super::peer_access;
 use super::stream::{Legacy, meant};
-use crate::cut::{End, Part};
-use crate::managers;
 use crate::multipath::{self, Linear};
 use crate::process::driver;
 
@@ -234,7 +234,7 @@ impl Arrays<'_> {
 
     /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
     fn ways(&self, stream: CUstream) -> Vec<Option<Way>> {
-        if !managers::are_several() {
+        if !peer_access::has_several_devices() {
             return Vec::new();
         }
         self.copies(stream).map(|copy| way(&copy)).collect()

@@ -10,9 +10,9 @@ use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, C
 
 use super::boundary::Answer;
 use super::crossing::{self, Family, Way};
+use super::peer_access;
 use super::stream::{Legacy, meant};
 use super::volume::{self, Description};
-use crate::managers;
 use crate::process::driver;
 
 type Operation = CUDA_MEMCPY3D_BATCH_OP;
@@ -80,7 +80,7 @@ unsafe fn serve(
     call: impl Fn(&mut [Operation]) -> CUresult,
 ) -> Answer {
     // The driver refuses the null stream here.
-    if operations.is_null() || stream.is_null() || !managers::are_several() {
+    if operations.is_null() || stream.is_null() || !peer_access::has_several_devices() {
         return Answer::Pass;
     }
     // SAFETY: the program's list, as long as it says.

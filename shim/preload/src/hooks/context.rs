@@ -8,10 +8,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::Device;
+use wm_memory::{Manager, Order};
 
 use super::pool;
 use crate::process::{driver, streams};
-use crate::{guard, managers, multipath, owners, pluggable};
+use crate::registry::{self, context_blocks};
+use crate::torch::devices;
+use crate::{guard, ipc, multipath, physical};
 
 /// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
 pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
@@ -23,7 +27,7 @@ where
     if context.is_null() {
         return destroy();
     }
-    last_look(|| managers::device_of(context));
+    last_look(|| registry::device_of(context));
     ending(context, destroy, || true)
 }
 
@@ -57,18 +61,41 @@ fn users() -> MutexGuard<'static, Vec<CUcontext>> {
 
 /// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
-    managers::suspend_context(context);
+    guard::end_context(context);
+    registry::suspend_context(context);
     let home = multipath::before_end(context);
     let result = call();
     if result == CUresult::SUCCESS && has_ended() {
         multipath::end(home);
-        managers::end_context(context);
-        owners::end(context);
-        managers::all().for_each(pool::give_back_idle);
+        registry::end_context(context);
+        free_blocks_of(context);
+        registry::all().for_each(pool::give_back_idle);
     } else {
-        managers::resume_context(context);
+        registry::resume_context(context);
     }
     result
+}
+
+/// Blocks of `cuMemAlloc` end with the context that they were allocated in.
+fn free_blocks_of(context: CUcontext) {
+    for (address, id) in context_blocks::take(context) {
+        let owner = registry::owner(address);
+        let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
+        if let Some(manager) = owner.filter(|manager| is_it(manager)) {
+            guard::forget(address);
+            let _ = manager.free(address, Order::Device);
+        }
+    }
+}
+
+/// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
+fn end_device(device: CUdevice) {
+    if let Some(manager) = registry::take(device) {
+        guard::end_device(device);
+        ipc::end_device(device);
+        physical::kept::end_device(device);
+        manager.discard();
+    }
 }
 
 /// The driver waits for the device's work and ends the primary context, whoever holds it.
@@ -79,7 +106,7 @@ where
     // SAFETY: a function without pointers.
     let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
     if result == CUresult::SUCCESS {
-        pluggable::reset(device);
+        devices::forget_hold(device);
     }
     result
 }
@@ -109,11 +136,11 @@ fn end_primary(
     });
     if ended.get() {
         for green in streams().greens_of(context) {
-            managers::end_context(green);
+            registry::end_context(green);
             streams().forget_green(green);
         }
-        if managers::known(device).is_some_and(|manager| manager.gpu().context().is_null()) {
-            managers::end_device(device);
+        if registry::existing(device).is_some_and(|manager| manager.gpu().context().is_null()) {
+            end_device(device);
         }
     }
     result
@@ -126,7 +153,7 @@ pub(super) unsafe fn from_green(place: *mut CUcontext, green: *mut c_void) -> CU
     if result == CUresult::SUCCESS {
         // SAFETY: the driver has just written a context there.
         let context = unsafe { *place };
-        if let Some(home) = managers::device_of(context).and_then(held_primary) {
+        if let Some(home) = registry::device_of(context).and_then(held_primary) {
             streams().note_green(context, home);
         }
     }
@@ -139,7 +166,7 @@ pub(super) unsafe fn destroy_green(green: *mut c_void) -> CUresult {
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };
     if known == CUresult::SUCCESS {
-        managers::retire(&streams().within(context));
+        registry::retire_streams(&streams().within(context));
     }
     // SAFETY: the program's argument.
     let result = unsafe { driver().get::<symbol::cuGreenCtxDestroy>()(green) };
@@ -153,13 +180,13 @@ pub(super) unsafe fn destroy_green(green: *mut c_void) -> CUresult {
 /// Guarded blocks are looked at while that is still possible.
 fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
-        device().and_then(managers::known).into_iter().for_each(guard::before_end);
+        device().and_then(registry::existing).into_iter().for_each(guard::before_end);
     }
 }
 
 /// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    if managers::known(device).is_none() && !multipath::is_in_use() {
+    if registry::existing(device).is_none() && !multipath::is_in_use() {
         return None;
     }
     held_primary(device)

@@ -20,13 +20,14 @@ use wm_driver::Gpu;
 use wm_driver::device::current_context;
 
 use super::boundary::Answer;
+use super::cut::{End, Part, Size, cut};
+use super::peer_access;
 use super::stream::{DefaultStream, Legacy, PerThread, captured};
 use super::volume::{self, Description};
 use crate::counters::Direction;
-use crate::cut::{End, Part, Size, cut};
 use crate::multipath::Linear;
 use crate::process::driver;
-use crate::{ipc, managers, physical};
+use crate::{ipc, physical, registry};
 
 /// Most bytes of a row that goes between contexts: what a copy of several dimensions can take is not told.
 const ROW: u64 = 1 << 30;
@@ -81,7 +82,7 @@ fn takes_no_detour(stream: CUstream) -> bool {
 /// Opens the way to both ends for the calling thread's device; `false`: to one it cannot be opened.
 fn reach(ends: &[Option<End>; 2]) -> bool {
     let addresses = ends.iter().flatten().map(|end| end.address);
-    addresses.filter(|address| !managers::make_reachable(*address)).count() == 0
+    addresses.filter(|address| !peer_access::make_reachable(*address)).count() == 0
 }
 
 /// The context of a stream that is not of the calling thread's.
@@ -123,8 +124,8 @@ fn taken(parts: Option<Vec<Part>>, detour: bool, size: &Size) -> Option<Way> {
 
 /// Can the copy touch memory that another device owns, and that we know of?
 fn concerns(ends: &[Option<End>; 2]) -> bool {
-    let ours = |end: &End| managers::owner(end.address).is_some();
-    managers::are_several() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
+    let ours = |end: &End| registry::owner(end.address).is_some();
+    peer_access::has_several_devices() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
 }
 
 /// The parts of a copy that crosses a border of tiers. Within a device it need not be parted, but a stream may be another device's, and
@@ -141,7 +142,7 @@ fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
 
 /// Where other tiers begin at an end.
 fn borders(end: &End, size: &Size) -> Vec<u64> {
-    let Some(manager) = managers::owner(end.address) else { return physical::borders(end.range(size)) };
+    let Some(manager) = registry::owner(end.address) else { return physical::borders(end.range(size)) };
     match manager.block(end.address) {
         Some(block) if block.tiers.elsewhere() == 0 => Vec::new(),
         Some(_) => manager.borders(end.range(size)),
@@ -168,13 +169,13 @@ fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
 
 /// Is every end that has an address known to be memory of the calling thread's device?
 pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
-    let here = managers::current_device();
+    let here = registry::current_device();
     ends.iter().flatten().all(|end| home(end.address) == here && here.is_some())
 }
 
 /// The device that memory belongs to, if it is ours or went elsewhere.
 fn home(address: u64) -> Option<CUdevice> {
-    let ours = managers::owner(address).map(|manager| manager.gpu().ordinal());
+    let ours = registry::owner(address).map(|manager| manager.gpu().ordinal());
     ours.or_else(|| attribute(address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
 }
 
@@ -191,18 +192,18 @@ fn attribute<T: Default>(address: u64, attribute: u32) -> Option<T> {
 fn context(end: Option<&End>) -> CUcontext {
     let current = || current_context(driver());
     let Some(address) = end.map(|end| end.address) else { return current() };
-    if let Some(manager) = managers::owner(address) {
+    if let Some(manager) = registry::owner(address) {
         return manager.gpu().context();
     }
     let told = attribute::<CUcontext>(address, CU_POINTER_ATTRIBUTE_CONTEXT).filter(|told| !told.is_null());
-    let of_device = || managers::known(home(address)?).map(|manager| manager.gpu().context());
+    let of_device = || registry::existing(home(address)?).map(|manager| manager.gpu().context());
     told.or_else(of_device).unwrap_or_else(current)
 }
 
 /// The copy with the contexts of its ends, in rows that are not too long.
 pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<End>; 2]) -> CUDA_MEMCPY3D_PEER {
     let kind = |end: &Option<End>, said| {
-        let ours = end.is_some_and(|end| managers::owner(end.address).is_some());
+        let ours = end.is_some_and(|end| registry::owner(end.address).is_some());
         if ours { CU_MEMORYTYPE_DEVICE } else { said }
     };
     CUDA_MEMCPY3D_PEER {
@@ -286,7 +287,7 @@ fn described(linear: &Linear, said: Option<Direction>) -> CUDA_MEMCPY3D_PEER {
 
 /// A copy of consecutive bytes, if it is not the driver's as it is.
 pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Option<Answer> {
-    if !managers::are_several() {
+    if !peer_access::has_several_devices() {
         return None;
     }
     let copy = described(linear, said);
@@ -322,7 +323,7 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     stream: Option<CUstream>,
     call: impl Fn(&D) -> CUresult,
 ) -> Option<Answer> {
-    if !managers::are_several() {
+    if !peer_access::has_several_devices() {
         return None;
     }
     // SAFETY: by contract.
@@ -407,7 +408,7 @@ fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) 
 
 /// Is a part of an end not on its device?
 fn is_elsewhere(end: &End, size: &Size) -> bool {
-    let block = managers::owner(end.address).and_then(|manager| manager.block(end.address));
+    let block = registry::owner(end.address).and_then(|manager| manager.block(end.address));
     let opened = || ipc::view(end.address).is_some();
     block.map_or_else(opened, |block| block.tiers.elsewhere() > 0)
         || !borders(end, size).is_empty()

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use wm_abi::symbol::COUNT;
 
+use crate::process::driver;
+
 /// The trampolines, by the index of their function.
 pub(crate) struct Exports {
     /// Where each trampoline jumps.
@@ -29,12 +31,26 @@ impl Exports {
     }
 }
 
-/// Once, before the first hook is connected.
-pub(super) fn set(exports: &'static Exports) {
+/// The functions whose hooks a process with one device does without.
+static COPIES: OnceLock<Vec<usize>> = OnceLock::new();
+
+/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`].
+pub(super) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>) {
+    COPIES.get_or_init(|| copies.collect());
     EXPORTS.get_or_init(|| exports);
 }
 
 /// `None` where no hook has been installed, as in tests of single functions.
 pub(super) fn get() -> Option<&'static Exports> {
     EXPORTS.get().copied()
+}
+
+/// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
+pub(super) fn withdraw_copies() {
+    let Some(exports) = get() else { return };
+    for index in COPIES.get().into_iter().flatten() {
+        if let Some(real) = driver().address(*index) {
+            exports.connect(*index, real.cast());
+        }
+    }
 }

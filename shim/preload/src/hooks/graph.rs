@@ -18,10 +18,11 @@ use wm_driver::device::current_context;
 
 use super::boundary::Answer;
 use super::crossing::{self, Way, within};
+use super::cut::Part;
+use super::peer_access;
 use super::volume::{self, Description};
-use crate::cut::Part;
 use crate::process::driver;
-use crate::{managers, owners};
+use crate::registry::{self, context_blocks};
 
 /// Where a node goes, and behind which others.
 struct Place {
@@ -262,10 +263,11 @@ fn named(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
 
 /// The context of memory of ours: the one that it was allocated in; for a pool's, the current one if that is on its device.
 fn of_memory(address: u64) -> Option<CUcontext> {
-    let manager = managers::owner(address)?;
-    let made_in = || manager.block(address).and_then(|block| owners::context(block.address, block.id));
+    let manager = registry::owner(address)?;
+    let made_in =
+        || manager.block(address).and_then(|block| context_blocks::context_of(block.address, block.id));
     let current = || {
-        let is_there = managers::current_device() == Some(manager.gpu().ordinal());
+        let is_there = registry::current_device() == Some(manager.gpu().ordinal());
         is_there.then(|| current_context(driver()))
     };
     let context = made_in().or_else(current).unwrap_or_else(|| manager.gpu().context());
@@ -282,7 +284,7 @@ struct Plan {
 
 /// `None`: the copy can be one node. The way to its ends is open for the context's device, where it can be.
 fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
-    if !managers::are_several() {
+    if !peer_access::has_several_devices() {
         return None;
     }
     let general = volume::filled(&copy.general());

@@ -4,7 +4,6 @@
 //! signature is checked against the driver's by the compiler. A per-thread-stream twin (`_ptsz`, `_ptds`) and every
 //! version of a function is a row of its own. From this table come the slots' contents, `docs/hooks.md` and `wmctl hooks`.
 
-mod access;
 mod allocate;
 mod batch;
 mod batch_volumes;
@@ -12,11 +11,14 @@ mod boundary;
 mod context;
 mod copies;
 mod crossing;
+mod cut;
 mod exports;
 mod graph;
 mod initialise;
 mod lookup;
 mod marked;
+mod mem_info;
+mod peer_access;
 mod physical;
 mod pointer;
 mod pool;
@@ -35,7 +37,7 @@ use wm_abi::*;
 
 use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
 use crate::counters::{self, Calls};
-use crate::process::{CachedFn, driver, streams};
+use crate::process::{CachedFn, streams};
 use crate::settings::{Multipath, Settings};
 use boundary::{Pace, cross};
 pub(crate) use exports::Exports;
@@ -175,7 +177,8 @@ include!("table.rs");
 
 /// Before the first hook is connected: they learn of the trampolines, and statistics of their counters.
 pub(crate) fn prepare(exports: &'static Exports) {
-    exports::set(exports);
+    let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
+    exports::set(exports, copies.map(|(_, index)| index));
     counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
 }
 
@@ -225,15 +228,6 @@ fn note_per_thread(is_per_thread: bool) {
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {
     stream::captured::<Legacy>(stream)
-}
-
-/// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
-pub(crate) fn withdraw_copies() {
-    for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies) {
-        if let Some((real, exports)) = driver().address(index).zip(exports::get()) {
-            exports.connect(index, real.cast());
-        }
-    }
 }
 
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.

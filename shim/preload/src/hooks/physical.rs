@@ -17,7 +17,7 @@ use super::{relief, reserved};
 use crate::physical::{self, Asked, Kind, book, kept};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
-use crate::{managers, shortage};
+use crate::{registry, shortage};
 
 /// Handle types that host memory can be shared by.
 const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -46,7 +46,7 @@ pub(super) unsafe fn create(
     if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
         return Answer::Pass;
     }
-    let manager = managers::of(property.location.id);
+    let manager = registry::of_device(property.location.id);
     let request = Request { property, bytes, manager, kind: kept::kind(&property, bytes) };
     let made = match request.promised() {
         Some(token) => Ok(token),

@@ -12,11 +12,12 @@ use wm_memory::{Block, Order};
 
 use super::boundary::Answer;
 use super::marked::Marked;
+use super::mem_info::{Holdings, figures};
 use super::{physical, pool};
-use crate::figures::{Holdings, figures};
+use crate::ipc;
 use crate::physical::{View, account, elsewhere, kept};
 use crate::process::driver;
-use crate::{ipc, managers, owners};
+use crate::registry::{self, context_blocks};
 
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
@@ -54,7 +55,7 @@ enum Meaning {
 }
 
 fn meaning(address: u64) -> Meaning {
-    match managers::owner(address) {
+    match registry::owner(address) {
         Some(manager) => match manager.block(address) {
             Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
             // What another process shares with us is mapped in our address space too.
@@ -98,7 +99,7 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
 
 /// The context that a block of `cuMemAlloc` was allocated in.
 fn maker(device: &Device, block: &Block) -> CUcontext {
-    owners::context(block.address, block.id).unwrap_or_else(|| device.context())
+    context_blocks::context_of(block.address, block.id).unwrap_or_else(|| device.context())
 }
 
 /// Buffer id of an opened block.
@@ -108,7 +109,7 @@ fn foreign_buffer(view: &ipc::View) -> u64 {
 
 /// Buffer id of what is at an address of ours.
 fn buffer_at(address: u64) -> Option<u64> {
-    let block = managers::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
+    let block = registry::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
     block.or_else(|| ipc::view(address).map(|view| foreign_buffer(&view)))
 }
 
@@ -119,7 +120,7 @@ fn foreign(view: &ipc::View, address: u64) -> Found {
 }
 
 pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
-    let Some(site) = managers::here() else { return Answer::Pass };
+    let Some(site) = registry::current_site() else { return Answer::Pass };
     let (mut free_now, mut total_now) = (0, 0);
     // SAFETY: out-pointers to live locals.
     let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };

@@ -11,8 +11,9 @@ use wm_driver::Device;
 use wm_memory::{Manager, Usage};
 
 use super::boundary::Answer;
-use crate::managers;
+use super::peer_access;
 use crate::process::{PROCESS_HOT, driver};
+use crate::registry;
 
 /// Bytes that each device's default pool may keep when the host has waited: 0 unless set, by the driver's rule.
 static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
@@ -109,7 +110,7 @@ pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
 
 /// The manager behind a pool, if it is some device's default pool.
 fn served(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
-    managers::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
+    registry::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
 }
 
 pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
@@ -193,16 +194,16 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     {
         match attribute {
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => {
-                managers::known(device).into_iter().for_each(Manager::reset_reserved_peak);
+                registry::existing(device).into_iter().for_each(Manager::reset_reserved_peak);
             }
             CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
-                managers::known(device).into_iter().for_each(Manager::reset_live_peak);
+                registry::existing(device).into_iter().for_each(Manager::reset_live_peak);
             }
             // SAFETY: the driver has just read a 64-bit value there.
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
                 // SAFETY: the driver has just read a 32-bit value there.
-                managers::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
+                registry::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
             }
             _ => {}
         }
@@ -243,7 +244,7 @@ pub(super) unsafe fn grant(pool: CUmemoryPool, map: *const CUmemAccessDesc, coun
         let entries = unsafe { std::slice::from_raw_parts(map, count) };
         let readers = entries.iter().filter(|e| e.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
         let devices = readers.filter(|e| e.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
-        devices.for_each(|entry| managers::grant(owner, entry.location.id));
+        devices.for_each(|entry| peer_access::grant(owner, entry.location.id));
     }
     result
 }

@@ -9,9 +9,9 @@ use wm_memory::Manager;
 
 use super::boundary;
 use crate::counters::Calls;
-use crate::managers;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
+use crate::registry;
 
 /// Given back at once: code, local memory and the like come in pieces of this order.
 const BYTES: usize = 256 << 20;
@@ -46,7 +46,7 @@ fn make_room(attempt: usize) -> bool {
     if process::forked() || process::exiting() {
         return false;
     }
-    keep_errno(|| managers::present().is_some_and(|site| give_back(site.manager, *bytes) > 0))
+    keep_errno(|| registry::existing_site().is_some_and(|site| give_back(site.manager, *bytes) > 0))
 }
 
 /// Gives `bytes` of a device's unused memory back to the driver, and a little more; `false` if there is none.

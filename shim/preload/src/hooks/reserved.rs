@@ -8,11 +8,11 @@ use std::ffi::{c_uint, c_void};
 use wm_abi::{CUdeviceptr, CUresult};
 
 use super::boundary::Answer;
-use crate::managers;
+use crate::registry;
 
 /// Is the address in a reservation of ours?
 pub(super) fn is_ours(address: CUdeviceptr) -> bool {
-    managers::owner(address).is_some()
+    registry::owner(address).is_some()
 }
 
 pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {

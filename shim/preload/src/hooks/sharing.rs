@@ -6,10 +6,10 @@ use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CU
 
 use super::boundary::Answer;
 use crate::ipc::{self, Ticket};
-use crate::managers;
+use crate::registry;
 
 pub(super) unsafe fn get(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> Answer {
-    let Some(manager) = managers::owner(address).filter(|_| !handle.is_null()) else { return Answer::Pass };
+    let Some(manager) = registry::owner(address).filter(|_| !handle.is_null()) else { return Answer::Pass };
     match ipc::issue(manager, address) {
         Some(Ok(issued)) => {
             // SAFETY: the program's out-pointer, not null.
@@ -26,7 +26,7 @@ pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, fla
     if flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
         return Answer::Is(CUresult::INVALID_VALUE);
     }
-    let Some(site) = managers::here() else { return Answer::Is(CUresult::INVALID_CONTEXT) };
+    let Some(site) = registry::current_site() else { return Answer::Is(CUresult::INVALID_CONTEXT) };
     ipc::open(ticket, &site)
         .map(|opened| {
             // SAFETY: the program's out-pointer, not null.

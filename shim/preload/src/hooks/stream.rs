@@ -10,7 +10,7 @@ use wm_abi::{
 
 use super::boundary::Answer;
 use crate::process::{driver, streams};
-use crate::{managers, named};
+use crate::registry;
 
 /// What the null stream stands for in one family of entry points.
 pub(super) trait DefaultStream {
@@ -103,8 +103,8 @@ pub(super) fn create_with_priority(stream: *mut CUstream, flags: c_uint, _priori
 
 pub(super) fn destroy(stream: CUstream) -> Answer {
     if !stream.is_null() {
-        managers::all().for_each(|manager| manager.gpu().end_stream(stream));
-        managers::retire(&streams().under(stream));
+        registry::all().for_each(|manager| manager.gpu().end_stream(stream));
+        registry::retire_streams(&streams().under(stream));
         streams().capture_ended(stream);
     }
     Answer::Pass
@@ -150,7 +150,7 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStr
 
 /// Counted before the driver knows, so that no call of ours slips in between.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    streams().capture_began(named::context_of_stream(stream).unwrap_or_default(), stream);
+    streams().capture_began(registry::context_of_stream(stream).unwrap_or_default(), stream);
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);

@@ -61,7 +61,7 @@ hooks! {
             => pointer::retain, Memory, "refused for our blocks, as for the driver's own memory: their handles are not the program's";
         // Peer access: mappings do not inherit it.
         cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint)
-            => access::enable, Memory, "lets the peer reach our blocks too";
+            => peer_access::enable, Memory, "lets the peer reach our blocks too";
         // Sharing between processes: the driver refuses it for mapped memory.
         cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr)
             => sharing::get, Memory, "names a block of ours in a handle that other processes under the shim can open";

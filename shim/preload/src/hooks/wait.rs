@@ -12,9 +12,9 @@ use wm_memory::{Manager, Mark};
 use super::pool;
 use super::stream::{DefaultStream, meant};
 use crate::guard::{self, Waits, Watch};
-use crate::named::Named;
 use crate::process::{driver, streams};
-use crate::{managers, trace};
+use crate::registry::{self, NamedStream};
+use crate::trace;
 
 /// `cuStreamSynchronize`, and its per-thread twin.
 pub(super) unsafe fn stream<S, D>(stream: CUstream) -> CUresult
@@ -22,7 +22,7 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
-    let named = managers::any().then(|| Named::of(stream, D::HANDLE)).flatten();
+    let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
     let wait =
         named.map(|named| Wait::for_stream(named.id).with(&Waits::Stream(named.context, meant::<D>(stream))));
     // SAFETY: the program's argument.
@@ -31,14 +31,14 @@ where
 
 /// `cuCtxSynchronize`.
 pub(super) fn context() -> CUresult {
-    let wait = managers::present().map(|site| Wait::for_context(site.manager, site.context));
+    let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
     // SAFETY: takes no arguments.
     over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
 }
 
 /// `cuCtxSynchronize_v2`, of a context that need not be current.
 pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
-    let manager = managers::any().then(|| managers::known(managers::device_of(context)?)).flatten();
+    let manager = registry::any().then(|| registry::existing(registry::device_of(context)?)).flatten();
     let wait = manager.map(|manager| Wait::for_context(manager, context));
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
@@ -46,7 +46,7 @@ pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
 
 /// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
 pub(super) unsafe fn event(event: CUevent) -> CUresult {
-    let wait = managers::any().then(|| Wait::for_something().with(&Waits::Event));
+    let wait = registry::any().then(|| Wait::for_something().with(&Waits::Event));
     // SAFETY: the program's argument.
     over(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
@@ -63,7 +63,7 @@ struct Wait {
 
 impl Wait {
     fn for_stream(id: StreamId) -> Self {
-        let marks = managers::all().map(|manager| (manager, manager.mark(id))).collect();
+        let marks = registry::all().map(|manager| (manager, manager.mark(id))).collect();
         Self { marks, traced: Some(Some(id)), watch: None }
     }
 
@@ -75,7 +75,7 @@ impl Wait {
             let owner = streams().context(id);
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
-        let marks = managers::all().map(|manager| (manager, manager.mark_all(covers))).collect();
+        let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
         Self { marks, traced: Some(None), watch: None }.with(&Waits::Context(context))
     }
 
@@ -90,7 +90,7 @@ impl Wait {
 
     fn end(self) {
         self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
-        let Some(manager) = managers::present().map(|site| site.manager) else { return };
+        let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
             trace::waited(manager.gpu().ordinal(), stream);
         }

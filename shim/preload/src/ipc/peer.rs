@@ -16,7 +16,7 @@ use wm_memory::Manager;
 use super::key::{Key, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
 use crate::sockets::descriptor::Descriptor;
-use crate::{managers, process};
+use crate::{process, registry};
 
 /// How long a peer may take to prove itself.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ impl fmt::Debug for Allocation {
 impl Allocation {
     /// The allocation, where it begins in its pieces, and its bytes; `None` if it is no more.
     fn find(id: u64, address: u64) -> Option<(Self, u64, usize)> {
-        let manager = managers::owner(address)?;
+        let manager = registry::owner(address)?;
         let backing = manager.backing(address)?;
         let bytes = manager.block(address).filter(|block| block.id == id)?.bytes;
         Some((Self { manager, id, address, pieces: backing.handles }, backing.offset, bytes))

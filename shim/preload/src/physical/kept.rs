@@ -15,8 +15,8 @@ use wm_driver::Device;
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
-use crate::managers;
 use crate::process::{callers, driver};
+use crate::registry;
 use crate::settings::{self, TorchPieces};
 
 static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
@@ -139,7 +139,7 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
     drop(shelf);
     if REFUSED.take().is_some() {
         // All pieces of the second attempt are made.
-        managers::all().for_each(give_leftovers_back);
+        registry::all().for_each(give_leftovers_back);
     }
     mapped.map(code)
 }
@@ -149,7 +149,7 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),
-        Some(_) => managers::all().for_each(give_excess_back),
+        Some(_) => registry::all().for_each(give_excess_back),
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn release(token: u64) -> Option<CUresult> {
     let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
     if released == Some(CUresult::SUCCESS) && !for_itself() {
         // `torch.cuda.empty_cache()`, say: the program makes room for others.
-        managers::all().for_each(give_excess_back);
+        registry::all().for_each(give_excess_back);
     }
     released
 }

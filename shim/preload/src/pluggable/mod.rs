@@ -19,7 +19,6 @@ use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dashmap::DashMap;
 use wm_abi::{
@@ -28,7 +27,8 @@ use wm_abi::{
 
 use crate::entry::trampolines::exported;
 use crate::process::{self, keep_errno, streams};
-use crate::{hooks, managers, named};
+use crate::torch::devices;
+use crate::{hooks, registry};
 use place::Place;
 use raise::Departure;
 use users::User;
@@ -123,8 +123,8 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
 /// Memory of ours that is freed while its stream is captured was not allocated in the capture, and is no part of the graph. It is the
 /// stream's again, for what comes after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
-    let manager = managers::owner(address)?;
-    let (_, named) = named::at(stream, CUstream::LEGACY)?;
+    let manager = registry::owner(address)?;
+    let (_, named) = registry::site_of_stream(stream, CUstream::LEGACY)?;
     Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
@@ -132,16 +132,6 @@ fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<
 /// a lock may belong to a thread that is no more.
 fn is_over() -> bool {
     process::forked() || process::exiting()
-}
-
-/// The program has reset a device's primary context.
-pub(crate) fn reset(device: CUdevice) {
-    place::reset(device);
-}
-
-/// Has anything been allocated this way?
-pub(crate) fn in_use() -> bool {
-    KEEPING.load(Relaxed) != 0
 }
 
 /// Addresses that streams other than their own have used since they were allocated, with those streams.
@@ -166,19 +156,16 @@ extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream)
 
 /// Is this the stream that the memory was allocated in? `false` also where that is not known.
 fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
-    let block = managers::owner(address).and_then(|manager| manager.block(address));
+    let block = registry::owner(address).and_then(|manager| manager.block(address));
     block.is_some_and(|block| {
-        named::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
+        registry::site_of_stream(stream, CUstream::LEGACY)
+            .is_some_and(|(_, named)| named.order() == block.order)
     })
 }
 
-/// Devices whose pool was told to keep what it has.
-static KEEPING: AtomicU64 = AtomicU64::new(0);
-
 /// By the driver's rule a pool gives its free memory back whenever the host waits, unless told otherwise.
 fn keep_freed_memory(device: CUdevice) {
-    let bit = bit(device);
-    if KEEPING.load(Relaxed) & bit == 0 && KEEPING.fetch_or(bit, Relaxed) & bit == 0 {
+    if devices::keep_first(device) {
         let mut all = u64::MAX;
         let told = pool(device).map(|pool| {
             // SAFETY: this attribute is a 64-bit count, read from a live local.
@@ -201,8 +188,7 @@ extern "C" fn wmshim_torch_empty_cache() {
         if is_over() {
             return;
         }
-        let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
-        for device in used {
+        for device in devices::keeping() {
             let emptied = empty(device);
             log::debug!("device {device}: its pool gave its unused memory back: {emptied:?}");
         }
@@ -218,7 +204,7 @@ fn empty(device: CUdevice) -> Result<(), CUresult> {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
     let _place = Place::on(device)?;
-    if managers::known(device).is_some() {
+    if registry::existing(device).is_some() {
         // SAFETY: a function without arguments.
         unsafe { exported::<symbol::cuCtxSynchronize>()() }.ok()?;
     }
@@ -238,11 +224,6 @@ fn pool(device: CUdevice) -> Result<CUmemoryPool, CUresult> {
     // SAFETY: the out-pointer is to a live local.
     unsafe { exported::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
     Ok(pool)
-}
-
-/// A device's place in a set; none beyond the largest machine.
-fn bit(device: CUdevice) -> u64 {
-    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0)
 }
 
 /// A panic stops here, and `errno` is as it was.

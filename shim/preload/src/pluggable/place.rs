@@ -4,16 +4,11 @@
 //! tensor may be freed anywhere. The stream-ordered calls and the null stream act on the current context, so the device's primary
 //! context is made current for their duration. It is the context that the CUDA runtime uses.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 
-use super::bit;
 use crate::entry::trampolines::exported;
 use crate::process;
-
-/// Devices whose primary context is held by us: once, and until the program resets the device, as the CUDA runtime holds it.
-static HELD: AtomicU64 = AtomicU64::new(0);
+use crate::torch::devices;
 
 /// The calling thread is at the device while this lives.
 pub(super) struct Place {
@@ -49,18 +44,13 @@ impl Drop for Place {
     }
 }
 
-/// The program has reset a device, and with its primary context every hold on it is gone, ours too.
-pub(super) fn reset(device: CUdevice) {
-    HELD.fetch_and(!bit(device), Relaxed);
-}
-
 /// The device's primary context. Asking for it is holding it; every hold but the first is let go at once.
 fn primary(device: CUdevice) -> Result<CUcontext, CUresult> {
     let table = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
     let mut context = CUcontext::NULL;
     // SAFETY: the out-pointer is to a live local.
     unsafe { table.get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device) }.ok()?;
-    if HELD.fetch_or(bit(device), Relaxed) & bit(device) != 0 {
+    if devices::hold(device) {
         // SAFETY: a function without pointers; it undoes the hold of just now.
         let _ = unsafe { table.get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };
     }

@@ -14,7 +14,7 @@ use wm_driver::Loader;
 
 use super::place::Place;
 use crate::entry::trampolines::exported;
-use crate::managers;
+use crate::registry;
 
 /// A function to go on in, and its arguments.
 #[repr(C)]
@@ -85,7 +85,7 @@ fn describe(code: CUresult, size: isize, device: CUdevice) -> String {
     let _place = Place::on(device);
     // SAFETY: out-pointers to live locals.
     let _ = unsafe { exported::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
-    let live = managers::known(device).map(|manager| manager.usage().live).unwrap_or_default();
+    let live = registry::existing(device).map(|manager| manager.usage().live).unwrap_or_default();
     format!(
         "CUDA out of memory. Tried to allocate {:.2} GiB. GPU {device} has {:.2} GiB free of {:.2} GiB; wmshim holds \
          {:.2} GiB in use, {:.2} GiB of it not on the device. Raise WMSHIM_DEVICE_LIMIT, WMSHIM_HOST_LIMIT or the memory \

@@ -4,7 +4,7 @@
 use wm_abi::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUresult, CUstream, symbol};
 
 use crate::entry::trampolines::exported;
-use crate::{hooks, named};
+use crate::{hooks, registry};
 
 /// A stream, and the context that it is of: a default stream's handle alone names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl User {
     /// The stream that a handle means to the calling thread.
     pub(super) fn now(stream: CUstream) -> Self {
         let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
-        Self { stream, context: named::context_of_stream(stream).unwrap_or_default() }
+        Self { stream, context: registry::context_of_stream(stream).unwrap_or_default() }
     }
 }
 

@@ -14,7 +14,7 @@
 mod file;
 mod log;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -94,11 +94,6 @@ pub(crate) fn waited(device: CUdevice, stream: Option<StreamId>) {
 pub(crate) fn finish() {
     let opened = RECORDERS.iter().filter_map(OnceLock::get);
     opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
-}
-
-/// A file's name with the process in it, for all settings that name files.
-pub(crate) fn with_process(template: &Path, process: u32) -> PathBuf {
-    file::replace(template, "%p", &process.to_string())
 }
 
 fn slot(device: CUdevice) -> Option<&'static OnceLock<Result<Recorder, Refusal>>> {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wm_abi::CUdevice;
 
-use super::Kind;
+use super::kind::Kind;
 
 /// Idle memory that one search passes by.
 const MOST_PASSED: usize = 4096;

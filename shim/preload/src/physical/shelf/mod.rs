@@ -11,26 +11,18 @@
 //! never kept. Nothing here waits for the GPU: who unmaps has waited.
 
 mod idle;
+mod kind;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use idle::Idle;
+pub(crate) use kind::Kind;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 
 /// Tokens are told from the driver's handles, which are addresses, by their first bits.
 const TOKENS: u64 = 0xB00C << 48;
-
-/// What memory must be alike in to stand for other memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    pub(crate) device: CUdevice,
-    pub(crate) bytes: u64,
-    pub(crate) handle_types: u32,
-    /// `gpuDirectRDMACapable`.
-    pub(crate) rdma: bool,
-}
 
 /// Who may read and write a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
 pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;

@@ -5,13 +5,14 @@
 //! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`PROGRAMS`]), and wherever the
 //! user chose, the environment is left alone.
 
+pub(crate) mod devices;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::{Once, OnceLock};
 
 use wm_driver::share::may_fetch_descriptors;
 
-use crate::pluggable;
 use crate::settings::{self, TorchAllocator};
 
 /// Every PyTorch reads this one.
@@ -103,7 +104,7 @@ fn is_worker(code: &str) -> bool {
 pub(crate) fn announce() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
-        let Some(choice) = NEWS.get().filter(|_| has_torch() && !pluggable::in_use()) else { return };
+        let Some(choice) = NEWS.get().filter(|_| has_torch() && !devices::is_any_keeping()) else { return };
         let what = choice.written().map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
         let lacks = match choice.allocator {
             Some(TorchAllocator::Async) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
@@ -120,7 +121,7 @@ pub(crate) fn announce() {
 
 /// For statistics: the allocator this process was given.
 pub(crate) fn back_end() -> &'static str {
-    if pluggable::in_use() {
+    if devices::is_any_keeping() {
         return "pluggable";
     }
     let named = [VARIABLE, NEWER].into_iter().find_map(|name| std::env::var(name).ok());

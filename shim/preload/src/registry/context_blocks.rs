@@ -7,10 +7,8 @@ use std::sync::OnceLock;
 
 use dashmap::DashMap;
 use wm_abi::CUcontext;
-use wm_memory::Order;
 
 use crate::process::{Site, streams};
-use crate::{guard, managers};
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
@@ -25,7 +23,7 @@ fn table() -> &'static DashMap<u64, Owned> {
 }
 
 /// A block was allocated in the site's context.
-pub(crate) fn note(site: &Site, address: u64) {
+pub(crate) fn insert(site: &Site, address: u64) {
     if let Some(block) = site.manager.block(address) {
         let context = streams().home(site.context);
         table().insert(address, Owned { context, id: block.id });
@@ -33,17 +31,17 @@ pub(crate) fn note(site: &Site, address: u64) {
 }
 
 /// The context that a block was allocated in.
-pub(crate) fn context(address: u64, id: u64) -> Option<CUcontext> {
+pub(crate) fn context_of(address: u64, id: u64) -> Option<CUcontext> {
     table().get(&address).filter(|owned| owned.id == id).map(|owned| owned.context)
 }
 
 /// A block was freed: what is known of it goes, unless its address has been given out again meanwhile.
-pub(crate) fn forget(address: u64, id: u64) {
+pub(crate) fn remove(address: u64, id: u64) {
     table().remove_if(&address, |_, owned| owned.id == id);
 }
 
-/// The context ends: so do its blocks.
-pub(crate) fn end(context: CUcontext) {
+/// The blocks of a context that ends, by address and id. They are forgotten here, and the caller's to free.
+pub(crate) fn take(context: CUcontext) -> Vec<(u64, u64)> {
     let mut ended = Vec::new();
     table().retain(|address, owned| {
         let keep = owned.context != context;
@@ -52,17 +50,7 @@ pub(crate) fn end(context: CUcontext) {
         }
         keep
     });
-    for (address, id) in ended {
-        free(address, id);
-    }
-}
-
-fn free(address: u64, id: u64) {
-    let Some(manager) = managers::owner(address) else { return };
-    if manager.block(address).is_some_and(|block| block.id == id) {
-        guard::forget(address);
-        let _ = manager.free(address, Order::Device);
-    }
+    ended
 }
 
 #[cfg(test)]
@@ -75,11 +63,11 @@ mod tests {
         let owned = |id| Owned { context: CUcontext(7), id };
         for id in 1..100 {
             table().insert(4096 * id, owned(id));
-            forget(4096 * id, id);
+            remove(4096 * id, id);
         }
         assert!(table().is_empty());
         table().insert(4096, owned(101));
-        forget(4096, 100);
+        remove(4096, 100);
         assert!(table().get(&4096).is_some_and(|owned| owned.id == 101), "it is another block's by now");
     }
 }

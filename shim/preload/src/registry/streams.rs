@@ -1,9 +1,9 @@
 //! Streams as calls name them: by a handle, whose meaning depends on the calling thread's context and on the thread.
 //!
-//! [`at`] is the way of every stream-ordered call. A thread that names the stream of its last call again is answered from what
-//! it remembers ([`managers::Last`]); for any other stream the driver is asked.
+//! [`site_of_stream`] is the way of every stream-ordered call. A thread that names the stream of its last call again is answered from what
+//! it keeps ([`LastSite`]); for any other stream the driver is asked.
 //!
-//! Invariants: a [`Named`]'s context is the one that the stream's work is of, whatever context is current; its handle is
+//! Invariants: a [`NamedStream`]'s context is the one that the stream's work is of, whatever context is current; its handle is
 //! never null. What a thread remembers is of its current context, and is believed only in the epoch it was found out in.
 
 use wm_abi::symbol;
@@ -11,12 +11,12 @@ use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
 use wm_driver::StreamId;
 use wm_memory::Order;
 
-use crate::managers::{self, current_context, last, remember, site};
+use super::sites::{current_context, last_site, remember, site_in, site_of_context};
 use crate::process::{LastSite, Site, StreamKind, driver, streams};
 
 /// A stream that a call names.
 #[derive(Clone, Copy)]
-pub(crate) struct Named {
+pub(crate) struct NamedStream {
     pub(crate) context: CUcontext,
     /// Its handle; never null.
     pub(crate) stream: CUstream,
@@ -24,7 +24,7 @@ pub(crate) struct Named {
     pub(crate) kind: StreamKind,
 }
 
-impl Named {
+impl NamedStream {
     /// Which stream a handle means, where the device has a manager or not. `default` is what the null handle stands for.
     pub(crate) fn of(stream: CUstream, default: CUstream) -> Option<Self> {
         let stream = if stream.is_null() { default } else { stream };
@@ -50,32 +50,32 @@ impl Named {
 
 /// Where work in `stream` acts, and which stream that is. `default` is what the null handle stands for.
 #[inline]
-pub(crate) fn at(stream: CUstream, default: CUstream) -> Option<(Site, Named)> {
+pub(crate) fn site_of_stream(stream: CUstream, default: CUstream) -> Option<(Site, NamedStream)> {
     let stream = if stream.is_null() { default } else { stream };
     let context = current_context()?;
-    match last(context) {
+    match last_site(context) {
         Some(last) if last.stream == stream => {
-            Some((last.site, Named { context, stream, id: last.id, kind: last.kind }))
+            Some((last.site, NamedStream { context, stream, id: last.id, kind: last.kind }))
         }
-        _ => find(context, stream),
+        _ => look_up(context, stream),
     }
 }
 
-/// As [`at`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
+/// As [`site_of_stream`], for a stream that is not the one of the thread's last call. Remembers it if it is of this context.
 #[cold]
 #[inline(never)]
-fn find(context: CUcontext, stream: CUstream) -> Option<(Site, Named)> {
+fn look_up(context: CUcontext, stream: CUstream) -> Option<(Site, NamedStream)> {
     let epoch = streams().epoch() as u32;
     let named = resolve(context, stream)?;
     if named.context == context {
-        let site = site(context)?;
+        let site = site_in(context)?;
         remember(LastSite { site, stream, id: named.id, epoch, kind: named.kind });
         return Some((site, named));
     }
-    Some((managers::elsewhere(named.context)?, named))
+    Some((site_of_context(named.context)?, named))
 }
 
-fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
+fn resolve(context: CUcontext, stream: CUstream) -> Option<NamedStream> {
     let (context, kind) = match stream {
         CUstream::LEGACY => (context, StreamKind::Legacy),
         CUstream::PER_THREAD => {
@@ -87,7 +87,7 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<Named> {
             (streams().context(id)?, kind_of(stream)?)
         }
     };
-    Some(Named { context, stream, id: streams().identify(context, stream), kind })
+    Some(NamedStream { context, stream, id: streams().identify(context, stream), kind })
 }
 
 /// The context that a stream's work is of, whoever asks.
