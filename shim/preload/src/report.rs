@@ -78,7 +78,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
         "driver_calls": driver_calls(),
         "copies": copies(),
         "relays": relays(),
-        "guard": guard::figures(),
+        "guard": guard::statistics(),
         "fail_open": fail_open(),
     })
 }

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate` or `super`.
+//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate`, `super`, or a module's own child.
 //!
 //! An import of a name that a module only re-exports is an import of the file that declares it. Tests inside the files do not
 //! count, nor does a file that is inside another one's module for being declared there.
@@ -139,14 +139,11 @@ fn expand(tree: &str) -> Vec<Segments> {
     whole.flat_map(|path| expand(&path)).collect()
 }
 
-/// Paths from `crate` or `super` outside declarations.
+/// Paths outside declarations. Those that begin with neither `crate` nor `super` nor a child of the module are resolved to nothing.
 fn inline(code: &str) -> Vec<Segments> {
-    let mut found = Vec::new();
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-    for word in words.filter(|word| word.starts_with("crate::") || word.starts_with("super::")) {
-        found.push(word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect());
-    }
-    found
+    let paths = words.filter(|word| word.contains("::"));
+    paths.map(|path| path.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()).collect()
 }
 
 #[cfg(test)]
@@ -170,8 +167,11 @@ mod tests {
             ("b.rs", "fn f() { crate::c::f(); }\n"),
             ("c/mod.rs", "pub(crate) use inner::{C, D};\n"),
             ("c/inner.rs", "use super::super::a::A;\n"),
+            ("d/mod.rs", "mod own;\nfn f() { own::f(); std::own::f(); }\n"),
+            ("d/own.rs", ""),
         ];
-        assert_eq!(graph(&texts), ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a"]);
+        let expected = ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a", "d -> d/own"];
+        assert_eq!(graph(&texts), expected);
     }
 
     #[test]

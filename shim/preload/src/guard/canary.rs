@@ -16,10 +16,11 @@ use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Guard, Manager, Order};
 
 use super::book::{Book, Entry, Pattern, Scope, Taken, Written};
+use super::call::{Call, Lane, Waits, identify};
+use super::counters::{SEEN, Unwatched, unwatched};
 use super::desk::Desk;
 use super::pattern::Damage;
 use super::tag::{Subject, Tag};
-use super::{Call, Lane, SEEN, Unwatched, Waits, identify, unwatched};
 use crate::process::{self, Site, streams};
 
 /// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.

@@ -15,7 +15,7 @@ use wm_driver::gpu::Result;
 use wm_driver::{Cells, Device, Event, Gpu, StreamId};
 use wm_memory::guard::{LONGEST_TAIL, tail};
 
-use super::Unwatched;
+use super::counters::Unwatched;
 use super::pattern::{self, Damage};
 use super::tag::Subject;
 

@@ -11,8 +11,10 @@ use wm_abi::{CUdevice, CUresult};
 use wm_driver::Gpu;
 use wm_memory::{AllocateError, Guard, Order, guard};
 
+use super::call::Call;
+use super::counters::SEEN;
+use super::kernel_log;
 use super::tag::{Subject, Tag};
-use super::{Call, SEEN, kernel_log};
 use crate::process::Site;
 use crate::registry;
 

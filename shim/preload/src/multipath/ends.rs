@@ -15,7 +15,7 @@ use wm_abi::{
 };
 use wm_multipath::{Direction, HostMemory};
 
-use super::Linear;
+use super::linear::Linear;
 use crate::process::driver;
 use crate::{physical, registry};
 

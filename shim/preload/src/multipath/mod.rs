@@ -9,6 +9,7 @@
 
 mod ends;
 mod faults;
+mod linear;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
@@ -28,6 +29,8 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
 
+pub(crate) use linear::Linear;
+
 use crate::process::{self, driver, streams};
 use crate::settings::{self, Multipath};
 
@@ -38,18 +41,6 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 
 /// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
 const DEFAULT_MODE: i32 = 0;
-
-/// A copy between two addresses, as a hook sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Linear {
-    pub(crate) to: u64,
-    pub(crate) from: u64,
-    pub(crate) bytes: usize,
-    /// The program's stream; a null one has been replaced by what it stands for.
-    pub(crate) stream: CUstream,
-    /// The call returns when the copy is done.
-    pub(crate) waits: bool,
-}
 
 /// Makes a copy over several links. `false`: it is the driver's.
 #[inline]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUdevice, CUresult, symbol};
 
-use super::pool;
+use super::pool::pool;
 use crate::entry::trampolines::exported;
 
 /// Bytes, by device.

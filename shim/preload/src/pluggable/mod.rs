@@ -12,6 +12,7 @@
 
 mod fraction;
 mod place;
+mod pool;
 mod raise;
 mod users;
 
@@ -21,15 +22,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 use dashmap::DashMap;
-use wm_abi::{
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol,
-};
+use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult, CUstream, symbol};
 
 use crate::entry::trampolines::exported;
 use crate::process::{self, keep_errno, streams};
 use crate::torch::devices;
 use crate::{hooks, registry};
 use place::Place;
+use pool::pool;
 use raise::Departure;
 use users::User;
 
@@ -216,14 +216,6 @@ fn empty(device: CUdevice) -> Result<(), CUresult> {
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_memory_fraction(fraction: f64, device: c_int) {
     safely(|| fraction::set(device, fraction));
-}
-
-/// The device's default pool.
-fn pool(device: CUdevice) -> Result<CUmemoryPool, CUresult> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { exported::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
-    Ok(pool)
 }
 
 /// A panic stops here, and `errno` is as it was.
