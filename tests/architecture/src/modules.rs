@@ -18,8 +18,17 @@ struct Modules {
 
 /// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs` by the folder's.
 pub fn files(folder: &str) -> Edges {
-    let below = |path: &Path| Some((path.strip_prefix(folder).ok()?.to_owned(), crate::text(path)?));
+    let below = |path: &Path| {
+        let text = whole(&crate::text(path)?, |name| crate::text(&path.with_file_name(name)));
+        Some((path.strip_prefix(folder).ok()?.to_owned(), text))
+    };
     from_texts(crate::rust_files().filter_map(|path| below(&path)).map(|(path, text)| (module(&path), text)))
+}
+
+/// A file with the texts of those that it includes: their paths are its own.
+fn whole(text: &str, read: impl Fn(&str) -> Option<String>) -> String {
+    let included = |line: &str| read(line.strip_prefix("include!(\"")?.strip_suffix("\");")?);
+    text.lines().map(|line| included(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
 /// The same between the folders and files that lie in the crate's root.
@@ -172,6 +181,12 @@ mod tests {
         ];
         let expected = ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a", "d -> d/own"];
         assert_eq!(graph(&texts), expected);
+    }
+
+    #[test]
+    fn what_a_file_includes_is_its_own() {
+        let read = |name: &str| (name == "table.rs").then(|| "f => a::f".to_owned());
+        assert_eq!(whole("mod a;\ninclude!(\"table.rs\");\n", read), "mod a;\nf => a::f\n");
     }
 
     #[test]
