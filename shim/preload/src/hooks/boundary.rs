@@ -1,6 +1,6 @@
 //! Where a program's call enters and leaves us.
 //!
-//! Every hook passes through [`cross`], which holds the rules of an interposer in one place: the call is counted;
+//! Every hook passes through [`enter_hook`], which holds the rules of an interposer in one place: the call is counted;
 //! a call from inside ourselves and any call in a forked child go straight to the driver; a panic stops here and the
 //! real call is made instead; `errno` is what the driver left; a thread is not cancelled inside. Calls that are frequent and mostly
 //! answered from memory see to that last rule where they leave memory: in driver calls, the log, the trace.
@@ -17,22 +17,22 @@ use crate::guard;
 use crate::process::{self, THREAD_HOT, kept, sticky_error};
 
 /// What a handler says.
-pub(super) enum Answer {
+pub(super) enum Outcome {
     /// Not ours: make the real call with the same arguments.
-    Pass,
+    Forward,
     /// This is the result.
-    Is(CUresult),
+    Return(CUresult),
 }
 
-impl From<CUresult> for Answer {
+impl From<CUresult> for Outcome {
     fn from(result: CUresult) -> Self {
-        Self::Is(result)
+        Self::Return(result)
     }
 }
 
-impl From<Result<(), CUresult>> for Answer {
+impl From<Result<(), CUresult>> for Outcome {
     fn from(result: Result<(), CUresult>) -> Self {
-        Self::Is(result.into())
+        Self::Return(result.into())
     }
 }
 
@@ -46,15 +46,15 @@ pub(super) enum Pace {
 
 /// Runs a handler, or the real call where the handler must not or cannot answer.
 #[inline]
-pub(super) fn cross(
+pub(super) fn enter_hook(
     calls: &Calls,
     pace: Pace,
-    handler: impl FnOnce() -> Answer,
+    handler: impl FnOnce() -> Outcome,
     real: impl FnOnce() -> CUresult,
 ) -> CUresult {
     let result = match enter(pace, handler) {
-        Answer::Is(result) => result,
-        Answer::Pass => {
+        Outcome::Return(result) => result,
+        Outcome::Forward => {
             // Where the driver serves the call, a jump more does not count.
             cold_path();
             real()
@@ -83,10 +83,10 @@ fn failed(calls: &Calls, error: CUresult) {
 }
 
 #[inline]
-fn enter(pace: Pace, handler: impl FnOnce() -> Answer) -> Answer {
+fn enter(pace: Pace, handler: impl FnOnce() -> Outcome) -> Outcome {
     THREAD_HOT.with(|mine| {
         if mine.inside.get() || process::forked() {
-            return Answer::Pass;
+            return Outcome::Forward;
         }
         mine.inside.set(true);
         let _whole = (pace == Pace::Usual).then(Uncancelled::new);
@@ -98,9 +98,9 @@ fn enter(pace: Pace, handler: impl FnOnce() -> Answer) -> Answer {
 
 #[cold]
 #[inline(never)]
-fn panicked(_: Box<dyn Any + Send>) -> Answer {
+fn panicked(_: Box<dyn Any + Send>) -> Outcome {
     fail_open("a panic in a hook");
-    Answer::Pass
+    Outcome::Forward
 }
 
 #[cfg(test)]

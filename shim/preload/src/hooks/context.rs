@@ -17,8 +17,8 @@ use crate::registry::{self, context_blocks};
 use crate::torch::devices;
 use crate::{guard, ipc, multipath, physical};
 
-/// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
-pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
+/// `cuCtxDestroy`. A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
+pub(super) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
 {
@@ -32,7 +32,7 @@ where
 }
 
 /// `cuCtxAttach`: the context has one user more.
-pub(super) unsafe fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
+pub(super) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
     if result == CUresult::SUCCESS {
@@ -43,7 +43,7 @@ pub(super) unsafe fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
 }
 
 /// `cuCtxDetach`: with its last user the context ends.
-pub(super) unsafe fn detach(context: CUcontext) -> CUresult {
+pub(super) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
     let is_last = || {
         let mut users = users();
         let other = users.iter().position(|user| *user == context);
@@ -98,8 +98,8 @@ fn end_device(device: CUdevice) {
     }
 }
 
-/// The driver waits for the device's work and ends the primary context, whoever holds it.
-pub(super) unsafe fn reset<S>(device: CUdevice) -> CUresult
+/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, whoever holds it.
+pub(super) unsafe fn device_primary_ctx_reset<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
@@ -111,8 +111,8 @@ where
     result
 }
 
-/// Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
-pub(super) unsafe fn release<S>(device: CUdevice) -> CUresult
+/// `cuDevicePrimaryCtxRelease`. Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
+pub(super) unsafe fn device_primary_ctx_release<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
@@ -147,7 +147,7 @@ fn end_primary(
 }
 
 /// `cuCtxFromGreenCtx`: from here on the program can work in it as in a context.
-pub(super) unsafe fn from_green(place: *mut CUcontext, green: *mut c_void) -> CUresult {
+pub(super) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_void) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(place, green) };
     if result == CUresult::SUCCESS {
@@ -161,7 +161,7 @@ pub(super) unsafe fn from_green(place: *mut CUcontext, green: *mut c_void) -> CU
 }
 
 /// `cuGreenCtxDestroy`: returns at once, and the work of its streams goes on.
-pub(super) unsafe fn destroy_green(green: *mut c_void) -> CUresult {
+pub(super) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };

@@ -19,10 +19,10 @@ use wm_abi::{
 use wm_driver::Gpu;
 use wm_driver::device::current_context;
 
-use super::boundary::Answer;
+use super::boundary::Outcome;
 use super::cut::{End, Part, Size, cut};
 use super::peer_access;
-use super::stream::{DefaultStream, Legacy, PerThread, captured};
+use super::stream::{DefaultStream, Legacy, PerThread, is_captured};
 use super::volume::{self, Description};
 use crate::counters::Direction;
 use crate::multipath::Linear;
@@ -76,7 +76,7 @@ fn reach_in(ends: &[Option<End>; 2], stream: CUstream) -> bool {
 /// The driver (580) does not capture the copy between contexts: the program is told what it says of its own call.
 fn takes_no_detour(stream: CUstream) -> bool {
     let is_legacy = matches!(stream, CUstream::NULL | CUstream::LEGACY);
-    !is_legacy && captured::<Legacy>(stream)
+    !is_legacy && is_captured::<Legacy>(stream)
 }
 
 /// Opens the way to both ends for the calling thread's device; `false`: to one it cannot be opened.
@@ -255,7 +255,7 @@ pub(super) const DURING_THE_CALL: u32 = 2;
 
 /// Waits for a copy that was put into a stream, if its source must be read before the call returns. A capture reads none.
 pub(super) fn read_by(order: u32, stream: CUstream) -> CUresult {
-    if order != DURING_THE_CALL || captured::<Legacy>(stream) {
+    if order != DURING_THE_CALL || is_captured::<Legacy>(stream) {
         return CUresult::SUCCESS;
     }
     // SAFETY: the program's stream.
@@ -286,7 +286,7 @@ fn described(linear: &Linear, said: Option<Direction>) -> CUDA_MEMCPY3D_PEER {
 }
 
 /// A copy of consecutive bytes, if it is not the driver's as it is.
-pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Option<Answer> {
+pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Option<Outcome> {
     if !peer_access::has_several_devices() {
         return None;
     }
@@ -322,7 +322,7 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     copy: *const D,
     stream: Option<CUstream>,
     call: impl Fn(&D) -> CUresult,
-) -> Option<Answer> {
+) -> Option<Outcome> {
     if !peer_access::has_several_devices() {
         return None;
     }
@@ -344,58 +344,58 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
 }
 
 /// `cuMemcpy3D`, `cuMemcpy3DPeer`.
-pub(super) unsafe fn volume<S, F, D>(copy: *const D) -> Answer
+pub(super) unsafe fn memcpy_3d<S, F, D>(copy: *const D) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const D) -> CUresult>,
     F: Family,
     D: Description,
 {
     // SAFETY: the program's description, and copies like it.
-    unsafe { shaped::<F, D>(copy, None, |part| driver().get::<S>()(part)) }.unwrap_or(Answer::Pass)
+    unsafe { shaped::<F, D>(copy, None, |part| driver().get::<S>()(part)) }.unwrap_or(Outcome::Forward)
 }
 
 /// `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
-pub(super) unsafe fn volume_ordered<S, F, D>(copy: *const D, stream: CUstream) -> Answer
+pub(super) unsafe fn memcpy_3d_async<S, F, D>(copy: *const D, stream: CUstream) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const D, CUstream) -> CUresult>,
     F: Family,
     D: Description,
 {
-    let named = super::stream::meant::<F>(stream);
+    let resolved = super::stream::resolve_default::<F>(stream);
     // SAFETY: as in `volume`.
-    unsafe { shaped::<F, D>(copy, Some(named), |part| driver().get::<S>()(part, stream)) }
-        .unwrap_or(Answer::Pass)
+    unsafe { shaped::<F, D>(copy, Some(resolved), |part| driver().get::<S>()(part, stream)) }
+        .unwrap_or(Outcome::Forward)
 }
 
 /// `cuMemcpyPeer`.
-pub(super) fn peer<F: Family>(
+pub(super) fn memcpy_peer<F: Family>(
     to: CUdeviceptr,
     _to_context: CUcontext,
     from: CUdeviceptr,
     _from_context: CUcontext,
     bytes: usize,
-) -> Answer {
+) -> Outcome {
     peers::<F>(to, from, bytes, None)
 }
 
 /// `cuMemcpyPeerAsync`.
-pub(super) fn peer_ordered<F: Family>(
+pub(super) fn memcpy_peer_async<F: Family>(
     to: CUdeviceptr,
     _to_context: CUcontext,
     from: CUdeviceptr,
     _from_context: CUcontext,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
-    peers::<F>(to, from, bytes, Some(super::stream::meant::<F>(stream)))
+) -> Outcome {
+    peers::<F>(to, from, bytes, Some(super::stream::resolve_default::<F>(stream)))
 }
 
 /// This form crashes in the driver (580) where an end is memory of the host that only its device may use, crossing a border or not. The
 /// form with a description does not, but cannot be captured; the form by addresses can, where the ends can be reached.
-fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Answer {
+fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Outcome {
     let (ends, size) = ([Some(End::flat(to)), Some(End::flat(from))], [bytes as u64, 1, 1]);
     if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
     let detour = !stream.is_some_and(by_address_only);

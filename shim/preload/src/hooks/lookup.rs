@@ -12,15 +12,20 @@ use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
 use super::exports;
 use crate::process::driver;
-
-pub(super) unsafe fn v1(name: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> CUresult {
+/// `cuGetProcAddress`.
+pub(super) unsafe fn get_proc_address(
+    name: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuGetProcAddress>()(name, pfn, version, flags) };
     // SAFETY: as above.
     unsafe { translate(result, name, pfn, flags) }
 }
-
-pub(super) unsafe fn v2(
+/// `cuGetProcAddress_v2`.
+pub(super) unsafe fn get_proc_address_v2(
     name: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,

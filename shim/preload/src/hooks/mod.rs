@@ -18,11 +18,11 @@ mod initialise;
 mod lookup;
 mod marked;
 mod mem_info;
+mod oom;
 mod peer_access;
 mod physical;
 mod pointer;
 mod pool;
-mod relief;
 mod reserved;
 mod sharing;
 mod stream;
@@ -35,11 +35,10 @@ use std::sync::OnceLock;
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
-use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
 use crate::counters::{self, Calls};
 use crate::process::{CachedFn, streams};
 use crate::settings::{Multipath, Settings};
-use boundary::{Pace, cross};
+use boundary::{Pace, enter_hook};
 pub(crate) use exports::Exports;
 use stream::{Legacy, PerThread};
 
@@ -93,9 +92,9 @@ impl Row {
         switch: Switch,
         purpose: &'static str,
         hook: *const (),
-        line: &'static Line<S>,
+        hot: &'static HookHot<S>,
     ) -> Self {
-        Self { name: S::NAME, handler, switch, purpose, hook, calls: &line.calls }
+        Self { name: S::NAME, handler, switch, purpose, hook, calls: &hot.calls }
     }
 
     fn name(&self) -> &'static str {
@@ -105,12 +104,12 @@ impl Row {
 
 /// What an entry reads and writes of its own, in one cache line: its counters, and the function behind it.
 #[repr(align(64))]
-struct Line<S> {
+struct HookHot<S> {
     calls: Calls,
     real: CachedFn<S>,
 }
 
-impl<S: Symbol> Line<S> {
+impl<S: Symbol> HookHot<S> {
     const fn new() -> Self {
         Self { calls: Calls::new(), real: CachedFn::new() }
     }
@@ -118,12 +117,12 @@ impl<S: Symbol> Line<S> {
 
 /// Declares rows. The signature is the driver's, or the row does not compile.
 ///
-/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call, after a look at the stream
+/// A row of `serve` has a handler, which answers or passes. A row of `retry` makes the real call, after a look at the stream
 /// that it works in, if it names one. A real call that failed for want of memory is made again after some of ours was given back.
 macro_rules! hooks {
     (
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
-        relieve { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
+        retry { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
     ) => {
         const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
 
@@ -132,10 +131,10 @@ macro_rules! hooks {
             [$(<symbol::$name as Symbol>::INDEX,)* $(<symbol::$plain as Symbol>::INDEX,)*];
 
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
-        mod line {
+        mod hot {
             use super::*;
-            $(pub(super) static $name: Line<symbol::$name> = Line::new();)*
-            $(pub(super) static $plain: Line<symbol::$plain> = Line::new();)*
+            $(pub(super) static $name: HookHot<symbol::$name> = HookHot::new();)*
+            $(pub(super) static $plain: HookHot<symbol::$plain> = HookHot::new();)*
         }
 
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
@@ -143,32 +142,32 @@ macro_rules! hooks {
             use super::*;
             $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
                 note_per_thread(const { is_per_thread(stringify!($name)) });
-                cross(
-                    &line::$name.calls,
+                enter_hook(
+                    &hot::$name.calls,
                     const { pace(stringify!($name)) },
                     // SAFETY: the program's arguments, under the driver's own rules for them.
                     #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                     || unsafe { $handler($($argument),*) }.into(),
                     // SAFETY: as above. A call that failed for want of memory did nothing.
-                    || relief::patiently(|| unsafe { line::$name.real.get()($($argument),*) }),
+                    || oom::retry(|| unsafe { hot::$name.real.get()($($argument),*) }),
                 )
             }
             const _: <symbol::$name as Symbol>::Function = $name;)*
             $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
                 note_per_thread(const { is_per_thread(stringify!($plain)) });
                 $(stream::note_use($stream);)?
-                relief::twice(
-                    &line::$plain.calls,
+                oom::retry_counted(
+                    &hot::$plain.calls,
                     // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
-                    || unsafe { line::$plain.real.get()($($a),*) },
+                    || unsafe { hot::$plain.real.get()($($a),*) },
                 )
             }
             const _: <symbol::$plain as Symbol>::Function = $plain;)*
         }
 
         static ROWS: [Row; ROW_COUNT] = [
-            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &line::$name),)*
-            $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const (), &line::$plain),)*
+            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &hot::$name),)*
+            $(Row::new::<symbol::$plain>("oom::retry_counted", Switch::Memory, $what, entry::$plain as *const (), &hot::$plain),)*
         ];
     };
 }
@@ -227,7 +226,7 @@ fn note_per_thread(is_per_thread: bool) {
 
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {
-    stream::captured::<Legacy>(stream)
+    stream::is_captured::<Legacy>(stream)
 }
 
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.

@@ -11,8 +11,8 @@ use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 use super::exports;
 use crate::process::driver;
 use crate::{ipc, registry};
-
-pub(super) unsafe fn enable(peer: CUcontext, flags: c_uint) -> CUresult {
+/// `cuCtxEnablePeerAccess`.
+pub(super) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments; no pointers but the handle.
     let result = unsafe { driver().get::<symbol::cuCtxEnablePeerAccess>()(peer, flags) };
     if matches!(result, CUresult::SUCCESS | CUresult::PEER_ACCESS_ALREADY_ENABLED)

@@ -12,8 +12,8 @@ use wm_abi::*;
 use wm_driver::{Bears, Device, Gpu, Tier};
 use wm_memory::Manager;
 
-use super::boundary::Answer;
-use super::{relief, reserved};
+use super::boundary::Outcome;
+use super::{oom, reserved};
 use crate::physical::{self, Asked, Kind, book, kept};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
@@ -30,21 +30,21 @@ struct Request {
     /// What it is kept as, if it is.
     kind: Option<Kind>,
 }
-
-pub(super) unsafe fn create(
+/// `cuMemCreate`.
+pub(super) unsafe fn mem_create(
     handle: *mut u64,
     bytes: usize,
     property: *const CUmemAllocationProp,
     flags: u64,
-) -> Answer {
+) -> Outcome {
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     // SAFETY: the program's description of what it wants, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
     if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let manager = registry::of_device(property.location.id);
     let request = Request { property, bytes, manager, kind: kept::kind(&property, bytes) };
@@ -71,7 +71,8 @@ impl Request {
     fn on_device(&self) -> Result<u64, CUresult> {
         let first = self.attempt(Tier::Device);
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
-        let relieved = is_short && self.manager.is_some_and(|manager| relief::relieve(manager, self.bytes));
+        let relieved =
+            is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
         if relieved { self.attempt(Tier::Device) } else { first }
     }
 
@@ -162,25 +163,30 @@ fn is_borne() -> bool {
     }
 }
 
-/// Who opens the memory elsewhere would take it for the device's.
-pub(super) fn export(shared: *mut c_void, handle: u64, kind: c_uint, flags: u64) -> Answer {
+/// `cuMemExportToShareableHandle`. Who opens the memory elsewhere would take it for the device's.
+pub(super) fn mem_export_to_shareable_handle(
+    shared: *mut c_void,
+    handle: u64,
+    kind: c_uint,
+    flags: u64,
+) -> Outcome {
     if let Some(handle) = kept::share(handle) {
         // SAFETY: the program's arguments, with the handle that its own stands for.
         let exported =
             unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
-        return Answer::Is(exported);
+        return Outcome::Return(exported);
     }
     let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
     if !is_elsewhere || is_borne() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     log::warn!(
         "memory that lies on the host for want of room on the device was not exported as device memory"
     );
-    Answer::Is(CUresult::NOT_SUPPORTED)
+    Outcome::Return(CUresult::NOT_SUPPORTED)
 }
-
-pub(super) fn release(handle: u64) -> CUresult {
+/// `cuMemRelease`.
+pub(super) fn mem_release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
     let gone = book().let_go(handle);
     // SAFETY: a function without pointers.
@@ -204,8 +210,12 @@ pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult 
     }
     result
 }
-
-pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint) -> CUresult {
+/// `cuMemImportFromShareableHandle`.
+pub(super) unsafe fn mem_import_from_shareable_handle(
+    handle: *mut u64,
+    shared: *mut c_void,
+    kind: c_uint,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemImportFromShareableHandle>()(handle, shared, kind) };
     if result == CUresult::SUCCESS {
@@ -214,8 +224,11 @@ pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint)
     }
     result
 }
-
-pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64) -> CUresult {
+/// `cuMemGetAllocationPropertiesFromHandle`.
+pub(super) unsafe fn mem_get_allocation_properties_from_handle(
+    property: *mut CUmemAllocationProp,
+    handle: u64,
+) -> CUresult {
     let named = kept::bound(handle).unwrap_or(handle);
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
@@ -229,10 +242,10 @@ pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64)
     }
     result
 }
-
-pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Answer {
+/// `cuMemMap`.
+pub(super) fn mem_map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     // SAFETY: a function without pointers.
     let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
@@ -241,12 +254,12 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
         book().mapped(address, bytes as u64, handle);
         shortage::mapped();
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
-
-pub(super) fn unmap(address: CUdeviceptr, bytes: usize) -> Answer {
+/// `cuMemUnmap`.
+pub(super) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let result = kept::unmap(address, bytes).unwrap_or_else(|| {
         // SAFETY: a function without pointers.
@@ -259,39 +272,39 @@ pub(super) fn unmap(address: CUdeviceptr, bytes: usize) -> Answer {
     if result == CUresult::SUCCESS {
         book().unmapped(address, bytes as u64);
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
-/// The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
+/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
 /// the two would crash inside the driver.
-pub(super) unsafe fn access(
+pub(super) unsafe fn mem_set_access(
     address: CUdeviceptr,
     bytes: usize,
     wanted: *const CUmemAccessDesc,
     count: usize,
-) -> Answer {
+) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     if wanted.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     // SAFETY: the program's list of `count` entries, not null.
     let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
     if !book().reaches_elsewhere(address, bytes as u64) {
-        return kept::allow(address, bytes, wanted).map_or(Answer::Pass, Answer::Is);
+        return kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return);
     }
     let to_cpu = |entry: &CUmemAccessDesc| {
         entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
     };
-    if wanted.iter().any(to_cpu) { Answer::Is(CUresult::NOT_SUPPORTED) } else { Answer::Pass }
+    if wanted.iter().any(to_cpu) { Outcome::Return(CUresult::NOT_SUPPORTED) } else { Outcome::Forward }
 }
 
-/// Addresses are given back, and with them what lies unused there.
-pub(super) fn free_addresses(address: CUdeviceptr, bytes: usize) -> Answer {
+/// `cuMemAddressFree`. Addresses are given back, and with them what lies unused there.
+pub(super) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     kept::clear(address, bytes);
-    Answer::Pass
+    Outcome::Forward
 }

@@ -10,7 +10,7 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Block, Order};
 
-use super::boundary::Answer;
+use super::boundary::Outcome;
 use super::marked::Marked;
 use super::mem_info::{Holdings, figures};
 use super::{physical, pool};
@@ -118,9 +118,9 @@ fn foreign(view: &ipc::View, address: u64) -> Found {
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
-
-pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
-    let Some(site) = registry::current_site() else { return Answer::Pass };
+/// `cuMemGetInfo`.
+pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcome {
+    let Some(site) = registry::current_site() else { return Outcome::Forward };
     let (mut free_now, mut total_now) = (0, 0);
     // SAFETY: out-pointers to live locals.
     let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };
@@ -139,19 +139,23 @@ pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
         unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
-
-pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
+/// `cuMemGetAddressRange`.
+pub(super) unsafe fn mem_get_address_range(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    address: CUdeviceptr,
+) -> Outcome {
     let (first, bytes) = match meaning(address) {
         Meaning::Live(found) => (found.base, found.bytes),
         Meaning::Elsewhere(view) => (view.base, view.bytes as usize),
-        Meaning::Dead => return Answer::Is(CUresult::NOT_FOUND),
-        Meaning::Foreign => return Answer::Pass,
+        Meaning::Dead => return Outcome::Return(CUresult::NOT_FOUND),
+        Meaning::Foreign => return Outcome::Forward,
     };
     // SAFETY: the program's out-pointers; null is allowed.
     unsafe { (store(base, first), store(size, bytes)) };
-    Answer::Is(CUresult::SUCCESS)
+    Outcome::Return(CUresult::SUCCESS)
 }
 
 /// # Safety
@@ -162,35 +166,41 @@ unsafe fn store<T>(place: *mut T, value: T) {
         unsafe { *place = value };
     }
 }
-
-pub(super) unsafe fn attribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
+/// `cuPointerGetAttribute`.
+pub(super) unsafe fn pointer_get_attribute(
+    data: *mut c_void,
+    attribute: c_uint,
+    address: CUdeviceptr,
+) -> Outcome {
     if data.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     match meaning(address) {
-        Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
+        Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
         // SAFETY: the program's out-pointer, not null, of the attribute's type.
-        meaning => unsafe { meaning.answer(address, attribute, data) }.map_or(Answer::Pass, Answer::Is),
+        meaning => {
+            unsafe { meaning.answer(address, attribute, data) }.map_or(Outcome::Forward, Outcome::Return)
+        }
     }
 }
 
-/// The driver answers first, since it knows what else is asked; then our answers are written over its own.
-pub(super) unsafe fn attributes(
+/// `cuPointerGetAttributes`. The driver answers first, since it knows what else is asked; then our answers are written over its own.
+pub(super) unsafe fn pointer_get_attributes(
     count: c_uint,
     attributes: *mut c_uint,
     data: *mut *mut c_void,
     address: CUdeviceptr,
-) -> Answer {
+) -> Outcome {
     if attributes.is_null() || data.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let ask = |address| {
         // SAFETY: the program's arguments, but for the address.
         unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
     let meaning = match meaning(address) {
-        Meaning::Dead => return Answer::Is(ask(UNKNOWN)),
-        Meaning::Foreign => return Answer::Pass,
+        Meaning::Dead => return Outcome::Return(ask(UNKNOWN)),
+        Meaning::Foreign => return Outcome::Forward,
         meaning => meaning,
     };
     let result = ask(address);
@@ -207,7 +217,7 @@ pub(super) unsafe fn attributes(
             }
         }
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
 /// Our answer to one attribute, or `None` where the driver's own is right.
@@ -284,16 +294,20 @@ fn is_synchronous(buffer: u64) -> bool {
     synchronous().contains(buffer)
 }
 
-/// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
-pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
-    let Meaning::Live(found) = meaning(address) else { return Answer::Pass };
+/// `cuPointerSetAttribute`. `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
+pub(super) unsafe fn pointer_set_attribute(
+    value: *const c_void,
+    attribute: c_uint,
+    address: CUdeviceptr,
+) -> Outcome {
+    let Meaning::Live(found) = meaning(address) else { return Outcome::Forward };
     if attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || value.is_null() {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     // SAFETY: the program's pointer to an unsigned flag, not null.
     if unsafe { *value.cast::<c_uint>() } == 0 {
         synchronous().remove(found.buffer);
-        return Answer::Is(CUresult::SUCCESS);
+        return Outcome::Return(CUresult::SUCCESS);
     }
     let told = tell_context();
     if told.is_ok() {
@@ -311,11 +325,11 @@ fn tell_context() -> Result<(), CUresult> {
     unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok()
 }
 
-/// Memory of `cuMemAlloc` has no handle that a program could retain.
-pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> Answer {
+/// `cuMemRetainAllocationHandle`. Memory of `cuMemAlloc` has no handle that a program could retain.
+pub(super) unsafe fn mem_retain_allocation_handle(handle: *mut u64, address: *mut c_void) -> Outcome {
     match meaning(address as u64) {
         // SAFETY: the program's arguments.
         Meaning::Foreign | Meaning::Elsewhere(_) => unsafe { physical::retain(handle, address) }.into(),
-        Meaning::Live(_) | Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
+        Meaning::Live(_) | Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

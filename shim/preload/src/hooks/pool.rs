@@ -10,7 +10,7 @@ use wm_abi::*;
 use wm_driver::Device;
 use wm_memory::{Manager, Usage};
 
-use super::boundary::Answer;
+use super::boundary::Outcome;
 use super::peer_access;
 use crate::process::{PROCESS_HOT, driver};
 use crate::registry;
@@ -58,7 +58,7 @@ pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
 }
 
 /// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
-pub(super) fn settle(manager: &Manager<Device>) {
+pub(super) fn trim_to_threshold(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let Some(threshold) = threshold(device).filter(|_| used) else { return };
@@ -66,7 +66,7 @@ pub(super) fn settle(manager: &Manager<Device>) {
     if keep != u64::MAX {
         let usage = manager.usage();
         if reserved(&usage) > keep {
-            manager.trim(keep.saturating_add(beside(&usage)));
+            manager.trim(keep.saturating_add(outside_pool(&usage)));
         }
     }
 }
@@ -80,7 +80,7 @@ fn reserved(usage: &Usage) -> u64 {
 }
 
 /// What is held beside the pool.
-fn beside(usage: &Usage) -> u64 {
+fn outside_pool(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
@@ -109,20 +109,20 @@ pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
 }
 
 /// The manager behind a pool, if it is some device's default pool.
-fn served(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
+fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
     registry::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
 }
-
-pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
+/// `cuDeviceSetMemPool`.
+pub(super) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
     // SAFETY: handles that the driver checks.
     let result = unsafe { driver().get::<symbol::cuDeviceSetMemPool>()(device, pool) };
     if result == CUresult::SUCCESS {
-        chosen(device, pool);
+        note_current(device, pool);
     }
     result
 }
 
-fn chosen(device: CUdevice, pool: CUmemoryPool) {
+fn note_current(device: CUdevice, pool: CUmemoryPool) {
     let Some(bit) = bit(device) else { return };
     if is_default(pool, device) {
         PROCESS_HOT.replaced.fetch_and(!bit, Relaxed);
@@ -131,15 +131,17 @@ fn chosen(device: CUdevice, pool: CUmemoryPool) {
     }
 }
 
-/// By the driver's rule a device whose current pool is destroyed has its default pool again.
-pub(super) fn destroy(pool: CUmemoryPool) -> CUresult {
+/// `cuMemPoolDestroy`. By the driver's rule a device whose current pool is destroyed has its default pool again.
+pub(super) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
     // SAFETY: a handle that the driver checks.
     let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
     let replaced = PROCESS_HOT.replaced.load(Relaxed);
     if result == CUresult::SUCCESS && replaced != 0 {
         let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
         let devices = (0..u64::BITS as CUdevice).filter(chose);
-        devices.for_each(|device| current_of(device).into_iter().for_each(|current| chosen(device, current)));
+        devices.for_each(|device| {
+            current_of(device).into_iter().for_each(|current| note_current(device, current))
+        });
     }
     result
 }
@@ -153,28 +155,36 @@ fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
 }
 
 /// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
-pub(super) unsafe fn select_at(location: *mut CUmemLocation, kind: u32, pool: CUmemoryPool) -> CUresult {
+pub(super) unsafe fn mem_set_mem_pool(
+    location: *mut CUmemLocation,
+    kind: u32,
+    pool: CUmemoryPool,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemSetMemPool>()(location, kind, pool) };
     if result == CUresult::SUCCESS && kind == CU_MEM_ALLOCATION_TYPE_PINNED {
         // SAFETY: the driver has just read a location there.
         let location = unsafe { *location };
         if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
-            chosen(location.id, pool);
+            note_current(location.id, pool);
         }
     }
     result
 }
-
-pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> Answer {
-    let Some(manager) = served(pool).filter(|_| !value.is_null()) else { return Answer::Pass };
+/// `cuMemPoolGetAttribute`.
+pub(super) unsafe fn mem_pool_get_attribute(
+    pool: CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> Outcome {
+    let Some(manager) = manager_of(pool).filter(|_| !value.is_null()) else { return Outcome::Forward };
     let usage = manager.usage();
     let ours = match attribute {
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved(&usage),
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - beside(&usage),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - outside_pool(&usage),
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
-        _ => return Answer::Pass,
+        _ => return Outcome::Forward,
     };
     // SAFETY: the program's arguments; these attributes are 64-bit counts.
     let result = unsafe { driver().get::<symbol::cuMemPoolGetAttribute>()(pool, attribute, value) };
@@ -182,11 +192,15 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
         // SAFETY: the driver has just written a 64-bit count there.
         unsafe { *value.cast::<u64>() += ours };
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
-/// Writing zero to a high-water mark resets it, ours with the driver's; a threshold holds for our memory too.
-pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> CUresult {
+/// `cuMemPoolSetAttribute`. Writing zero to a high-water mark resets it, ours with the driver's; a threshold holds for our memory too.
+pub(super) unsafe fn mem_pool_set_attribute(
+    pool: CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemPoolSetAttribute>()(pool, attribute, value) };
     if result == CUresult::SUCCESS
@@ -200,7 +214,7 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
                 registry::existing(device).into_iter().for_each(Manager::reset_live_peak);
             }
             // SAFETY: the driver has just read a 64-bit value there.
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => set_threshold(device, unsafe { *value.cast::<u64>() }),
             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
                 // SAFETY: the driver has just read a 32-bit value there.
                 registry::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
@@ -211,7 +225,7 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     result
 }
 
-fn keep(device: CUdevice, bytes: u64) {
+fn set_threshold(device: CUdevice, bytes: u64) {
     if let Some(threshold) = threshold(device) {
         threshold.store(bytes, Relaxed);
     }
@@ -224,16 +238,20 @@ fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
     unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
     (0..count).find(|device| is_default(pool, *device))
 }
-
-pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
-    if let Some(manager) = served(pool) {
+/// `cuMemPoolTrimTo`.
+pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
+    if let Some(manager) = manager_of(pool) {
         let usage = manager.usage();
-        manager.trim((keep as u64).saturating_add(beside(&usage)));
+        manager.trim((keep as u64).saturating_add(outside_pool(&usage)));
     }
-    Answer::Pass
+    Outcome::Forward
 }
-
-pub(super) unsafe fn grant(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
+/// `cuMemPoolSetAccess`.
+pub(super) unsafe fn mem_pool_set_access(
+    pool: CUmemoryPool,
+    map: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemPoolSetAccess>()(pool, map, count) };
     if result == CUresult::SUCCESS

@@ -8,7 +8,7 @@ use wm_abi::{
     CUstream,
 };
 
-use super::boundary::Answer;
+use super::boundary::Outcome;
 use crate::process::{driver, streams};
 use crate::registry;
 
@@ -33,7 +33,7 @@ impl DefaultStream for PerThread {
 
 /// The stream that a handle stands for. One that is about to be worked in.
 #[inline]
-pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
+pub(super) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
     let stream = if stream.is_null() { D::HANDLE } else { stream };
     note_use(stream);
     stream
@@ -69,19 +69,19 @@ pub(super) fn note_use(stream: impl NamesStream) {
 
 /// Is any stream of the process being captured?
 #[inline]
-pub(super) fn capturing() -> bool {
+pub(super) fn is_any_captured() -> bool {
     streams().capturing()
 }
 
 /// Is this stream being captured? Asks the driver only while there is a capture.
 #[inline]
-pub(super) fn captured<D: DefaultStream>(stream: CUstream) -> bool {
-    capturing() && is_captured(meant::<D>(stream))
+pub(super) fn is_captured<D: DefaultStream>(stream: CUstream) -> bool {
+    is_any_captured() && ask_is_captured(resolve_default::<D>(stream))
 }
 
 #[cold]
 #[inline(never)]
-fn is_captured(stream: CUstream) -> bool {
+fn ask_is_captured(stream: CUstream) -> bool {
     let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };
@@ -89,52 +89,52 @@ fn is_captured(stream: CUstream) -> bool {
 }
 
 /// `cuStreamCreate`. Where a blocking stream is made, it can tell frees in the default stream.
-pub(super) fn create(_stream: *mut CUstream, flags: c_uint) -> Answer {
+pub(super) fn stream_create(_stream: *mut CUstream, flags: c_uint) -> Outcome {
     if flags & CU_STREAM_NON_BLOCKING == 0 {
         streams().note_blocking();
     }
-    Answer::Pass
+    Outcome::Forward
 }
 
 /// `cuStreamCreateWithPriority`.
-pub(super) fn create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Answer {
-    create(stream, flags)
+pub(super) fn stream_create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Outcome {
+    stream_create(stream, flags)
 }
-
-pub(super) fn destroy(stream: CUstream) -> Answer {
+/// `cuStreamDestroy`.
+pub(super) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
         registry::all().for_each(|manager| manager.gpu().end_stream(stream));
         registry::retire_streams(&streams().under(stream));
         streams().capture_ended(stream);
     }
-    Answer::Pass
+    Outcome::Forward
 }
 
 /// `cuStreamBeginCapture`, and its per-thread twin.
-pub(super) unsafe fn begin<S, D>(stream: CUstream) -> CUresult
+pub(super) unsafe fn stream_begin_capture<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream) })
+    begun(resolve_default::<D>(stream), || unsafe { driver().get::<S>()(stream) })
 }
 
 /// `cuStreamBeginCapture_v2`, and its per-thread twin.
-pub(super) unsafe fn begin_in_mode<S, D>(stream: CUstream, mode: c_uint) -> CUresult
+pub(super) unsafe fn stream_begin_capture_v2<S, D>(stream: CUstream, mode: c_uint) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, c_uint) -> CUresult>,
     D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream, mode) })
+    begun(resolve_default::<D>(stream), || unsafe { driver().get::<S>()(stream, mode) })
 }
 
 type ToGraph =
     unsafe extern "C" fn(CUstream, CUgraph, *const CUgraphNode, *const c_void, usize, c_uint) -> CUresult;
 
 /// `cuStreamBeginCaptureToGraph`, and its per-thread twin.
-pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStream>(
+pub(super) unsafe fn stream_begin_capture_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStream>(
     stream: CUstream,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -143,7 +143,7 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStr
     mode: c_uint,
 ) -> CUresult {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe {
+    begun(resolve_default::<D>(stream), || unsafe {
         driver().get::<S>()(stream, graph, dependencies, edges, count, mode)
     })
 }
@@ -159,7 +159,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
 }
 
 /// `cuStreamEndCapture`, and its per-thread twin. A capture that became invalid ends with this error.
-pub(super) unsafe fn end<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
+pub(super) unsafe fn stream_end_capture<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,
     D: DefaultStream,
@@ -168,7 +168,7 @@ where
     let result = unsafe { driver().get::<S>()(stream, graph) };
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        streams().capture_ended(meant::<D>(stream));
+        streams().capture_ended(resolve_default::<D>(stream));
     }
     result
 }

@@ -10,45 +10,46 @@ use wm_driver::{Device, StreamId};
 use wm_memory::{Manager, Mark};
 
 use super::pool;
-use super::stream::{DefaultStream, meant};
+use super::stream::{DefaultStream, resolve_default};
 use crate::guard::{self, Waits, Watch};
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
 use crate::trace;
 
 /// `cuStreamSynchronize`, and its per-thread twin.
-pub(super) unsafe fn stream<S, D>(stream: CUstream) -> CUresult
+pub(super) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
     let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
-    let wait =
-        named.map(|named| Wait::for_stream(named.id).with(&Waits::Stream(named.context, meant::<D>(stream))));
+    let wait = named.map(|named| {
+        Wait::for_stream(named.id).looking_after(&Waits::Stream(named.context, resolve_default::<D>(stream)))
+    });
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<S>()(stream) })
+    end_wait(wait, unsafe { driver().get::<S>()(stream) })
 }
 
 /// `cuCtxSynchronize`.
-pub(super) fn context() -> CUresult {
+pub(super) fn ctx_synchronize() -> CUresult {
     let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
     // SAFETY: takes no arguments.
-    over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
+    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
 }
 
 /// `cuCtxSynchronize_v2`, of a context that need not be current.
-pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
+pub(super) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
     let manager = registry::any().then(|| registry::existing(registry::device_of(context)?)).flatten();
     let wait = manager.map(|manager| Wait::for_context(manager, context));
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
+    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
 }
 
 /// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
-pub(super) unsafe fn event(event: CUevent) -> CUresult {
-    let wait = registry::any().then(|| Wait::for_something().with(&Waits::Event));
+pub(super) unsafe fn event_synchronize(event: CUevent) -> CUresult {
+    let wait = registry::any().then(|| Wait::for_something().looking_after(&Waits::Event));
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
+    end_wait(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
 
 /// A wait of the host that begins. Memory of any device may have been freed in what it waits for.
@@ -76,7 +77,7 @@ impl Wait {
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
         let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
-        Self { marks, traced: Some(None), watch: None }.with(&Waits::Context(context))
+        Self { marks, traced: Some(None), watch: None }.looking_after(&Waits::Context(context))
     }
 
     /// For an event: what is past then is not known to us.
@@ -84,7 +85,7 @@ impl Wait {
         Self { marks: Vec::new(), traced: None, watch: None }
     }
 
-    fn with(self, waits: &Waits) -> Self {
+    fn looking_after(self, waits: &Waits) -> Self {
         Self { watch: guard::before_wait(waits), ..self }
     }
 
@@ -95,11 +96,11 @@ impl Wait {
             trace::waited(manager.gpu().ordinal(), stream);
         }
         self.watch.into_iter().for_each(|watch| watch.end(manager));
-        pool::settle(manager);
+        pool::trim_to_threshold(manager);
     }
 }
 
-fn over(wait: Option<Wait>, result: CUresult) -> CUresult {
+fn end_wait(wait: Option<Wait>, result: CUresult) -> CUresult {
     if result == CUresult::SUCCESS {
         wait.into_iter().for_each(Wait::end);
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use wm_abi::CUresult;
 
-use super::{Answer, Pace, cross};
+use super::{Outcome, Pace, enter_hook};
 use crate::counters::{Calls, fail_open_reasons};
 
 fn driver_answers() -> CUresult {
@@ -15,7 +15,7 @@ fn driver_answers() -> CUresult {
 fn a_panic_in_a_hook_becomes_the_real_call() {
     let calls = Calls::new();
     for _ in 0..3 {
-        let result = cross(&calls, Pace::Usual, || panic!("a handler's bug"), driver_answers);
+        let result = enter_hook(&calls, Pace::Usual, || panic!("a handler's bug"), driver_answers);
         assert_eq!(result, CUresult::NOT_READY);
     }
     assert_eq!(fail_open_reasons().get("a panic in a hook"), Some(&3));
@@ -25,9 +25,12 @@ fn a_panic_in_a_hook_becomes_the_real_call() {
 #[test]
 fn after_a_panic_the_next_call_is_served() {
     let calls = Calls::new();
-    assert_eq!(cross(&calls, Pace::Usual, || panic!("a handler's bug"), driver_answers), CUresult::NOT_READY);
     assert_eq!(
-        cross(&calls, Pace::Usual, || Answer::Is(CUresult::SUCCESS), driver_answers),
+        enter_hook(&calls, Pace::Usual, || panic!("a handler's bug"), driver_answers),
+        CUresult::NOT_READY
+    );
+    assert_eq!(
+        enter_hook(&calls, Pace::Usual, || Outcome::Return(CUresult::SUCCESS), driver_answers),
         CUresult::SUCCESS
     );
 }
@@ -35,11 +38,11 @@ fn after_a_panic_the_next_call_is_served() {
 #[test]
 fn a_call_from_inside_a_hook_is_the_drivers() {
     let (calls, inner) = (Calls::new(), Calls::new());
-    let result = cross(
+    let result = enter_hook(
         &calls,
         Pace::Usual,
         || {
-            Answer::Is(cross(
+            Outcome::Return(enter_hook(
                 &inner,
                 Pace::Frequent,
                 || panic!("a hook must not meet itself"),
@@ -58,7 +61,7 @@ fn a_handler_that_passes_leaves_the_real_calls_answer() {
         real_calls.set(real_calls.get() + 1);
         driver_answers()
     };
-    assert_eq!(cross(&Calls::new(), Pace::Usual, || Answer::Pass, real), CUresult::NOT_READY);
+    assert_eq!(enter_hook(&Calls::new(), Pace::Usual, || Outcome::Forward, real), CUresult::NOT_READY);
     assert_eq!(real_calls.get(), 1);
 }
 
@@ -71,8 +74,8 @@ fn a_handler_that_changes_errno_does_not_show() {
     let handler = || {
         // SAFETY: an empty name only sets errno, to another value.
         unsafe { libc::unlink(c"".as_ptr()) };
-        Answer::Is(CUresult::SUCCESS)
+        Outcome::Return(CUresult::SUCCESS)
     };
-    assert_eq!(cross(&Calls::new(), Pace::Usual, handler, driver_answers), CUresult::SUCCESS);
+    assert_eq!(enter_hook(&Calls::new(), Pace::Usual, handler, driver_answers), CUresult::SUCCESS);
     assert_eq!(errno(), before);
 }

@@ -18,8 +18,8 @@ const BYTES: usize = 256 << 20;
 
 /// Makes a counted call, and again if memory was short and some could be given back.
 #[inline]
-pub(super) fn twice(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
-    let result = patiently(call);
+pub(super) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
+    let result = retry(call);
     boundary::count(calls, result);
     result
 }
@@ -27,7 +27,7 @@ pub(super) fn twice(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
 /// Makes the call, and again if memory was short and some could be given back. One place to call from, so that the path
 /// of every launch is short.
 #[inline]
-pub(super) fn patiently(call: impl Fn() -> CUresult) -> CUresult {
+pub(super) fn retry(call: impl Fn() -> CUresult) -> CUresult {
     let mut attempt = 0;
     loop {
         let result = call();
@@ -50,7 +50,7 @@ fn make_room(attempt: usize) -> bool {
 }
 
 /// Gives `bytes` of a device's unused memory back to the driver, and a little more; `false` if there is none.
-pub(super) fn relieve(manager: &Manager<Device>, bytes: usize) -> bool {
+pub(super) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
     give_back(manager, bytes.max(BYTES) as u64) > 0
 }
 
