@@ -166,13 +166,13 @@ pub(super) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };
     if known == CUresult::SUCCESS {
-        registry::retire_streams(&streams().within(context));
+        registry::retire_streams(&streams().of_context(context));
     }
     // SAFETY: the program's argument.
     let result = unsafe { driver().get::<symbol::cuGreenCtxDestroy>()(green) };
     if known == CUresult::SUCCESS && result == CUresult::SUCCESS {
         streams().forget_green(context);
-        streams().outdate();
+        streams().advance_epoch();
     }
     result
 }

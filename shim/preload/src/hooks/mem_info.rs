@@ -20,7 +20,7 @@ pub(crate) struct Holdings {
 }
 
 /// Free and total bytes for the program, from the driver's.
-pub(crate) fn figures(free: u64, total: u64, held: &Holdings) -> (u64, u64) {
+pub(crate) fn mem_info(free: u64, total: u64, held: &Holdings) -> (u64, u64) {
     let on_device = held.live.device.saturating_add(held.pieces.device);
     let all = on_device.saturating_add(held.live.elsewhere()).saturating_add(held.pieces.elsewhere());
     let total = total.max(all);
@@ -42,20 +42,20 @@ mod tests {
 
     #[test]
     fn what_we_hold_unused_is_free() {
-        assert_eq!(figures(3 * GIB, 10 * GIB, &holdings(4, 0, 2)), (5 * GIB, 10 * GIB));
+        assert_eq!(mem_info(3 * GIB, 10 * GIB, &holdings(4, 0, 2)), (5 * GIB, 10 * GIB));
     }
 
     #[test]
     fn what_overflowed_uses_the_total_up_and_then_extends_it() {
-        assert_eq!(figures(5 * GIB, 10 * GIB, &holdings(4, 2, 0)), (4 * GIB, 10 * GIB));
-        assert_eq!(figures(0, 10 * GIB, &holdings(9, 6, 0)), (0, 15 * GIB));
+        assert_eq!(mem_info(5 * GIB, 10 * GIB, &holdings(4, 2, 0)), (4 * GIB, 10 * GIB));
+        assert_eq!(mem_info(0, 10 * GIB, &holdings(9, 6, 0)), (0, 15 * GIB));
     }
 
     #[test]
     fn the_users_limit_holds_for_blocks_and_pieces_together() {
         let pieces = TierBytes { device: GIB, peer: 0, host: 0 };
         let held = Holdings { pieces, limit: 6 * GIB, ..holdings(4, 0, 0) };
-        assert_eq!(figures(5 * GIB, 10 * GIB, &held), (GIB, 10 * GIB));
+        assert_eq!(mem_info(5 * GIB, 10 * GIB, &held), (GIB, 10 * GIB));
     }
 
     /// Every mix of what may be held, the absurd included: the sum never exceeds the total, and nothing overflows.
@@ -68,7 +68,7 @@ mod tests {
             let tiers = |device, host| TierBytes { device, peer: 0, host };
             let held =
                 Holdings { live: tiers(live, host), unused: GIB, pieces: tiers(pieces, elsewhere), limit };
-            let (left, total) = figures(free, 80 * GIB, &held);
+            let (left, total) = mem_info(free, 80 * GIB, &held);
             let all = [left, live, host, pieces, elsewhere].into_iter().fold(0u64, u64::saturating_add);
             assert!(all <= total, "{held:?}: {left} free of {total}");
         }

@@ -12,7 +12,7 @@ use wm_memory::{Block, Order};
 
 use super::boundary::Outcome;
 use super::marked::Marked;
-use super::mem_info::{Holdings, figures};
+use super::mem_info::{Holdings, mem_info};
 use super::{physical, pool};
 use crate::ipc;
 use crate::physical::{View, account, elsewhere, kept};
@@ -135,7 +135,7 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcom
         };
         // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
         let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
-        let (usable, all) = figures(to_be_had, total_now as u64, &holdings);
+        let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
         // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
         unsafe { (store(free, usable as usize), store(total, all as usize)) };
     }

@@ -104,7 +104,7 @@ pub(super) fn stream_create_with_priority(stream: *mut CUstream, flags: c_uint, 
 pub(super) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
         registry::all().for_each(|manager| manager.gpu().end_stream(stream));
-        registry::retire_streams(&streams().under(stream));
+        registry::retire_streams(&streams().with_handle(stream));
         streams().capture_ended(stream);
     }
     Outcome::Forward

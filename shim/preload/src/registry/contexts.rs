@@ -18,9 +18,9 @@ pub(crate) fn resume_context(context: CUcontext) {
 
 /// A context has ended: its work is over, and its streams, captures and events are no more.
 pub(crate) fn end_context(context: CUcontext) {
-    let ids = streams().within(context);
+    let ids = streams().of_context(context);
     for manager in all() {
-        ids.iter().for_each(|id| manager.drained(*id));
+        ids.iter().for_each(|id| manager.stream_ended(*id));
         manager.gpu().forget_context(context);
     }
     streams().captures_ended_in(context);
@@ -33,7 +33,7 @@ pub(crate) fn retire_streams(ids: &[StreamId]) {
         return;
     }
     for manager in all() {
-        ids.iter().for_each(|id| manager.retire(*id));
+        ids.iter().for_each(|id| manager.retire_stream(*id));
     }
     streams().forget(ids);
 }

@@ -61,7 +61,7 @@ pub(super) fn publish(index: usize, manager: Manager<Device>) -> &'static Manage
 pub(crate) fn take(device: CUdevice) -> Option<&'static Manager<Device>> {
     let slot = usize::try_from(device).ok().and_then(|index| MANAGERS.get(index))?;
     let manager = slot.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    streams().outdate();
+    streams().advance_epoch();
     // SAFETY: null or leaked, as in `existing`.
     unsafe { manager.as_ref() }
 }
