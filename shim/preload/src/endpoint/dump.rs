@@ -71,7 +71,7 @@ impl Dumps {
     }
 }
 
-/// The last words of this process, as a file that was not there before; `%p` in its name is the process.
+/// The final statistics of this process, as a file that was not there before; `%p` in its name is the process.
 ///
 /// # Errors
 /// A sentence that names the path and the remedy.

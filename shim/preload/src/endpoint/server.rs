@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::budget::Budget;
-use super::connection::{Connection, Gone};
+use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, dump, finale, request};
+use super::{Source, dump, exit_reply, request};
 use crate::sockets;
 use crate::sockets::descriptor::Descriptor;
 
@@ -43,7 +43,7 @@ pub(super) struct Server {
     /// When the dump that a signal asked for is written.
     dump_due: Option<Instant>,
     dumped: Option<Instant>,
-    /// Where the last words go.
+    /// Where the final statistics go.
     at_exit: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// The same, with a file for the last words.
+    /// The same, with a file for the final statistics.
     pub(super) fn leaving(mut self, at_exit: Option<PathBuf>) -> Self {
         self.at_exit = at_exit;
         self.expect();
@@ -79,12 +79,12 @@ impl Server {
     /// Serves until the process exits or the host has taken all our descriptors. An exit waits for nothing then.
     pub(super) fn run(mut self) {
         while self.round().is_continue() {}
-        finale::done();
+        exit_reply::done();
     }
 
     /// Tells the exit how many wait for it.
     fn expect(&self) {
-        finale::expect(self.parked + usize::from(self.at_exit.is_some()));
+        exit_reply::expect(self.parked + usize::from(self.at_exit.is_some()));
     }
 
     fn round(&mut self) -> ControlFlow<()> {
@@ -135,7 +135,7 @@ impl Server {
     fn wake_up(&mut self, now: Instant) -> ControlFlow<()> {
         let messages = self.wake.drain();
         if messages.contains(&QUIT) {
-            self.say_last_words();
+            self.answer_at_exit();
             return ControlFlow::Break(());
         }
         if messages.contains(&DUMP) && self.dump_due.is_none() {
@@ -160,16 +160,21 @@ impl Server {
         connections.retain_mut(|connection| {
             let ready = entries.get(index).is_some_and(|entry| entry.revents & ANY != 0);
             index += 1;
-            self.attend(connection, ready, now).is_ok() && connection.deadline() > now
+            self.serve_one(connection, ready, now).is_ok() && connection.deadline() > now
         });
         self.connections = connections;
         self.parked = self.connections.iter().filter(|connection| connection.is_parked()).count();
         self.expect();
     }
 
-    fn attend(&mut self, connection: &mut Connection, ready: bool, now: Instant) -> Result<(), Gone> {
+    fn serve_one(
+        &mut self,
+        connection: &mut Connection,
+        ready: bool,
+        now: Instant,
+    ) -> Result<(), Disconnected> {
         if ready && connection.is_parked() {
-            return Err(Gone);
+            return Err(Disconnected);
         } else if ready && connection.is_sending() {
             connection.send(now)?;
         } else if ready {
@@ -179,10 +184,10 @@ impl Server {
         if connection.has_turn_ahead() && self.budget.take(now) {
             self.reply(connection, now)?;
         }
-        if connection.is_finished() { Err(Gone) } else { Ok(()) }
+        if connection.is_finished() { Err(Disconnected) } else { Ok(()) }
     }
 
-    fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Gone> {
+    fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Disconnected> {
         let Some(line) = connection.next_line() else { return Ok(()) };
         match request::answer(&line, self.source, &mut self.dumps) {
             Answer::Now(answer) => connection.answer(answer, now),
@@ -196,18 +201,18 @@ impl Server {
     }
 
     /// Answers everybody who waited for the end, and lets the process end.
-    fn say_last_words(&mut self) {
+    fn answer_at_exit(&mut self) {
         let now = Instant::now();
         for connection in self.connections.iter_mut().filter(|connection| connection.is_parked()) {
             // A client that is gone by now has missed it.
-            let _ = connection.answer(request::last_words(self.source), now);
+            let _ = connection.answer(request::final_statistics(self.source), now);
         }
         if let Some(template) = self.at_exit.take()
-            && let Err(problem) = dump::leave(&template, &request::last_words(self.source))
+            && let Err(problem) = dump::leave(&template, &request::final_statistics(self.source))
         {
             log::warn!("WMSHIM_STATS_AT_EXIT: {problem}");
         }
-        finale::done();
+        exit_reply::done();
     }
 
     fn accept(&mut self, now: Instant) {

@@ -3,27 +3,27 @@
 //! | module | one idea |
 //! |---|---|
 //! | [`call`] | the program's calls as guards see them |
-//! | [`tag`] | a guarded block, and the call that allocated it |
+//! | [`guarded_block`] | a guarded block, and the call that allocated it |
 //! | [`counters`] | what was seen, and what could not be watched |
 //! | [`page`] | unmapped space behind large blocks: who is there when the device faults |
 //! | [`kernel_log`] | the address of a fault, where the kernel's log may be read |
-//! | [`pattern`], [`book`] | canaries as data: what is written, and which block may be looked at when |
-//! | [`desk`] | one device's copies: patterns out, tails back |
+//! | [`pattern`], [`watched_blocks`] | canaries as data: what is written, and which block may be looked at when |
+//! | [`tail_copies`] | one device's copies: patterns out, tails back |
 //! | [`canary`] | when tails are written and looked at |
 //!
 //! Invariants: off, a call of the program passes one relaxed load of a value that never changes; a guard changes no answer of
 //! the driver (what a canary changes in the order of work is said in `docs/guard.md`); no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
 //! written or fetched.
 
-mod book;
 mod call;
 mod canary;
 mod counters;
-mod desk;
+mod guarded_block;
 mod kernel_log;
 mod page;
 mod pattern;
-mod tag;
+mod tail_copies;
+mod watched_blocks;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -20,7 +20,7 @@ use super::key::{Purpose, nonce};
 use super::names;
 use super::wire::{self, Failure, Packet, malformed};
 use crate::sockets::descriptor::Descriptor;
-use crate::sockets::{self, file, place};
+use crate::sockets::{self, file, private_folder};
 
 /// For everything before the first batch.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -104,7 +104,7 @@ impl Exchange {
     /// Is it the user that the handle names, or one that could be that user anyway? A name can be taken by anybody.
     fn check(self, ticket: &Ticket) -> Result<Self> {
         let user = sockets::peer_user(self.socket.get()?)?;
-        if [ticket.user, place::user(), 0].contains(&user) {
+        if [ticket.user, private_folder::user(), 0].contains(&user) {
             return Ok(self);
         }
         Err(Error::new(ErrorKind::PermissionDenied, format!("a process of user {user} has taken its name")))

@@ -8,12 +8,12 @@
 //! * the pool keeps what it has when the host waits;
 //! * memory that other streams have used, of whatever device, is not reused before they are past it;
 //! * memory of a stream under capture is the graph's, by the driver's rules;
-//! * an allocation that fails ends in PyTorch's own exception ([`raise`]): a null would become a tensor's address.
+//! * an allocation that fails ends in PyTorch's own exception ([`torch_exception`]): a null would become a tensor's address.
 
+mod device_guard;
 mod fraction;
-mod place;
 mod pool;
-mod raise;
+mod torch_exception;
 mod users;
 
 use std::arch::naked_asm;
@@ -28,9 +28,9 @@ use crate::entry::trampolines::exported;
 use crate::process::{self, keep_errno, streams};
 use crate::torch::devices;
 use crate::{hooks, registry};
-use place::Place;
+use device_guard::DeviceGuard;
 use pool::pool;
-use raise::Departure;
+use torch_exception::TailCall;
 use users::User;
 
 /// `void *(ssize_t size, int device, cudaStream_t stream)`.
@@ -63,17 +63,17 @@ unsafe extern "C" fn wmshim_torch_malloc(size: isize, device: c_int, stream: CUs
     )
 }
 
-/// `departure` is always written: where to go with a failure, or nowhere.
+/// `tail_call` is always written: where to go with a failure, or nowhere.
 extern "C" fn serve(
     size: isize,
     device: CUdevice,
     stream: CUstream,
-    departure: &mut Departure,
+    tail_call: &mut TailCall,
 ) -> CUdeviceptr {
-    *departure = Departure::NONE;
+    *tail_call = TailCall::NONE;
     let served = safely(|| allocate(size, device, stream)).unwrap_or(Err(CUresult::UNKNOWN));
     served.unwrap_or_else(|code| {
-        *departure = safely(|| raise::departure(code, size, device)).unwrap_or(Departure::NONE);
+        *tail_call = safely(|| torch_exception::tail_call(code, size, device)).unwrap_or(TailCall::NONE);
         0
     })
 }
@@ -86,7 +86,7 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
     if process::forked() {
         return Err(CUresult::NOT_INITIALIZED);
     }
-    let _place = Place::on(device)?;
+    let _guard = DeviceGuard::on(device)?;
     keep_freed_memory(device);
     fraction::admit(device, bytes)?;
     let mut address = 0;
@@ -108,7 +108,7 @@ extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_in
 
 fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
     let users = shared().remove(&address).map(|(_, users)| users).unwrap_or_default();
-    let _place = Place::on(device)?;
+    let _guard = DeviceGuard::on(device)?;
     if hooks::is_captured(stream) {
         if let Some(freed) = free_beside_capture(address, stream) {
             return freed;
@@ -203,7 +203,7 @@ fn empty(device: CUdevice) -> Result<(), CUresult> {
     if streams().capturing() {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
-    let _place = Place::on(device)?;
+    let _guard = DeviceGuard::on(device)?;
     if registry::existing(device).is_some() {
         // SAFETY: a function without arguments.
         unsafe { exported::<symbol::cuCtxSynchronize>()() }.ok()?;

@@ -1,4 +1,4 @@
-//! The book of canaries: which blocks are watched, since when, and who is looking at one right now. Pure.
+//! The blocks that canaries watch: since when, and whether one is being looked at right now. Pure.
 //!
 //! Invariants:
 //! * A tail may be looked at only when its pattern is known to be there: the host has waited for the stream it was written
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::StreamId;
 
-use super::tag::Subject;
+use super::guarded_block::GuardedBlock;
 
 /// Where and when a pattern was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ enum State {
 /// A watched block.
 #[derive(Debug)]
 pub(super) struct Entry {
-    pub(super) subject: Subject,
+    pub(super) block: GuardedBlock,
     /// `None` once the pattern is known to be there.
     pub(super) unknown: Option<Written>,
     /// Our own stream may still have to write the pattern.
@@ -70,7 +70,7 @@ pub(super) enum Scope {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct WatchedBlocks {
     entries: BTreeMap<u64, Entry>,
     /// Blocks whose pattern is not known to be there, by serial number.
     fresh: BTreeMap<u64, u64>,
@@ -79,15 +79,15 @@ pub(super) struct Book {
     next: u64,
 }
 
-impl Book {
+impl WatchedBlocks {
     pub(super) const fn new() -> Self {
         Self { entries: BTreeMap::new(), fresh: BTreeMap::new(), serial: 0, next: 0 }
     }
 
     /// A block whose pattern is written, or on its way in a stream or in our own.
-    pub(super) fn enter(&mut self, subject: Subject, written: Pattern) {
+    pub(super) fn enter(&mut self, block: GuardedBlock, written: Pattern) {
         self.serial += 1;
-        let (address, serial) = (subject.address, self.serial);
+        let (address, serial) = (block.address, self.serial);
         let unknown = match written {
             Pattern::In(written) => Some(written),
             Pattern::There | Pattern::InOurs => None,
@@ -96,7 +96,7 @@ impl Book {
             self.fresh.insert(serial, address);
         }
         let ours = written == Pattern::InOurs;
-        let entry = Entry { subject, unknown, ours, told: false, serial, state: State::Watched };
+        let entry = Entry { block, unknown, ours, told: false, serial, state: State::Watched };
         self.entries.insert(address, entry);
     }
 
@@ -122,30 +122,30 @@ impl Book {
         });
     }
 
-    /// At most `most` blocks of a device that may be looked at, in turn: call [`Book::looked`] for each.
-    pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<Subject> {
+    /// At most `most` blocks of a device that may be looked at, in turn: call [`WatchedBlocks::looked`] for each.
+    pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<GuardedBlock> {
         let turn = self.next;
         let ready = |entry: &&mut Entry| {
-            entry.subject.device == device && entry.unknown.is_none() && entry.state == State::Watched
+            entry.block.device == device && entry.unknown.is_none() && entry.state == State::Watched
         };
         let mut chosen = Vec::new();
         for range in [turn..u64::MAX, 0..turn] {
             let left = most - chosen.len();
             for entry in self.entries.range_mut(range).map(|(_, entry)| entry).filter(ready).take(left) {
                 entry.state = State::Looking;
-                self.next = entry.subject.address + 1;
-                chosen.push(entry.subject.clone());
+                self.next = entry.block.address + 1;
+                chosen.push(entry.block.clone());
             }
         }
         chosen
     }
 
     /// Somebody has seen a block. What he says of it, if that is new.
-    pub(super) fn seen(&mut self, address: u64, damaged: bool) -> Option<Subject> {
+    pub(super) fn seen(&mut self, address: u64, damaged: bool) -> Option<GuardedBlock> {
         let entry = self.entries.get_mut(&address)?;
         let new = damaged && !entry.told;
         entry.told |= damaged;
-        new.then(|| entry.subject.clone())
+        new.then(|| entry.block.clone())
     }
 
     /// He looks at it no more.
@@ -172,7 +172,7 @@ impl Book {
 
     /// All of a device's blocks are gone.
     pub(super) fn end_device(&mut self, device: CUdevice) {
-        self.entries.retain(|_, entry| entry.subject.device != device);
+        self.entries.retain(|_, entry| entry.block.device != device);
         let entries = &self.entries;
         self.fresh.retain(|_, address| entries.contains_key(address));
     }
@@ -182,45 +182,45 @@ impl Book {
 mod tests {
     //! Hazards: a block that is accused before its pattern was there, or of what its successor wrote.
     use super::*;
-    use crate::guard::tag::Tag;
+    use crate::guard::guarded_block::CallOrigin;
 
     const A: Written = Written { stream: StreamId(1), context: CUcontext(16) };
     const B: Written = Written { stream: StreamId(2), context: CUcontext(16) };
 
-    fn subject(address: u64) -> Subject {
-        Subject { device: 0, address, bytes: 8, id: address, tag: Tag::of("cuMemAlloc") }
+    fn block(address: u64) -> GuardedBlock {
+        GuardedBlock { device: 0, address, bytes: 8, id: address, origin: CallOrigin::of("cuMemAlloc") }
     }
 
-    fn book(written: &[Pattern]) -> Book {
-        let mut book = Book::new();
+    fn watched(written: &[Pattern]) -> WatchedBlocks {
+        let mut watched = WatchedBlocks::new();
         for (at, written) in written.iter().enumerate() {
-            book.enter(subject(at as u64 * 4096), *written);
+            watched.enter(block(at as u64 * 4096), *written);
         }
-        book
+        watched
     }
 
-    fn chosen(book: &mut Book, most: usize) -> Vec<u64> {
-        book.choose(0, most).iter().map(|subject| subject.address / 4096).collect()
+    fn chosen(watched: &mut WatchedBlocks, most: usize) -> Vec<u64> {
+        watched.choose(0, most).iter().map(|block| block.address / 4096).collect()
     }
 
     #[test]
     fn a_tail_is_looked_at_only_once_its_pattern_is_there() {
-        let mut book = book(&[Pattern::In(A), Pattern::In(B), Pattern::InOurs]);
-        assert_eq!(chosen(&mut book, 9), [2]);
-        let moment = book.moment();
-        book.enter(subject(0x10000), Pattern::In(A));
-        book.waited(Scope::Stream(A.stream), moment);
-        assert_eq!(chosen(&mut book, 9), [0], "not the one that came after the wait began");
-        book.waited(Scope::Context(A.context), book.moment());
-        assert_eq!(chosen(&mut book, 9), [1, 16]);
+        let mut watched = watched(&[Pattern::In(A), Pattern::In(B), Pattern::InOurs]);
+        assert_eq!(chosen(&mut watched, 9), [2]);
+        let moment = watched.moment();
+        watched.enter(block(0x10000), Pattern::In(A));
+        watched.waited(Scope::Stream(A.stream), moment);
+        assert_eq!(chosen(&mut watched, 9), [0], "not the one that came after the wait began");
+        watched.waited(Scope::Context(A.context), watched.moment());
+        assert_eq!(chosen(&mut watched, 9), [1, 16]);
     }
 
     #[test]
     fn looks_go_round() {
-        let mut book = book(&[Pattern::There; 5]);
+        let mut watched = watched(&[Pattern::There; 5]);
         let mut round = |most| {
-            let seen = chosen(&mut book, most);
-            seen.iter().for_each(|at| book.looked(at * 4096));
+            let seen = chosen(&mut watched, most);
+            seen.iter().for_each(|at| watched.looked(at * 4096));
             seen
         };
         assert_eq!((round(2), round(2), round(2)), (vec![0, 1], vec![2, 3], vec![4, 0]));
@@ -229,35 +229,35 @@ mod tests {
 
     #[test]
     fn a_block_is_not_given_back_during_a_look() {
-        let mut book = book(&[Pattern::There]);
-        assert_eq!(chosen(&mut book, 1), [0]);
-        assert!(matches!(book.take(0), Taken::Looked));
-        assert!(book.seen(0, true).is_some());
-        assert!(matches!(book.take(0), Taken::Looked));
-        book.looked(0);
-        assert!(matches!(book.take(0), Taken::Out(_)));
-        assert!(matches!(book.take(0), Taken::Unknown));
+        let mut watched = watched(&[Pattern::There]);
+        assert_eq!(chosen(&mut watched, 1), [0]);
+        assert!(matches!(watched.take(0), Taken::Looked));
+        assert!(watched.seen(0, true).is_some());
+        assert!(matches!(watched.take(0), Taken::Looked));
+        watched.looked(0);
+        assert!(matches!(watched.take(0), Taken::Out(_)));
+        assert!(matches!(watched.take(0), Taken::Unknown));
     }
 
     #[test]
     fn an_overrun_is_told_once() {
-        let mut book = book(&[Pattern::There]);
+        let mut watched = watched(&[Pattern::There]);
         let mut told = || {
-            assert_eq!(chosen(&mut book, 1), [0]);
-            let told = book.seen(0, true).is_some();
-            book.looked(0);
+            assert_eq!(chosen(&mut watched, 1), [0]);
+            let told = watched.seen(0, true).is_some();
+            watched.looked(0);
             told
         };
         assert_eq!((told(), told()), (true, false));
-        let Taken::Out(entry) = book.take(0) else { panic!("nobody looks") };
+        let Taken::Out(entry) = watched.take(0) else { panic!("nobody looks") };
         assert!(entry.told);
     }
 
     #[test]
     fn a_device_takes_its_blocks_with_it() {
-        let mut book = book(&[Pattern::There, Pattern::In(A)]);
-        book.end_device(0);
-        book.waited(Scope::Context(A.context), book.moment());
-        assert!(chosen(&mut book, 9).is_empty());
+        let mut watched = watched(&[Pattern::There, Pattern::In(A)]);
+        watched.end_device(0);
+        watched.waited(Scope::Context(A.context), watched.moment());
+        assert!(chosen(&mut watched, 9).is_empty());
     }
 }

@@ -16,8 +16,8 @@ use wm_driver::{Cells, Device, Event, Gpu, StreamId};
 use wm_memory::guard::{LONGEST_TAIL, tail};
 
 use super::counters::Unwatched;
+use super::guarded_block::GuardedBlock;
 use super::pattern::{self, Damage};
-use super::tag::Subject;
 
 /// Tails that can be under way at once: 512 KiB of pinned memory.
 const CELLS: usize = 512;
@@ -32,58 +32,59 @@ const PATTERN: usize = 0;
 /// work that only ends when this thread goes on.
 const MOMENT: Duration = Duration::from_millis(100);
 
-static PLACES: Mutex<Vec<Place>> = Mutex::new(Vec::new());
+static DEVICES: Mutex<Vec<PerDevice>> = Mutex::new(Vec::new());
 
-/// A device, and its desk unless the driver refused what it needs.
-struct Place {
+/// A device, and what copies for it, unless the driver refused what it needs.
+struct PerDevice {
     device: &'static Device,
-    desk: Option<Arc<Desk>>,
+    copies: Option<Arc<TailCopies>>,
 }
 
-impl Place {
+impl PerDevice {
     fn is_of(&self, device: &Device) -> bool {
         self.device.ordinal() == device.ordinal()
     }
 }
 
-pub(super) struct Desk {
+pub(super) struct TailCopies {
     device: &'static Device,
     own: StreamId,
     cells: Cells,
     free: Mutex<Vec<usize>>,
-    late: Mutex<VecDeque<Late>>,
+    late: Mutex<VecDeque<DeferredLook>>,
 }
 
 /// A freed block whose tail is on its way.
-pub(super) struct Late {
+pub(super) struct DeferredLook {
     cell: usize,
     /// Done when the tail has arrived. Without one, that is known only after the whole device was waited for.
     event: Option<Event>,
-    pub(super) subject: Subject,
+    pub(super) block: GuardedBlock,
     /// The call that freed it.
     pub(super) freed_by: &'static str,
 }
 
-impl Desk {
-    /// The device's desk, made at its first guarded block. `None` where the driver refuses; it is asked once.
+impl TailCopies {
+    /// The device's copies, made at its first guarded block. `None` where the driver refuses; it is asked once.
     pub(super) fn of(device: &'static Device) -> Option<Arc<Self>> {
-        let known =
-            |places: &[Place]| places.iter().find(|place| place.is_of(device)).map(|p| p.desk.clone());
-        let found = known(&places());
+        let known = |devices: &[PerDevice]| {
+            devices.iter().find(|entry| entry.is_of(device)).map(|p| p.copies.clone())
+        };
+        let found = known(&devices());
         found.unwrap_or_else(|| {
-            let desk = Self::new(device).ok().map(Arc::new);
-            let mut places = places();
-            // Another thread may have been faster; its desk may be in use already.
-            known(&places).unwrap_or_else(|| {
-                places.push(Place { device, desk: desk.clone() });
-                desk
+            let copies = Self::new(device).ok().map(Arc::new);
+            let mut devices = devices();
+            // Another thread may have been faster; its copies may be in use already.
+            known(&devices).unwrap_or_else(|| {
+                devices.push(PerDevice { device, copies: copies.clone() });
+                copies
             })
         })
     }
 
-    /// The device's desk, if it has one.
+    /// The device's copies, if there are any.
     pub(super) fn existing(device: &Device) -> Option<Arc<Self>> {
-        places().iter().find(|place| place.is_of(device))?.desk.clone()
+        devices().iter().find(|entry| entry.is_of(device))?.copies.clone()
     }
 
     fn new(device: &'static Device) -> Result<Self> {
@@ -92,14 +93,14 @@ impl Desk {
         Ok(Self { device, own: device.own_stream()?, cells, free: Mutex::new(free), late: Mutex::default() })
     }
 
-    /// Every desk there is.
+    /// Those of every device.
     pub(super) fn all() -> Vec<Arc<Self>> {
-        places().iter().filter_map(|place| place.desk.clone()).collect()
+        devices().iter().filter_map(|entry| entry.copies.clone()).collect()
     }
 
-    /// The contexts of these devices are gone, and with them what the desks had in the driver.
+    /// The contexts of these devices are gone, and with them what the tail copies had in the driver.
     pub(super) fn close(gone: impl Fn(&Device) -> bool) {
-        places().retain(|place| !gone(place.device));
+        devices().retain(|entry| !gone(entry.device));
     }
 
     /// Writes the pattern behind a block, behind the work in a stream.
@@ -126,7 +127,7 @@ impl Desk {
 
     /// Fetches the tails of blocks and compares them; the host waits for these copies alone. Shorter than `blocks` where
     /// cells ran out or the driver refused.
-    pub(super) fn look(&self, blocks: &[Subject]) -> Vec<Option<Damage>> {
+    pub(super) fn look(&self, blocks: &[GuardedBlock]) -> Vec<Option<Damage>> {
         let cells = self.take_cells(blocks.len());
         let sent =
             cells.iter().zip(blocks).take_while(|(cell, block)| self.fetch(self.own, **cell, block).is_ok());
@@ -147,23 +148,23 @@ impl Desk {
 
     /// Fetches the tail of a block that is freed in `stream`, behind the work there. `by_us`: the pattern may still be under
     /// way in our own stream.
-    pub(super) fn look_later(
+    pub(super) fn look_after_free(
         &self,
         stream: StreamId,
         by_us: bool,
-        subject: Subject,
+        block: GuardedBlock,
         freed_by: &'static str,
     ) -> std::result::Result<(), Unwatched> {
         if by_us {
             self.order_behind_own(stream).map_err(|_| Unwatched::Refused)?;
         }
         let cell = self.take_cells(1).pop().ok_or(Unwatched::Busy)?;
-        if self.fetch(stream, cell, &subject).is_err() {
+        if self.fetch(stream, cell, &block).is_err() {
             self.give_cells(vec![cell]);
             return Err(Unwatched::Refused);
         }
         let event = self.device.record(stream).ok();
-        lock(&self.late).push_back(Late { cell, event, subject, freed_by });
+        lock(&self.late).push_back(DeferredLook { cell, event, block, freed_by });
         Ok(())
     }
 
@@ -174,44 +175,45 @@ impl Desk {
         ordered
     }
 
-    /// Late looks whose tail has arrived, and what differs in it.
-    pub(super) fn arrived(&self, most: usize) -> Vec<(Late, Option<Damage>)> {
-        let asked: Vec<Late> = {
+    /// Deferred looks whose tail has arrived, and what differs in it.
+    pub(super) fn arrived(&self, most: usize) -> Vec<(DeferredLook, Option<Damage>)> {
+        let asked: Vec<DeferredLook> = {
             let mut late = lock(&self.late);
             let count = late.len().min(most);
             late.drain(..count).collect()
         };
-        let is_done =
-            |late: &Late| late.event.as_ref().is_some_and(|event| self.device.is_done(event) == Ok(true));
-        let (done, open): (Vec<Late>, Vec<Late>) = asked.into_iter().partition(is_done);
+        let is_done = |late: &DeferredLook| {
+            late.event.as_ref().is_some_and(|event| self.device.is_done(event) == Ok(true))
+        };
+        let (done, open): (Vec<DeferredLook>, Vec<DeferredLook>) = asked.into_iter().partition(is_done);
         lock(&self.late).extend(open);
         done.into_iter().map(|late| self.close_look(late)).collect()
     }
 
-    fn close_look(&self, mut late: Late) -> (Late, Option<Damage>) {
-        let damage = self.compare(late.cell, &late.subject);
+    fn close_look(&self, mut late: DeferredLook) -> (DeferredLook, Option<Damage>) {
+        let damage = self.compare(late.cell, &late.block);
         self.give_cells(vec![late.cell]);
         late.event.take().into_iter().for_each(|event| self.device.recycle(event));
         (late, damage)
     }
 
     /// What has arrived of late looks, without a call of the driver.
-    pub(super) fn at_the_end(&self) -> Vec<(Late, Option<Damage>)> {
-        let late: Vec<Late> = lock(&self.late).drain(..).collect();
-        let compared = |late: Late| {
-            let damage = self.compare(late.cell, &late.subject);
+    pub(super) fn at_the_end(&self) -> Vec<(DeferredLook, Option<Damage>)> {
+        let late: Vec<DeferredLook> = lock(&self.late).drain(..).collect();
+        let compared = |late: DeferredLook| {
+            let damage = self.compare(late.cell, &late.block);
             (late, damage)
         };
         late.into_iter().map(compared).collect()
     }
 
-    fn fetch(&self, stream: StreamId, cell: usize, block: &Subject) -> Result<()> {
+    fn fetch(&self, stream: StreamId, cell: usize, block: &GuardedBlock) -> Result<()> {
         let tail = tail(block.address, block.bytes);
         self.device.copy_out(stream, &self.cells, cell, tail.start, (tail.end - tail.start) as usize)
     }
 
     /// What differs in a cell; afterwards it holds the pattern again.
-    fn compare(&self, cell: usize, block: &Subject) -> Option<Damage> {
+    fn compare(&self, cell: usize, block: &GuardedBlock) -> Option<Damage> {
         let tail = tail(block.address, block.bytes);
         let damage = pattern::damage(self.cells.cell(cell), (tail.end - tail.start) as usize);
         if damage.is_some() {
@@ -231,8 +233,8 @@ impl Desk {
     }
 }
 
-fn places() -> MutexGuard<'static, Vec<Place>> {
-    lock(&PLACES)
+fn devices() -> MutexGuard<'static, Vec<PerDevice>> {
+    lock(&DEVICES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -11,11 +11,11 @@ use crate::process;
 use crate::torch::devices;
 
 /// The calling thread is at the device while this lives.
-pub(super) struct Place {
+pub(super) struct DeviceGuard {
     is_pushed: bool,
 }
 
-impl Place {
+impl DeviceGuard {
     /// Takes the thread to a device.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DeviceGuard {
     fn drop(&mut self) {
         if let Some(table) = process::opened().filter(|_| self.is_pushed) {
             let mut popped = CUcontext::NULL;

@@ -12,18 +12,18 @@ use std::mem::transmute;
 use wm_abi::{CUdevice, CUresult, symbol};
 use wm_driver::Loader;
 
-use super::place::Place;
+use super::device_guard::DeviceGuard;
 use crate::entry::trampolines::exported;
 use crate::registry;
 
 /// A function to go on in, and its arguments.
 #[repr(C)]
-pub(super) struct Departure {
+pub(super) struct TailCall {
     function: usize,
     arguments: [usize; 4],
 }
 
-impl Departure {
+impl TailCall {
     /// Return to the caller instead.
     pub(super) const NONE: Self = Self { function: 0, arguments: [0; 4] };
 }
@@ -65,13 +65,13 @@ type Allocate = unsafe extern "C" fn(usize) -> *mut c_void;
 type Construct = unsafe extern "C" fn(*mut c_void, Location, *mut Text);
 
 /// Where to go after `code`, for a request of `size` bytes on `device`.
-pub(super) fn departure(code: CUresult, size: isize, device: CUdevice) -> Departure {
+pub(super) fn tail_call(code: CUresult, size: isize, device: CUdevice) -> TailCall {
     let text = describe(code, size, device);
     let is_shortage = code == CUresult::OUT_OF_MEMORY;
     let typed = is_shortage.then(|| out_of_memory(&text)).flatten();
     typed.or_else(|| failed_check(&text)).unwrap_or_else(|| {
         log::error!("{text} There is no PyTorch here that could be told: the answer is null");
-        Departure::NONE
+        TailCall::NONE
     })
 }
 
@@ -82,7 +82,7 @@ fn describe(code: CUresult, size: isize, device: CUdevice) -> String {
     }
     let gib = |bytes: u64| bytes as f64 / (1u64 << 30) as f64;
     let (mut free, mut total) = (0, 0);
-    let _place = Place::on(device);
+    let _guard = DeviceGuard::on(device);
     // SAFETY: out-pointers to live locals.
     let _ = unsafe { exported::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
     let live = registry::existing(device).map(|manager| manager.usage().live).unwrap_or_default();
@@ -99,7 +99,7 @@ fn describe(code: CUresult, size: isize, device: CUdevice) -> String {
 }
 
 /// `throw c10::OutOfMemoryError(...)`.
-fn out_of_memory(text: &str) -> Option<Departure> {
+fn out_of_memory(text: &str) -> Option<TailCall> {
     let construct = find(c"libc10.so", CONSTRUCTOR)?;
     let table = find(c"libc10_cuda.so", TABLE)? as *const usize;
     let runtime = |name| find(c"libstdc++.so.6", name);
@@ -114,7 +114,7 @@ fn out_of_memory(text: &str) -> Option<Departure> {
         let location = Location { function: FUNCTION.as_ptr(), file: FILE.as_ptr(), line: 0 };
         transmute::<usize, Construct>(construct)(object, location, &mut text);
         object.cast::<*const usize>().write(table.add(2));
-        Some(Departure { function: throw, arguments: [object as usize, *table.add(1), *table.add(2), 0] })
+        Some(TailCall { function: throw, arguments: [object as usize, *table.add(1), *table.add(2), 0] })
     }
 }
 
@@ -131,12 +131,12 @@ unsafe fn string(new: Allocate, text: &str) -> Text {
 }
 
 /// `TORCH_CHECK(false, ...)`. The text is given away: nobody of ours is left to free it.
-fn failed_check(text: &str) -> Option<Departure> {
+fn failed_check(text: &str) -> Option<TailCall> {
     let function = find(c"libc10.so", CHECK)?;
     let text = CString::new(text).ok()?.into_raw();
     let line: c_int = 0;
     let arguments = [FUNCTION.as_ptr() as usize, FILE.as_ptr() as usize, line as usize, text as usize];
-    Some(Departure { function, arguments })
+    Some(TailCall { function, arguments })
 }
 
 /// The address of a symbol in a library that is loaded.
