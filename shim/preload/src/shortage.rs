@@ -1,12 +1,12 @@
-//! What the code that calls at this moment bears where the device is full.
+//! What the code that calls at this moment can cope with when the device is full.
 //!
-//! * Libraries whose buffers others write into need memory of the device itself, or the driver's answer.
-//! * PyTorch's own allocator keeps what tensors have freed. Told of a shortage it empties that cache and asks once more: its first
-//!   attempt is refused, and its second one goes where the user allows.
-//! * Everybody else gets memory elsewhere at once.
+//! * Communication libraries need memory on the device itself, because other devices write into their buffers. They get the driver's error.
+//! * PyTorch's own allocator caches what tensors have freed. When it is refused memory it empties that cache and asks once more. So its
+//!   first attempt is refused, and its second one goes where the user allows.
+//! * All other code gets memory elsewhere at once.
 //!
-//! Invariant: PyTorch is refused at most once for a request: after that it has nothing left to give up. Where that is in doubt, its
-//! memory goes elsewhere too soon and is never refused twice.
+//! Invariant: PyTorch is refused at most once for a request, because then its cache is empty. If it is in doubt whether a request was
+//! refused before, its memory goes elsewhere: too early, perhaps, but no request is refused twice.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +21,7 @@ use crate::process::{callers, streams};
 use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
 
-/// Blocks that are not refused first after an emptied cache has brought nothing.
+/// How many blocks are not refused first, after an emptied cache brought nothing.
 const FRUITLESS: u32 = 16;
 
 /// For so long a piece that went elsewhere bears on the next one: pinning memory of the host takes time.
@@ -30,8 +30,8 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// For so long one that was mapped after a refusal does.
 const MAPPING: Duration = Duration::from_millis(100);
 
-/// What PyTorch was told of blocks in a thread. A block is one call, so that a second attempt is known: it asks for as much, and
-/// nothing was given in between.
+/// What PyTorch was answered for blocks in a thread. A block is one call, so a second attempt is recognised: it asks for as many bytes,
+/// and no block was given in between.
 #[derive(Debug, Clone, Copy)]
 struct Blocks {
     refused: Option<Refused>,
@@ -157,7 +157,7 @@ thread_local! {
     static PIECES: Cell<Pieces> = const { Cell::new(Pieces::NEW) };
 }
 
-/// What the caller bears, for a block of so many bytes that a device has no room for. Takes microseconds.
+/// What the caller can cope with, for a block of so many bytes that a device has no room for. Takes microseconds.
 pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
     if kept::give_back(device, bytes as u64) > 0 {
         return Bears::LookAgain;

@@ -1,7 +1,7 @@
 //! The last answer: clients that asked for `final` get the statistics when the process exits.
 //!
 //! An exit handler cannot join a thread, and the thread dies with the process. So [`wait`] lets the exit pause until
-//! the thread has answered, at most [`LIMIT`], and only while somebody has asked for it: a client, or the user by naming a file. One atomic and two futex
+//! the thread has answered, at most [`LIMIT`], and only if a client or the user (by naming a file) has asked for it. One atomic and two futex
 //! calls: nothing that a thread stopped half-way could hold.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,14 +21,14 @@ pub(super) fn expect(clients: usize) {
     WAITING.store(clients as u32, Ordering::Release);
 }
 
-/// Everybody has been answered: the exit may go on.
+/// All have been answered: the exit may go on.
 pub(super) fn done() {
     WAITING.store(0, Ordering::Release);
     // SAFETY: wakes whoever sleeps on the word; its address is valid for the process's life.
     unsafe { libc::syscall(libc::SYS_futex, WAITING.as_ptr(), WAKE, i32::MAX) };
 }
 
-/// Pauses until [`done`], if anybody waits.
+/// Pauses until [`done`], if anything waits for the reply.
 pub(super) fn wait() {
     let deadline = Instant::now() + LIMIT;
     loop {

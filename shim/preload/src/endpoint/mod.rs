@@ -1,4 +1,4 @@
-//! The statistics endpoint: how somebody outside looks into a process that runs under the shim.
+//! The statistics endpoint: how other processes look into one that runs under the shim.
 //!
 //! One background thread answers JSON lines on a Unix socket and writes the same JSON to a file when the statistics
 //! signal arrives. It lives in a process that is not ours, so every invariant here is about not being noticed:

@@ -1,4 +1,4 @@
-//! The loop that serves everybody from one thread.
+//! The loop that serves all clients from one thread.
 //!
 //! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of work for each.
 //! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. Where accepting
@@ -180,7 +180,7 @@ impl Server {
         } else if ready {
             connection.receive(now)?;
         }
-        // One request a round and connection: nobody waits for a client that sends many.
+        // One request a round and connection: no client waits for another that sends many.
         if connection.has_turn_ahead() && self.budget.take(now) {
             self.reply(connection, now)?;
         }
@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// Answers everybody who waited for the end, and lets the process end.
+    /// Answers the clients that wait for the exit, and lets the process go on with it.
     fn answer_at_exit(&mut self) {
         let now = Instant::now();
         for connection in self.connections.iter_mut().filter(|connection| connection.is_parked()) {

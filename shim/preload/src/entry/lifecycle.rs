@@ -1,7 +1,7 @@
 //! What happens to a process besides calls: load, first call, fork, exit.
 //!
-//! At load: glibc's loader functions are found, PyTorch's back end is chosen in the environment, a fork handler is set, and the
-//! name `libcuda.so` is registered. No thread, no log line, no driver. What a fork and the exit forbid from then on is said in
+//! At load, glibc's loader functions are looked up, PyTorch's allocator is chosen in the environment, a fork handler is set, and
+//! the name `libcuda.so` is registered: no thread, no log line, no driver. What a fork and the exit forbid is said in
 //! `process/flags.rs`.
 
 use wm_driver::search;

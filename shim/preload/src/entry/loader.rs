@@ -85,7 +85,7 @@ fn open(name: &CStr, flags: c_int) -> *mut c_void {
     unsafe { real(name.as_ptr(), flags) }
 }
 
-/// Finds glibc's own functions. Called at load and again by early callers, whose constructors run before ours.
+/// Finds glibc's own functions. Called at load; also at each call, because constructors of other libraries may run before ours.
 pub(super) fn prepare() {
     for (slot, name) in [(&DLOPEN, c"dlopen"), (&DLMOPEN, c"dlmopen")] {
         if slot.load(Ordering::Acquire).is_null() {

@@ -87,7 +87,7 @@ macro_rules! trampolines {
 
 include!("generated/trampolines.rs");
 
-/// The trampolines, for those who connect them.
+/// The trampolines as a value, for the code that connects them.
 static EXPORTS: Exports = Exports { slots: &SLOTS, addresses: &exports::ADDRESSES };
 
 extern "C" fn resolve(index: usize) -> *const () {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | allocation in a stream | the pattern is written in that stream, ahead of all that the program does with the block |
 //! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |
-//! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is anybody else's, and compared when it has arrived |
+//! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is reused, and compared when it has arrived |
 //! | `cuMemFree` | the tail is compared at once, after the wait that the driver makes too |
 //! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
 
@@ -34,7 +34,7 @@ const ASKED: usize = 16;
 
 static WATCHED: Mutex<WatchedBlocks> = Mutex::new(WatchedBlocks::new());
 
-/// Somebody has finished looking.
+/// Notified when a look has ended.
 static LOOKED: Condvar = Condvar::new();
 
 fn watched() -> MutexGuard<'static, WatchedBlocks> {
@@ -89,8 +89,8 @@ pub(super) fn free(
     manager.free(address, order)
 }
 
-/// Takes a block out of those that are watched; if somebody is looking at it, afterwards. A look is a few small copies in a stream of ours, which wait
-/// for nothing of the program's.
+/// Takes a block out of those that are watched. If a thread is looking at it, waits for the look: a few small copies in a stream of ours,
+/// which wait for none of the program's work.
 fn take(address: u64) -> Option<Box<Entry>> {
     let mut watched = watched();
     loop {
@@ -102,7 +102,7 @@ fn take(address: u64) -> Option<Box<Entry>> {
     }
 }
 
-/// Blocks that somebody looks at: they are free to go again when this is dropped, whatever happens.
+/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic too.
 struct Looking<'a>(&'a [GuardedBlock]);
 
 impl Drop for Looking<'_> {
@@ -148,7 +148,7 @@ fn look_now(copies: &TailCopies, entry: &Entry, found_by: &str) -> Result<(), Un
     if seen == 1 { Ok(()) } else { Err(Unwatched::Busy) }
 }
 
-/// Looks at blocks that nobody else gives back meanwhile; returns how many could be looked at.
+/// Looks at blocks that no other thread frees meanwhile; returns how many could be looked at.
 fn look(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) -> usize {
     let damages = copies.look(blocks);
     SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
@@ -206,7 +206,7 @@ fn round(manager: &'static Manager<Device>, most: usize, found_by: &str) {
     blocks.chunks(AT_ONCE).for_each(|blocks| look_around(&copies, blocks, found_by));
 }
 
-/// Looks at blocks that were chosen for it; whoever frees one meanwhile waits.
+/// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
 fn look_around(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) {
     let _looking = Looking(blocks);
     let damages = copies.look(blocks);

@@ -21,7 +21,7 @@ pub(super) static SEEN: Counters = Counters {
     unwatched: AtomicU64::new(0),
 };
 
-/// Why a block has no guard, or nobody looked at it when it was freed.
+/// Why a block has no guard, or was not looked at when it was freed.
 #[derive(Clone, Copy)]
 pub(super) enum Unwatched {
     Captured = 0,

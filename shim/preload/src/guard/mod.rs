@@ -5,15 +5,15 @@
 //! | [`call`] | the program's calls as guards see them |
 //! | [`guarded_block`] | a guarded block, and the call that allocated it |
 //! | [`counters`] | what was seen, and what could not be watched |
-//! | [`page`] | unmapped space behind large blocks: who is there when the device faults |
+//! | [`page`] | unmapped space behind large blocks: which block is near when the device faults |
 //! | [`kernel_log`] | the address of a fault, where the kernel's log may be read |
 //! | [`pattern`], [`watched_blocks`] | canaries as data: what is written, and which block may be looked at when |
 //! | [`tail_copies`] | one device's copies: patterns out, tails back |
 //! | [`canary`] | when tails are written and looked at |
 //!
-//! Invariants: off, a call of the program passes one relaxed load of a value that never changes; a guard changes no answer of
-//! the driver (what a canary changes in the order of work is said in `docs/guard.md`); no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
-//! written or fetched.
+//! Invariants: with guards off, a call of the program pays for one relaxed load of a value that never changes. A guard changes no
+//! answer of the driver (`docs/guard.md` says what a canary changes in the order of work). No lock is held across a driver call.
+//! Nothing is written or fetched while a stream is captured, nor once exit has begun.
 
 mod call;
 mod canary;
@@ -97,7 +97,7 @@ pub(crate) fn free(
     manager.free(address, order)
 }
 
-/// A block ends with its context: nobody looks at it any more.
+/// A block ends with its context: it is not looked at any more.
 pub(crate) fn forget(address: u64) {
     if !is_off() {
         page::freed(address);

@@ -1,4 +1,4 @@
-//! Blocks with unmapped space behind them: who is there, and who was, when the device faults.
+//! Blocks with unmapped space behind them: which of them, live or freed, is near when the device faults.
 //!
 //! The driver says that an address was illegal, and not which. So the report names what is known: the blocks. Where the
 //! kernel's log can be read, it has the address, and with it the report names the block itself.

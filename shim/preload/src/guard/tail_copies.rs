@@ -4,8 +4,8 @@
 //! the call; what arrives is compared later. Looks at a wait of the host go through a stream of our own, in which nothing but
 //! small copies is ever queued.
 //!
-//! A cell holds the pattern until something else is copied into it. So whatever differs in one is an overrun, even if nobody
-//! knows yet whether the copy is complete.
+//! A cell holds the pattern until a tail is copied into it. So a difference in a cell is an overrun, even if it is not known yet
+//! whether the copy is complete.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

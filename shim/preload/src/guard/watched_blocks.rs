@@ -3,8 +3,8 @@
 //! Invariants:
 //! * A tail may be looked at only when its pattern is known to be there: the host has waited for the stream it was written
 //!   in since, or it was written in our own stream, in which looks are queued too.
-//! * While somebody looks at a block, its memory is not given back: a free waits for the look ([`Taken::Looked`]). So what is
-//!   read is the block's tail, and what differs in it is an overrun.
+//! * While a thread looks at a block, its memory is not given back: a free waits for the look ([`Taken::Looked`]). So the bytes
+//!   read are the block's tail, and a difference in them is an overrun.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub(super) struct Entry {
 pub(super) enum Taken {
     /// It is out: its memory may be given back.
     Out(Box<Entry>),
-    /// Somebody is looking: ask again afterwards.
+    /// A thread is looking at it: ask again when that has ended.
     Looked,
     /// It is not watched.
     Unknown,
@@ -140,7 +140,7 @@ impl WatchedBlocks {
         chosen
     }
 
-    /// Somebody has seen a block. What he says of it, if that is new.
+    /// A look at a block has ended. The block, if its overrun is new.
     pub(super) fn seen(&mut self, address: u64, damaged: bool) -> Option<GuardedBlock> {
         let entry = self.entries.get_mut(&address)?;
         let new = damaged && !entry.told;
@@ -148,7 +148,7 @@ impl WatchedBlocks {
         new.then(|| entry.block.clone())
     }
 
-    /// He looks at it no more.
+    /// The look has ended.
     pub(super) fn looked(&mut self, address: u64) {
         if let Some(entry) = self.entries.get_mut(&address) {
             entry.state = State::Watched;

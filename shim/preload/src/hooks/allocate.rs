@@ -1,8 +1,8 @@
-//! Device memory: the calls that give it out and take it back.
+//! Device memory: the calls that allocate and free it.
 //!
-//! A handler passes to the driver whatever is not plainly ours: bad arguments (the driver has the right error), a
-//! thread without context, a stream under capture (the allocation then belongs to the graph), pools that the program
-//! made, and addresses that are none of our blocks.
+//! A handler forwards every call that is not plainly ours: bad arguments (the driver has the right error), a thread
+//! without context, a stream under capture (the allocation then belongs to the graph), pools that the program made, and
+//! addresses that lie in none of our blocks.
 
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -107,7 +107,7 @@ unsafe fn allocate_in_stream(
     })
 }
 
-/// What the driver's own call would have done in a stream besides was done, or could not be.
+/// The driver's own allocation or free would have been an action of its stream. Counts the failure to make ours one.
 #[inline]
 fn check_action(named: NamedStream, acted: Result<(), CUresult>) {
     if let Err(code) = acted {
@@ -184,7 +184,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
     }
 }
 
-/// A program that looks for its batch size meets refusals by the hundred: the 1st, 2nd, 4th, 8th, ... are said.
+/// Logs the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused hundreds of times.
 fn log_refusal(device: CUdevice, report: &Shortage) {
     static REFUSALS: AtomicU64 = AtomicU64::new(0);
     match REFUSALS.fetch_add(1, Relaxed) + 1 {
@@ -194,7 +194,7 @@ fn log_refusal(device: CUdevice, report: &Shortage) {
     }
 }
 
-/// `cuMemFree`. Waits as the driver's does, but not for memory of a pool: there the caller says that nothing uses it any more.
+/// `cuMemFree`. Waits as the driver does. For memory of a pool the driver does not wait: the caller promises that nothing uses it.
 pub(super) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
     let Some(manager) = registry::owner(address) else { return Outcome::Forward };
     let plain =
@@ -209,7 +209,7 @@ pub(super) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
     outcome
 }
 
-/// A block of `cuMemAlloc`.
+/// Frees a block that `cuMemAlloc` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
     if !settings::load().free_waits && guard::is_off() {
         match manager.free_behind_all(address) {
@@ -246,7 +246,7 @@ pub(super) unsafe fn mem_free_async<D: DefaultStream>(address: CUdeviceptr, stre
     free(manager, address, named.order(), call)
 }
 
-/// What the driver says of a stream that cannot be named.
+/// The driver's error for a stream that it does not know.
 #[cold]
 #[inline(never)]
 fn unknown_stream(stream: CUstream) -> Outcome {
@@ -289,7 +289,7 @@ fn finish_free(
             Outcome::Return(CUresult::SUCCESS)
         }
         Err(FreeError::NotOurs) => Outcome::Forward,
-        // Never the driver's: it does not check what it has never known, and may crash.
+        // Not forwarded: the driver does not check addresses that it did not give out, and may crash.
         Err(_) => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

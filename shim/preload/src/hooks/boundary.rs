@@ -1,9 +1,12 @@
-//! Where a program's call enters and leaves us.
+//! The rules that hold for every call of the program that enters a hook.
 //!
-//! Every hook passes through [`enter_hook`], which holds the rules of an interposer in one place: the call is counted;
-//! a call from inside ourselves and any call in a forked child go straight to the driver; a panic stops here and the
-//! real call is made instead; `errno` is what the driver left; a thread is not cancelled inside. Calls that are frequent and mostly
-//! answered from memory see to that last rule where they leave memory: in driver calls, the log, the trace.
+//! [`enter_hook`] keeps them in one place:
+//! * The call is counted by its result.
+//! * A call that comes from inside a handler, and any call in a forked child, goes straight to the driver.
+//! * A panic of a handler stops here, and the real call is made instead.
+//! * `errno` is afterwards what it was before.
+//! * The thread is not cancelled inside. The frequent calls, which memory answers for the most part, leave this rule to the code that
+//!   they reach when memory does not answer: driver calls, the log, the trace.
 
 use std::any::Any;
 use std::hint::cold_path;
@@ -16,11 +19,11 @@ use crate::counters::{Calls, fail_open};
 use crate::guard;
 use crate::process::{self, THREAD_HOT, kept, sticky_error};
 
-/// What a handler says.
+/// What a handler decides.
 pub(super) enum Outcome {
-    /// Not ours: make the real call with the same arguments.
+    /// The call is the driver's: make the real one, with the same arguments.
     Forward,
-    /// This is the result.
+    /// The program gets this result.
     Return(CUresult),
 }
 
@@ -44,7 +47,7 @@ pub(super) enum Pace {
     Usual,
 }
 
-/// Runs a handler, or the real call where the handler must not or cannot answer.
+/// Runs a handler, and makes the real call if the handler forwards, panics, or must not run.
 #[inline]
 pub(super) fn enter_hook(
     calls: &Calls,
@@ -55,7 +58,7 @@ pub(super) fn enter_hook(
     let result = match enter(pace, handler) {
         Outcome::Return(result) => result,
         Outcome::Forward => {
-            // Where the driver serves the call, a jump more does not count.
+            // Keeps the way of a hit straight: a driver call costs more than the jump.
             cold_path();
             real()
         }

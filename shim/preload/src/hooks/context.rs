@@ -1,7 +1,7 @@
-//! Contexts: when they end, what lived in them ends. Green contexts: parts of another one.
+//! The ends of contexts, green contexts included, and in which order every subsystem learns of them.
 //!
-//! The driver is asked first. What a context owns is given up once the driver has ended it, and its work is over; if it
-//! refuses, everything stays.
+//! The driver is asked first. Once it has ended a context, the context's work is over, and we give up what lived in it. If the driver
+//! refuses, everything stays. [`ending`] has the order.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::registry::{self, context_blocks};
 use crate::torch::devices;
 use crate::{guard, ipc, multipath, physical};
 
-/// `cuCtxDestroy`. A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
+/// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
 pub(super) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
@@ -31,7 +31,7 @@ where
     ending(context, destroy, || true)
 }
 
-/// `cuCtxAttach`: the context has one user more.
+/// `cuCtxAttach`: the context has one more user.
 pub(super) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
@@ -42,7 +42,7 @@ pub(super) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) -> CUresul
     result
 }
 
-/// `cuCtxDetach`: with its last user the context ends.
+/// `cuCtxDetach`: the context ends with its last user.
 pub(super) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
     let is_last = || {
         let mut users = users();
@@ -53,13 +53,13 @@ pub(super) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
     ending(context, || unsafe { driver().get::<symbol::cuCtxDetach>()(context) }, is_last)
 }
 
-/// A context for each of its users beyond the one that made it.
+/// Users of contexts beyond those that made them: a context is in the list once for each.
 fn users() -> MutexGuard<'static, Vec<CUcontext>> {
     static USERS: Mutex<Vec<CUcontext>> = Mutex::new(Vec::new());
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
+/// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
     guard::end_context(context);
     registry::suspend_context(context);
@@ -98,7 +98,7 @@ fn end_device(device: CUdevice) {
     }
 }
 
-/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, whoever holds it.
+/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, however many hold it.
 pub(super) unsafe fn device_primary_ctx_reset<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
@@ -111,7 +111,7 @@ where
     result
 }
 
-/// `cuDevicePrimaryCtxRelease`. Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
+/// `cuDevicePrimaryCtxRelease`. The last release ends the context, and only the driver counts: its state is asked afterwards.
 pub(super) unsafe fn device_primary_ctx_release<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
@@ -120,8 +120,8 @@ where
     end_primary(device, || unsafe { driver().get::<S>()(device) }, || !is_active(device))
 }
 
-/// Makes a call that may end a device's primary context. Where the program made other contexts on the device, their blocks
-/// stay. The device's blocks go after its work has, or kernels would fault.
+/// Makes a call that may end a device's primary context. If the program made other contexts on the device, their blocks stay.
+/// The device's blocks go only when its work is over, or kernels would fault.
 fn end_primary(
     device: CUdevice,
     call: impl FnOnce() -> CUresult,
@@ -146,7 +146,7 @@ fn end_primary(
     result
 }
 
-/// `cuCtxFromGreenCtx`: from here on the program can work in it as in a context.
+/// `cuCtxFromGreenCtx`: the program can work in the green context as in any other from here on.
 pub(super) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_void) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(place, green) };
@@ -160,7 +160,7 @@ pub(super) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_voi
     result
 }
 
-/// `cuGreenCtxDestroy`: returns at once, and the work of its streams goes on.
+/// `cuGreenCtxDestroy` does not wait: the work of the context's streams goes on.
 pub(super) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
@@ -177,7 +177,7 @@ pub(super) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
     result
 }
 
-/// Guarded blocks are looked at while that is still possible.
+/// Looks at guarded blocks while their memory is still there.
 fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
         device().and_then(registry::existing).into_iter().for_each(guard::before_end);

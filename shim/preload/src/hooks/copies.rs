@@ -1,4 +1,4 @@
-//! Copies between host and device: over several links where that pays, else counted and the driver's.
+//! Copies between host and device. A copy goes over several links if that pays; else it is counted and forwarded.
 
 use std::ffi::c_void;
 
@@ -75,8 +75,8 @@ pub(super) fn memcpy_dtod_async<F: Family>(
     )
 }
 
-/// A copy whose direction the call says: between devices where that takes more than the driver's call, over several links where that
-/// pays, else the driver's.
+/// A copy whose direction the call names. In this order: made by `crossing` if it touches another device's memory, made over several
+/// links if that pays, else forwarded.
 fn serve<F: Family>(direction: Direction, linear: Linear) -> Outcome {
     if let Some(answer) = crossing::linear::<F>(&linear, Some(direction)) {
         copied(direction, linear.bytes);
@@ -97,7 +97,7 @@ fn count(direction: Direction, bytes: usize) -> Outcome {
     Outcome::Forward
 }
 
-/// `cuMemcpy`: the addresses say which way it goes.
+/// `cuMemcpy`: the direction follows from the addresses.
 pub(super) fn memcpy<F: Family>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Outcome {
     linear::<F>(&Linear { to, from, bytes, stream: F::HANDLE, waits: true })
 }
@@ -116,7 +116,7 @@ fn linear<F: Family>(linear: &Linear) -> Outcome {
     crossing::linear::<F>(linear, None).unwrap_or_else(|| spread(linear))
 }
 
-/// Over several links, where that pays.
+/// Makes the copy over several links if that pays, else forwards it.
 fn spread(linear: &Linear) -> Outcome {
     if multipath::copy(linear, None) { SERVED } else { Outcome::Forward }
 }

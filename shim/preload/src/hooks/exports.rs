@@ -1,6 +1,6 @@
-//! The trampolines as hooks see them: which function each one jumps to, and the address that a program calls.
+//! The trampolines as hooks see them: where each one jumps, and the address that a program calls.
 //!
-//! Handed over when the hooks are installed, before any of them can run.
+//! `entry/install.rs` hands them over when it installs the hooks, before any of them can run.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -31,7 +31,7 @@ impl Exports {
     }
 }
 
-/// The functions whose hooks a process with one device does without.
+/// Functions that are hooked for the sake of a second device only.
 static COPIES: OnceLock<Vec<usize>> = OnceLock::new();
 
 /// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`].
@@ -45,7 +45,7 @@ pub(super) fn get() -> Option<&'static Exports> {
     EXPORTS.get().copied()
 }
 
-/// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
+/// There is one device: connects the trampolines of such copies with the real functions.
 pub(super) fn withdraw_copies() {
     let Some(exports) = get() else { return };
     for index in COPIES.get().into_iter().flatten() {

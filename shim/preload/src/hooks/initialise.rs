@@ -1,4 +1,4 @@
-//! `cuInit`: the process is a CUDA program from here on.
+//! `cuInit`: once it has succeeded, the process is a CUDA program, and its statistics can be asked for.
 
 use std::ffi::c_uint;
 

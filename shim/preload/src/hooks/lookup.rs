@@ -1,8 +1,8 @@
-//! `cuGetProcAddress`: the driver decides, we translate.
+//! `cuGetProcAddress`: the driver looks the function up, and we translate its answer.
 //!
-//! Which version of a function a name stands for, and whether it exists, are the driver's rules, which change from
-//! release to release. So the real function is asked, and the pointer it answers is mapped, by identity, to our export
-//! of the same function. A pointer that is none of the driver's exports is passed on as it is.
+//! The driver's rules say which version of a function a name stands for, and they change from release to release. So the real
+//! function is asked, and the address that it answers is replaced by our export of the same function. An address that is none of
+//! the driver's exports is passed on as it is.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -54,7 +54,7 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
     result
 }
 
-/// The function whose address in the driver this is. Of several names for one address, the one that was asked for.
+/// The function at an address in the driver. If several names share the address, the one that was asked for.
 fn export_at(address: usize, name: &CStr, per_thread: bool) -> Option<usize> {
     let table = by_address();
     let first = table.partition_point(|(at, _)| *at < address);
@@ -68,7 +68,7 @@ fn fits(export: &CStr, name: &CStr, per_thread: bool) -> bool {
     export.starts_with(name.to_bytes()) && twin == per_thread
 }
 
-/// The driver's exports, sorted by address. Address 0, of functions that it lacks, is left out.
+/// The driver's exports, sorted by address, without the functions that it lacks.
 fn by_address() -> &'static [(usize, usize)] {
     static TABLE: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
     TABLE.get_or_init(|| {

@@ -1,8 +1,12 @@
 //! Every intercepted driver function: one row each, and nowhere else.
 //!
-//! A row reads: exported name, parameters, handler, the switch that turns the row off, and what it is for. The row's
-//! signature is checked against the driver's by the compiler. A per-thread-stream twin (`_ptsz`, `_ptds`) and every
-//! version of a function is a row of its own. From this table come the slots' contents, `docs/hooks.md` and `wmctl hooks`.
+//! `table.rs` has the rows: exported name, parameters, handler, the switch that turns the row off, and the purpose. The compiler
+//! checks a row's signature against the driver's. A per-thread-stream twin (`_ptsz`, `_ptds`) and every version of a function is
+//! a row of its own. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
+//!
+//! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
+//! subject; besides, [`boundary`] is what every handler runs in, [`oom`] makes a call again that was short of memory, and [`exports`]
+//! are the trampolines.
 
 mod allocate;
 mod batch;
@@ -49,9 +53,9 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
-    /// Also `WMSHIM_STITCH=off` and `WMSHIM_MULTIPATH=off` together: what both need to know.
+    /// Also `WMSHIM_STITCH=off` together with `WMSHIM_MULTIPATH=off`: both features need the call.
     Lifetimes,
-    /// As before, and withdrawn where there is one device: copies that may take several links, or go to a peer's blocks.
+    /// The same, and withdrawn in a process with one device: copies that may take several links, or touch a peer's blocks.
     Copies,
 }
 
@@ -102,7 +106,7 @@ impl Row {
     }
 }
 
-/// What an entry reads and writes of its own, in one cache line: its counters, and the function behind it.
+/// The data of one hook that every call of it touches, in one cache line: its counters, and the real function.
 #[repr(align(64))]
 struct HookHot<S> {
     calls: Calls,
@@ -117,8 +121,9 @@ impl<S: Symbol> HookHot<S> {
 
 /// Declares rows. The signature is the driver's, or the row does not compile.
 ///
-/// A row of `serve` has a handler, which answers or passes. A row of `retry` makes the real call, after a look at the stream
-/// that it works in, if it names one. A real call that failed for want of memory is made again after some of ours was given back.
+/// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry` has none: it makes the real call, and
+/// notes the stream that the call works in, if the row names one. In both, a real call that fails for want of memory is made again
+/// after some of our unused memory was given back.
 macro_rules! hooks {
     (
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
@@ -174,7 +179,7 @@ macro_rules! hooks {
 
 include!("table.rs");
 
-/// Before the first hook is connected: they learn of the trampolines, and statistics of their counters.
+/// To be called before the first hook is connected: hands the trampolines to the hooks, and the hooks' counters to statistics.
 pub(crate) fn prepare(exports: &'static Exports) {
     let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
     exports::set(exports, copies.map(|(_, index)| index));
@@ -187,8 +192,8 @@ pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
     row.switch.is_on(settings).then_some(row.hook)
 }
 
-/// Position of each function's row in [`ROWS`]; beyond its end for functions without one. Made by the compiler: the first
-/// call of a process may come from a thread with little stack.
+/// Position of each function's row in [`ROWS`]; beyond the end for functions without a row. Computed by the compiler, because the
+/// first call of a process may come from a thread with little stack.
 static BY_INDEX: [u16; COUNT] = {
     let mut positions = [u16::MAX; COUNT];
     let mut position = 0;
@@ -199,13 +204,13 @@ static BY_INDEX: [u16; COUNT] = {
     positions
 };
 
-/// Is this a function in which the null stream is the calling thread's own?
+/// Does the null stream mean the calling thread's own stream in this function?
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     let bytes = name.as_bytes();
     matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
 }
 
-/// Allocations and frees in stream order are answered from memory for the most part.
+/// Stream-ordered allocations and frees are frequent: most of them are hits.
 const fn pace(name: &str) -> Pace {
     match name.as_bytes() {
         [b'c', b'u', b'M', b'e', b'm', b'A', b'l', b'l', b'o', b'c', b'A', b's', b'y', b'n', b'c', ..]
@@ -216,7 +221,7 @@ const fn pace(name: &str) -> Pace {
     }
 }
 
-/// A function of per-thread default streams is called.
+/// Notes that per-thread default streams are in use: they are blocking streams that no call creates.
 #[inline]
 fn note_per_thread(is_per_thread: bool) {
     if is_per_thread {

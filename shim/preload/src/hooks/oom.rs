@@ -1,7 +1,7 @@
-//! Calls that need device memory which is not ours to serve.
+//! Retries of driver calls that were out of memory.
 //!
-//! Our unused memory must not make them fail: when the driver says it is out of memory, we give some back, then all, and
-//! the call is made again. The driver's out-of-memory errors leave nothing behind, so another call is safe.
+//! The driver needs device memory for its own purposes, and our unused memory must not make such a call fail. After the first failure we
+//! give some back, after the second all, and make the call again. A call that fails so has changed nothing, so making it again is safe.
 
 use wm_abi::CUresult;
 use wm_driver::Device;
@@ -13,10 +13,10 @@ use crate::physical::kept;
 use crate::process::{self, keep_errno};
 use crate::registry;
 
-/// Given back at once: code, local memory and the like come in pieces of this order.
+/// Bytes that are given back at first: the driver allocates code, local memory and the like in such amounts.
 const BYTES: usize = 256 << 20;
 
-/// Makes a counted call, and again if memory was short and some could be given back.
+/// As [`retry`], for a call that no handler serves: counts it by its result.
 #[inline]
 pub(super) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUresult {
     let result = retry(call);
@@ -24,8 +24,8 @@ pub(super) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUres
     result
 }
 
-/// Makes the call, and again if memory was short and some could be given back. One place to call from, so that the path
-/// of every launch is short.
+/// Makes the call, and makes it again if it was out of memory and we could give some back. `call` is called from one place only, so
+/// that it is inlined once and the way of a launch stays short.
 #[inline]
 pub(super) fn retry(call: impl Fn() -> CUresult) -> CUresult {
     let mut attempt = 0;
@@ -38,7 +38,7 @@ pub(super) fn retry(call: impl Fn() -> CUresult) -> CUresult {
     }
 }
 
-/// Gives some of our unused memory back after the first attempt, all after the second.
+/// Gives back some of our unused memory after the first attempt, all after the second; `false` if there was none.
 #[cold]
 #[inline(never)]
 fn make_room(attempt: usize) -> bool {
@@ -49,7 +49,7 @@ fn make_room(attempt: usize) -> bool {
     keep_errno(|| registry::existing_site().is_some_and(|site| give_back(site.manager, *bytes) > 0))
 }
 
-/// Gives `bytes` of a device's unused memory back to the driver, and a little more; `false` if there is none.
+/// Gives at least `bytes` of a device's unused memory back to the driver, as far as there is some; `false` if there was none.
 pub(super) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
     give_back(manager, bytes.max(BYTES) as u64) > 0
 }

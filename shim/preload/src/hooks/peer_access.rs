@@ -1,7 +1,7 @@
 //! Peer access: `cuCtxEnablePeerAccess` covers the driver's own memory; our mappings have rights of their own.
 //!
-//! A right covers the blocks of the device's manager, and what other processes' memory is open there. A copy between devices needs one
-//! too where an end is mapped memory: [`make_reachable`] grants it before the copy is made.
+//! Access is granted to the blocks of a device's manager, and to the memory of other processes that is open there. A copy between devices
+//! needs it too if an end is mapped memory: [`make_reachable`] grants it before the copy is made.
 
 use std::ffi::c_uint;
 use std::sync::OnceLock;
@@ -33,13 +33,13 @@ pub(super) fn grant(owner: CUdevice, from: CUdevice) {
     }
 }
 
-/// Has this process more than one device? With one, no copy goes to a peer, and what is intercepted for that is withdrawn.
+/// Has this process more than one device? If not, no copy goes to a peer, and the hooks that are there for such copies are withdrawn.
 pub(super) fn has_several_devices() -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
         return *known;
     }
-    // A driver that cannot say yet is asked again.
+    // The driver cannot tell before cuInit: it is asked again at the next call.
     let Some(count) = registry::device_count() else { return false };
     if count < 2 {
         exports::withdraw_copies();
@@ -47,9 +47,9 @@ pub(super) fn has_several_devices() -> bool {
     *KNOWN.get_or_init(|| count > 1)
 }
 
-/// Lets the calling thread's device reach the block at an address, for a copy between devices: the driver's own memory needs
-/// no peer access for that, mapped memory does. `false`: these devices cannot. Costs next to nothing where there is one device,
-/// or where it is so already.
+/// Lets the calling thread's device access the block at an address. A copy between devices needs that if the block is mapped memory; the
+/// driver's own memory needs no peer access. `false`: these devices cannot. Cheap in a process with one device, and if access was
+/// granted before.
 pub(super) fn make_reachable(address: u64) -> bool {
     if !has_several_devices() {
         return true;

@@ -1,10 +1,10 @@
 //! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
 //!
-//! The order is that of a block of ours: the device, the device once more after our unused memory was given back, then
-//! pinned memory of the host if the user allows it and the caller is known to bear it. PyTorch's allocator does. Who passes
-//! memory to peers, network cards or multicast objects does not: NCCL's flags come in lines of 128 bytes, which arrive whole over
-//! NVLink only. Whatever fails, the program gets the driver's first answer. Memory that went elsewhere answers as what was asked
-//! for: its properties are those of device memory, the CPU has no access to it, and only its maker may pass it on.
+//! The order is that of a block of ours: the device; the device once more after our unused memory was given back; then pinned host
+//! memory, if the user allows it and the caller is known to cope with it. PyTorch's allocator can. Libraries that pass memory to peers,
+//! network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which arrive whole over NVLink only. If all
+//! fails, the program gets the driver's first answer. Memory that went elsewhere answers queries as device memory, the CPU has no
+//! access to it, and only the process that made it may pass it on.
 
 use std::ffi::{c_uint, c_void};
 
@@ -154,7 +154,7 @@ impl Request {
     }
 }
 
-/// Does the caller bear memory that is not where it asked for it?
+/// Can the caller cope with memory that is not where it asked for it?
 fn is_borne() -> bool {
     match settings::load().overflow_created {
         Created::Torch => callers::is_torch(),
@@ -163,7 +163,7 @@ fn is_borne() -> bool {
     }
 }
 
-/// `cuMemExportToShareableHandle`. Who opens the memory elsewhere would take it for the device's.
+/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device memory.
 pub(super) fn mem_export_to_shareable_handle(
     shared: *mut c_void,
     handle: u64,

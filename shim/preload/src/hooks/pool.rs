@@ -1,6 +1,6 @@
-//! Stream-ordered pools. The device's default pool is served by us; pools that a program makes stay with the driver.
+//! Stream-ordered pools. We serve each device's default pool; pools that a program makes stay with the driver.
 //!
-//! What the default pool reports is the driver's figure plus ours: a block may be of either.
+//! The default pool reports the sum of the driver's figure and ours, because both may have given out blocks of it.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
@@ -15,20 +15,20 @@ use super::peer_access;
 use crate::process::{PROCESS_HOT, driver};
 use crate::registry;
 
-/// Bytes that each device's default pool may keep when the host has waited: 0 unless set, by the driver's rule.
+/// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the program sets it.
 static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 fn threshold(device: CUdevice) -> Option<&'static AtomicU64> {
     THRESHOLDS.get(usize::try_from(device).ok()?)
 }
 
-/// The device's bit in a word of devices; `None` for one beyond all machines'.
+/// The device's bit in a set of devices; `None` for an ordinal that no machine has.
 #[inline]
 fn bit(device: CUdevice) -> Option<u64> {
     1u64.checked_shl(u32::try_from(device).ok()?)
 }
 
-/// Do we serve `cuMemAllocAsync` on this device? Not after the program gave it a pool of its own.
+/// Do we serve `cuMemAllocAsync` on this device? Not once the program has given the device another pool.
 #[inline]
 pub(super) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
@@ -40,7 +40,7 @@ pub(super) fn serves(device: CUdevice) -> bool {
     })
 }
 
-/// Written once: the line stays in every core's cache.
+/// Writes only the first time, so that the line stays in the cache of every core.
 #[inline]
 fn note_use(bit: u64) {
     if PROCESS_HOT.used.load(Relaxed) & bit == 0 {
@@ -57,7 +57,7 @@ pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
         })
 }
 
-/// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
+/// The host has waited for the device. As the driver's pool does then, ours gives back what is above the release threshold.
 pub(super) fn trim_to_threshold(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
@@ -71,21 +71,21 @@ pub(super) fn trim_to_threshold(manager: &Manager<Device>) {
     }
 }
 
-/// What the pool holds: all but what blocks of `cuMemAlloc` use. Where those are all there is, what their handles leave free is
-/// no pool's.
+/// Bytes that the pool holds: everything but the blocks of `cuMemAlloc`. If there are only such blocks, the free rest of their handles
+/// does not count either.
 fn reserved(usage: &Usage) -> u64 {
     let plain = usage.live.total().saturating_sub(usage.pooled);
     let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
     if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
 }
 
-/// What is held beside the pool.
+/// Bytes that we hold and the pool does not.
 fn outside_pool(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
-/// Memory was freed that is no pool's: what is idle beyond what is kept goes back. Not where the program uses the default pool
-/// and told it to keep whatever it has: their memory is one.
+/// A block of `cuMemAlloc` was freed: idle memory beyond what is kept goes back to the driver. If the program uses the default pool
+/// and told it to keep everything, it stays, because pool and blocks share their memory.
 pub(super) fn give_back_idle(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
@@ -131,7 +131,7 @@ fn note_current(device: CUdevice, pool: CUmemoryPool) {
     }
 }
 
-/// `cuMemPoolDestroy`. By the driver's rule a device whose current pool is destroyed has its default pool again.
+/// `cuMemPoolDestroy`. If a device's current pool is destroyed, the default pool becomes current again.
 pub(super) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
     // SAFETY: a handle that the driver checks.
     let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
@@ -154,7 +154,7 @@ fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
     Some(pool)
 }
 
-/// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
+/// `cuMemSetMemPool`: names the device by location. `cuMemAllocAsync` uses the pool of pinned memory only.
 pub(super) unsafe fn mem_set_mem_pool(
     location: *mut CUmemLocation,
     kind: u32,
@@ -195,7 +195,7 @@ pub(super) unsafe fn mem_pool_get_attribute(
     Outcome::Return(result)
 }
 
-/// `cuMemPoolSetAttribute`. Writing zero to a high-water mark resets it, ours with the driver's; a threshold holds for our memory too.
+/// `cuMemPoolSetAttribute`. A high-water mark that is set to zero is reset, ours with the driver's; a threshold holds for our memory too.
 pub(super) unsafe fn mem_pool_set_attribute(
     pool: CUmemoryPool,
     attribute: u32,
@@ -231,7 +231,7 @@ fn set_threshold(device: CUdevice, bytes: u64) {
     }
 }
 
-/// The device whose default pool this is: a program may set the pool up before it allocates.
+/// The device of a default pool. The device may have no manager yet: a program can set the pool up before it allocates.
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
     let mut count = 0;
     // SAFETY: the out-pointer is to a live local.

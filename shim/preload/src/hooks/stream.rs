@@ -1,4 +1,4 @@
-//! Streams: which one a null handle means, when one ends, and when one is being captured.
+//! Streams: which one a null handle means, when one is created or destroyed, and when one is captured.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -31,7 +31,7 @@ impl DefaultStream for PerThread {
     const HANDLE: CUstream = CUstream::PER_THREAD;
 }
 
-/// The stream that a handle stands for. One that is about to be worked in.
+/// The stream that a handle stands for, which the call is about to work in.
 #[inline]
 pub(super) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
     let stream = if stream.is_null() { D::HANDLE } else { stream };
@@ -39,7 +39,7 @@ pub(super) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
     stream
 }
 
-/// What names a stream among a function's arguments.
+/// An argument that names a stream.
 pub(super) trait NamesStream {
     fn is_per_thread(&self) -> bool;
 }
@@ -59,7 +59,7 @@ impl NamesStream for *const CUlaunchConfig {
     }
 }
 
-/// Work goes into this stream. A per-thread default stream is a blocking one, and nobody makes it: it is there once it is used.
+/// Notes that work goes into this stream. A per-thread default stream is blocking and is never created: its first use is seen here.
 #[inline]
 pub(super) fn note_use(stream: impl NamesStream) {
     if stream.is_per_thread() {
@@ -73,7 +73,7 @@ pub(super) fn is_any_captured() -> bool {
     streams().capturing()
 }
 
-/// Is this stream being captured? Asks the driver only while there is a capture.
+/// Is this stream being captured? The driver is asked only while the process captures at all.
 #[inline]
 pub(super) fn is_captured<D: DefaultStream>(stream: CUstream) -> bool {
     is_any_captured() && ask_is_captured(resolve_default::<D>(stream))
@@ -88,7 +88,7 @@ fn ask_is_captured(stream: CUstream) -> bool {
     asked != CUresult::SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE
 }
 
-/// `cuStreamCreate`. Where a blocking stream is made, it can tell frees in the default stream.
+/// `cuStreamCreate`. Once there is a blocking stream, work in it is ordered with frees in the legacy default stream.
 pub(super) fn stream_create(_stream: *mut CUstream, flags: c_uint) -> Outcome {
     if flags & CU_STREAM_NON_BLOCKING == 0 {
         streams().note_blocking();
@@ -148,7 +148,7 @@ pub(super) unsafe fn stream_begin_capture_to_graph<S: Symbol<Function = ToGraph>
     })
 }
 
-/// Counted before the driver knows, so that no call of ours slips in between.
+/// Notes the capture before the driver begins it, so that no driver call of ours gets into it.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     streams().capture_began(registry::context_of_stream(stream).unwrap_or_default(), stream);
     let result = begin();
@@ -158,7 +158,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// `cuStreamEndCapture`, and its per-thread twin. A capture that became invalid ends with this error.
+/// `cuStreamEndCapture`, and its per-thread twin. A capture that has become invalid ends too, with an error.
 pub(super) unsafe fn stream_end_capture<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,

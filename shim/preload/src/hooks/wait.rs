@@ -1,8 +1,10 @@
-//! The host waits: what was freed before is then past, a trace says so, and pools give back what is above their
-//! threshold, as the driver's do. Guarded blocks are looked at.
+//! Waits of the host.
 //!
-//! A device on which nothing was allocated through us is of no concern here: no manager is made for a wait. What was
-//! freed is marked before the wait, because another thread may free behind it.
+//! After a wait, memory that was freed before it is reusable anywhere, a trace records it, pools give back what is above their
+//! threshold as the driver's do, and guarded blocks are looked at.
+//!
+//! Invariant: what was freed is marked *before* the wait, because another thread may free while the host waits. No manager is made
+//! for a wait: a device on which nothing was allocated through us is left alone.
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
@@ -45,20 +47,20 @@ pub(super) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
     end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
 }
 
-/// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
+/// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
 pub(super) unsafe fn event_synchronize(event: CUevent) -> CUresult {
     let wait = registry::any().then(|| Wait::for_something().looking_after(&Waits::Event));
     // SAFETY: the program's argument.
     end_wait(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
 
-/// A wait of the host that begins. Memory of any device may have been freed in what it waits for.
+/// A wait of the host that begins. It may cover frees of every device's memory.
 struct Wait {
-    /// What is past once it has ended well.
+    /// What the GPU has passed when the wait succeeds.
     marks: Vec<(&'static Manager<Device>, Mark)>,
-    /// What a trace says of it: the stream, or (`Some(None)`) the device.
+    /// What a trace records: a stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
-    /// What guarded blocks are to be looked at then.
+    /// Which guarded blocks can be looked at then.
     watch: Option<Watch>,
 }
 
@@ -68,8 +70,8 @@ impl Wait {
         Self { marks, traced: Some(Some(id)), watch: None }
     }
 
-    /// A wait for a context covers its own streams and those of its green contexts, and nobody else's: other contexts of the
-    /// device, and other devices, go on.
+    /// A wait for a context covers its own streams and those of its green contexts. Other contexts of the device, and other devices,
+    /// go on.
     fn for_context(manager: &Manager<Device>, context: CUcontext) -> Self {
         manager.flush();
         let covers = |id| {
@@ -80,7 +82,7 @@ impl Wait {
         Self { marks, traced: Some(None), watch: None }.looking_after(&Waits::Context(context))
     }
 
-    /// For an event: what is past then is not known to us.
+    /// For an event, of which we do not know what it is behind.
     fn for_something() -> Self {
         Self { marks: Vec::new(), traced: None, watch: None }
     }

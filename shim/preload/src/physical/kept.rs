@@ -21,7 +21,7 @@ use crate::settings::{self, TorchPieces};
 
 static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 
-/// Is there anything on the shelf, or was there? Until then nobody looks.
+/// Is there anything on the shelf, or was there? Until then no lock is taken.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// How much of what is idle stays, by device.
@@ -209,7 +209,7 @@ pub(crate) fn bound(token: u64) -> Option<u64> {
     shelf()?.bound(token)
 }
 
-/// The driver's handle of a token, for somebody who may keep the memory alive.
+/// The driver's handle of a token, for a use that may keep the memory alive.
 pub(crate) fn share(token: u64) -> Option<u64> {
     shelf()?.share(token)
 }

@@ -18,7 +18,7 @@ use wm_driver::Aside;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
-/// Has any piece gone elsewhere in this process? Until then, nobody looks addresses up.
+/// Has any piece gone elsewhere in this process? Until then no address is looked up.
 static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// The books. Never held across a driver call.

@@ -1,6 +1,6 @@
-//! Who made the program's call: return addresses outside this library, and the objects that they lie in.
+//! Which code made the program's call: return addresses outside this library, and the loaded objects that they lie in.
 //!
-//! The trampolines jump, so a hook returns to the program. Where the unwinder cannot walk, nobody is known.
+//! The trampolines jump, so a hook returns to the program itself. If the unwinder cannot walk the stack, no caller is known.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
@@ -18,7 +18,7 @@ const TORCH: &str = "libc10_cuda";
 /// whole over NVLink only.
 const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
 
-/// CUDA's runtime, which calls for others.
+/// CUDA's runtime: it calls on behalf of other code.
 const RUNTIME: &str = "libcudart";
 
 /// Is the call one of PyTorch's allocator?
@@ -32,8 +32,8 @@ pub(crate) fn is_torch_itself() -> bool {
     torch_code(nearest).is_some()
 }
 
-/// The way through PyTorch's allocator by which it makes a call itself, as one number: the same for the same calls inside of it, however
-/// it was called. Costs a few microseconds.
+/// A hash of the return addresses inside PyTorch's allocator, if it makes the call itself. Calls from the same place in it have the same
+/// hash, whatever code called the allocator. Costs a few microseconds.
 pub(crate) fn way_through_torch() -> Option<u64> {
     let callers = callers();
     let code = torch_code(callers[0])?;
@@ -58,8 +58,8 @@ pub(crate) fn need_device() -> bool {
     COMMUNICATION.iter().any(|name| nearest.starts_with(name))
 }
 
-/// The nearest object that calls on its own account; empty where nobody is known. A process that has none of the libraries that are
-/// told apart is not looked at: nobody's stack is walked without need.
+/// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is known. The stack is walked only in a
+/// process that has loaded one of the libraries that make a difference here.
 fn nearest() -> String {
     if !is_any_loaded() {
         return String::new();
@@ -207,7 +207,7 @@ impl fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a report that accuses nobody.
+    //! Hazard: a report that names no caller.
     use super::*;
 
     #[test]

@@ -1,11 +1,10 @@
 //! What every hooked call looks at: one cache line of the process, one of the thread.
 //!
-//! Between two calls a program fills the caches with things of its own, so the price of a call that hits is the number of
-//! lines it touches. The modules that own these values read and write them here and nowhere else; what a value
-//! means is said there.
+//! Between two calls a program fills the caches with its own data, so the price of a hit is the number of cache lines that it
+//! touches. A value here belongs to the module that its comment names: only that one writes it, and says what it means.
 //!
-//! Invariants: the process's line is written when something happens (a fork, a capture, a context's end), not when a call
-//! does; both are written without a lock and need no first use.
+//! Invariants: the process's line is written when something changes (a fork, a capture, a context's end) and not by every call;
+//! both lines are written without a lock, and need no initialisation at run time.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};

@@ -33,7 +33,7 @@ fn label(level: log::Level) -> &'static str {
     }
 }
 
-/// Past Rust's own stderr handle, whose lock a thread that forked or was ended may have kept.
+/// Not through Rust's own stderr handle: a thread that forked or was cancelled may still hold its lock.
 fn write(line: &[u8]) {
     // SAFETY: file descriptor 2 is borrowed for one write and not closed; a closed one gives an error, ignored.
     let stderr = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(2) };
@@ -42,8 +42,8 @@ fn write(line: &[u8]) {
     without_sigpipe(|| stderr.write_all(line));
 }
 
-/// A pipe whose reader is gone must not end the host for a log line of ours: the signal that the write raises for this
-/// thread is held back and taken away. One that was pending before is the host's, and stays.
+/// Writes with SIGPIPE blocked: if the reader of the pipe is gone, a log line of ours must not end the host. The signal that the write
+/// raises for this thread is taken away again; one that was pending before is the host's, and stays.
 fn without_sigpipe(write: impl FnOnce() -> std::io::Result<()>) {
     // SAFETY: all zero is a valid set to be filled; every pointer is to a live local or null.
     unsafe {

@@ -1,4 +1,4 @@
-//! Where a call acts, as values: what is looked up at every call, so a thread keeps its last answer in its cache line.
+//! Where a call acts, as values. Every call needs the answer, so a thread caches its last one in its hot cache line.
 //!
 //! The look-up itself is `registry/sites.rs`.
 

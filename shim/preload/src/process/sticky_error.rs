@@ -1,8 +1,8 @@
 //! Has a context failed for good?
 //!
-//! After a kernel has faulted, the driver answers every later call in that context with the same error. Our allocations
-//! make no driver call when they hit, so they would not notice. Errors of that kind are therefore remembered when any hooked
-//! call returns one; from then on an allocation or a free first asks the driver how the calling thread's context is.
+//! After a kernel has faulted, the driver answers every later call in that context with the same error. A hit makes no driver
+//! call, so it would not notice. Therefore the first such error that a hooked call returns is remembered, and from then on
+//! every allocation and free asks the driver first whether the calling thread's context has failed.
 
 use std::sync::atomic::Ordering::Relaxed;
 

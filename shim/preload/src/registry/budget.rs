@@ -1,7 +1,7 @@
 //! How much of a device may be used: the limit and the headroom, judged together.
 //!
 //! Two settings that are sound each for itself can leave a device nothing, and then every block lies on the host and the
-//! program runs at the speed of PCIe. That is nobody's wish: neither is in force then, and a line says so. What leaves very little
+//! program runs at the speed of PCIe. No user wants that: neither is in force then, and a line says so. What leaves very little
 //! may be meant, by a test or an experiment, so it is in force, and a line says so too.
 
 use wm_abi::CUdevice;
@@ -37,7 +37,7 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     if limit.is_none() && headroom.is_none() {
         return default;
     }
-    // A headroom that nobody set is no fault of the limit's, however small the device is.
+    // If only the limit was set, it is judged without the default headroom, however small the device is.
     match judge(Budget { headroom: headroom.map_or(0, |_| wanted.headroom), ..wanted }, total) {
         Verdict::Sound => wanted,
         Verdict::Little(bytes) => {
@@ -55,7 +55,7 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     }
 }
 
-/// The headroom is kept from what the driver has, the limit is what we hold: the smaller of both is what there is.
+/// Usable is the smaller of what the limit lets us hold and what the headroom lets us take from the driver.
 fn judge(budget: Budget, total: u64) -> Verdict {
     let usable = budget.limit.min(total.saturating_sub(budget.headroom));
     match usable {
@@ -92,7 +92,7 @@ pub(crate) fn tell(device: CUdevice, total: u64, limits: &Settings) {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a forgotten unit puts everything into host memory, and nobody learns why the program is slow.
+    //! Hazard: a forgotten unit puts everything into host memory, and nothing says why the program is slow.
     use super::*;
 
     const GIB: u64 = 1 << 30;

@@ -1,7 +1,7 @@
 //! Which context a block of `cuMemAlloc` was allocated in: it ends with that context.
 //!
-//! Memory in stream order belongs to the device's pool instead, and survives. An entry goes with its block, if `cuMemFree`
-//! takes that; it names the allocation by id, so that a stale one is known for what it is.
+//! Stream-ordered memory belongs to the device's pool instead, and survives. An entry is removed when `cuMemFree` frees its block. It
+//! has the allocation's id, so that an entry of an earlier block at the same address is recognised.
 
 use std::sync::OnceLock;
 
@@ -35,7 +35,7 @@ pub(crate) fn context_of(address: u64, id: u64) -> Option<CUcontext> {
     table().get(&address).filter(|owned| owned.id == id).map(|owned| owned.context)
 }
 
-/// A block was freed: what is known of it goes, unless its address has been given out again meanwhile.
+/// A block was freed: its entry is removed, unless the address has been given out again since.
 pub(crate) fn remove(address: u64, id: u64) {
     table().remove_if(&address, |_, owned| owned.id == id);
 }

@@ -6,17 +6,17 @@ use wm_driver::StreamId;
 use super::managers::all;
 use crate::process::streams;
 
-/// A context is about to be ended: nothing of it is touched until it is known whether it was.
+/// A call that may end a context is about to be made: managers do not use the context until the outcome is known.
 pub(crate) fn suspend_context(context: CUcontext) {
     all().for_each(|manager| manager.gpu().suspend_context(context));
 }
 
-/// The driver refused to end it.
+/// The context did not end.
 pub(crate) fn resume_context(context: CUcontext) {
     all().for_each(|manager| manager.gpu().resume_context(context));
 }
 
-/// A context has ended: its work is over, and its streams, captures and events are no more.
+/// A context has ended, and its work, streams, captures and events with it.
 pub(crate) fn end_context(context: CUcontext) {
     let ids = streams().of_context(context);
     for manager in all() {

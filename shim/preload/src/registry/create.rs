@@ -18,7 +18,7 @@ use crate::settings::{self, Guard, Overflow};
 pub(crate) struct Callbacks {
     /// Bytes that the program holds on a device without its manager.
     pub(crate) external_usage: fn(CUdevice) -> Aside,
-    /// What the code that calls bears, for a block of so many bytes that a device has no room for.
+    /// What the calling code can cope with, if a device has no room for a block of so many bytes.
     pub(crate) on_shortage: fn(CUdevice, usize) -> Bears,
     /// A manager was made.
     pub(crate) on_create: fn(),
@@ -58,10 +58,10 @@ fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Devic
     }
 }
 
-/// Devices whose default pool forbids that a stream waits for another one's free, a bit each.
+/// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free), a bit each.
 static INDEPENDENT: AtomicU64 = AtomicU64::new(0);
 
-/// The program says whether it is forbidden, maybe before the device has a manager.
+/// Sets whether internal dependencies are allowed. The device need not have a manager yet.
 pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
     let bit = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0);
     if allowed {
@@ -104,7 +104,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
     }
 }
 
-/// A guarded block's view is of no use to the next block.
+/// No stitched view is kept with page guards: a guarded block's view cannot serve the next block.
 fn stitch_views(settings: &settings::Settings) -> usize {
     if settings.guard == Guard::Page { 0 } else { wm_memory::Settings::default().stitch_views }
 }

@@ -1,7 +1,8 @@
 //! From the calling thread's context to its device's manager.
 //!
-//! A thread keeps where its last call acted. Invariant: what it keeps is of its current context, and holds in the epoch that was read
-//! before it was looked up, and in no later one.
+//! A thread caches the site of its last call in its hot cache line. Contexts and streams end, and the driver gives their handles out
+//! again, so a cached site is valid only in the epoch of the streams that was read *before* the look-up, and only for the context that
+//! it names. Whatever ends a context or a stream advances the epoch.
 
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::thread::Uncancelled;
@@ -22,8 +23,8 @@ pub(super) fn last_site(context: CUcontext) -> Option<LastSite> {
         .filter(|last| last.site.context == context && last.epoch == epoch)
 }
 
-/// Keeps where this call acts. `last.epoch` must have been read before the rest was looked up: if the epoch has moved since,
-/// [`last_site`] does not answer with it.
+/// Caches where this call acts. `last.epoch` must have been read before the rest was looked up: [`last_site`] ignores the entry once
+/// the epoch has advanced.
 pub(super) fn remember(last: LastSite) {
     THREAD_HOT.with(|thread| thread.last.set(Some(last)));
 }
@@ -43,7 +44,7 @@ pub(crate) fn current_site() -> Option<Site> {
     site_in(current_context()?)
 }
 
-/// The same for a context that is the calling thread's.
+/// The same for a context that is known to be the calling thread's.
 #[inline]
 pub(super) fn site_in(context: CUcontext) -> Option<Site> {
     last_site(context).map(|last| last.site).or_else(|| look_up(context))
@@ -75,14 +76,14 @@ pub(super) fn site_of_context(context: CUcontext) -> Option<Site> {
     Some(Site { manager, context, device })
 }
 
-/// As [`current_site`], where the device has a manager already: none is made, and no context is adopted.
+/// As [`current_site`], but only if the device has a manager: none is made, and the manager does not learn of the context.
 pub(crate) fn existing_site() -> Option<Site> {
     let context = any().then(current_context)??;
     let device = current_device()?;
     Some(Site { manager: existing(device)?, context, device })
 }
 
-/// The manager of a device: one that is made now, if it is the calling thread's device.
+/// The manager of a device. If it has none and is the calling thread's device, one is made.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static Manager<Device>> {
     existing(device)
         .or_else(|| current_site().map(|site| site.manager).filter(|m| m.gpu().ordinal() == device))

@@ -1,10 +1,10 @@
-//! Streams as calls name them: by a handle, whose meaning depends on the calling thread's context and on the thread.
+//! From a stream that a call names to its context and manager. What a handle means depends on the thread and its current context.
 //!
-//! [`site_of_stream`] is the way of every stream-ordered call. A thread that names the stream of its last call again is answered from what
-//! it keeps ([`LastSite`]); for any other stream the driver is asked.
+//! Every stream-ordered call goes through [`site_of_stream`]. If a thread names the stream of its last call again, the answer comes from
+//! its cache ([`LastSite`]); for any other stream the driver is asked.
 //!
-//! Invariants: a [`NamedStream`]'s context is the one that the stream's work is of, whatever context is current; its handle is
-//! never null. What a thread remembers is of its current context, and is believed only in the epoch it was found out in.
+//! Invariants: the context of a [`NamedStream`] is the one that the stream's work runs in, whatever context is current; its handle is
+//! never null. A cached answer is for the thread's current context and the epoch in which it was looked up.
 
 use wm_abi::symbol;
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
@@ -25,7 +25,7 @@ pub(crate) struct NamedStream {
 }
 
 impl NamedStream {
-    /// Which stream a handle means, where the device has a manager or not. `default` is what the null handle stands for.
+    /// Which stream a handle means, whether the device has a manager or not. `default` is what the null handle stands for.
     pub(crate) fn of(stream: CUstream, default: CUstream) -> Option<Self> {
         let stream = if stream.is_null() { default } else { stream };
         resolve(current_context()?, stream)
@@ -35,13 +35,13 @@ impl NamedStream {
         Order::Stream(self.id)
     }
 
-    /// Is a free in it an action that other streams can tell?
+    /// Is a free in it an action that other streams are ordered with?
     #[inline]
     pub(crate) fn is_told_of_frees(&self) -> bool {
         self.kind != StreamKind::NonBlocking && streams().mixes()
     }
 
-    /// Is an allocation in it one? The driver's in the legacy default stream is not.
+    /// The same for an allocation. The driver's own allocation in the legacy default stream is none.
     #[inline]
     pub(crate) fn is_told_of_allocations(&self) -> bool {
         matches!(self.kind, StreamKind::Blocking | StreamKind::PerThread) && streams().mixes()
@@ -90,7 +90,7 @@ fn resolve(context: CUcontext, stream: CUstream) -> Option<NamedStream> {
     Some(NamedStream { context, stream, id: streams().identify(context, stream), kind })
 }
 
-/// The context that a stream's work is of, whoever asks.
+/// The context that a stream's work runs in.
 pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
     let is_default = matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD);
     if is_default { current_context() } else { context_of(stream) }

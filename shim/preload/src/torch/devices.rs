@@ -10,7 +10,7 @@ static KEEPING: AtomicU64 = AtomicU64::new(0);
 /// Devices whose primary context is held by us: once, and until the program resets the device, as the CUDA runtime holds it.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// The device's pool is to keep what it has. `true` for the first one who says so.
+/// The device's pool is to keep what it has. `true` the first time.
 pub(crate) fn keep_first(device: CUdevice) -> bool {
     let bit = bit(device);
     KEEPING.load(Relaxed) & bit == 0 && KEEPING.fetch_or(bit, Relaxed) & bit == 0

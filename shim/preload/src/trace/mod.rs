@@ -105,7 +105,7 @@ fn recorder(device: CUdevice) -> Option<&'static Recorder> {
     slot(device)?.get()?.as_ref().ok()
 }
 
-/// One line, once, and not while anybody waits for us.
+/// One line, once, without a lock held.
 fn say(refusal: &Refusal) {
     let sentence = lock(refusal).take();
     if let Some(sentence) = sentence {
@@ -167,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock, if whoever holds it lets go within a moment.
+/// The lock, if its holder lets go within a moment.
 fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const MOMENT: Duration = Duration::from_millis(500);
     let end = Instant::now() + MOMENT;
