@@ -1,7 +1,7 @@
 //! How much of a device may be used: the limit and the headroom, judged together.
 //!
 //! Two settings that are sound each for itself can leave a device nothing, and then every block lies on the host and the
-//! program runs at the speed of PCIe. No user wants that: neither is in force then, and a line says so. What leaves very little
+//! program runs at the speed of PCIe. That is nobody's wish: neither is in force then, and a line says so. What leaves very little
 //! may be meant, by a test or an experiment, so it is in force, and a line says so too.
 
 use wm_abi::CUdevice;
