@@ -16,24 +16,18 @@ use crate::process::driver;
 pub(super) fn memcpy_htod<F: Family>(to: CUdeviceptr, from: *const c_void, bytes: usize) -> Outcome {
     serve::<F>(
         Direction::HostToDevice,
-        Linear { to: to, from: from as u64, bytes, stream: F::HANDLE, waits: true },
+        Linear { to, from: from as u64, bytes, stream: F::HANDLE, waits: true },
     )
 }
 
 /// `cuMemcpyDtoH`.
 pub(super) fn memcpy_dtoh<F: Family>(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> Outcome {
-    serve::<F>(
-        Direction::DeviceToHost,
-        Linear { to: to as u64, from: from, bytes, stream: F::HANDLE, waits: true },
-    )
+    serve::<F>(Direction::DeviceToHost, Linear { to: to as u64, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyDtoD`.
 pub(super) fn memcpy_dtod<F: Family>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Outcome {
-    serve::<F>(
-        Direction::DeviceToDevice,
-        Linear { to: to, from: from, bytes, stream: F::HANDLE, waits: true },
-    )
+    serve::<F>(Direction::DeviceToDevice, Linear { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyHtoDAsync`.
@@ -45,7 +39,7 @@ pub(super) fn memcpy_htod_async<F: Family>(
 ) -> Outcome {
     serve::<F>(
         Direction::HostToDevice,
-        Linear { to: to, from: from as u64, bytes, stream: resolve_default::<F>(stream), waits: false },
+        Linear { to, from: from as u64, bytes, stream: resolve_default::<F>(stream), waits: false },
     )
 }
 
@@ -58,7 +52,7 @@ pub(super) fn memcpy_dtoh_async<F: Family>(
 ) -> Outcome {
     serve::<F>(
         Direction::DeviceToHost,
-        Linear { to: to as u64, from: from, bytes, stream: resolve_default::<F>(stream), waits: false },
+        Linear { to: to as u64, from, bytes, stream: resolve_default::<F>(stream), waits: false },
     )
 }
 
@@ -71,7 +65,7 @@ pub(super) fn memcpy_dtod_async<F: Family>(
 ) -> Outcome {
     serve::<F>(
         Direction::DeviceToDevice,
-        Linear { to: to, from: from, bytes, stream: resolve_default::<F>(stream), waits: false },
+        Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false },
     )
 }
 

@@ -177,8 +177,8 @@ pub(super) unsafe fn pointer_get_attribute(
     }
     match meaning(address) {
         Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
-        // SAFETY: the program's out-pointer, not null, of the attribute's type.
         meaning => {
+            // SAFETY: the program's out-pointer, not null, of the attribute's type.
             unsafe { meaning.answer(address, attribute, data) }.map_or(Outcome::Forward, Outcome::Return)
         }
     }
