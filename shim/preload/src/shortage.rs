@@ -34,13 +34,13 @@ const MAPPING: Duration = Duration::from_millis(100);
 /// and no block was given in between.
 #[derive(Debug, Clone, Copy)]
 struct Blocks {
-    refused: Option<Refused>,
+    refused: Option<RefusedBlock>,
     /// Blocks that are not refused first.
     spared: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Refused {
+struct RefusedBlock {
     device: CUdevice,
     bytes: usize,
     /// Blocks that had been freed by then.
@@ -51,8 +51,8 @@ impl Blocks {
     const NEW: Self = Self { refused: None, spared: 0 };
 
     /// A block for which the device has no room.
-    fn answer(&mut self, request: Refused) -> Bears {
-        let Refused { device, bytes, frees } = request;
+    fn answer(&mut self, request: RefusedBlock) -> Bears {
+        let RefusedBlock { device, bytes, frees } = request;
         let before = self.refused.take().filter(|before| (before.device, before.bytes) == (device, bytes));
         match before {
             Some(before) => self.spared = if before.frees == frees { FRUITLESS } else { 0 },
@@ -71,13 +71,13 @@ impl Blocks {
 /// is known once it was seen where there is no doubt.
 #[derive(Debug, Clone, Copy)]
 struct Pieces {
-    refused: Option<Refusal>,
+    refused: Option<RefusedPiece>,
     /// The first and the last piece that went elsewhere, of those that follow each other within [`TOGETHER`] of the first.
     granted: Option<[Instant; 2]>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Refusal {
+struct RefusedPiece {
     /// When the thread has mapped something since: then its second attempt may have been met, and what is short is another request.
     mapped: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl Pieces {
         if in_doubt || !ways.is_first(way) {
             return Bears::Elsewhere;
         }
-        self.refused = Some(Refusal { mapped: None });
+        self.refused = Some(RefusedPiece { mapped: None });
         Bears::NotYet
     }
 
@@ -169,7 +169,7 @@ pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
         return Bears::Elsewhere;
     }
     let frees = registry::of_device(device).map_or(0, |manager| manager.usage().counters.frees);
-    with(&BLOCKS, |blocks| blocks.answer(Refused { device, bytes, frees }))
+    with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))
 }
 
 /// The same for physical memory that the program makes itself.
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn ask(blocks: &mut Blocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
-        blocks.answer(Refused { device, bytes, frees })
+        blocks.answer(RefusedBlock { device, bytes, frees })
     }
 
     #[test]

@@ -14,14 +14,14 @@
 //! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
 //! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
 //!
-//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds the rate, [`request`]
+//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds the rate, [`request`]
 //! understands and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
 //! global to the process. The folder and the descriptors are those of [`crate::sockets`].
 
-mod budget;
 mod connection;
 mod dump;
 mod exit_reply;
+mod rate_limit;
 mod request;
 mod server;
 mod signal;

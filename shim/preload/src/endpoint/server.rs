@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::budget::Budget;
 use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
+use super::rate_limit::RateLimit;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
 use super::{Source, dump, exit_reply, request};
@@ -37,7 +37,7 @@ pub(super) struct Server {
     connections: Vec<Connection>,
     dumps: Dumps,
     source: &'static dyn Source,
-    budget: Budget,
+    rate_limit: RateLimit,
     paused_until: Option<Instant>,
     parked: usize,
     /// When the dump that a signal asked for is written.
@@ -60,7 +60,7 @@ impl Server {
             connections: Vec::new(),
             dumps,
             source,
-            budget: Budget::new(Instant::now()),
+            rate_limit: RateLimit::new(Instant::now()),
             paused_until: None,
             parked: 0,
             dump_due: None,
@@ -126,7 +126,7 @@ impl Server {
     /// Time until something must be done without an event; `None` for never.
     fn timeout(&self) -> Option<Duration> {
         let waiting = self.connections.iter().any(Connection::has_turn_ahead);
-        let turn = waiting.then(|| self.budget.refill().unwrap_or_else(Instant::now));
+        let turn = waiting.then(|| self.rate_limit.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
         let earliest = [turn, patience, self.paused_until, self.dump_due].into_iter().flatten().min();
         earliest.map(|instant| instant.saturating_duration_since(Instant::now()))
@@ -181,7 +181,7 @@ impl Server {
             connection.receive(now)?;
         }
         // One request a round and connection: no client waits for another that sends many.
-        if connection.has_turn_ahead() && self.budget.take(now) {
+        if connection.has_turn_ahead() && self.rate_limit.take(now) {
             self.reply(connection, now)?;
         }
         if connection.is_finished() { Err(Disconnected) } else { Ok(()) }
@@ -219,9 +219,9 @@ impl Server {
         while self.has_room() {
             match self.listener.as_ref().and_then(Descriptor::raw).map(accept_one) {
                 Some(Ok(descriptor)) => self.connections.push(Connection::new(descriptor, now)),
-                Some(Err(Refused::Nobody)) | None => return,
-                Some(Err(Refused::Stranger)) => {}
-                Some(Err(Refused::Resources)) => {
+                Some(Err(AcceptError::NoClient)) | None => return,
+                Some(Err(AcceptError::WrongUser)) => {}
+                Some(Err(AcceptError::Resources)) => {
                     self.paused_until = Some(now + PAUSE);
                     return;
                 }
@@ -231,28 +231,28 @@ impl Server {
 }
 
 /// Why there is no new connection.
-enum Refused {
-    Nobody,
-    Stranger,
+enum AcceptError {
+    NoClient,
+    WrongUser,
     Resources,
 }
 
-fn accept_one(listener: RawFd) -> Result<Descriptor, Refused> {
+fn accept_one(listener: RawFd) -> Result<Descriptor, AcceptError> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: a listening socket of ours; the peer's address is not wanted.
     let raw = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
     if raw < 0 {
         return Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => Refused::Nobody,
-            _ => Refused::Resources,
+            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => AcceptError::NoClient,
+            _ => AcceptError::Resources,
         });
     }
     // SAFETY: `accept4` just returned it, and nobody else knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     if !sockets::is_trusted(socket.as_fd()) {
-        return Err(Refused::Stranger);
+        return Err(AcceptError::WrongUser);
     }
-    Descriptor::adopt(socket).map_err(|_| Refused::Resources)
+    Descriptor::adopt(socket).map_err(|_| AcceptError::Resources)
 }
 
 /// Waits for an event or the time to pass. Rounded up: waking early would spin through the rest of a millisecond.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use wm_abi::CUdevice;
 
-use crate::process::callers::{DEPTH, Place, callers};
+use crate::process::callers::{CodeAddress, DEPTH, callers};
 
 /// A guarded block.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ impl fmt::Display for CallOrigin {
         f.write_str(self.call)?;
         let known = self.callers.iter().take_while(|caller| **caller != 0);
         known.enumerate().try_for_each(|(depth, caller)| {
-            write!(f, "{}{}", if depth == 0 { " from " } else { " < " }, Place::of(*caller))
+            write!(f, "{}{}", if depth == 0 { " from " } else { " < " }, CodeAddress::of(*caller))
         })
     }
 }

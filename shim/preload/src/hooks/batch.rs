@@ -17,7 +17,7 @@ use super::stream::{Legacy, resolve_default};
 use crate::multipath::{self, Linear};
 use crate::process::driver;
 
-pub(super) type First = unsafe extern "C" fn(
+pub(super) type BatchV1 = unsafe extern "C" fn(
     *mut CUdeviceptr,
     *mut CUdeviceptr,
     *mut usize,
@@ -29,7 +29,7 @@ pub(super) type First = unsafe extern "C" fn(
     CUstream,
 ) -> CUresult;
 
-pub(super) type Second = unsafe extern "C" fn(
+pub(super) type BatchV2 = unsafe extern "C" fn(
     *mut CUdeviceptr,
     *mut CUdeviceptr,
     *mut usize,
@@ -42,7 +42,7 @@ pub(super) type Second = unsafe extern "C" fn(
 
 /// `cuMemcpyBatchAsync`.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn memcpy_batch_async<S: Symbol<Function = First>>(
+pub(super) unsafe fn memcpy_batch_async<S: Symbol<Function = BatchV1>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
@@ -54,7 +54,7 @@ pub(super) unsafe fn memcpy_batch_async<S: Symbol<Function = First>>(
     stream: CUstream,
 ) -> Outcome {
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
-    let call = |cut: &mut Cut, failed: &mut usize| {
+    let call = |cut: &mut PartedBatch, failed: &mut usize| {
         let (to, from, bytes, indices) =
             (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
         // SAFETY: arrays of the lengths that go with them; the attributes are the program's.
@@ -69,7 +69,7 @@ pub(super) unsafe fn memcpy_batch_async<S: Symbol<Function = First>>(
 
 /// `cuMemcpyBatchAsync_v2`, which does not say what failed.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = Second>>(
+pub(super) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = BatchV2>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
@@ -81,7 +81,7 @@ pub(super) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = Second>>(
 ) -> Outcome {
     let failed = std::ptr::null_mut();
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
-    let call = |cut: &mut Cut, _: &mut usize| {
+    let call = |cut: &mut PartedBatch, _: &mut usize| {
         let (to, from, bytes, indices) =
             (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
         // SAFETY: as in `first`.
@@ -98,7 +98,7 @@ pub(super) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = Second>>(
 unsafe fn serve(
     batch: &Batch,
     stream: CUstream,
-    call: impl FnOnce(&mut Cut, &mut usize) -> CUresult,
+    call: impl FnOnce(&mut PartedBatch, &mut usize) -> CUresult,
 ) -> Outcome {
     // SAFETY: the program's arrays, as long as it says.
     let Some(arrays) = (unsafe { batch.arrays() }) else { return Outcome::Forward };
@@ -180,7 +180,7 @@ struct Arrays<'a> {
 }
 
 /// A batch like the program's whose copies cross no border.
-struct Cut {
+struct PartedBatch {
     to: Vec<CUdeviceptr>,
     from: Vec<CUdeviceptr>,
     bytes: Vec<usize>,
@@ -260,8 +260,9 @@ impl Arrays<'_> {
         self.attributes.iter().any(|attribute| attribute.srcAccessOrder == DURING_THE_CALL)
     }
 
-    fn cut(&self, ways: &[Option<Way>]) -> Cut {
-        let mut cut = Cut { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
+    fn cut(&self, ways: &[Option<Way>]) -> PartedBatch {
+        let mut cut =
+            PartedBatch { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
         for (index, copy) in self.copies(CUstream::NULL).enumerate() {
             cut.indices.extend(self.indices.iter().filter(|first| **first == index).map(|_| cut.to.len()));
             let whole = [Part::whole([copy.bytes as u64, 1, 1])];

@@ -89,10 +89,7 @@ fn context_elsewhere(stream: CUstream) -> Option<CUcontext> {
     if matches!(stream, CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD) {
         return None;
     }
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
-    (asked == CUresult::SUCCESS && context != current_context(driver())).then_some(context)
+    registry::context_of_stream(stream).filter(|context| *context != current_context(driver()))
 }
 
 /// Runs `body` with a context current; a null context leaves the current one. `None` if it cannot be made current.

@@ -4,22 +4,22 @@
 //! from its first byte to its last, gaps between rows included: no part's range has a border inside, at either end.
 
 /// Bytes in a row, rows, layers.
-pub(crate) type Size = [u64; 3];
+pub(super) type Size = [u64; 3];
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
+pub(super) struct End {
     /// First byte.
-    pub(crate) address: u64,
+    pub(super) address: u64,
     /// Bytes from one byte, row and layer to the next.
-    pub(crate) steps: [u64; 3],
+    pub(super) steps: [u64; 3],
 }
 
 /// A part of a copy: where it starts in the whole, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) at: Size,
-    pub(crate) size: Size,
+pub(super) struct Part {
+    pub(super) at: Size,
+    pub(super) size: Size,
 }
 
 /// A cut through a part, or two, along one dimension: before this place, and before the next one too.
@@ -31,18 +31,18 @@ struct Cut {
 
 impl End {
     /// An end of consecutive bytes.
-    pub(crate) fn flat(address: u64) -> Self {
+    pub(super) fn flat(address: u64) -> Self {
         Self { address, steps: [1, 0, 0] }
     }
 
     /// Where a part starts at this end.
-    pub(crate) fn start(&self, part: &Part) -> u64 {
+    pub(super) fn start(&self, part: &Part) -> u64 {
         let offset = |(at, step): (&u64, &u64)| at.wrapping_mul(*step);
         part.at.iter().zip(&self.steps).map(offset).fold(self.address, u64::wrapping_add)
     }
 
     /// The range that a copy of this size looks at. Empty, if it reaches past the end of all addresses.
-    pub(crate) fn range(&self, size: &Size) -> std::ops::Range<u64> {
+    pub(super) fn range(&self, size: &Size) -> std::ops::Range<u64> {
         let last = size.iter().zip(&self.steps).try_fold(self.address, |sum, (size, step)| {
             sum.checked_add(size.checked_sub(1)?.checked_mul(*step)?)
         });
@@ -64,7 +64,7 @@ impl End {
 
 impl Part {
     /// The whole of a copy.
-    pub(crate) fn whole(size: Size) -> Self {
+    pub(super) fn whole(size: Size) -> Self {
         Self { at: [0; 3], size }
     }
 
@@ -85,7 +85,7 @@ impl Part {
 }
 
 /// The parts of a copy, in its order. Each end comes with the borders in its range.
-pub(crate) fn cut(size: Size, ends: &[(End, Vec<u64>)]) -> Vec<Part> {
+pub(super) fn cut(size: Size, ends: &[(End, Vec<u64>)]) -> Vec<Part> {
     let (mut open, mut done) = (vec![Part::whole(size)], Vec::new());
     while let Some(part) = open.pop() {
         let found = ends.iter().find_map(|(end, borders)| borders.iter().find_map(|at| end.cut(&part, *at)));

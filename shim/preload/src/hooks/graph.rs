@@ -25,7 +25,7 @@ use crate::process::driver;
 use crate::registry::{self, context_blocks};
 
 /// Where a node goes, and behind which others.
-struct Place {
+struct NewNode {
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
@@ -43,18 +43,18 @@ pub(super) unsafe fn graph_add_memcpy_node(
 ) -> Outcome {
     // SAFETY: null, or the program's description.
     let Some(copy) = (unsafe { copy.as_ref() }) else { return Outcome::Forward };
-    let place = Place { node, graph, after, count };
+    let new_node = NewNode { node, graph, after, count };
     let in_context = context_of_copy(copy, context);
     match plan(copy, in_context) {
         // SAFETY: the program's arguments, but for the graph.
-        Some(plan) => plan.add(|child| unsafe { place.add_child(child) }),
+        Some(plan) => plan.add(|child| unsafe { new_node.add_child(child) }),
         None if in_context == context => Outcome::Forward,
         // SAFETY: the program's arguments, but for the context.
-        None => unsafe { place.add_copy(copy, in_context) }.into(),
+        None => unsafe { new_node.add_copy(copy, in_context) }.into(),
     }
 }
 
-impl Place {
+impl NewNode {
     unsafe fn add_copy(&self, copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUresult {
         let add = driver().get::<symbol::cuGraphAddMemcpyNode>();
         // SAFETY: the program's place for a node, and a description like its own.

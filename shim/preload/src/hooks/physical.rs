@@ -23,7 +23,7 @@ use crate::{registry, shortage};
 const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 /// A request for memory on a device.
-struct Request {
+struct CreateRequest {
     property: CUmemAllocationProp,
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
@@ -47,7 +47,7 @@ pub(super) unsafe fn mem_create(
         return Outcome::Forward;
     }
     let manager = registry::of_device(property.location.id);
-    let request = Request { property, bytes, manager, kind: kept::kind(&property, bytes) };
+    let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
     let made = match request.promised() {
         Some(token) => Ok(token),
         None => request.on_device().or_else(|code| request.on_host(code)),
@@ -59,7 +59,7 @@ pub(super) unsafe fn mem_create(
     made.map(|made| unsafe { *handle = made }).into()
 }
 
-impl Request {
+impl CreateRequest {
     /// Memory that was given up before, if there is some.
     fn promised(&self) -> Option<u64> {
         let token = self.kind.and_then(kept::promise)?;

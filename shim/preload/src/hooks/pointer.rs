@@ -15,7 +15,7 @@ use super::marked::Marked;
 use super::mem_info::{Holdings, mem_info};
 use super::{physical, pool};
 use crate::ipc;
-use crate::physical::{View, account, elsewhere, kept};
+use crate::physical::{MappedPiece, account, elsewhere, kept};
 use crate::process::driver;
 use crate::registry::{self, context_blocks};
 
@@ -47,7 +47,7 @@ enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
     /// The program's own physical memory, which is not on the device that it was asked for.
-    Elsewhere(View),
+    Elsewhere(MappedPiece),
     /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
     Dead,
     /// The driver's business.
@@ -103,7 +103,7 @@ fn maker(device: &Device, block: &Block) -> CUcontext {
 }
 
 /// Buffer id of an opened block.
-fn foreign_buffer(view: &ipc::View) -> u64 {
+fn foreign_buffer(view: &ipc::OpenedBlock) -> u64 {
     OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12)
 }
 
@@ -113,7 +113,7 @@ fn buffer_at(address: u64) -> Option<u64> {
     block.or_else(|| ipc::view(address).map(|view| foreign_buffer(&view)))
 }
 
-fn foreign(view: &ipc::View, address: u64) -> Found {
+fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
     let buffer = foreign_buffer(view);
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
@@ -265,7 +265,7 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
 unsafe fn answer_elsewhere(
-    view: &View,
+    view: &MappedPiece,
     address: u64,
     attribute: c_uint,
     data: *mut c_void,

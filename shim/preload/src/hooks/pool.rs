@@ -233,10 +233,7 @@ fn set_threshold(device: CUdevice, bytes: u64) {
 
 /// The device of a default pool. The device may have no manager yet: a program can set the pool up before it allocates.
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
-    (0..count).find(|device| is_default(pool, *device))
+    (0..registry::device_count()?).find(|device| is_default(pool, *device))
 }
 /// `cuMemPoolTrimTo`.
 pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {

@@ -22,7 +22,7 @@ mod server;
 mod wire;
 
 pub(crate) use handle::Ticket;
-pub(crate) use opened::{View, close, end_device, open, refresh_access, view};
+pub(crate) use opened::{OpenedBlock, close, end_device, open, refresh_access, view};
 
 use wm_abi::{CUipcMemHandle, CUresult};
 use wm_driver::Device;

@@ -32,6 +32,7 @@ use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Se
 pub(crate) use linear::Linear;
 
 use crate::process::{self, driver, streams};
+use crate::registry;
 use crate::settings::{self, Multipath};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
@@ -140,7 +141,7 @@ fn engine() -> Option<&'static Engine<Driver>> {
     if let Some(known) = ENGINE.get() {
         return known.as_ref();
     }
-    let count = device_count()?;
+    let count = registry::device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
     LEAST.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
     engine
@@ -187,13 +188,6 @@ fn is_shared(device: CUdevice) -> bool {
 /// process that the device is meant for.
 fn takes_contexts(device: CUdevice) -> bool {
     device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == Some(DEFAULT_MODE)
-}
-
-fn device_count() -> Option<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
-    Some(count)
 }
 
 fn existing() -> Option<&'static Engine<Driver>> {

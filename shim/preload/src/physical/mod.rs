@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use book::{Account, Asked, Book, View};
+pub(crate) use book::{Account, Asked, Book, MappedPiece};
 pub(crate) use shelf::Kind;
 use wm_abi::CUdevice;
 use wm_driver::Aside;
@@ -55,6 +55,6 @@ pub(crate) fn borders(range: Range<u64>) -> Vec<u64> {
 }
 
 /// The mapping of a piece that is not on its device, if the address is in one.
-pub(crate) fn elsewhere(address: u64) -> Option<View> {
+pub(crate) fn elsewhere(address: u64) -> Option<MappedPiece> {
     is_any_elsewhere().then(|| book().elsewhere(address)).flatten()
 }

@@ -46,7 +46,7 @@ pub(crate) fn way_through_torch() -> Option<u64> {
 fn torch_code(address: usize) -> Option<Range<usize>> {
     /// Once it is found: PyTorch is never unloaded.
     static CODE: OnceLock<Range<usize>> = OnceLock::new();
-    if CODE.get().is_none() && address != 0 && Place::of(address).object.starts_with(TORCH) {
+    if CODE.get().is_none() && address != 0 && CodeAddress::of(address).object.starts_with(TORCH) {
         let _first = CODE.set(code_around(address));
     }
     CODE.get().filter(|code| code.contains(&address)).cloned()
@@ -66,7 +66,7 @@ fn nearest() -> String {
     }
     let known = callers().into_iter().take_while(|address| *address != 0);
     known
-        .map(|address| Place::of(address).object)
+        .map(|address| CodeAddress::of(address).object)
         .find(|object| !object.starts_with(RUNTIME))
         .unwrap_or_default()
 }
@@ -174,13 +174,13 @@ unsafe extern "C" fn has_it(object: *mut libc::dl_phdr_info, _: usize, search: *
 }
 
 /// An address in a loaded object: `libfoo.so.1+0x1234 (name)`.
-pub(crate) struct Place {
+pub(crate) struct CodeAddress {
     object: String,
     offset: usize,
     function: Option<String>,
 }
 
-impl Place {
+impl CodeAddress {
     pub(crate) fn of(address: usize) -> Self {
         // SAFETY: all-zero is valid for this plain structure; the loader fills it for any address.
         let info = unsafe {
@@ -198,7 +198,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}+{:#x}", self.object, self.offset)?;
         self.function.iter().try_for_each(|function| write!(f, " ({function})"))
@@ -212,9 +212,9 @@ mod tests {
 
     #[test]
     fn an_address_is_named_by_its_object() {
-        let place = Place::of(libc::getpid as *const () as usize).to_string();
+        let place = CodeAddress::of(libc::getpid as *const () as usize).to_string();
         assert!(place.starts_with("libc.so.6+0x") && place.contains("getpid"), "{place}");
-        assert_eq!(Place::of(1).to_string(), "?+0x1");
+        assert_eq!(CodeAddress::of(1).to_string(), "?+0x1");
     }
 
     #[test]

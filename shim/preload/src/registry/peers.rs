@@ -12,11 +12,11 @@ use super::devices::device_count;
 use super::managers::existing;
 use crate::process::driver;
 
-static PEERS: Mutex<Vec<Access>> = Mutex::new(Vec::new());
+static PEERS: Mutex<Vec<PeerRight>> = Mutex::new(Vec::new());
 
 /// `from` may read and write the memory of `owner`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Access {
+struct PeerRight {
     owner: CUdevice,
     from: CUdevice,
 }
@@ -48,7 +48,7 @@ pub(crate) fn grant(
     owner: CUdevice,
     from: CUdevice,
 ) -> Option<(&'static Manager<Device>, Result<(), CUresult>)> {
-    let access = Access { owner, from };
+    let access = PeerRight { owner, from };
     let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
     if !peers.contains(&access) {
         peers.push(access);

@@ -13,12 +13,12 @@ const INTERVAL: Duration = Duration::from_millis(2);
 
 /// A bucket of questions.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct RateLimit {
     left: u32,
     counted: Instant,
 }
 
-impl Budget {
+impl RateLimit {
     pub(super) fn new(now: Instant) -> Self {
         Self { left: BURST, counted: now }
     }
