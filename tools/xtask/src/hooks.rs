@@ -49,7 +49,7 @@ fn rows(table: &str) -> usize {
 /// `name(parameters) => handler, Switch, "purpose";` under `// Heading.`
 fn serve(text: &str) -> Result<String> {
     let row = Regex::new(
-        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>.+), (?<switch>\w+), "(?<purpose>.*)";"#,
+        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>[\w:]+?)(?:::<.*>)?, (?<switch>\w+), "(?<purpose>.*)";"#,
     )?;
     let body = text.split_once("serve {").context("the table has no part `serve`")?.1;
     let mut page = String::new();
@@ -118,7 +118,7 @@ hooks! {
                 "| `cuMemAlloc_v2` | `allocate::mem_alloc` | `WMSHIM_STITCH=off` | serves memory |"
             )
         );
-        assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::memcpy_htod::<Legacy>` |  | counted |"));
+        assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::memcpy_htod` |  | counted |"));
         assert!(page.contains("| `cuModuleLoad` | loading code |"));
     }
 

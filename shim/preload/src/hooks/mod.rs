@@ -245,7 +245,7 @@ fn describe() -> serde_json::Value {
     let rows = ROWS.iter().map(|row| {
         serde_json::json!({
             "symbol": row.name(),
-            "handler": row.handler,
+            "handler": row.handler.split("::<").next(),
             "switch": row.switch.setting(),
             "purpose": row.purpose,
         })
