@@ -1,10 +1,10 @@
 //! Copies and memsets as nodes of graphs, which a program adds or changes by itself.
 //!
 //! A node may be made long before it runs, so what a copy needs to reach a peer's block is done when the node is made. A copy that
-//! cannot be one copy (see [`crossing`]) becomes a child graph of several: whatever waits for the node, or is waited for, is
-//! as before. A node that exists cannot become one; then its change is refused, and a program makes its graph anew.
+//! cannot be one copy (see [`crossing`]) becomes a child graph of several copies, with the dependencies that the node would have. An
+//! existing node cannot become a child graph: its change is refused then, and a program makes its graph anew.
 //!
-//! A description may leave its context out: the driver takes that of the memory. Mapped memory has none, so ours is named.
+//! A description may leave its context out: the driver then takes that of the memory. Mapped memory has none, so we fill it in.
 
 use std::ffi::c_void;
 

@@ -1,7 +1,7 @@
 //! Queries about addresses: our blocks answer like memory of `cuMemAlloc`.
 //!
-//! The driver would tell of mappings: no context, host memory where a block overflowed, the whole reservation as its
-//! range. Programs derive devices, sharing and copies from these answers, so they get those of plain device memory.
+//! The driver would describe the mapping: no context, host memory if a block overflowed, the whole reservation as the range. Programs
+//! derive devices, sharing and copies from these answers, so they get the answers for plain device memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ struct Found {
     shareable: bool,
 }
 
-/// What an address is to us.
+/// What we know of an address.
 enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
@@ -50,7 +50,7 @@ enum Meaning {
     Elsewhere(MappedPiece),
     /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
     Dead,
-    /// The driver's business.
+    /// Nothing: the driver answers.
     Foreign,
 }
 

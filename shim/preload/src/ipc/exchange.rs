@@ -85,7 +85,7 @@ impl Exchange {
         for address in names::addresses(ticket) {
             match Self::connect(&address, deadline).and_then(|exchange| exchange.check(ticket)) {
                 Ok(exchange) => return Ok(exchange),
-                // That nobody is there says less than what another address said.
+                // "No listener" says less than what another address answered.
                 Err(error) if is_absence(&error) => {}
                 Err(error) => problem = error,
             }
@@ -136,7 +136,7 @@ impl Exchange {
     }
 }
 
-/// Does the error say that nobody listens there?
+/// Does the error say that nothing listens there?
 fn is_absence(error: &Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED))

@@ -27,7 +27,7 @@ pub(super) const KIND: SocketType = SocketType::SEQPACKET;
 /// This process's file, while there is one.
 static FILE: Published = Published::none();
 
-/// Listens for whoever has a handle with this key.
+/// Listens for processes that have a handle with this key.
 ///
 /// # Errors
 /// A sentence for the log, where neither address can be had.

@@ -1,10 +1,10 @@
-//! What this process has opened: the memory of others, mapped here, and who holds it.
+//! Memory of other processes that is open here: its mappings, and how often each was opened.
 //!
 //! Opening one handle twice gives the same address, as the driver does. Closing waits for the device before the
 //! mappings go, since nothing else would stop a kernel that still reads them. Opened memory is reached by the same devices as the
 //! blocks of the device on which it was opened; access that is granted later is granted to what is open too.
 //!
-//! The lock covers the table only. Whatever works on a mapping outside it holds it meanwhile, as a program that opened it does.
+//! The lock covers the table only. Code that works on a mapping without the lock counts as one more opener meanwhile.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ type OpenKey = (Ticket, i32);
 /// What is open.
 static OPEN: Mutex<Option<HashMap<OpenKey, Opened>>> = Mutex::new(None);
 
-/// What was closed while nobody could wait for the device.
+/// Mappings that were closed during a capture, when the device could not be waited for.
 static LEFT: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// How often access has been granted: tells a mapping that was made meanwhile.
@@ -72,7 +72,7 @@ pub(crate) fn open(ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult>
     let granted = GRANTS.load(Ordering::SeqCst);
     let fresh = import(&ticket, site.manager.gpu()).map_err(|failure| explain(&ticket, failure))?;
     let address = insert(key, fresh);
-    // Our caller holds it and has not been told the address, so nobody closes it meanwhile.
+    // Our caller has opened it and does not know the address yet, so it cannot be closed meanwhile.
     if GRANTS.load(Ordering::SeqCst) != granted
         && let Err(code) = allow(&key)
     {
@@ -161,7 +161,7 @@ fn release(key: &OpenKey) -> Option<CUresult> {
 /// Waits for the device, and unmaps.
 fn end(opened: Opened) -> CUresult {
     match opened.view.device.synchronize() {
-        // While a stream is captured nobody may wait. The mapping stays until somebody can.
+        // During a capture no thread may wait. The mapping stays until one can.
         Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) => {
             lock(&LEFT).push(opened);
             CUresult::SUCCESS
@@ -188,7 +188,7 @@ pub(crate) fn view(address: u64) -> Option<OpenedBlock> {
     with_open(|open| open.values().map(|opened| opened.view).find(contains))
 }
 
-/// The device's contexts are gone, and with them what was opened there. Their work is over: nobody has to be waited for.
+/// The device's contexts are gone, and with them what was opened there. Their work is over, so there is nothing to wait for.
 pub(crate) fn end_device(device: CUdevice) {
     let is_there = |view: &OpenedBlock| view.device.ordinal() == device;
     let ended: Vec<Opened> = with_open(|open| {

@@ -1,4 +1,4 @@
-//! The books of the program's own physical memory: pieces, who holds them, and where they are mapped. Pure data.
+//! The books of the program's own physical memory: pieces, their handles, and where they are mapped. Pure data.
 //!
 //! A piece lives as long as the driver's: until its last reference is released *and* its last mapping is gone. It is
 //! charged from before it is made, so that two threads cannot both pass a limit, until then. The driver may give a

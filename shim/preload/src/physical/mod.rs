@@ -1,7 +1,7 @@
 //! Physical memory that the program makes itself, with `cuMemCreate`: PyTorch's expandable segments, NCCL's buffers.
 //!
-//! The driver serves it. We count it, for limits and statistics, and know which of it went on in host memory because the
-//! device was full: such memory must answer every query as the device memory that was asked for.
+//! The driver serves these calls. We count the memory, for limits and statistics, and know which of it lies in host memory because
+//! the device was full: queries about such memory must be answered as for the device memory that was asked for.
 
 mod book;
 pub(crate) mod kept;

@@ -1,5 +1,5 @@
-//! Local sockets in a process that is somebody else's: where they are, who may be at the other end, and that the process
-//! does not notice them. For the statistics endpoint and for memory that is shared between processes.
+//! Local sockets in a process that is not ours: where they are, which users may be at the other end, and how the process is kept
+//! from noticing them. For the statistics endpoint and for memory that is shared between processes.
 //!
 //! * [`private_folder`]: the user's private folder. * [`file`](mod@file): sockets that listen in it. * [`descriptor`]: what is open.
 

@@ -8,7 +8,7 @@
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
 //! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
-//! never kept. Nothing here waits for the GPU: who unmaps has waited.
+//! never kept. Nothing here waits for the GPU: a program that unmaps has waited.
 
 mod idle;
 mod kind;
@@ -24,7 +24,7 @@ use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 /// Tokens are told from the driver's handles, which are addresses, by their first bits.
 const TOKENS: u64 = 0xB00C << 48;
 
-/// Who may read and write a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
+/// Access rights of a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
 pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
 
 /// The driver's calls.
@@ -47,7 +47,7 @@ struct Memory {
     idle_since: u64,
     /// Where it is mapped.
     mappings: SmallVec<[u64; 2]>,
-    /// Somebody else may use it.
+    /// Another holder may use it.
     shared: bool,
 }
 
@@ -102,7 +102,7 @@ impl Shelf {
         self.memories.get(&self.tokens.get(&token)?.memory?).map(|memory| memory.handle)
     }
 
-    /// Idle bytes of a device that nobody was promised.
+    /// Idle bytes of a device that are promised to no token.
     pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
         self.idle.spare_bytes(device)
     }
@@ -175,7 +175,7 @@ impl Shelf {
         let number = match placed {
             Ok(()) => number,
             Err(error) if found.memory.is_some() => return Err(error),
-            // The driver is at odds with memory that it made: nobody gets it again.
+            // The driver refuses memory that it made: it is not given out again.
             Err(error) => {
                 let made = vmm.make(&found.kind).map_err(|_| error)?;
                 let _left = self.part_with(vmm, number);
@@ -376,7 +376,7 @@ impl Shelf {
         }
     }
 
-    /// Unmaps and releases memory. What the driver refuses to take is left where it is: nobody gets it again.
+    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not given out again.
     fn part_with(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
         self.idle.take(memory.kind, memory.idle_since, number);
@@ -394,7 +394,7 @@ impl Shelf {
         self.handle(token)
     }
 
-    /// The same for somebody who may keep the memory alive: it is not kept later.
+    /// The same for a use that may keep the memory alive: it is not kept later.
     pub(crate) fn share(&mut self, token: u64) -> Option<u64> {
         let handle = self.bound(token)?;
         let number = self.tokens.get(&token)?.memory?;
