@@ -112,6 +112,7 @@ pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
 fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
     registry::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
 }
+
 /// `cuDeviceSetMemPool`.
 pub(super) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
     // SAFETY: handles that the driver checks.
@@ -171,6 +172,7 @@ pub(super) unsafe fn mem_set_mem_pool(
     }
     result
 }
+
 /// `cuMemPoolGetAttribute`.
 pub(super) unsafe fn mem_pool_get_attribute(
     pool: CUmemoryPool,
@@ -235,6 +237,7 @@ fn set_threshold(device: CUdevice, bytes: u64) {
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
     (0..registry::device_count()?).find(|device| is_default(pool, *device))
 }
+
 /// `cuMemPoolTrimTo`.
 pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
     if let Some(manager) = manager_of(pool) {
@@ -243,6 +246,7 @@ pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
     }
     Outcome::Forward
 }
+
 /// `cuMemPoolSetAccess`.
 pub(super) unsafe fn mem_pool_set_access(
     pool: CUmemoryPool,
