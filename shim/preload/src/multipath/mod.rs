@@ -10,6 +10,7 @@
 
 mod ends;
 mod faults;
+mod linear;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
@@ -30,9 +31,11 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
 
-use crate::lifecycle;
+pub(crate) use linear::Linear;
+
+use crate::process::{self, driver, streams};
+use crate::registry;
 use crate::settings::{self, Multipath};
-use crate::state::{driver, streams};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
@@ -41,18 +44,6 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 
 /// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
 const DEFAULT_MODE: i32 = 0;
-
-/// A copy between two addresses, as a hook sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Linear {
-    pub(crate) to: u64,
-    pub(crate) from: u64,
-    pub(crate) bytes: usize,
-    /// The program's stream; a null one has been replaced by what it stands for.
-    pub(crate) stream: CUstream,
-    /// The call returns when the copy is done.
-    pub(crate) waits: bool,
-}
 
 /// Makes a copy over several links. `false`: it is the driver's.
 #[inline]
@@ -72,7 +63,7 @@ pub(crate) fn is_plain(linear: &Linear) -> bool {
 
 #[cold]
 fn large(linear: &Linear, expected: Option<Direction>) -> bool {
-    if lifecycle::exiting() || streams().capturing() {
+    if process::exiting() || streams().capturing() {
         return false;
     }
     let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
@@ -154,7 +145,7 @@ fn engine() -> Option<&'static Engine<Driver>> {
     if let Some(known) = ENGINE.get() {
         return known.as_ref();
     }
-    let count = device_count()?;
+    let count = registry::device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
     LEAST.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
     engine
@@ -211,15 +202,8 @@ fn takes_contexts(device: CUdevice) -> bool {
     device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == Some(DEFAULT_MODE)
 }
 
-fn device_count() -> Option<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
-    Some(count)
-}
-
 fn existing() -> Option<&'static Engine<Driver>> {
-    ENGINE.get()?.as_ref().filter(|_| !lifecycle::exiting())
+    ENGINE.get()?.as_ref().filter(|_| !process::exiting())
 }
 
 /// Has any large copy been met?

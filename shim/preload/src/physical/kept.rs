@@ -15,13 +15,13 @@ use wm_driver::Device;
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
+use crate::process::{callers, driver};
+use crate::registry;
 use crate::settings::{self, TorchPieces};
-use crate::state::driver;
-use crate::{callers, managers};
 
 static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 
-/// Is there anything on the shelf, or was there? Until then nobody looks.
+/// Is there anything on the shelf, or was there? Until then no lock is taken.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// How much of what is idle stays, by device.
@@ -40,9 +40,9 @@ fn shelf() -> Option<MutexGuard<'static, Shelf>> {
 }
 
 /// The driver's calls.
-struct Calls;
+struct DriverCalls;
 
-impl Vmm for Calls {
+impl Vmm for DriverCalls {
     fn make(&self, kind: &Kind) -> Result<u64, CUresult> {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -131,15 +131,15 @@ fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut Keep) -> T) -> T {
 pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
     let mut shelf = shelf()?;
     let mapped =
-        if offset == 0 && flags == 0 { shelf.map(&Calls, address, bytes as u64, handle) } else { None };
+        if offset == 0 && flags == 0 { shelf.map(&DriverCalls, address, bytes as u64, handle) } else { None };
     if mapped.is_none() {
         // What the driver then says of the addresses is its answer.
-        let _left = shelf.clear(&Calls, address, bytes as u64);
+        let _left = shelf.clear(&DriverCalls, address, bytes as u64);
     }
     drop(shelf);
     if REFUSED.take().is_some() {
         // All pieces of the second attempt are made.
-        managers::all().for_each(give_leftovers_back);
+        registry::all().for_each(give_leftovers_back);
     }
     mapped.map(code)
 }
@@ -149,29 +149,29 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),
-        Some(_) => managers::all().for_each(give_excess_back),
+        Some(_) => registry::all().for_each(give_excess_back),
     }
 }
 
 /// `cuMemUnmap` of mappings of tokens.
 pub(crate) fn unmap(address: u64, bytes: usize) -> Option<CUresult> {
-    shelf()?.unmap(&Calls, address, bytes as u64).map(code)
+    shelf()?.unmap(&DriverCalls, address, bytes as u64).map(code)
 }
 
 /// The driver has unmapped a range.
 pub(crate) fn unmapped(address: u64, bytes: usize) {
     if let Some(mut shelf) = shelf() {
-        shelf.unmapped(&Calls, address, bytes as u64);
+        shelf.unmapped(&DriverCalls, address, bytes as u64);
     }
 }
 
 /// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless PyTorch is about to ask for it.
 pub(crate) fn release(token: u64) -> Option<CUresult> {
-    let released = shelf()?.release(&Calls, token).map(code);
+    let released = shelf()?.release(&DriverCalls, token).map(code);
     let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
     if released == Some(CUresult::SUCCESS) && !for_itself() {
         // `torch.cuda.empty_cache()`, say: the program makes room for others.
-        managers::all().for_each(give_excess_back);
+        registry::all().for_each(give_excess_back);
     }
     released
 }
@@ -197,7 +197,7 @@ pub(crate) fn allow(address: u64, bytes: usize, wanted: &[CUmemAccessDesc]) -> O
     let mut shelf = shelf()?;
     let of_devices = wanted.iter().all(|entry| entry.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
     let access: Access = wanted.iter().map(|entry| (entry.location.id, entry.flags)).collect();
-    let allowed = if of_devices { shelf.allow(&Calls, address, bytes as u64, &access) } else { None };
+    let allowed = if of_devices { shelf.allow(&DriverCalls, address, bytes as u64, &access) } else { None };
     if allowed.is_none() {
         shelf.forget_access(address, bytes as u64);
     }
@@ -209,7 +209,7 @@ pub(crate) fn bound(token: u64) -> Option<u64> {
     shelf()?.bound(token)
 }
 
-/// The driver's handle of a token, for somebody who may keep the memory alive.
+/// The driver's handle of a token, for a use that may keep the memory alive.
 pub(crate) fn share(token: u64) -> Option<u64> {
     shelf()?.share(token)
 }
@@ -224,7 +224,7 @@ pub(crate) fn share_at(address: u64) {
 /// A range is about to be given up as addresses, or used for something else.
 pub(crate) fn clear(address: u64, bytes: usize) {
     if let Some(mut shelf) = shelf() {
-        let _left = shelf.clear(&Calls, address, bytes as u64);
+        let _left = shelf.clear(&DriverCalls, address, bytes as u64);
     }
 }
 
@@ -235,13 +235,13 @@ pub(crate) fn idle(device: CUdevice) -> u64 {
 
 /// Gives idle bytes of a device back to the driver; how many.
 pub(crate) fn give_back(device: CUdevice, bytes: u64) -> u64 {
-    shelf().map_or(0, |mut shelf| shelf.give_back(&Calls, device, bytes))
+    shelf().map_or(0, |mut shelf| shelf.give_back(&DriverCalls, device, bytes))
 }
 
 /// The device's contexts are gone.
 pub(crate) fn end_device(device: CUdevice) {
     if let Some(mut shelf) = shelf() {
-        shelf.give_back(&Calls, device, u64::MAX);
+        shelf.give_back(&DriverCalls, device, u64::MAX);
         shelf.forget(device);
     }
 }
