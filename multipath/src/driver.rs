@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::symbol;
 use wm_abi::*;
-use wm_driver::Table;
-use wm_driver::device::{current_context, device_attribute};
+use wm_driver::{Api, Table};
 
 use crate::links::{Hop, Links, Result, Survey, Transfer, Wake};
 use crate::topology::{Identity, Key};
@@ -62,7 +61,7 @@ impl Driver {
     }
 
     fn within<T>(&self, context: CUcontext, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        if current_context(self.table) == context {
+        if self.table.ctx_current() == Ok(context) {
             return body();
         }
         call!(self, cuCtxPushCurrent_v2(context))?;
@@ -73,14 +72,14 @@ impl Driver {
     }
 
     fn identity(&self, device: CUdevice) -> Identity {
-        let number = |which| device_attribute(self.table, device, which).unwrap_or(0);
+        let number = |which| self.table.device_attribute(which, device).unwrap_or(0);
         let pci = format!(
             "{:04x}:{:02x}:{:02x}.0",
             number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
             number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
             number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
         );
-        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+        let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).ok();
         Identity { uuid: self.uuid(device), pci, numa: node.filter(|node| *node >= 0) }
     }
 
@@ -236,7 +235,7 @@ impl Links for Driver {
     fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64> {
         let mut count = 0;
         call!(self, cuDeviceGetCount(&mut count))?;
-        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).unwrap_or(0).max(0);
         let host = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node };
         let address = self.mapped(bytes, host)?;
         let rights: Vec<_> = (0..count).map(on).chain([right(host)]).collect();

@@ -38,6 +38,12 @@ impl Table {
         Ok(Self { path: path.to_owned(), addresses })
     }
 
+    /// A driver that lacks every function.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self { path: PathBuf::new(), addresses: vec![0; NAMES.len()].into() }
+    }
+
     /// Where the library was found.
     pub fn path(&self) -> &Path {
         &self.path

@@ -8,9 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use wm_abi::symbol;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
-use wm_driver::device::device_attribute;
 use wm_driver::thread::Uncancelled;
-use wm_driver::{Device, Gpu, StreamId, Tier};
+use wm_driver::{Api, Device, Gpu, StreamId, Tier};
 use wm_memory::Manager;
 
 use crate::budget;
@@ -415,7 +414,7 @@ fn name(device: CUdevice) -> String {
 /// Alignment that the driver gives the rows of a pitched allocation, bytes.
 pub(crate) fn pitch_alignment(device: CUdevice) -> usize {
     const FALLBACK: usize = 512;
-    let asked = device_attribute(driver(), device, wm_abi::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    let asked = driver().device_attribute(wm_abi::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, device).ok();
     asked
         .and_then(|value| usize::try_from(value).ok())
         .filter(|value| value.is_power_of_two())

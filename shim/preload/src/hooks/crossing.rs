@@ -16,8 +16,7 @@ use wm_abi::{
     CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY3D_PEER, CUcontext,
     CUdevice, CUdeviceptr, CUresult, CUstream,
 };
-use wm_driver::Gpu;
-use wm_driver::device::current_context;
+use wm_driver::{Api, Gpu};
 
 use super::stream::{DefaultStream, Legacy, PerThread, captured};
 use super::volume::{self, Description};
@@ -94,12 +93,12 @@ fn context_elsewhere(stream: CUstream) -> Option<CUcontext> {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
-    (asked == CUresult::SUCCESS && context != current_context(driver())).then_some(context)
+    (asked == CUresult::SUCCESS && Ok(context) != driver().ctx_current()).then_some(context)
 }
 
 /// Runs `body` with a context current; with the one that is, where none is named. `None`: it cannot be made current.
 pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<T> {
-    if context.is_null() || context == current_context(driver()) {
+    if context.is_null() || Ok(context) == driver().ctx_current() {
         return Some(body());
     }
     // SAFETY: a handle that the driver checks; what is pushed is popped.
@@ -191,7 +190,7 @@ fn attribute<T: Default>(address: u64, attribute: u32) -> Option<T> {
 
 /// The context that an end of a copy is named by.
 fn context(end: Option<&End>) -> CUcontext {
-    let current = || current_context(driver());
+    let current = || driver().ctx_current().unwrap_or_default();
     let Some(address) = end.map(|end| end.address) else { return current() };
     if let Some(manager) = managers::owner(address) {
         return manager.gpu().context();

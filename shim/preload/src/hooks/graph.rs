@@ -14,7 +14,7 @@ use wm_abi::{
     CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
     CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
-use wm_driver::device::current_context;
+use wm_driver::Api;
 
 use super::crossing::{self, Way, within};
 use super::volume::{self, Description};
@@ -266,7 +266,7 @@ fn of_memory(address: u64) -> Option<CUcontext> {
     let made_in = || manager.block(address).and_then(|block| owners::context(block.address, block.id));
     let current = || {
         let is_there = managers::current_device() == Some(manager.gpu().ordinal());
-        is_there.then(|| current_context(driver()))
+        is_there.then(|| driver().ctx_current().unwrap_or_default())
     };
     let context = made_in().or_else(current).unwrap_or_else(|| manager.gpu().context());
     (!context.is_null()).then_some(context)

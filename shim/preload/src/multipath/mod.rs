@@ -19,7 +19,7 @@ use wm_abi::{
     CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
     CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream,
 };
-use wm_driver::device::{current_context, device_attribute};
+use wm_driver::Api;
 use wm_multipath::engine::Request;
 use wm_multipath::enqueue::Copy;
 use wm_multipath::pool::Relay;
@@ -97,7 +97,7 @@ fn request(linear: &Linear, expected: Option<Direction>) -> Option<Request> {
 
 /// Where the calling thread's copies are ordered. `None`: in a way that is not ours to repeat.
 fn user(stream: CUstream) -> Option<User> {
-    let context = current_context(driver());
+    let context = driver().ctx_current().unwrap_or_default();
     if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
         return None;
     }
@@ -190,13 +190,13 @@ fn make(devices: CUdevice) -> Option<Engine<Driver>> {
 
 /// Do several processes share the device through MPS? Its server then decides whose copies run.
 fn is_shared(device: CUdevice) -> bool {
-    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_some_and(|on| on != 0)
+    driver().device_attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device).is_ok_and(|on| on != 0)
 }
 
 /// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the
 /// process that the device is meant for.
 fn takes_contexts(device: CUdevice) -> bool {
-    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == Some(DEFAULT_MODE)
+    driver().device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == Ok(DEFAULT_MODE)
 }
 
 fn device_count() -> Option<CUdevice> {
