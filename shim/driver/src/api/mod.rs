@@ -169,6 +169,9 @@ pub trait Api {
 
         /// A stream of the current context.
         stream_create(flags: c_uint) -> (stream: CUstream) = cuStreamCreate(&mut stream, flags);
+        /// The same, with a priority.
+        stream_create_with_priority(flags: c_uint, priority: c_int) -> (stream: CUstream)
+            = cuStreamCreateWithPriority(&mut stream, flags, priority);
         /// Ends a stream; its work goes on.
         stream_destroy(stream: CUstream) = cuStreamDestroy_v2(stream);
         /// Blocks until all work of a stream is over.
@@ -236,6 +239,10 @@ pub trait Api {
         /// Pinned host memory.
         mem_host_alloc(bytes: usize, flags: c_uint) -> (address: *mut c_void) = cuMemHostAlloc(&mut address, bytes, flags);
 
+        /// A function of a module.
+        module_function(module: CUmodule, name: &CStr) -> (function: CUfunction)
+            = cuModuleGetFunction(&mut function, module, name.as_ptr());
+
         /// A graph without nodes.
         graph_create() -> (graph: CUgraph) = cuGraphCreate(&mut graph, 0);
         /// Ends a graph.
@@ -258,6 +265,11 @@ pub trait Api {
             = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
         /// Copies between two ends that the driver looks up, in stream order.
         memcpy_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = cuMemcpyAsync(to, from, bytes, stream);
+        /// Copies from one context's device to another one's, in stream order.
+        memcpy_peer_async(to: CUdeviceptr, there: CUcontext, from: CUdeviceptr, here: CUcontext, bytes: usize, stream: CUstream)
+            = cuMemcpyPeerAsync(to, there, from, here, bytes, stream);
+        /// Writes the same byte again and again, in stream order.
+        memset_d8_async(to: CUdeviceptr, byte: u8, count: usize, stream: CUstream) = cuMemsetD8Async(to, byte, count, stream);
         /// Writes the same word again and again, in stream order.
         memset_d32_async(to: CUdeviceptr, word: u32, count: usize, stream: CUstream) = cuMemsetD32Async(to, word, count, stream);
     }
