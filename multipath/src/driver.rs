@@ -292,6 +292,12 @@ impl Links for Driver {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
+    fn ran_and_waited(&self) -> Option<(Duration, Duration)> {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+        let mut times = text.split_ascii_whitespace().map(|word| word.parse().map(Duration::from_nanos));
+        Some((times.next()?.ok()?, times.next()?.ok()?))
+    }
+
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T {
         let _relaxed = Relaxed::enter(self.table);
         body()

@@ -12,7 +12,7 @@
 //! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
 //! * [`enqueue`]: a copy of pinned memory: everything is put into streams, nothing waits.
 //! * [`pull`]: a copy of pageable memory: [`courier`]s pull pieces as fast as their paths are.
-//! * [`pool`]: what copies borrow, and when it is given back.
+//! * [`pool`]: what copies borrow, and when it is given back; [`spare`]: how many threads.
 //! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
 //! * [`opening`]: when a sibling's context pays.
 //! * [`share`]: which links other processes use now; [`crossing`]: which targets copy in both directions at once.
@@ -41,6 +41,7 @@ pub mod point;
 pub mod pool;
 pub mod pull;
 pub mod share;
+pub mod spare;
 pub mod topology;
 pub mod traffic;
 pub mod trim;

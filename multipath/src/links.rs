@@ -168,8 +168,12 @@ pub trait Links: Send + Sync {
     /// A sticky error of the context.
     fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()>;
 
-    /// Cores that the calling thread, and threads that it makes, may use now.
+    /// Cores that the calling thread, and threads that it makes, may use now: by its affinity, and by the quota of its control group.
     fn cores(&self) -> usize;
+
+    /// How long the calling thread has run since it began, and how long it was ready and had no core. `None` where the system does not
+    /// count that.
+    fn ran_and_waited(&self) -> Option<(Duration, Duration)>;
 
     /// Runs `body` in such a way that calls of this thread disturb no stream capture of another one.
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T;

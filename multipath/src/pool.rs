@@ -103,6 +103,12 @@ impl Shelf {
         take_where(&mut self.lanes, |lane| lane.home() == home)
     }
 
+    /// Lanes that were lent when their home ended, and came back since.
+    fn late(&mut self) -> Vec<Lane> {
+        let Self { lanes, lives, .. } = self;
+        take_where(lanes, |lane| lives.get(&lane.home().context) != Some(&lane.home().life))
+    }
+
     /// One lane less.
     fn unmake(&mut self, relay: CUdevice, home: Home) {
         if let Some(made) = self.made.get_mut(&(relay, home)) {
@@ -161,7 +167,8 @@ impl Pool {
     pub fn sweep<L: Links>(&self, links: &L, home: Home) {
         let mut shelf = self.shelf();
         let before = shelf.lives.insert(home.context, home.life).filter(|life| *life != home.life);
-        let orphans = before.map(|life| shelf.forget(Home { life, ..home })).unwrap_or_default();
+        let mut orphans = before.map(|life| shelf.forget(Home { life, ..home })).unwrap_or_default();
+        orphans.extend(shelf.late());
         let graves = take_where(&mut shelf.graves, |grave| !grave.has_home || grave.lane.home() == home);
         drop(shelf);
         self.orphan(links, orphans);

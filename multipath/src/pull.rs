@@ -14,19 +14,33 @@ use wm_driver::thread;
 use crate::courier::Courier;
 use crate::enqueue::Copy;
 use crate::links::{Links, Result};
+use crate::spare::Waits;
 use crate::work::Work;
 
 /// Stack of a courier's thread, bytes: it calls the driver and copies.
 const STACK: usize = 512 << 10;
 
+/// What couriers have in common.
+struct Job<'a> {
+    copy: &'a Copy,
+    work: &'a Mutex<Work>,
+    waits: &'a Waits,
+}
+
 /// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's start. The first courier
-/// must be a direct one; pieces are at most `largest` bytes.
+/// must be a direct one; pieces are at most `largest` bytes. `waits` learns what our threads had of the cores.
 ///
 /// # Errors
 /// The direct path's error. Nothing is under way any more: the caller can make the plain call.
-pub fn pull<L: Links>(links: &L, copy: &Copy, largest: usize, couriers: &mut [Courier]) -> Result<()> {
+pub fn pull<L: Links>(
+    links: &L,
+    copy: &Copy,
+    largest: usize,
+    couriers: &mut [Courier],
+    waits: &Waits,
+) -> Result<()> {
     let work = Mutex::new(Work::new(copy.bytes, largest, couriers.len()));
-    spread(links, copy, &work, couriers);
+    spread(links, &Job { copy, work: &work, waits }, couriers);
     // Pieces that a relay gave back when the direct couriers had finished already.
     couriers[0].run(links, copy, &work);
     let direct = couriers.iter().filter(|courier| courier.relay().is_none());
@@ -36,11 +50,14 @@ pub fn pull<L: Links>(links: &L, copy: &Copy, largest: usize, couriers: &mut [Co
 /// Runs all couriers, the first on this thread. Each thread makes one for half of what it has been given, so that the last
 /// one starts after a few steps and not after as many as there are couriers. Those whose thread cannot be made carry
 /// nothing.
-fn spread<L: Links>(links: &L, copy: &Copy, work: &Mutex<Work>, couriers: &mut [Courier]) {
+fn spread<L: Links>(links: &L, job: &Job<'_>, couriers: &mut [Courier]) {
     if let [courier] = couriers {
-        return courier.run(links, copy, work);
+        return courier.run(links, job.copy, job.work);
     }
     let (near, far) = couriers.split_at_mut(couriers.len() / 2);
-    let far = std::iter::once(move || links.quietly(|| spread(links, copy, work, far)));
-    thread::beside(c"wm-copy", STACK, far, || spread(links, copy, work, near));
+    let far = std::iter::once(move || {
+        links.quietly(|| spread(links, job, far));
+        links.ran_and_waited().into_iter().for_each(|(ran, waited)| job.waits.add(ran, waited));
+    });
+    thread::beside(c"wm-copy", STACK, far, || spread(links, job, near));
 }

@@ -22,11 +22,22 @@ impl Counter {
     }
 }
 
+/// What parts of copies went through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// The target's own link, by its own engine alone.
+    Direct,
+    /// The target's own link, and pinned buffers that threads of ours fill or empty.
+    Threads,
+    /// A sibling.
+    Relay(CUdevice),
+}
+
 /// Copies through one path so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// The relay; `None` for the direct path.
-    pub relay: Option<CUdevice>,
+    /// The path.
+    pub way: Way,
     /// Which way.
     pub direction: Direction,
     /// Copies that had a part there.
@@ -35,45 +46,52 @@ pub struct Flow {
     pub bytes: u64,
 }
 
-/// Copies that took several paths, by path and direction.
+/// Copies that were not the driver's alone, by path and direction.
 #[derive(Debug)]
 pub struct Traffic {
     direct: [Counter; 2],
+    threads: [Counter; 2],
     relays: [[Counter; 2]; DEVICES],
 }
 
 impl Default for Traffic {
     fn default() -> Self {
-        Self { direct: Default::default(), relays: std::array::from_fn(|_| Default::default()) }
+        Self {
+            direct: Default::default(),
+            threads: Default::default(),
+            relays: std::array::from_fn(|_| Default::default()),
+        }
     }
 }
 
 impl Traffic {
     /// Counts a part of a copy.
-    pub fn add(&self, relay: Option<CUdevice>, direction: Direction, bytes: usize) {
-        if let Some(path) = self.path(relay).filter(|_| bytes > 0) {
+    pub fn add(&self, way: Way, direction: Direction, bytes: usize) {
+        if let Some(path) = self.path(way).filter(|_| bytes > 0) {
             path[direction as usize].add(bytes);
         }
     }
 
-    fn path(&self, relay: Option<CUdevice>) -> Option<&[Counter; 2]> {
-        match relay {
-            None => Some(&self.direct),
-            Some(device) => self.relays.get(usize::try_from(device).ok()?),
+    fn path(&self, way: Way) -> Option<&[Counter; 2]> {
+        match way {
+            Way::Direct => Some(&self.direct),
+            Way::Threads => Some(&self.threads),
+            Way::Relay(device) => self.relays.get(usize::try_from(device).ok()?),
         }
     }
 
     /// Every path that was taken.
     pub fn read(&self) -> Vec<Flow> {
-        let relays = self.relays.iter().enumerate().map(|(device, path)| (Some(device as CUdevice), path));
-        let paths = std::iter::once((None, &self.direct)).chain(relays);
-        paths.flat_map(|(relay, path)| flows(relay, path)).filter(|flow| flow.count > 0).collect()
+        let own = [(Way::Direct, &self.direct), (Way::Threads, &self.threads)];
+        let relay = |(device, path)| (Way::Relay(device as CUdevice), path);
+        let paths = own.into_iter().chain(self.relays.iter().enumerate().map(relay));
+        paths.flat_map(|(way, path)| flows(way, path)).filter(|flow| flow.count > 0).collect()
     }
 }
 
-fn flows(relay: Option<CUdevice>, path: &[Counter; 2]) -> impl Iterator<Item = Flow> {
+fn flows(way: Way, path: &[Counter; 2]) -> impl Iterator<Item = Flow> {
     [Direction::In, Direction::Out].into_iter().map(move |direction| {
         let counter = &path[direction as usize];
-        Flow { relay, direction, count: counter.count.load(Relaxed), bytes: counter.bytes.load(Relaxed) }
+        Flow { way, direction, count: counter.count.load(Relaxed), bytes: counter.bytes.load(Relaxed) }
     })
 }

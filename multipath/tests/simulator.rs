@@ -12,6 +12,7 @@ use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::plan::Costs;
 use wm_multipath::topology::{Identity, Key, Rates, Topology};
+use wm_multipath::traffic::Way;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, User};
 
 const MIB: usize = 1 << 20;
@@ -188,7 +189,12 @@ impl Program {
     }
 
     fn relayed(&self) -> u64 {
-        self.engine.traffic().iter().filter(|flow| flow.relay.is_some()).map(|flow| flow.bytes).sum()
+        self.engine
+            .traffic()
+            .iter()
+            .filter(|flow| matches!(flow.way, Way::Relay(_)))
+            .map(|flow| flow.bytes)
+            .sum()
     }
 }
 

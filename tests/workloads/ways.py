@@ -24,7 +24,7 @@ INNER, MARK = "WORKLOAD_WAY", "FIGURES "
 def parser(text):
     options = argparse.ArgumentParser(description=text.strip().splitlines()[0])
     options.add_argument("--library", type=pathlib.Path, default=pathlib.Path("dist/lib/libwmshim.so"))
-    options.add_argument("--links", default=None, help="WMSHIM_MULTIPATH of the shim's runs; all GPUs if not given")
+    options.add_argument("--links", default=None, help="WMSHIM_MULTIPATH of the shim's runs, or default; all GPUs if there are several, else default")
     options.add_argument("--repeat", type=int, default=2, help="runs each way")
     options.add_argument("--start", type=float, default=150, help="seconds that starting may take")
     options.add_argument("--limit", type=float, default=60, help="seconds for one run")
@@ -70,8 +70,10 @@ class Player:
     def __init__(self, way, options):
         environment = dict(os.environ, PYTHONUNBUFFERED="1", **{INNER: way})
         if way == "shim":
-            links = options.links or ",".join(str(gpu) for gpu in range(gpus()))
-            environment.update(LD_PRELOAD=str(options.library.resolve(strict=True)), WMSHIM_MULTIPATH=links)
+            count = gpus()
+            links = options.links or (",".join(map(str, range(count))) if count > 1 else "default")
+            environment.update(LD_PRELOAD=str(options.library.resolve(strict=True)))
+            environment.update({} if links == "default" else {"WMSHIM_MULTIPATH": links})
         # A session of its own: what it started ends with it.
         self.process = subprocess.Popen(
             [sys.executable, *sys.argv], env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,

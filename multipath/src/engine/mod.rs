@@ -10,6 +10,7 @@
 
 mod beside;
 mod carry;
+mod pageable;
 mod routes;
 
 use std::ops::Deref;
@@ -26,6 +27,7 @@ use crate::opening::Missed;
 use crate::plan::{Direction, HostMemory, LEAST, SLOT, SMALLEST_PIECE};
 use crate::pool::{Pool, Relay};
 use crate::share::Share;
+use crate::spare::Spare;
 use crate::topology::{Topology, cache};
 use crate::traffic::{Flow, Traffic};
 use crate::trim::Trims;
@@ -34,7 +36,8 @@ use crate::user::Home;
 /// What a user can set, and where things are kept.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Devices that may be relays; `None` for all.
+    /// Devices that may be relays; `None` for all. Without any, nothing is measured and nothing told to other processes: pageable copies take
+    /// their target's own link, others are plain.
     pub relays: Option<Vec<CUdevice>>,
     /// Copies below this are plain, whatever calibration says. Bytes.
     pub minimum: Option<usize>,
@@ -134,6 +137,7 @@ pub struct Inner<L> {
     /// The process ends: that thread shall leave the driver alone.
     over: AtomicBool,
     moved: AtomicU64,
+    spare: Spare,
     traffic: Traffic,
     trims: Trims,
     crossings: Crossings,
@@ -161,6 +165,7 @@ impl<L: Links + 'static> Engine<L> {
             busy: AtomicBool::new(false),
             over: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            spare: Spare::default(),
             traffic: Traffic::default(),
             trims: Trims::default(),
             crossings: Crossings::default(),
@@ -184,7 +189,8 @@ impl<L: Links + 'static> Inner<L> {
 
     /// Copies of fewer bytes are plain, whatever the machine.
     pub fn least(&self) -> usize {
-        self.settings.minimum.unwrap_or(LEAST).max(SMALLEST_PIECE)
+        let least = if self.is_alone() { pageable::LEAST } else { LEAST };
+        self.settings.minimum.unwrap_or(least).max(SMALLEST_PIECE)
     }
 
     /// What the machine was measured to carry; `None` before the first need.
@@ -209,7 +215,8 @@ impl<L: Links + 'static> Inner<L> {
 
     /// Copies, over several paths if that pays.
     pub fn copy(&self, request: &Request) -> Answer {
-        if request.copy.bytes < self.least() || !self.is_patient_enough(request.copy.bytes) {
+        let concerns = request.memory == HostMemory::Pageable || !self.is_alone();
+        if request.copy.bytes < self.least() || !concerns {
             return Answer::Plain;
         }
         self.links.quietly(|| self.large(request))
@@ -218,12 +225,24 @@ impl<L: Links + 'static> Inner<L> {
     fn large(&self, request: &Request) -> Answer {
         let copy = &request.copy;
         self.pool.sweep(&self.links, copy.user.home);
-        let Some(topology) = self.known() else { return Answer::Plain };
+        let Some(topology) = self.worth_knowing(copy.bytes) else {
+            return if request.memory == HostMemory::Pageable { self.alone(request) } else { Answer::Plain };
+        };
         let paths = self.routes(topology, copy);
         let claimed = self.claim(topology, copy, &paths);
         let answer = self.carry(topology, request, &paths);
         self.release(request, &claimed, answer == Answer::Plain);
         answer
+    }
+
+    /// May no sibling take part?
+    fn is_alone(&self) -> bool {
+        self.settings.relays.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// The topology, where it is known and the program copies enough.
+    fn worth_knowing(&self, bytes: usize) -> Option<&Topology> {
+        if self.is_alone() || !self.is_patient_enough(bytes) { None } else { self.known() }
     }
 
     fn is_patient_enough(&self, bytes: usize) -> bool {

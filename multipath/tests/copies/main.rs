@@ -2,8 +2,10 @@
 //! nothing to do with it, or is lost when a relay fails, under streams that run in any order.
 
 mod calls;
+mod lent;
 mod model;
 mod opposed;
+mod own;
 mod world;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +14,7 @@ use std::time::Duration;
 use model::Model;
 use proptest::prelude::*;
 use wm_multipath::topology::cache;
+use wm_multipath::traffic::Way;
 use wm_multipath::{Answer, Direction, Engine, Links as _};
 use world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
 
@@ -175,7 +178,7 @@ fn a_dead_sibling_is_dropped_and_the_copy_ends() {
         program.verify(0);
     }
     let through_the_dead =
-        engine.traffic().iter().filter(|flow| flow.relay == Some(2)).map(|flow| flow.count).sum::<u64>();
+        engine.traffic().iter().filter(|flow| flow.way == Way::Relay(2)).map(|flow| flow.count).sum::<u64>();
     assert_eq!(through_the_dead, 1, "only the copy before its death");
 }
 
@@ -192,7 +195,7 @@ fn failed_relay(engine: &Engine<Model>, ahead: u64) -> Option<Program<'_>> {
 
 /// Copies through relays.
 fn through(engine: &Engine<Model>) -> u64 {
-    engine.traffic().iter().filter(|flow| flow.relay.is_some()).map(|flow| flow.count).sum()
+    engine.traffic().iter().filter(|flow| matches!(flow.way, Way::Relay(_))).map(|flow| flow.count).sum()
 }
 
 /// What made it fail may be over: another program's memory, a capture.
@@ -359,8 +362,8 @@ fn only_named_devices_relay() {
     let mut program = Program::new(&engine, 0, Model::context(0));
     program.run(&action(Direction::In, 0));
     program.verify(0);
-    let relays: Vec<_> = engine.traffic().iter().map(|flow| flow.relay).collect();
-    assert_eq!(relays, [None, Some(3)]);
+    let ways: Vec<_> = engine.traffic().iter().map(|flow| flow.way).collect();
+    assert_eq!(ways, [Way::Direct, Way::Relay(3)]);
 }
 
 #[test]

@@ -76,6 +76,10 @@ struct State {
     /// Others use the links now and then: time passes that nobody can explain.
     noisy: bool,
     noise: u64,
+    /// What each thread is told that it ran, and waited for a core.
+    crowd: Option<(Duration, Duration)>,
+    /// Cores that the calling thread may use, if they are few.
+    cores: Option<usize>,
 }
 
 /// Several GPUs.
@@ -104,6 +108,16 @@ impl Model {
         let model = Self::weightless(devices);
         model.state().noisy = true;
         model
+    }
+
+    /// From now on each thread is told that it ran so long, and waited so long for a core.
+    pub(crate) fn crowd(&self, ran: Duration, waited: Duration) {
+        self.state().crowd = Some((ran, waited));
+    }
+
+    /// From now on threads may use so many cores.
+    pub(crate) fn pin_to(&self, cores: usize) {
+        self.state().cores = Some(cores);
     }
 
     /// The most commands that wait in one of our streams.

@@ -2,11 +2,13 @@
 //! simulated driver.
 
 mod arguments;
+mod beside;
 mod ends;
 mod fallback;
 mod held;
 mod memory;
 mod order;
+mod own;
 mod pageable;
 mod support;
 

@@ -222,6 +222,20 @@ pub(crate) fn copies() -> BTreeMap<(String, String), u64> {
         .collect()
 }
 
+/// Threads of this process that have this name, as folders of the system's.
+pub(crate) fn threads_called(name: &str) -> Vec<PathBuf> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process").flatten();
+    let is_it = |task: &PathBuf| {
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|other| other.trim_end() == name)
+    };
+    tasks.map(|task| task.path()).filter(is_it).collect()
+}
+
+/// Copies that had a part on a path, in either direction.
+pub(crate) fn carried(path: &str) -> u64 {
+    copies().iter().filter(|((other, _), _)| other == path).map(|(_, count)| count).sum()
+}
+
 /// Memory that copies hold on the relay: staging, and its context at most.
 pub(crate) fn held() -> (u64, u64) {
     let relay = &statistics()["relays"][0];
@@ -235,7 +249,7 @@ static WARM: AtomicU64 = AtomicU64::new(0);
 /// Copies through relays since.
 pub(crate) fn relayed() -> u64 {
     let relayed: u64 =
-        copies().iter().filter(|((path, _), _)| path != "direct").map(|(_, count)| count).sum();
+        copies().iter().filter(|((path, _), _)| path.starts_with("relay")).map(|(_, count)| count).sum();
     relayed - WARM.load(Ordering::Relaxed)
 }
 

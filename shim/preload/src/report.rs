@@ -14,6 +14,7 @@ use wm_driver::Device;
 use wm_driver::probe::Reading;
 use wm_memory::{Manager, Usage};
 use wm_multipath::pool::Relay;
+use wm_multipath::traffic::Way;
 
 use crate::counters::{COPIES, fail_open_reasons};
 use crate::endpoint::{self, Source};
@@ -186,13 +187,18 @@ fn driver_calls() -> Vec<Reading> {
     sum
 }
 
-/// By path: what the driver copied, and the direct part of copies over several links, went `direct`.
+/// By path: what the driver copied, and the direct part of pinned copies over several links, went `direct`; what threads of ours carried over
+/// the target's own link, `threads`.
 fn copies() -> Vec<Value> {
     let mut rows: Vec<(String, &str, u64, u64)> = Vec::new();
     let plain = COPIES.iter().map(|copies| (copies.direction, copies.read()));
     rows.extend(plain.map(|(direction, (count, bytes))| ("direct".into(), direction, count, bytes)));
     for flow in multipath::traffic() {
-        let path = flow.relay.map_or_else(|| "direct".to_owned(), |relay| format!("relay {relay}"));
+        let path = match flow.way {
+            Way::Direct => "direct".to_owned(),
+            Way::Threads => "threads".to_owned(),
+            Way::Relay(relay) => format!("relay {relay}"),
+        };
         let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
         match rows.iter_mut().find(|row| (row.0.as_str(), row.1) == (&path, direction)) {
             Some(row) => (row.2, row.3) = (row.2 + flow.count, row.3 + flow.bytes),

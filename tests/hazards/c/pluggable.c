@@ -152,6 +152,31 @@ static void streams(void)
     check(is_reused(first, second, false), "a use of the past is held against the memory");
 }
 
+/* The other stream is of another device, which reads the tensor over a link. */
+static void elsewhere(void)
+{
+    CUcontext here = begin(), there;
+    CUstream first, second;
+    void *host;
+    MUST(cuStreamCreate(&first, 1));
+    MUST(cuDevicePrimaryCtxRetain(&there, 1));
+    MUST(cuCtxSetCurrent(there));
+    MUST(cuStreamCreate(&second, 1));
+    MUST(cuMemHostAlloc(&host, 4, 0));
+    unsigned *gate = host;
+    *gate = 0;
+    MUST(cuStreamWaitValue32_v2(second, (CUdeviceptr)gate, 1, 1));
+    MUST(cuCtxSetCurrent(here));
+    void *tensor = wmshim_torch_malloc(4 * MIB, 0, first);
+    wmshim_torch_record_stream(tensor, second);
+    wmshim_torch_free(tensor, 4 * MIB, 0, first);
+    void *next = wmshim_torch_malloc(4 * MIB, 0, first);
+    check(next != tensor || cuStreamQuery(first) != CUDA_SUCCESS, "memory is reused while another device's stream uses it");
+    __atomic_store_n(gate, 1, __ATOMIC_SEQ_CST);
+    MUST(cuStreamSynchronize(second));
+    MUST(cuStreamSynchronize(first));
+}
+
 /* A tensor of before, tensors of a capture, and what becomes of them. */
 static void capture(void)
 {
@@ -243,7 +268,7 @@ static void reset(void)
 int main(int count, char **argument)
 {
     static const struct { const char *name; void (*body)(void); } ALL[] = {
-        { "plain", plain }, { "threads", threads }, { "streams", streams }, { "capture", capture }, { "shortage", shortage },
+        { "plain", plain }, { "threads", threads }, { "streams", streams }, { "elsewhere", elsewhere }, { "capture", capture }, { "shortage", shortage },
         { "child", child }, { "reset", reset },
     };
     for (size_t i = 0; count > 1 && i < sizeof ALL / sizeof *ALL; i++)

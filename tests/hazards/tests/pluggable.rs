@@ -54,6 +54,11 @@ fn memory_that_another_stream_uses_is_not_reused() {
 }
 
 #[test]
+fn memory_that_a_stream_of_another_device_uses_is_not_reused() {
+    used("elsewhere", &[("SIMCUDA_DEVICES", "2")]);
+}
+
+#[test]
 fn a_capture_owns_its_memory_and_no_other() {
     used("capture", &[]);
 }

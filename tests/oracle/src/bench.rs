@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::relays::Machines;
+use crate::relays::{self, Machines};
 
 /// What allocates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,12 @@ pub(crate) struct Bench {
     pub(crate) races: bool,
     /// Seed of a simulated device's delays.
     pub(crate) delays: u64,
+    /// Programs copy: threads of the library may.
+    pub(crate) copies: bool,
     /// The library takes copies over several links.
     pub(crate) relays: Option<Arc<Machines>>,
+    /// Calls that it makes on a sibling fail now and then.
+    pub(crate) failing: bool,
 }
 
 impl Bench {
@@ -64,7 +68,13 @@ impl Bench {
         if let Some(driver) = &self.simulated {
             let delays = self.delays.to_string();
             let races = if self.races { "1" } else { "0" };
-            command.envs([("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", &self.memory)]);
+            // With one device the library has less to do with copies.
+            let there = match &self.relays {
+                Some(_) => relays::DEVICES.to_string(),
+                None if self.copies => devices.clone(),
+                None => "2".to_owned(),
+            };
+            command.envs([("SIMCUDA_DEVICES", &there), ("SIMCUDA_MEMORY", &self.memory)]);
             command.envs([
                 ("SIMCUDA_SEED", delays.as_str()),
                 ("SIMCUDA_RACES", races),
@@ -86,11 +96,20 @@ impl Bench {
         command
     }
 
+    fn let_threads_copy(&self, command: &mut Command) {
+        if self.copies {
+            command.arg("--threads");
+            if self.simulated.is_some() {
+                relays::let_threads_copy(command);
+            }
+        }
+    }
+
     fn let_relay(&self, command: &mut Command) {
-        let Some(machines) = &self.relays else { return };
+        let Some(machines) = &self.relays else { return self.let_threads_copy(command) };
         command.arg("--relays");
         if self.simulated.is_some() {
-            machines.furnish(command);
+            machines.furnish(command, self.failing);
         } else if std::env::var_os("WMSHIM_MULTIPATH").is_none() {
             command.env("WMSHIM_MULTIPATH", "auto");
         }

@@ -2,6 +2,7 @@
 //!
 //! What a step needs may be missing because a call before it was refused: then the step is left out. No lock is held during a call.
 
+pub(crate) mod aside;
 mod capture;
 mod hosts;
 
@@ -55,6 +56,7 @@ impl Running<'_> {
             Action::Idle { .. } => Some(self.until_idle(stream)),
             Action::Busy { .. } => self.while_held(number, stream),
             Action::Trim { pool } => Some(cu!(d, cuMemPoolTrimTo(self.world.pool(*pool), 0))),
+            Action::Aside(aside) => self.aside(*aside),
             Action::Info => {
                 let (mut free, mut total) = (0, 0);
                 Some(cu!(d, cuMemGetInfo_v2(&mut free, &mut total)))

@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Copies must go through other devices, and it is told which do
     #[arg(long)]
     relays: bool,
+    /// It is told which copies threads of the library carried
+    #[arg(long)]
+    threads: bool,
     /// Say that the machine has so many cores
     #[arg(long, default_value_t = 0)]
     cores: usize,
@@ -37,8 +40,11 @@ pub(crate) fn main(arguments: &Arguments) -> Ready {
     leave_interrupts();
     cores::pretend(arguments.cores);
     let mut world = World::open(&arguments.open, arguments.devices, arguments.lives)?;
-    if arguments.relays {
+    if arguments.relays || arguments.threads {
         leave_faults();
+        world.tell_of(if arguments.relays { "relay" } else { "threads" })?;
+    }
+    if arguments.relays {
         world.warm_relays()?;
     }
     let (mut marks, limit) = (Marks::default(), Duration::from_millis(arguments.limit));

@@ -1,8 +1,9 @@
-//! A machine with more cores than there are, for what threads are told of their affinity. The library cuts pageable copies up only where
-//! four threads can copy at once, and machines that test have two.
+//! A machine with more cores than there are, for what threads are told of their affinity. The library has threads carry pageable copies
+//! only where they have cores, and machines that test have two. How long threads waited for a core is then not told either.
 //!
-//! The name is the C library's: whoever asks in this process asks here.
+//! The names are the C library's: whoever asks in this process asks here.
 
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Cores that are told; 0: those that there are.
@@ -37,4 +38,25 @@ unsafe extern "C" fn sched_getaffinity(
         unsafe { *set.cast::<u8>().add(core / 8) |= 1 << (core % 8) };
     }
     0
+}
+
+/// Opens a file as the C library does. `mode` is there if `flags` say so; registers have something in its place.
+///
+/// # Safety
+/// `path` is a C string.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open64(
+    path: *const libc::c_char,
+    flags: libc::c_int,
+    mode: libc::mode_t,
+) -> libc::c_int {
+    // SAFETY: as the caller promises.
+    let is_theirs = unsafe { CStr::from_ptr(path) } == c"/proc/thread-self/schedstat";
+    if is_theirs && CORES.load(Ordering::Relaxed) > 0 {
+        // SAFETY: this thread's own.
+        unsafe { *libc::__errno_location() = libc::ENOENT };
+        return -1;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode) as libc::c_int }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Wishes {
     pub(crate) scarce: bool,
     /// Copies between blocks and memory of the host's.
     pub(crate) copies: bool,
+    /// Is there a sibling that programs do not use?
+    pub(crate) sibling: bool,
     /// May such copies be held up by gates? A real device's may hold up copies of other streams.
     pub(crate) held_copies: bool,
 }
@@ -150,6 +152,7 @@ impl Generator {
             Draw::Download => self.download(),
             Draw::Relay => self.relay(),
             Draw::AtHost => self.at_host(),
+            Draw::Aside => self.aside(),
         }
     }
 
@@ -406,7 +409,8 @@ mod tests {
 
     fn wishes() -> Wishes {
         let (green, gates, scarce, copies, held_copies) = (true, true, false, false, true);
-        Wishes { devices: 2, steps: 60, rules: RULES, green, gates, scarce, copies, held_copies }
+        let sibling = copies;
+        Wishes { devices: 2, steps: 60, rules: RULES, green, gates, scarce, copies, sibling, held_copies }
     }
 
     #[test]

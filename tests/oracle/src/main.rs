@@ -91,12 +91,15 @@ struct Options {
     /// Use green contexts too, where the driver has them
     #[arg(long)]
     green: bool,
-    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for several links
+    /// Draw copies between blocks and pinned and pageable memory of the host's, large enough for the library's threads
     #[arg(long)]
     copies: bool,
     /// The same, and let the library take them over the links of other devices; it is an error if it takes none
     #[arg(long)]
     relays: bool,
+    /// With --relays on the simulated driver, let calls fail that the library makes on a sibling
+    #[arg(long)]
+    failing: bool,
     /// Draw programs that keep no order between streams, to see that they are found
     #[arg(long)]
     lawless: bool,
@@ -118,7 +121,7 @@ struct Options {
     /// The same for the driver alone; default: --limit, on a real driver 2000 at most
     #[arg(long)]
     bare_limit: Option<u64>,
-    /// Programs a process; default: 32 on the simulated driver, 256 on a real one
+    /// Programs a process; default: 32 on the simulated driver, 6 with --failing, 256 on a real one
     #[arg(long)]
     batch: Option<u64>,
     /// Programs that a stream serves, and a context that is not primary; default: 1 on the simulated driver, 64 on a real one
@@ -195,7 +198,9 @@ impl Options {
         let end = End::after(self.seconds.map(Duration::from_secs));
         let Some(file) = &self.program else {
             let count = self.programs.unwrap_or(if self.seconds.is_some() { u64::MAX } else { 500 });
-            let batch = self.batch.unwrap_or(if self.simulated.is_some() { 32 } else { 256 });
+            // A relay that has failed is left alone for seconds: the next process fails anew.
+            let usual = if self.failing { 6 } else { 32 };
+            let batch = self.batch.unwrap_or(if self.simulated.is_some() { usual } else { 256 });
             let share = count.div_ceil(self.jobs() as u64);
             let seeds = self.seed..self.seed.saturating_add(count);
             return Ok(Supply::new(Stretch::Drawn(seeds), batch.min(share), self.failures, end));
@@ -237,6 +242,7 @@ impl Options {
             gates: !self.no_gates,
             scarce: self.scarce,
             copies: self.copies || self.relays,
+            sibling: self.relays,
             held_copies: self.simulated.is_some(),
         }
     }
@@ -256,6 +262,8 @@ impl Options {
             memory: self.memory.clone().unwrap_or_else(|| memory.to_owned()),
             races: !self.no_races,
             delays: self.seed,
+            copies: self.copies,
+            failing: self.failing,
             relays: self.relays.then(|| Arc::new(Machines::new())),
         };
         // What is under way when the time is over gets a little more, so that little is lost.

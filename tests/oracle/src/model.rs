@@ -246,6 +246,7 @@ impl Model {
                 require(self.is_held(&self.lanes[*stream].before.sure), "it may be done")
             }
             Action::Trim { .. } | Action::Info => Ok(()),
+            Action::Aside(aside) => self.aside(*aside),
             Action::Capture { graph, stream, nodes, .. } => self.capture(*graph, *stream, nodes),
             Action::Launch { graph, stream } => self.launch(*graph, *stream),
             Action::Destroy { stream } => {

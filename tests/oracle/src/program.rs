@@ -4,8 +4,10 @@
 //! *detached* waits: these are over when their thread makes its next step. Blocks, events, gates and graphs are numbers that a
 //! step introduces once.
 
+mod aside;
 mod told;
 
+pub(crate) use aside::Aside;
 use serde::{Deserialize, Serialize};
 
 /// A whole program.
@@ -290,6 +292,8 @@ pub(crate) enum Action {
         stream: usize,
         waits: bool,
     },
+    /// Something that copies must not feel.
+    Aside(Aside),
 }
 
 /// What is captured.
@@ -375,6 +379,7 @@ impl Action {
             | SyncEvent { .. }
             | SyncContext
             | Trim { .. }
+            | Aside(_)
             | Info => None,
         }
     }
@@ -409,6 +414,7 @@ impl Action {
             Busy { .. } => "cuStreamQuery while held",
             Trim { .. } => "cuMemPoolTrimTo",
             Info => "cuMemGetInfo",
+            Aside(aside) => aside.name(),
             Capture { nodes, .. } if nodes.iter().any(|node| node.branch().is_some()) => {
                 "capture of two streams"
             }

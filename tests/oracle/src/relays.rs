@@ -14,6 +14,8 @@ use serde_json::Value;
 use wm_multipath::plan::Costs;
 use wm_multipath::topology::{Identity, Key, Rates, Topology, cache};
 
+use crate::random::Random;
+
 /// Devices of the simulated machine: one more than programs use, so that two links are there besides each device's own.
 pub(crate) const DEVICES: usize = 3;
 /// Smallest copy that is cut up, for the library; a share is at least half of it.
@@ -39,7 +41,7 @@ impl Machines {
     }
 
     /// Puts a process of the library's on a machine of its own.
-    pub(crate) fn furnish(&self, command: &mut Command) {
+    pub(crate) fn furnish(&self, command: &mut Command, failing: bool) {
         let machine = (std::process::id() << 10) | (self.count.fetch_add(1, Ordering::Relaxed) & 0x3ff);
         // Without it the library measures: the process then tells that nothing was relayed.
         let _kept = cache::store(&self.folder.join("wmshim"), &measured(machine));
@@ -47,10 +49,45 @@ impl Machines {
         if std::env::var_os("SIMCUDA_LINKS").is_none() {
             command.env("SIMCUDA_LINKS", LINKS);
         }
-        command.env("XDG_CACHE_HOME", &self.folder).args(["--cores", CORES]);
+        command.env("XDG_CACHE_HOME", &self.folder);
+        give_cores(command);
+        if failing {
+            command.env("SIMCUDA_FAIL", failures(machine.into()));
+        }
         command.env("SIMCUDA_MACHINE", machine.to_string()).env("SIMCUDA_DEVICES", DEVICES.to_string());
         command.env("WMSHIM_MULTIPATH", devices.join(",")).env("WMSHIM_MULTIPATH_MIN", LEAST);
     }
+}
+
+/// Calls that fail on the sibling that programs do not use: the library makes them, for copies of others.
+fn failures(seed: u64) -> String {
+    const CALLS: [&str; 7] = [
+        "cuMemcpyHtoDAsync",
+        "cuMemcpyDtoHAsync",
+        "cuEventRecord",
+        "cuStreamWaitEvent",
+        "cuEventQuery",
+        "cuStreamCreate",
+        "cuEventCreate",
+    ];
+    let mut random = Random::new(seed);
+    let mut one = || {
+        let (call, at) = (CALLS[random.below(CALLS.len())], 12 + random.below(120));
+        format!("{call}@{}:{at}", DEVICES - 1)
+    };
+    (0..24).map(|_| one()).collect::<Vec<_>>().join(",")
+}
+
+/// A simulated machine whose programs' copies are large, and whose threads have cores.
+pub(crate) fn let_threads_copy(command: &mut Command) {
+    give_cores(command);
+    if std::env::var_os("WMSHIM_MULTIPATH_MIN").is_none() {
+        command.env("WMSHIM_MULTIPATH_MIN", LEAST);
+    }
+}
+
+fn give_cores(command: &mut Command) {
+    command.args(["--cores", CORES]);
 }
 
 impl Drop for Machines {
@@ -93,12 +130,12 @@ impl Statistics {
         Some(Self(unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> *mut c_char>(found) }))
     }
 
-    /// Parts of copies that went through other devices so far.
-    pub(crate) fn relayed(self) -> u64 {
+    /// Parts of copies that took a path whose name begins so.
+    pub(crate) fn carried(self, by: &str) -> u64 {
         let document = self.document();
         let rows = document["copies"].as_array().map_or(&[][..], Vec::as_slice);
-        let relayed = rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path != "direct"));
-        relayed.filter_map(|row| row["count"].as_u64()).sum()
+        let carried = rows.iter().filter(|row| row["path"].as_str().is_some_and(|path| path.starts_with(by)));
+        carried.filter_map(|row| row["count"].as_u64()).sum()
     }
 
     fn document(self) -> Value {

@@ -184,7 +184,7 @@ pub(crate) fn summary(found: &Found, as_json: bool) {
     println!("{:.1} s: {programs:.1} programs/s, {steps:.0} steps/s", found.begin.elapsed().as_secs_f64());
     found.steps.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
     if !found.relayed.is_empty() {
-        println!("of which the library took over several links:");
+        println!("of which the library carried by threads or over several links:");
         found.relayed.iter().for_each(|(name, count)| println!("  {count:>8}  {name}"));
     }
     println!("seconds of all processes:");

@@ -209,7 +209,7 @@ impl Running<'_> {
         for step in orders {
             self.perform(step, &self.program.steps[step]);
             // A wait may come back beside another thread's copy.
-            if !self.program.steps[step].action.is_wait() && self.world.has_relayed() {
+            if !self.program.steps[step].action.is_wait() && self.world.has_carried() {
                 self.state().relayed.push(step);
             }
             if done.send(thread).is_err() {

@@ -64,7 +64,7 @@ struct Place {
 /// Handles and memory.
 pub(crate) struct World {
     pub(crate) driver: &'static Driver,
-    devices: usize,
+    pub(crate) devices: usize,
     /// By [`Context`]. Those that are not primary are made for a program that uses them, and end with one of `lives`.
     places: Mutex<Places>,
     /// Green contexts, which live as long.
@@ -81,10 +81,10 @@ pub(crate) struct World {
     stage: *mut u8,
     /// Made for the first program that uses it.
     hosts: OnceLock<Hosts>,
-    /// Who tells whether copies went through other devices.
-    statistics: Option<Statistics>,
+    /// What the library says of itself, and the path of copies that is of interest.
+    statistics: Option<(Statistics, &'static str)>,
     /// What they said last.
-    relayed: AtomicU64,
+    carried: AtomicU64,
 }
 
 /// Memory that programs copy from and to.
@@ -115,7 +115,7 @@ impl World {
         let none = (null_mut(), null_mut(), null_mut());
         let (lives, ran) = (lives.max(1), AtomicU32::new(0));
         let (ledgers, gates, stage) = none;
-        let (hosts, statistics, relayed) = (OnceLock::new(), None, AtomicU64::new(0));
+        let (hosts, statistics, carried) = (OnceLock::new(), None, AtomicU64::new(0));
         let mut world = Self {
             driver,
             devices,
@@ -130,7 +130,7 @@ impl World {
             stage,
             hosts,
             statistics,
-            relayed,
+            carried,
         };
         world.fill()?;
         Ok(world)
@@ -220,15 +220,13 @@ impl World {
 
     /// Copies to each device until other devices take part: the library opens what it needs there beside the first copies.
     pub(crate) fn warm_relays(&mut self) -> Ready {
-        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
-        self.statistics = Some(statistics);
         self.make_hosts(1)?;
         let (d, bytes, mut block) = (self.driver, BUFFER as usize, 0);
         for context in [Context::First, Context::Other].into_iter().take(self.devices) {
             ready!(d, cuCtxSetCurrent(self.handle(context)))?;
             ready!(d, cuMemAlloc_v2(&mut block, bytes))?;
-            let (begin, before) = (Instant::now(), statistics.relayed());
-            while statistics.relayed() == before {
+            let begin = Instant::now();
+            while !self.has_carried() {
                 if begin.elapsed() > PATIENCE {
                     return Err(format!("no copy to device {} goes through another one", context.device()));
                 }
@@ -236,14 +234,21 @@ impl World {
             }
             ready!(d, cuMemFree_v2(block))?;
         }
-        self.has_relayed();
         Ok(())
     }
 
-    /// Has a copy gone through other devices since this was asked last?
-    pub(crate) fn has_relayed(&self) -> bool {
-        let relayed = self.statistics.map_or(0, Statistics::relayed);
-        self.relayed.swap(relayed, Ordering::Relaxed) < relayed
+    /// The library tells of copies by this path, from now on.
+    pub(crate) fn tell_of(&mut self, path: &'static str) -> Ready {
+        let statistics = Statistics::find().ok_or("the library does not tell what becomes of copies")?;
+        self.statistics = Some((statistics, path));
+        self.has_carried();
+        Ok(())
+    }
+
+    /// Has the library carried a part of a copy by that path since this was asked last?
+    pub(crate) fn has_carried(&self) -> bool {
+        let carried = self.statistics.map_or(0, |(statistics, path)| statistics.carried(path));
+        self.carried.swap(carried, Ordering::Relaxed) < carried
     }
 
     fn befriend(&self, one: Context, other: Context) -> Ready {
@@ -308,6 +313,7 @@ impl World {
             self.gates.write_bytes(0, STEPS * GATE);
         }
         crate::host::reset();
+        crate::calls::aside::release();
         self.make_hosts(shape.hosts.len())
     }
 

@@ -75,6 +75,9 @@ pub(crate) fn attribute(attribute: c_uint, ordinal: usize) -> Outcome<c_int> {
         CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => Ok(ordinal as c_int + 1),
         // CU_COMPUTEMODE_EXCLUSIVE_PROCESS is 3.
         CU_DEVICE_ATTRIBUTE_COMPUTE_MODE => Ok(if settings().exclusive { 3 } else { 0 }),
+        CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES => {
+            Ok(c_int::from(settings().coherent))
+        }
         CU_DEVICE_ATTRIBUTE_MPS_ENABLED => Ok(c_int::from(settings().mps)),
         1..=LAST => Ok(VALUES.iter().find(|(known, _)| *known == attribute).map_or(0, |(_, value)| *value)),
         _ => Err(CUresult::INVALID_VALUE),

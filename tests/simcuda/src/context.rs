@@ -192,7 +192,9 @@ impl Context {
 
     /// Ends the context: waits for its work, and takes its streams, events, modules and memory along.
     pub(crate) fn destroy(&self) {
-        driver().contexts.remove(self.handle);
+        let contexts = &driver().contexts;
+        let _context =
+            if self.primary { contexts.suspend(self.handle) } else { contexts.remove(self.handle) };
         let _ = self.synchronize();
         crate::capture::end_of_context(self.id);
         driver().streams.retain(|stream| stream.context_id != self.id);
@@ -229,6 +231,12 @@ thread_local! {
 /// The calling thread's current context, whatever its state; `None` if it has none.
 pub(crate) fn current_handle() -> Option<usize> {
     STACK.with_borrow(|stack| stack.last().copied()).filter(|handle| *handle != 0)
+}
+
+/// The device of the calling thread's current context, if that lives.
+pub(crate) fn current_device() -> Option<usize> {
+    let handle = current_handle()?;
+    driver().contexts.get(handle).map(|context| context.device)
 }
 
 /// Makes a context current in place of the one that is.

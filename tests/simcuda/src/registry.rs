@@ -53,9 +53,14 @@ impl<T> Registry<T> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner).get(&handle).cloned()
     }
 
+    /// Forgets an object whose next life has the same handle.
+    pub(crate) fn suspend(&self, handle: usize) -> Option<Arc<T>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle)
+    }
+
     /// Forgets a handle.
     pub(crate) fn remove(&self, handle: usize) -> Option<Arc<T>> {
-        let gone = self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        let gone = self.suspend(handle);
         if gone.is_some() && settings().reuse_handles {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(handle);
         }

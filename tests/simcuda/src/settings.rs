@@ -28,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) mps: bool,
     /// May a device have contexts of one process only?
     pub(crate) exclusive: bool,
+    /// Do devices use the host's page tables?
+    pub(crate) coherent: bool,
     /// Can devices use each other's memory?
     pub(crate) peers: bool,
     /// End the process where copies race?
@@ -64,6 +66,7 @@ impl Settings {
                 text.parse().ok().map(Some)
             }),
             mps: value(&get, &warn, "SIMCUDA_MPS", "0 or 1", false, switch),
+            coherent: value(&get, &warn, "SIMCUDA_COHERENT", "0 or 1", false, switch),
             exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
@@ -181,6 +184,7 @@ mod tests {
             ("SIMCUDA_MACHINE", "here"),
             ("SIMCUDA_MPS", "2"),
             ("SIMCUDA_EXCLUSIVE", "3"),
+            ("SIMCUDA_COHERENT", "2"),
             ("SIMCUDA_PEERS", "some"),
             ("SIMCUDA_RACES", "find"),
             ("SIMCUDA_QUIET", "maybe"),

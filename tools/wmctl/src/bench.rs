@@ -3,6 +3,7 @@
 mod copy;
 mod links;
 mod machine;
+mod own;
 mod ranks;
 mod rows;
 mod shapes;

@@ -142,7 +142,11 @@ impl Links for Model {
     }
 
     fn cores(&self) -> usize {
-        usize::MAX
+        self.state().cores.unwrap_or(usize::MAX)
+    }
+
+    fn ran_and_waited(&self) -> Option<(Duration, Duration)> {
+        self.state().crowd
     }
 
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T {

@@ -1,8 +1,9 @@
-//! Copies over several links: which of the program's copies wm-multipath gets to see, and what it is told about them.
+//! Copies by threads and over several links: which of the program's copies wm-multipath gets to see, and what it is told about them.
 //!
-//! Off unless `WMSHIM_MULTIPATH` says otherwise, and with one device: then a copy costs one comparison here, forms of call that
-//! are hooked for this alone go to the driver as they come, and nothing is ever made. Else a copy is looked at only if it is large; whatever is out of the ordinary about it (a capture,
-//! memory that is not plain, a stream of another context) leaves it to the driver.
+//! A copy is looked at only if it is large; a small one costs one comparison here. Whatever is out of the ordinary about it (a capture,
+//! memory that is not plain, a stream of another context) leaves it to the driver. With one device, or if `WMSHIM_MULTIPATH` says no more, pageable
+//! copies take their target's own link and others are the driver's; forms of call that are hooked for the sake of several devices go to
+//! the driver as they come where there is one.
 //!
 //! [`ends`] asks the driver about the two ends of a copy; [`shapes`] makes linear copies of two-dimensional ones and
 //! batches; [`faults`] asks whether the program serves faults of its memory itself.
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wm_abi::symbol;
 use wm_abi::{
-    CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+    CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_INTEGRATED,
+    CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
     CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream,
 };
 use wm_driver::Api;
@@ -75,7 +77,9 @@ fn large(linear: &Linear, expected: Option<Direction>) -> bool {
     }
     let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
     let Some(request) = request(linear, expected) else { return false };
-    if request.memory == HostMemory::Pageable && faults::are_served() {
+    if request.memory == HostMemory::Pageable
+        && (faults::are_served() || reaches_pageable(request.copy.user.device))
+    {
         return false;
     }
     engine.copy(&request) == Answer::Done
@@ -158,23 +162,13 @@ fn engine() -> Option<&'static Engine<Driver>> {
 
 fn make(devices: CUdevice) -> Option<Engine<Driver>> {
     let settings = settings::get()?;
-    let relays = match &settings.multipath {
-        Multipath::Off => return None,
-        Multipath::Auto => None,
-        Multipath::Devices(devices) => Some(devices.clone()),
-    };
-    if devices < 2 || (0..devices).any(is_shared) {
+    if settings.multipath == Multipath::Off || (0..devices).any(is_shared) {
         return None;
     }
     // Whoever names the devices has decided that relays pay.
-    let eager = relays.is_some();
+    let eager = matches!(settings.multipath, Multipath::Devices(_));
     let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
-    let relays = relays.unwrap_or_else(|| (0..devices).collect());
-    let relays: Vec<_> = relays.into_iter().filter(|device| takes_contexts(*device)).collect();
-    if relays.is_empty() {
-        return None;
-    }
-    let relays = Some(relays);
+    let relays = Some(siblings(&settings.multipath, devices));
     let minimum = settings.multipath_min.map(|size| size as usize);
     let settings = Settings {
         relays,
@@ -188,9 +182,27 @@ fn make(devices: CUdevice) -> Option<Engine<Driver>> {
     Some(Engine::new(Driver::new(driver()), settings))
 }
 
+/// Devices that may be relays. With none of them a copy takes its target's own link.
+fn siblings(setting: &Multipath, devices: CUdevice) -> Vec<CUdevice> {
+    let wanted = match setting {
+        _ if devices < 2 => Vec::new(),
+        Multipath::Off | Multipath::Own => Vec::new(),
+        Multipath::Auto => (0..devices).collect(),
+        Multipath::Devices(named) => named.clone(),
+    };
+    wanted.into_iter().filter(|device| takes_contexts(*device)).collect()
+}
+
 /// Do several processes share the device through MPS? Its server then decides whose copies run.
 fn is_shared(device: CUdevice) -> bool {
     driver().device_attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device).is_ok_and(|on| on != 0)
+}
+
+/// Does the device use the host's page tables, or its memory? It then copies pageable memory by itself, and threads would be in its way.
+fn reaches_pageable(device: CUdevice) -> bool {
+    let ways =
+        [CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, CU_DEVICE_ATTRIBUTE_INTEGRATED];
+    ways.into_iter().any(|way| device_attribute(driver(), device, way).is_some_and(|has| has != 0))
 }
 
 /// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the

@@ -82,9 +82,9 @@ settings! {
     host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", allowance;
     /// Most memory to take on other devices, a size or a share of one.
     peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", allowance;
-    /// Devices whose links copies may use besides the target's own.
-    multipath: Multipath = Multipath::Off, "WMSHIM_MULTIPATH", |text| words(text, NOT_TEXT, multipath);
-    /// Smallest copy that several links share. Default: as measured.
+    /// Links that copies may use: the target's own, and siblings'.
+    multipath: Multipath = Multipath::Own, "WMSHIM_MULTIPATH", |text| words(text, NOT_TEXT, multipath);
+    /// Smallest copy that is not the driver's. Default: as measured.
     multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| words(text, NOT_TEXT, bytes).map(Some);
     /// What tells of writes past the end of a block.
     guard: Guard = Guard::Off, "WMSHIM_GUARD", |text| words(text, NOT_TEXT, guard);

@@ -90,6 +90,7 @@ impl Shown for Multipath {
     fn shown(&self) -> Option<String> {
         Some(match self {
             Self::Off => "off".to_owned(),
+            Self::Own => "own".to_owned(),
             Self::Auto => "auto".to_owned(),
             Self::Devices(list) => list.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
         })

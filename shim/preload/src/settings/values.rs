@@ -65,14 +65,16 @@ pub(crate) enum TorchPieces {
     Release,
 }
 
-/// Which devices' links copies may use besides the target's own.
+/// Which links copies may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
-    /// None.
+    /// All copies are the driver's.
     Off,
-    /// All that are worth it.
+    /// Pageable ones the target's own, filled by threads; others are the driver's.
+    Own,
+    /// Also those of siblings that are worth it.
     Auto,
-    /// These, by ordinal.
+    /// Also those of these devices, by ordinal.
     Devices(Vec<i32>),
 }
 
@@ -241,13 +243,14 @@ pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
     match text.to_ascii_lowercase().as_str() {
         // 0 is a device here.
         off if off != "0" && is_off(off) => Ok(Multipath::Off),
+        "own" => Ok(Multipath::Own),
         "auto" => Ok(Multipath::Auto),
         list => list
             .split(',')
             .map(device)
             .collect::<Option<Vec<i32>>>()
             .map(Multipath::Devices)
-            .ok_or("auto, off, or devices by number such as 0,1,2"),
+            .ok_or("own, auto, off, or devices by number such as 0,1,2"),
     }
 }
 
@@ -374,6 +377,7 @@ mod tests {
     #[test]
     fn links() {
         assert_eq!(multipath("auto"), Ok(Multipath::Auto));
+        assert_eq!(multipath("Own"), Ok(Multipath::Own));
         assert_eq!(multipath("OFF"), Ok(Multipath::Off));
         assert_eq!(multipath("0, 3"), Ok(Multipath::Devices(vec![0, 3])));
         for bad in ["", "on", "0,", "-1", "64", "0;1"] {

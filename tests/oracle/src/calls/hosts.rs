@@ -3,6 +3,7 @@
 use conformance::cu;
 use wm_abi::*;
 
+use super::aside::cancellable;
 use crate::host::{self, Span, Task};
 use crate::program::{Action, Kind, Step};
 use crate::run::Running;
@@ -20,15 +21,13 @@ impl Running<'_> {
                 let span = self.span(host, bytes, written);
                 self.do_or_call(number, called.map(|_| stream), Task::Look(span))
             }
-            Action::Upload { host, block, waits, .. } => {
-                let (to, bytes) = self.place(block)?;
-                let from = self.host(host).cast_const().cast();
-                Some(self.copy_in(step, to, from, bytes as usize, !waits, stream))
+            Action::Upload { host, block, .. } => {
+                let (device, bytes) = self.place(block)?;
+                Some(self.carry(step, true, (self.host(host), device, bytes), stream))
             }
-            Action::Download { block, host, waits, .. } => {
-                let (from, bytes) = self.place(block)?;
-                let to = self.host(host).cast();
-                Some(self.copy_back(step, to, from, bytes as usize, !waits, stream))
+            Action::Download { block, host, .. } => {
+                let (device, bytes) = self.place(block)?;
+                Some(self.carry(step, false, (self.host(host), device, bytes), stream))
             }
             _ => None,
         }
@@ -70,38 +69,25 @@ impl Running<'_> {
         matches!(stream, Some(Kind::PerThread(_)))
     }
 
-    fn copy_in(
+    /// Copies between a block and host memory, by the function of that way, stream and patience.
+    fn carry(
         &self,
         step: &Step,
-        to: CUdeviceptr,
-        from: *const std::ffi::c_void,
-        bytes: usize,
-        later: bool,
+        into: bool,
+        (host, device, bytes): (*mut u8, CUdeviceptr, u64),
         stream: CUstream,
     ) -> CUresult {
-        let d = self.world.driver;
-        match (later, self.is_own(step)) {
-            (true, _) => cu!(d, cuMemcpyHtoDAsync_v2(to, from, bytes, stream)),
-            (false, true) => cu!(d, cuMemcpyHtoD_v2_ptds(to, from, bytes)),
-            (false, false) => cu!(d, cuMemcpyHtoD_v2(to, from, bytes)),
-        }
-    }
-
-    fn copy_back(
-        &self,
-        step: &Step,
-        to: *mut std::ffi::c_void,
-        from: CUdeviceptr,
-        bytes: usize,
-        later: bool,
-        stream: CUstream,
-    ) -> CUresult {
-        let d = self.world.driver;
-        match (later, self.is_own(step)) {
-            (true, _) => cu!(d, cuMemcpyDtoHAsync_v2(to, from, bytes, stream)),
-            (false, true) => cu!(d, cuMemcpyDtoH_v2_ptds(to, from, bytes)),
-            (false, false) => cu!(d, cuMemcpyDtoH_v2(to, from, bytes)),
-        }
+        let (d, bytes, from, to) = (self.world.driver, bytes as usize, host.cast_const().cast(), host.cast());
+        let waits =
+            matches!(step.action, Action::Upload { waits: true, .. } | Action::Download { waits: true, .. });
+        cancellable(|| match (into, waits, self.is_own(step)) {
+            (true, false, _) => cu!(d, cuMemcpyHtoDAsync_v2(device, from, bytes, stream)),
+            (true, true, false) => cu!(d, cuMemcpyHtoD_v2(device, from, bytes)),
+            (true, true, true) => cu!(d, cuMemcpyHtoD_v2_ptds(device, from, bytes)),
+            (false, false, _) => cu!(d, cuMemcpyDtoHAsync_v2(to, device, bytes, stream)),
+            (false, true, false) => cu!(d, cuMemcpyDtoH_v2(to, device, bytes)),
+            (false, true, true) => cu!(d, cuMemcpyDtoH_v2_ptds(to, device, bytes)),
+        })
     }
 
     /// What a copy of a block that was refused would have brought.

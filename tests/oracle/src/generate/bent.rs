@@ -1,7 +1,7 @@
 //! What a program likes: drawn once a program, so that some dwell on what others never come to.
 
 use super::Wishes;
-use crate::program::{Context, Host, Kind, Shape, Stream};
+use crate::program::{Aside, Context, Host, Kind, Shape, Stream};
 use crate::random::Random;
 use crate::world::HOSTS;
 
@@ -36,6 +36,8 @@ pub(super) enum Draw {
     Relay,
     /// The host writes or looks at its memory.
     AtHost,
+    /// What copies must not feel.
+    Aside,
 }
 
 /// What a program likes.
@@ -52,6 +54,8 @@ pub(super) struct Bent {
     pub(super) aloof: bool,
     /// Is all work done by kernels? A copy that is held up may hold up copies of other streams on a real device.
     pub(super) kernels: bool,
+    /// What it does beside copies.
+    pub(super) asides: Vec<Aside>,
 }
 
 /// An untouched block: larger than what memory the library keeps without asking.
@@ -113,7 +117,21 @@ fn with_copies(mut bent: Bent, random: &mut Random, wishes: &Wishes) -> Bent {
         if bent.kernels && !wishes.held_copies { [0; 4] } else { std::array::from_fn(|_| often(8)) };
     bent.draws.extend([Draw::Upload, Draw::Download, Draw::Relay, Draw::AtHost].into_iter().zip(weights));
     bent.draws.extend([(Draw::Capture, weights[0] / 4), (Draw::Launch, weights[0] / 2)]);
+    bent.asides = asides(random, wishes);
+    bent.draws.push((Draw::Aside, if bent.asides.is_empty() { 0 } else { 4 }));
     bent
+}
+
+/// In few programs: a handler of the program's leaves pageable copies to the driver.
+fn asides(random: &mut Random, wishes: &Wishes) -> Vec<Aside> {
+    let mut asides = Vec::new();
+    if wishes.sibling && random.one_in(2) {
+        asides.extend([Aside::Pair, Aside::Reset, Aside::Pass]);
+    }
+    asides.extend(random.one_in(4).then_some(Aside::Cancel));
+    // What a real driver does where memory faults is not known.
+    asides.extend((wishes.held_copies && random.one_in(8)).then_some(Aside::Protect { host: 0 }));
+    asides
 }
 
 /// A stream for most allocations and frees: often the default stream, as in programs that give no thought to it.
@@ -174,6 +192,6 @@ pub(super) fn bent(random: &mut Random, wishes: &Wishes, shape: &Shape, contexts
     ];
     let blocks = if wishes.scarce { 4 + often(8) } else { 1 + often(5) };
     let aloof = often(2) == 0;
-    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels };
+    let bent = Bent { sizes, ways, draws, blocks, contexts, home, aloof, kernels, asides: Vec::new() };
     if wishes.copies { with_copies(bent, random, wishes) } else { bent }
 }

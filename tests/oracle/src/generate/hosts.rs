@@ -2,7 +2,7 @@
 
 use super::{Generator, TOUCHED};
 use crate::model::BUFFER;
-use crate::program::{Action, Host, Node, Step};
+use crate::program::{Action, Aside, Host, Node, Step};
 
 /// From so many bytes on threads may copy pageable memory.
 const THREADED: u64 = 12 << 20;
@@ -138,6 +138,15 @@ impl Generator {
             Action::Look { host, stream }
         };
         Some(self.steps_of(vec![action]))
+    }
+
+    /// Something beside copies.
+    pub(super) fn aside(&mut self) -> Option<Vec<Step>> {
+        let aside = match self.random.pick(&self.bent.asides)? {
+            Aside::Protect { .. } => Aside::Protect { host: self.host(Some(Host::Pageable))? },
+            aside => aside,
+        };
+        Some(self.steps_of(vec![Action::Aside(aside)]))
     }
 
     /// Looks at all host memory that holds anything.

@@ -8,7 +8,7 @@
 
 use super::{Model, Verdict, require};
 use crate::clock::Stamp;
-use crate::program::Host;
+use crate::program::{Aside, Host};
 
 /// Bytes of one piece of host memory. Larger blocks are not copied.
 pub(crate) const BUFFER: u64 = 24 << 20;
@@ -38,6 +38,13 @@ impl Model {
     /// The stream that used host memory last.
     pub(crate) fn host_stream(&self, host: usize) -> Option<usize> {
         self.buffers.get(host)?.accesses.last().map(|(stamp, _)| stamp.place.stream)
+    }
+
+    /// Nothing of the program's is touched; a fault in pageable memory is served whoever uses it.
+    pub(super) fn aside(&self, aside: Aside) -> Verdict {
+        let Aside::Protect { host } = aside else { return Ok(()) };
+        let kind = self.buffers.get(host).map(|buffer| buffer.kind);
+        require(kind == Some(Host::Pageable), "pinned memory cannot fault")
     }
 
     fn buffer(&mut self, host: usize) -> Verdict<&mut Buffer> {

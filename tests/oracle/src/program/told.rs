@@ -49,6 +49,7 @@ impl fmt::Display for Action {
             SyncStream { stream } => write!(f, "{name}(s{stream})"),
             SyncEvent { event } => write!(f, "{name}(e{event})"),
             SyncContext | Info => write!(f, "{name}()"),
+            Aside(aside) => write!(f, "{aside}"),
             Idle { stream } => write!(f, "cuStreamQuery(s{stream}) until it is done"),
             Busy { stream } => write!(f, "cuStreamQuery(s{stream}), which is held"),
             Trim { pool } => write!(f, "{name}({pool}, 0)"),

@@ -1,4 +1,5 @@
-//! `wmctl bench copy`: plain copies beside the shim's, from 1 MiB to the largest that fits, in one run.
+//! `wmctl bench copy`: plain copies beside the shim's, from 1 MiB to the largest that fits, in one run. With one GPU, or if asked for, only
+//! those that need no sibling ([`own`]).
 //!
 //! A figure is the median of several runs that take turns, so that a machine which others use slows both alike. Two columns
 //! set a copy against all links together: against what they carry for some time, and against the same bytes, from the same
@@ -7,12 +8,12 @@
 use anyhow::Result;
 use serde_json::json;
 use wm_abi::CUdevice;
-use wm_multipath::Settings;
 use wm_multipath::topology::picture;
+use wm_multipath::{HostMemory, Settings};
 
 use super::links::All;
 use super::machine::{self, Machine};
-use super::{rows, shapes};
+use super::{own, rows, shapes};
 use crate::output;
 
 /// Arguments of `wmctl bench copy`.
@@ -20,22 +21,26 @@ use crate::output;
 pub(crate) struct Arguments {
     /// The GPU that copies go to and come from
     #[arg(long, default_value_t = 0)]
-    target: CUdevice,
+    pub(super) target: CUdevice,
     /// GPUs whose links may be used besides; all if none are named
     #[arg(long, value_delimiter = ',')]
     relays: Option<Vec<CUdevice>>,
     /// Largest copy, MiB
     #[arg(long, default_value_t = 8192)]
-    largest: usize,
+    pub(super) largest: usize,
     /// Smallest copy that is cut up, MiB; as measured if it is not given
     #[arg(long)]
-    minimum: Option<usize>,
+    pub(super) minimum: Option<usize>,
+    /// Only pageable copies over the target's own link, as every program has them by default; all that can be measured where
+    /// there is one GPU
+    #[arg(long)]
+    own: bool,
     /// Compare other ways to cut large copies up, instead of all kinds of copies
     #[arg(long)]
     shapes: bool,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 impl Arguments {
@@ -54,7 +59,7 @@ impl Arguments {
 /// Sizes of copies, MiB.
 const SIZES: [usize; 9] = [1, 4, 16, 32, 64, 256, 1024, 4096, 8192];
 /// Bytes that are verified in each direction.
-const VERIFIED: usize = 256 << 20;
+pub(super) const VERIFIED: usize = 256 << 20;
 
 const DISTURBED: &str = "Others use the links: no two measurements agreed, so this one is not kept. Run it again when the \
                          machine is idle.\n";
@@ -62,8 +67,12 @@ const DISTURBED: &str = "Others use the links: no two measurements agreed, so th
 /// Measures and prints.
 ///
 /// # Errors
-/// No driver, fewer than two devices, or memory that is not to be had.
+/// No driver, or memory that is not to be had.
 pub(super) fn copy(arguments: &Arguments) -> Result<()> {
+    let devices = machine::unmeasured()?;
+    if arguments.own || devices.key.devices.len() == 1 {
+        return own::compare(arguments, devices);
+    }
     let sizes: Vec<_> =
         SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
@@ -73,7 +82,7 @@ pub(super) fn copy(arguments: &Arguments) -> Result<()> {
     let mut machine = Machine::new(arguments.target, topology.clone(), arguments.settings(), largest)?;
     let all = All::new(&machine, largest)?;
     let sums = all.sums(&machine)?;
-    machine.verify(VERIFIED.min(largest))?;
+    machine.verify(HostMemory::Pinned, VERIFIED.min(largest))?;
     let (result, text) = if arguments.shapes {
         let rows = shapes::measure(&machine, &all, &sizes)?;
         (json!(rows), shapes::render(&rows))

@@ -13,8 +13,11 @@ use wm_driver::{Loader, Table, search};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::lane::Cargo;
+use wm_multipath::links::Survey;
+use wm_multipath::plan::Costs;
 use wm_multipath::topology::calibrate::{Calibration, calibrate};
-use wm_multipath::topology::{Topology, cache};
+use wm_multipath::topology::{Rates, Topology, cache};
+use wm_multipath::traffic::Way;
 use wm_multipath::user::Kind as StreamKind;
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Links, User};
@@ -31,6 +34,15 @@ fn driver() -> Result<&'static Table> {
     let table =
         search::open(&Loader::system(), explicit.as_deref()).map_err(|missing| anyhow!("{missing}"))?;
     Ok(TABLE.get_or_init(|| table))
+}
+
+/// The devices, and nothing of their links.
+pub(super) fn unmeasured() -> Result<Topology> {
+    let links = Driver::new(driver()?);
+    told(links.start(), "cuInit")?;
+    let Survey { key, reach } = told(links.survey(), "the devices")?;
+    let rates = Rates { alone: Vec::new(), together: Vec::new(), all: 0.0 };
+    Ok(Topology { key, reach, into: rates.clone(), out: rates, costs: Costs::default() })
 }
 
 /// Measures the links between the host and these devices, or all.
@@ -117,7 +129,8 @@ impl Machine {
         flows
             .map(|flow| {
                 let direction = format!("{:?}", flow.direction).to_lowercase();
-                json!({ "relay": flow.relay, "direction": direction, "count": flow.count, "bytes": flow.bytes })
+                let relay = if let Way::Relay(relay) = flow.way { Some(relay) } else { None };
+                json!({ "relay": relay, "threads": flow.way == Way::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
             })
             .collect()
     }
@@ -185,13 +198,17 @@ impl Machine {
     }
 
     /// Sends a pattern in over several paths and back plainly, and in plainly and back over several paths.
-    pub(super) fn verify(&mut self, bytes: usize) -> Result<()> {
+    pub(super) fn verify(&mut self, memory: HostMemory, bytes: usize) -> Result<()> {
         let pattern: Vec<u8> = (0..bytes).map(|index| (index ^ index >> 8 ^ index >> 17) as u8).collect();
+        let zeros = vec![0; bytes];
         for shared_way in [Direction::In, Direction::Out] {
-            self.links().move_bytes(self.pinned[0], pattern.as_ptr() as u64, bytes);
+            self.links().move_bytes(self.host(memory, Direction::In), pattern.as_ptr() as u64, bytes);
             for direction in [Direction::In, Direction::Out] {
-                let mut request = self.request(HostMemory::Pinned, direction, false, bytes);
+                let mut request = self.request(memory, direction, false, bytes);
                 request.copy.device = self.device[0];
+                if direction == Direction::Out {
+                    self.links().move_bytes(request.copy.host, zeros.as_ptr() as u64, bytes);
+                }
                 let served = direction == shared_way && self.engine.copy(&request) == Answer::Done;
                 if !served {
                     self.plainly(&request)?;
@@ -199,7 +216,7 @@ impl Machine {
                 self.drain(&[direction])?;
             }
             let mut back = vec![0; bytes];
-            self.links().move_bytes(back.as_mut_ptr() as u64, self.pinned[1], bytes);
+            self.links().move_bytes(back.as_mut_ptr() as u64, self.host(memory, Direction::Out), bytes);
             anyhow::ensure!(back == pattern, "bytes were lost on the way {shared_way:?}: please report this");
         }
         Ok(())

@@ -217,7 +217,7 @@ fn rank(device: CUdevice, bytes: usize) -> Result<()> {
     for order in orders {
         let order = order?;
         if order == "check" {
-            machine.verify(bytes.min(64 << 20))?;
+            machine.verify(HostMemory::Pinned, bytes.min(64 << 20))?;
             output::print("0 0\n")?;
         } else if order == "room" {
             output::print(&format!("{} 1\n", machine.room()?))?;

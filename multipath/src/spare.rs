@@ -1,0 +1,191 @@
+//! How many threads a pageable copy over the target's own link may start. Pure but for a lock.
+//!
+//! A thread that copies takes a core from whoever else would use it: workers of a loader, other ranks of the job. A mask and a quota
+//! say what a process may use, and nobody says what of it is idle. So threads are few: one for every second core, and [`MOST`] in the whole
+//! process, however many copies there are at once. And they are looked at: the system counts how long each of them ran, and how long it
+//! was ready and got no core. Where that was long, the next copies have half as many threads; where that is too few, copies are the
+//! driver's for a while, and for longer each time. A mask that several processes share, a quota that is used up, and a busy machine all
+//! show in this way.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Threads beside the callers' own, in a process.
+pub const MOST: usize = 7;
+/// With fewer beside the caller's own, a copy is not faster than the driver's.
+pub const FEWEST: usize = 2;
+
+/// More of its time than this one thread in a crowd waits for a core ...
+const CROWDED: f64 = 0.2;
+/// ... and less than this where cores are idle.
+const IDLE: f64 = 0.05;
+/// Copies are the driver's for this long when there is no core to spare; for twice as long with each time in a row ...
+const PAUSE: Duration = Duration::from_secs(1);
+/// ... up to this many times as long.
+const LONGEST: u32 = 256;
+
+/// What threads of a copy had of the cores.
+#[derive(Debug, Default)]
+pub struct Waits {
+    ran: AtomicU64,
+    waited: AtomicU64,
+}
+
+impl Waits {
+    /// Adds a thread's time on a core, and its time without one though it was ready.
+    pub fn add(&self, ran: Duration, waited: Duration) {
+        self.ran.fetch_add(ran.as_nanos() as u64, Relaxed);
+        self.waited.fetch_add(waited.as_nanos() as u64, Relaxed);
+    }
+
+    /// The part of their time that they waited for a core. `None`: it was not counted.
+    fn part(&self) -> Option<f64> {
+        let (ran, waited) = (self.ran.load(Relaxed) as f64, self.waited.load(Relaxed) as f64);
+        (ran + waited > 0.0).then(|| waited / (ran + waited))
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    lent: usize,
+    /// How many may be lent at once.
+    allowed: usize,
+    /// None is lent until then.
+    paused: Duration,
+    /// How long the next pause is, in units of [`PAUSE`].
+    next: u32,
+}
+
+/// The threads that copies may start.
+#[derive(Debug)]
+pub struct Spare {
+    state: Mutex<State>,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        let state = State { lent: 0, allowed: MOST, paused: Duration::ZERO, next: 1 };
+        Self { state: Mutex::new(state) }
+    }
+}
+
+impl Spare {
+    /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many cores. None or at least
+    /// [`FEWEST`].
+    pub fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+        let mut state = self.state();
+        let count = state.room(cores, wanted, now);
+        state.lent += count;
+        count
+    }
+
+    /// As many as would be lent now.
+    pub fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+        self.state().room(cores, wanted, now)
+    }
+
+    /// They have ended.
+    pub fn give_back(&self, count: usize, waits: &Waits, now: Duration) {
+        let mut state = self.state();
+        state.lent -= count;
+        match waits.part() {
+            Some(part) if part > CROWDED && count > 0 => state.shrink(count, now),
+            Some(part) if part < IDLE => state.grow(),
+            _ => {}
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+        let room = self.allowed.min(cores / 2).saturating_sub(self.lent).min(wanted);
+        if now < self.paused || room < FEWEST { 0 } else { room }
+    }
+
+    fn shrink(&mut self, used: usize, now: Duration) {
+        self.allowed = self.allowed.min(used / 2);
+        if self.allowed < FEWEST {
+            self.allowed = FEWEST;
+            self.paused = now + PAUSE * self.next;
+            self.next = (self.next * 2).min(LONGEST);
+        }
+    }
+
+    fn grow(&mut self) {
+        if self.allowed < MOST {
+            self.allowed += 1;
+        } else {
+            self.next = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: threads of copies take the cores that a loader's workers or other ranks need.
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(9);
+
+    fn waits(percent: u64) -> Waits {
+        let waits = Waits::default();
+        waits.add(Duration::from_millis(100 - percent), Duration::from_millis(percent));
+        waits
+    }
+
+    /// A copy that is made alone, on a machine of many cores; how many threads it had.
+    fn copy(spare: &Spare, percent: u64, now: Duration) -> usize {
+        let count = spare.borrow(64, 99, now);
+        spare.give_back(count, &waits(percent), now);
+        count
+    }
+
+    #[test]
+    fn half_of_the_cores_and_no_more_than_is_wanted() {
+        let threads = |cores, wanted| Spare::default().borrow(cores, wanted, NOW);
+        assert_eq!(
+            [1, 2, 3, 4, 6, 8, 16, 256].map(|cores| threads(cores, 99)),
+            [0, 0, 0, 2, 3, 4, MOST, MOST]
+        );
+        assert_eq!([0, 1, 2, 5].map(|wanted| threads(64, wanted)), [0, 0, 2, 5]);
+    }
+
+    #[test]
+    fn copies_at_once_share_them_and_those_without_any_are_the_drivers() {
+        let spare = Spare::default();
+        assert_eq!([5, 5, 5].map(|wanted| spare.borrow(64, wanted, NOW)), [5, 2, 0]);
+        spare.give_back(5, &Waits::default(), NOW);
+        assert_eq!(spare.borrow(64, 99, NOW), 5);
+    }
+
+    #[test]
+    fn those_that_wait_for_cores_become_fewer_and_then_none_for_a_while_and_longer_each_time() {
+        let spare = Spare::default();
+        assert_eq!([50; 3].map(|percent| copy(&spare, percent, NOW)), [7, 3, 0]);
+        let after = |seconds| NOW + Duration::from_secs(seconds);
+        assert_eq!(copy(&spare, 50, after(1)), FEWEST);
+        assert_eq!(copy(&spare, 50, after(2)), 0, "two seconds now");
+        assert_eq!(copy(&spare, 50, after(3)), FEWEST);
+        for _ in 0..20 {
+            let paused = spare.state().paused;
+            assert_eq!(copy(&spare, 50, paused), FEWEST);
+        }
+        let spent = spare.state();
+        assert_eq!(spent.next, LONGEST);
+    }
+
+    #[test]
+    fn they_come_back_one_by_one_when_cores_are_idle() {
+        let spare = Spare::default();
+        copy(&spare, 50, NOW);
+        assert_eq!([0; 7].map(|percent| copy(&spare, percent, NOW)), [3, 4, 5, 6, 7, 7, 7]);
+        assert_eq!([10; 2].map(|percent| copy(&spare, percent, NOW)), [7, 7], "neither");
+        spare.give_back(0, &Waits::default(), NOW);
+        assert_eq!(copy(&spare, 0, NOW), MOST, "what was not counted says nothing");
+    }
+}

@@ -1,0 +1,129 @@
+//! Guards pageable copies over the target's own link, which every process makes: they arrive whatever fails, need nothing of a sibling or
+//! of other processes, and leave cores to those who compute.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use wm_multipath::engine::Settings;
+use wm_multipath::traffic::Way;
+use wm_multipath::{Answer, Direction, Engine};
+
+use super::model::Model;
+use super::world::{Action, MIB, Program, RANGE, actions, settings};
+
+fn alone(devices: i32, cores: usize) -> Engine<Model> {
+    let settings = Settings { relays: Some(Vec::new()), prompt: false, cores, ..settings() };
+    Engine::new(Model::new(devices, 3), settings)
+}
+
+fn pageable(direction: Direction) -> Action {
+    Action { direction, pageable: true, waits: true, stream: 0, offset: 3, bytes: RANGE - 5 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_byte_arrives_with_one_device(actions in actions(), cores in 4..20_usize, ahead in prop::option::of(1..300_u64)) {
+        let engine = alone(1, cores);
+        let mut program = Program::new(&engine, 0, Model::context(0));
+        ahead.into_iter().for_each(|ahead| engine.links().fail_at(ahead));
+        for action in &actions {
+            // Mostly pageable ones.
+            program.run(&Action { pageable: action.pageable || action.stream == 0, ..action.clone() });
+        }
+        program.verify(0);
+        program.verify(1);
+    }
+}
+
+#[test]
+fn nothing_but_the_target_takes_part() {
+    let engine = alone(3, 8);
+    let mut program = Program::new(&engine, 1, Model::context(1));
+    for direction in [Direction::In, Direction::Out] {
+        assert_eq!(program.run(&pageable(direction)), Answer::Done);
+        program.verify(0);
+    }
+    let flows: Vec<_> =
+        engine.traffic().iter().map(|flow| (flow.way, flow.direction, flow.count, flow.bytes)).collect();
+    let bytes = RANGE as u64 - 5;
+    let (into, out) = (Direction::In, Direction::Out);
+    assert_eq!(flows, [(Way::Threads, into, 1, bytes), (Way::Threads, out, 1, bytes)]);
+    assert!(engine.topology().is_none() && engine.relays().is_empty(), "nothing was measured or opened");
+}
+
+/// It tells other processes nothing, and writes no file.
+#[test]
+fn no_page_and_no_cache_is_touched() {
+    let folder = std::env::temp_dir().join(format!("wm-own-{}", std::process::id()));
+    let (page, kept) = (folder.join("page"), folder.join("cache"));
+    let places = Settings { page: Some(page), cache: Some(kept), relays: Some(Vec::new()), ..settings() };
+    let engine = Engine::new(Model::new(2, 3), places);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    assert_eq!(program.run(&pageable(Direction::In)), Answer::Done);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn pinned_and_small_copies_make_no_call() {
+    let engine = alone(1, 8);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    let pinned = Action { pageable: false, ..pageable(Direction::In) };
+    let small = Action { bytes: MIB - 1, ..pageable(Direction::Out) };
+    for action in [pinned, small] {
+        let before = engine.links().calls();
+        let plain = Action { waits: false, ..action };
+        assert_eq!(program.run(&plain), Answer::Plain);
+        // The plain copy is the model's own.
+        assert!(engine.links().calls() - before <= 1, "{plain:?}");
+    }
+}
+
+#[test]
+fn with_few_cores_copies_are_plain() {
+    for (cores, answer) in [(1, Answer::Plain), (3, Answer::Plain), (4, Answer::Done), (64, Answer::Done)] {
+        let engine = alone(1, cores);
+        let mut program = Program::new(&engine, 0, Model::context(0));
+        assert_eq!(program.run(&pageable(Direction::In)), answer, "{cores} cores");
+        program.verify(0);
+    }
+}
+
+/// A thread may be pinned to a core at any time, and its threads with it.
+#[test]
+fn cores_are_counted_for_each_copy() {
+    for engine in [alone(1, 64), super::world::engine(3, 5)] {
+        let mut program = Program::new(&engine, 0, Model::context(0));
+        assert_eq!(program.run(&pageable(Direction::In)), Answer::Done);
+        engine.links().pin_to(1);
+        assert_eq!(program.run(&pageable(Direction::In)), Answer::Plain);
+        program.verify(0);
+    }
+}
+
+/// Pinned buffers and streams are as many as threads, and are used again.
+#[test]
+fn what_copies_hold_is_bounded() {
+    let engine = alone(1, 64);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    program.run(&pageable(Direction::In));
+    let held = engine.links().live();
+    for direction in [Direction::Out, Direction::In] {
+        (0..3).for_each(|_| assert_eq!(program.run(&pageable(direction)), Answer::Done));
+    }
+    assert_eq!(engine.links().live(), held);
+}
+
+#[test]
+fn in_a_crowd_copies_are_the_drivers_for_a_while() {
+    let engine = alone(1, 64);
+    let mut program = Program::new(&engine, 0, Model::context(0));
+    let mut copy = || program.run(&pageable(Direction::In));
+    engine.links().crowd(Duration::from_millis(1), Duration::from_millis(1));
+    assert_eq!([copy(), copy(), copy()], [Answer::Done, Answer::Done, Answer::Plain]);
+    engine.links().rest(Duration::from_secs(1));
+    engine.links().crowd(Duration::from_millis(1), Duration::ZERO);
+    assert_eq!([copy(), copy()], [Answer::Done; 2]);
+    program.verify(0);
+}

@@ -1,0 +1,140 @@
+//! What a program does beside its copies.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use conformance::cu;
+use wm_abi::*;
+
+use crate::model::BUFFER;
+use crate::program::Aside;
+use crate::run::Running;
+
+const PAGE: usize = 4096;
+/// Of so many pages one faults.
+const SPARSE: usize = 64;
+
+impl Running<'_> {
+    /// Does such a thing. `None` where there is no call, or no sibling.
+    pub(super) fn aside(&self, aside: Aside) -> Option<CUresult> {
+        match aside {
+            Aside::Cancel => cancel(),
+            Aside::Protect { host } => protect(self.host(host) as usize, BUFFER as usize),
+            Aside::Pair | Aside::Reset | Aside::Pass => return self.at_sibling(aside),
+        }
+        None
+    }
+
+    /// At the last device, if programs do not use it.
+    fn at_sibling(&self, aside: Aside) -> Option<CUresult> {
+        let (d, mut count, mut context) = (self.world.driver, 0, CUcontext::NULL);
+        let _known = cu!(d, cuDeviceGetCount(&mut count));
+        let sibling = (count as usize > self.world.devices).then_some(count - 1)?;
+        let codes = match aside {
+            Aside::Pair => [
+                cu!(d, cuDevicePrimaryCtxRetain(&mut context, sibling)),
+                cu!(d, cuDevicePrimaryCtxRelease_v2(sibling)),
+            ],
+            Aside::Reset => [CUresult::SUCCESS, cu!(d, cuDevicePrimaryCtxReset_v2(sibling))],
+            _ => [self.work_at(sibling, &mut context), cu!(d, cuCtxDestroy_v2(context))],
+        };
+        codes.into_iter().find(|code| *code != CUresult::SUCCESS)
+    }
+
+    /// A new context, with work under way.
+    fn work_at(&self, sibling: CUdevice, context: &mut CUcontext) -> CUresult {
+        let (d, mut block) = (self.world.driver, 0);
+        let codes = [
+            cu!(d, cuCtxCreate_v2(context, 0, sibling)),
+            cu!(d, cuMemAlloc_v2(&mut block, BUFFER as usize)),
+            cu!(d, cuMemsetD32Async(block, 1, BUFFER as usize / 4, CUstream::NULL)),
+        ];
+        codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
+    }
+}
+
+thread_local! {
+    static IS_CANCELLED: Cell<bool> = const { Cell::new(false) };
+}
+
+unsafe extern "C" {
+    /// Of the C library; a state is 0 (enabled) or 1 (disabled).
+    fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+    fn pthread_cancel(thread: libc::pthread_t) -> i32;
+}
+
+fn let_cancel(may: bool) {
+    // SAFETY: acts upon the calling thread alone.
+    unsafe { pthread_setcancelstate(i32::from(!may), std::ptr::null_mut()) };
+}
+
+/// This thread is to be cancelled. It must not be while it is in frames of this program, which cannot be unwound.
+fn cancel() {
+    let_cancel(false);
+    // SAFETY: the calling thread, which acts upon it in copies alone.
+    unsafe { pthread_cancel(libc::pthread_self()) };
+    IS_CANCELLED.set(true);
+}
+
+/// Makes a driver's call that a pending cancellation may be acted upon in.
+pub(super) fn cancellable<T>(call: impl FnOnce() -> T) -> T {
+    if !IS_CANCELLED.get() {
+        return call();
+    }
+    let_cancel(true);
+    let answer = call();
+    let_cancel(false);
+    answer
+}
+
+/// Pages that may fault: the first and the end, as addresses.
+static PROTECTED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Lets some pages fault at their next use, and has a handler for them.
+fn protect(start: usize, bytes: usize) {
+    let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
+    release();
+    PROTECTED[0].store(first, Ordering::SeqCst);
+    PROTECTED[1].store(end, Ordering::SeqCst);
+    // SAFETY: whole pages of the world's pageable memory; the handler is valid for good.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = serve as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut());
+        for page in (first..end).step_by(SPARSE * PAGE) {
+            libc::mprotect(page as *mut c_void, PAGE, libc::PROT_NONE);
+        }
+    }
+}
+
+/// Opens the page that was touched. Faults of the program happen on its own threads and the driver's.
+unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: called by the kernel with what it describes; what is called is safe in a handler.
+    unsafe {
+        let mut name = MaybeUninit::<[u8; 16]>::zeroed().assume_init();
+        libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
+        let page = (*information).si_addr() as usize / PAGE * PAGE;
+        let is_ours =
+            (PROTECTED[0].load(Ordering::SeqCst)..PROTECTED[1].load(Ordering::SeqCst)).contains(&page);
+        if !is_ours || name.starts_with(b"wm-") {
+            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+            return;
+        }
+        libc::mprotect(page as *mut c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+    }
+}
+
+/// Before a program: no page faults, and nobody serves faults.
+pub(crate) fn release() {
+    let [first, end] = [&PROTECTED[0], &PROTECTED[1]].map(|at| at.swap(0, Ordering::SeqCst));
+    if end > first {
+        // SAFETY: as in `protect`; there was no other handler, or it was given up for this one.
+        unsafe {
+            libc::mprotect(first as *mut c_void, end - first, libc::PROT_READ | libc::PROT_WRITE);
+            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Pageable copies over the target's own link: the driver's beside those that threads carry, as every program has them by default.
+//!
+//! Rounds take turns, as in [`super::rows`]. A column says what the link carries of pinned memory.
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::json;
+use wm_multipath::topology::Topology;
+use wm_multipath::{Direction, HostMemory, Settings};
+
+use super::copy::{Arguments, VERIFIED};
+use super::machine::Machine;
+use super::rows::{Kind, median};
+use crate::human;
+use crate::output;
+use crate::table::Table;
+
+/// Sizes of copies, MiB: about where threads begin to pay, to a large model's tensor.
+const SIZES: [usize; 6] = [32, 48, 64, 256, 1024, 4096];
+
+const WAITED: Kind = Kind { name: "pageable", memory: HostMemory::Pageable, waits: true };
+const ASYNCHRONOUS: Kind = Kind { name: "pageable, async", memory: HostMemory::Pageable, waits: false };
+
+/// One line of the result. Rates are bytes a second.
+#[derive(Debug, Serialize)]
+struct Row {
+    bytes: usize,
+    memory: &'static str,
+    direction: &'static str,
+    plain: f64,
+    threads: f64,
+    ratio: f64,
+    /// The driver's copies of pinned memory.
+    pinned: f64,
+    /// By threads; else plainly there too.
+    served: bool,
+}
+
+/// Measures and prints.
+pub(super) fn compare(arguments: &Arguments, devices: Topology) -> Result<()> {
+    let sizes: Vec<_> =
+        SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
+    let largest = sizes.last().copied().unwrap_or(1 << 20);
+    let minimum = arguments.minimum.map(|mib| mib << 20);
+    let settings = Settings { relays: Some(Vec::new()), minimum, ..Settings::default() };
+    let mut machine = Machine::new(arguments.target, devices, settings, largest)?;
+    machine.verify(HostMemory::Pageable, VERIFIED.min(largest))?;
+    let mut rows = Vec::new();
+    for (kind, way) in [(&WAITED, Direction::In), (&ASYNCHRONOUS, Direction::In), (&WAITED, Direction::Out)] {
+        for bytes in &sizes {
+            rows.push(row(&machine, kind, way, *bytes)?);
+        }
+    }
+    if arguments.json {
+        let paths = machine.paths();
+        return output::print_json(
+            &json!({ "schema": "wmctl-bench-own/1", "target": arguments.target, "rows": rows, "paths": paths }),
+        );
+    }
+    output::print(&render(&rows))
+}
+
+fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<Row> {
+    const MOST: usize = 8 << 30;
+    let (mut plain, mut threads, mut pinned, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
+    // The first round pays for what is made at first use.
+    for round in 0..=(MOST / bytes).clamp(3, 21) {
+        let without = machine.plain(kind.memory, &[way], bytes)?;
+        let (with, by_us) = machine.shared(&machine.engine, kind, &[way], bytes)?;
+        let by_the_link = machine.plain(HostMemory::Pinned, &[way], bytes)?;
+        if round > 0 {
+            plain.push(without);
+            threads.push(with);
+            pinned.push(by_the_link);
+            served |= by_us;
+        }
+    }
+    let [plain, threads, pinned] = [plain, threads, pinned].map(|seconds| bytes as f64 / median(seconds));
+    let row = Row {
+        bytes,
+        memory: kind.name,
+        direction: if way == Direction::In { "in" } else { "out" },
+        plain,
+        threads,
+        ratio: threads / plain,
+        pinned,
+        served,
+    };
+    // So that a run which is ended early has said something.
+    let size = human::bytes(bytes as u64);
+    eprintln!(
+        "{} {} {size}: {:.1} GB/s, {:.2} of plain",
+        row.memory,
+        row.direction,
+        threads / 1e9,
+        row.ratio
+    );
+    Ok(row)
+}
+
+fn render(rows: &[Row]) -> String {
+    let headings = ["MEMORY", "WAY", ">SIZE", ">PLAIN GB/s", ">THREADS GB/s", ">RATIO", ">PINNED GB/s", "BY"];
+    let mut table = Table::new(&headings);
+    for row in rows {
+        table.row([
+            row.memory.to_owned(),
+            row.direction.to_owned(),
+            human::bytes(row.bytes as u64),
+            format!("{:.1}", row.plain / 1e9),
+            format!("{:.1}", row.threads / 1e9),
+            format!("{:.2}", row.ratio),
+            format!("{:.1}", row.pinned / 1e9),
+            if row.served { "threads" } else { "plain" }.to_owned(),
+        ]);
+    }
+    table.to_string()
+}
