@@ -17,6 +17,8 @@ if [ "$gpus" = 1 ]; then
         step "latency_$streams" 15 "$latency" --streams "$streams"
         step "latency_${streams}_shim" 15 env LD_PRELOAD="$library" "$latency" --streams "$streams"
     done
+    step latency_fan 20 "$latency" --fan 64 --bytes 32768
+    step latency_fan_shim 20 env LD_PRELOAD="$library" "$latency" --fan 64 --bytes 32768
     # What free memory is, and what others leave in a context, is asked alone.
     for filter in order_ends order_pool memory.info; do
         step "alone_$filter" 60 dist/bin/conformance --filter "$filter" --save "$out/alone_$filter.json"

@@ -261,13 +261,18 @@ fn neighbours_that_others_freed_keep_nobody_waiting() {
 /// A program that forbids it never has a stream wait for another one's free.
 #[test]
 fn dependencies_that_are_forbidden_are_not_made() {
-    let manager = manager(64, vec![Tier::Host]);
-    manager.allow_dependencies(false);
-    let block = take(&manager, 60 * MB, S);
-    manager.gpu().touch(StreamId(0), block, 60 * MIB);
-    manager.free(block, S).expect("live");
-    assert_ne!(take(&manager, 60 * MB, T), block);
-    assert_eq!((manager.usage().counters.orders, manager.usage().reserved.host), (0, 56 * MIB));
+    for (allowed, orders) in [(true, 1), (false, 0)] {
+        let manager = manager(64, vec![Tier::Host]);
+        manager.allow_dependencies(allowed);
+        // Where several streams use memory, the free has an event that another one could be made to wait for.
+        let _other = take(&manager, 1000, T);
+        let block = take(&manager, 60 * MB, S);
+        manager.gpu().touch(StreamId(0), block, 60 * MIB);
+        manager.free(block, S).expect("live");
+        assert_eq!(take(&manager, 60 * MB, T) == block, allowed);
+        let usage = manager.usage();
+        assert_eq!((usage.counters.orders, usage.reserved.host > 0), (orders, !allowed));
+    }
 }
 
 /// Nothing can be recorded in a stream that is gone: what was freed in it gets its event before.

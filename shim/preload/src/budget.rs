@@ -2,14 +2,14 @@
 //!
 //! Two settings that are sound each for itself can leave a device nothing, and then every block lies on the host and the
 //! program runs at the speed of PCIe. That is nobody's wish: neither is in force then, and a line says so. What leaves very little
-//! may be meant, by a test or an experiment, so it is in force, and a line says so too.
+//! may be meant, by a test or an experiment, so it is in force; but it is told as an error too.
 
 use wm_abi::CUdevice;
 use wm_memory::Settings;
 
 use crate::settings::Size;
 
-/// Below this share of the device a budget is worth a line.
+/// Below this share of the device a budget is taken for an error.
 const LITTLE: f64 = 0.02;
 
 /// Bytes of one device: the most to hold, and what stays free.
@@ -41,7 +41,7 @@ pub(crate) fn of(device: CUdevice, total: u64, limit: Option<Size>, headroom: Op
     match judge(Budget { headroom: headroom.map_or(0, |_| wanted.headroom), ..wanted }, total) {
         Verdict::Sound => wanted,
         Verdict::Little(bytes) => {
-            log::warn!("device {device}: {}", little(bytes, total));
+            log::error!("device {device}: {}", little(bytes, total));
             wanted
         }
         Verdict::Nothing => {

@@ -86,6 +86,11 @@ static FAIL_OPEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new(
 
 /// We stepped aside and the driver served the call: counted, and logged once a reason.
 pub(crate) fn fail_open(reason: &'static str) {
+    fail_open_by(reason, String::new);
+}
+
+/// The same, with what is worth telling of the first time, in parentheses.
+pub(crate) fn fail_open_by(reason: &'static str, detail: impl FnOnce() -> String) {
     let first = {
         let mut reasons = FAIL_OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let count = reasons.entry(reason).or_insert(0);
@@ -93,7 +98,7 @@ pub(crate) fn fail_open(reason: &'static str) {
         *count == 1
     };
     if first {
-        log::warn!("stepped aside, the driver serves such calls as without wmshim: {reason}");
+        log::warn!("stepped aside, the driver serves such calls as without wmshim: {reason}{}", detail());
     }
 }
 

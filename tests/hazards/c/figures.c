@@ -1,5 +1,7 @@
 /* Takes more memory than the device has, gives part of it back and takes it again, by cuMemAlloc and cuMemAllocAsync in turn.
- * At every step, what the driver says is free and what the program holds must together be no more than the total. */
+ * At every step, what the driver says is free and what the program holds must together be no more than the total.
+ *
+ * With an argument: takes all that is said to be free, in one block. */
 
 #include "driver.h"
 
@@ -33,10 +35,26 @@ static void give(int i)
     check(BLOCKS + i);
 }
 
-int main(void)
+/* Prints what is free at first and what is free then. */
+static int take_all(void)
+{
+    CUdeviceptr address;
+    size_t first, last;
+    MUST(cuMemGetInfo_v2(&first, NULL));
+    MUST(cuMemAlloc_v2(&address, first));
+    MUST(cuMemsetD8_v2(address + first - 1, 1, 1));
+    MUST(cuMemGetInfo_v2(&last, NULL));
+    printf("%zu %zu 0\n", first >> 20, last >> 20);
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     size_t first, last, total;
     begin();
+    (void)argv;
+    if (argc > 1)
+        return take_all();
     check(-1);
     MUST(cuMemGetInfo_v2(&first, &total));
     for (int i = 0; i < BLOCKS; i++)

@@ -5,12 +5,23 @@
  *   device     for the context, behind a plain free, before a plain allocation
  *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
  *   period     the same four times over
- *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then */
+ *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then
+ *   green      for the context that a green context was a part of, in whose stream a block of the pool was freed before it ended */
 
 #include <dlfcn.h>
 #include <string.h>
 
 #include "driver.h"
+
+typedef struct {
+    _Alignas(16) char bytes[4096];
+} Resource;
+
+CUresult cuDeviceGetDevResource(CUdevice device, Resource *resource, int type);
+CUresult cuDevResourceGenerateDesc(void **description, Resource *resource, unsigned count);
+CUresult cuGreenCtxCreate(void **green, void *description, CUdevice device, unsigned flags);
+CUresult cuGreenCtxStreamCreate(CUstream *stream, void *green, unsigned flags, int priority);
+CUresult cuGreenCtxDestroy(void *green);
 
 static CUstream const own = (CUstream)2;
 
@@ -71,6 +82,22 @@ static void actions(void)
     MUST(cuMemFree_v2(address));
 }
 
+static void green(void)
+{
+    static Resource multiprocessors;
+    void *description, *context;
+    CUdeviceptr address;
+    CUstream stream;
+    MUST(cuDeviceGetDevResource(0, &multiprocessors, 1));
+    MUST(cuDevResourceGenerateDesc(&description, &multiprocessors, 1));
+    MUST(cuGreenCtxCreate(&context, description, 0, 1));
+    MUST(cuGreenCtxStreamCreate(&stream, context, 1, 0));
+    MUST(cuMemAllocAsync(&address, 8 << 20, stream));
+    MUST(cuMemFreeAsync(address, stream));
+    MUST(cuGreenCtxDestroy(context));
+    MUST(cuCtxSynchronize());
+}
+
 int main(int argc, char **argv)
 {
     char *(*tell)(void) = (char *(*)(void))dlsym(RTLD_DEFAULT, "wmshim_stats_json");
@@ -81,6 +108,8 @@ int main(int argc, char **argv)
         actions();
     else if (argc == 2 && !strcmp(argv[1], "thread"))
         thread();
+    else if (argc == 2 && !strcmp(argv[1], "green"))
+        green();
     else if (argc == 2 && !strcmp(argv[1], "freed"))
         freed(1);
     else if (argc == 2 && !strcmp(argv[1], "period"))

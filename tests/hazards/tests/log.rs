@@ -93,3 +93,17 @@ fn of_many_refusals_few_are_said() {
     let said = outcome.log().into_iter().filter(|line| line.contains("out of memory")).count();
     assert_eq!(said, 7, "the 1st, 2nd, 4th, ... 64th: {}", outcome.stderr);
 }
+
+/// Hazard: a program is served by the driver alone, and nobody can find out why.
+#[test]
+fn a_call_that_failed_inside_is_named_with_its_code_once() {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let host = Host::shimmed(c::cuda_program(&scratch, "life"), &scratch, &driver).args(["closed"]);
+    let outcome = host.env("SIMCUDA_FAIL", "cuMemMap:1+").run();
+    outcome.expect_success();
+    assert_eq!(outcome.log().len(), 1, "{}", outcome.stderr);
+    for word in ["stepped aside", "CUDA_ERROR_OUT_OF_MEMORY", "calls that failed so far: cuMemMap)"] {
+        assert!(outcome.stderr.contains(word), "{word:?} is not in {}", outcome.stderr);
+    }
+}

@@ -173,6 +173,20 @@ fn a_process_keeps_a_hundred_dumps_at_most() {
     assert!(ask(&program.socket(), "dump")["path"].is_string(), "there is room again");
 }
 
+/// Hazard: `WMSHIM_STATS_DIR` names a folder in which the user has files of his own.
+#[test]
+fn a_dump_empties_no_file_that_is_there() {
+    let scratch = Scratch::new();
+    let mut program = Resident::start(&scratch);
+    program.say("begin");
+    let name = |end: &str| program.statistics().join(format!("{}-{end}", program.id()));
+    let theirs = [name("1.json.new"), name("2.json")];
+    theirs.iter().for_each(|file| fs::write(file, "precious").expect("a file"));
+    let answer = ask(&program.socket(), "dump");
+    assert_eq!(answer["path"].as_str().map(Path::new), Some(&*name("3.json")), "{answer}");
+    theirs.iter().for_each(|file| assert_eq!(fs::read_to_string(file).expect("there"), "precious"));
+}
+
 fn dump(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("the dump")).expect("JSON")
 }

@@ -25,6 +25,14 @@ fn the_pool_gives_back_when_a_threads_own_stream_was_waited_for() {
     assert_eq!(stats["devices"][0]["tiers"]["device"]["reserved_bytes"], 0, "{stats}");
 }
 
+/// Hazard: the stream of a green context that has ended is asked, which crashes NVIDIA's driver, or what was freed in it is lost.
+#[test]
+fn what_was_freed_in_a_green_context_that_has_ended_is_given_back() {
+    let stats = after("green");
+    assert_eq!(stats["devices"][0]["tiers"]["device"]["reserved_bytes"], 0, "{stats}");
+    assert_eq!(stats["devices"][0]["counters"]["allocations"], 1, "it was ours: {stats}");
+}
+
 /// What was freed before a wait for the device is past after it: no event needs to be recorded to learn it.
 #[test]
 fn a_wait_is_as_good_as_an_event() {

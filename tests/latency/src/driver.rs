@@ -81,9 +81,14 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Makes the context the calling thread's.
+    pub(crate) fn enter(&self) -> Result<(), Failure> {
+        self.ctx_set_current(self.context)
+    }
+
     /// The calling thread's stream.
     pub(crate) fn thread(&self, kind: Kind) -> Result<Thread<'_>, Failure> {
-        self.ctx_set_current(self.context)?;
+        self.enter()?;
         let stream = match kind {
             Kind::NonBlocking => self.stream_create(CU_STREAM_NON_BLOCKING)?,
             Kind::Blocking => self.stream_create(CU_STREAM_DEFAULT)?,

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a command line tool")]
 
 mod driver;
+mod fan;
 mod pollution;
 
 use std::sync::Barrier;
@@ -34,6 +35,9 @@ struct Options {
     /// In which streams
     #[arg(long, value_enum, default_value = "non-blocking")]
     streams: Kind,
+    /// Instead, time an allocation while so many other streams hold what they have freed, and wait for the host
+    #[arg(long, value_name = "STREAMS")]
+    fan: Option<usize>,
     /// KiB of data and code that run through the caches before each call, as a program does between two calls
     #[arg(long, default_value_t = 0)]
     between: usize,
@@ -69,12 +73,29 @@ type Figures = [Samples; 4];
 fn main() -> Result<(), Failure> {
     let options = Options::parse();
     let driver = Driver::open()?;
+    if let Some(streams) = options.fan {
+        return fan(&driver, &options, streams);
+    }
     let barrier = Barrier::new(options.threads);
     let mut sum = Figures::default();
     for figures in in_threads(&options, || measure(&driver, &options, &barrier)) {
         sum.iter_mut().zip(figures?).for_each(|(all, one)| all.0.extend(one.0));
     }
     show(&options, &mut sum);
+    Ok(())
+}
+
+fn fan(driver: &Driver, options: &Options, streams: usize) -> Result<(), Failure> {
+    driver.enter()?;
+    let samples = fan::measure(driver, streams, options.bytes, options.rounds.min(1000))?;
+    // The first rounds bring memory and code in.
+    let mut samples = Samples(samples.into_iter().skip(100).collect());
+    let (p50, p99) = (samples.quantile(0.5), samples.quantile(0.99));
+    if options.json {
+        println!("{}", json!({ "streams": streams, "bytes": options.bytes, "p50_ns": p50, "p99_ns": p99 }));
+    } else {
+        println!("alloc beside {streams} held streams {p50:>8} {p99:>8} {:>9}", samples.0.len());
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wm_abi::{CUcontext, CUresult};
 
+use crate::device::Device;
 use crate::entry::{Call, Outcome};
 use crate::lane::{Fault, Lane, Point, Work};
 use crate::memory::Owner;
@@ -94,6 +95,9 @@ impl Context {
             lanes: Mutex::default(),
             legacy: OnceLock::new(),
         });
+        if let Err(error) = context.of_device().lost.check() {
+            context.fault.set(error);
+        }
         driver().contexts.enter(handle, Arc::clone(&context));
         context
     }
@@ -177,6 +181,10 @@ impl Context {
     }
 
     /// Was it a green context, and is it gone?
+    fn of_device(&self) -> &'static Device {
+        &driver().devices[self.device]
+    }
+
     pub(crate) fn is_detached(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
@@ -195,7 +203,9 @@ impl Context {
         let contexts = &driver().contexts;
         let _context =
             if self.primary { contexts.suspend(self.handle) } else { contexts.remove(self.handle) };
-        let _ = self.synchronize();
+        if let Err(error) = self.synchronize() {
+            self.of_device().lost.set(error);
+        }
         crate::capture::end_of_context(self.id);
         driver().streams.retain(|stream| stream.context_id != self.id);
         driver().events.retain(|event| event.context_id != self.id);

@@ -12,6 +12,7 @@ use wm_abi::{CUdevice, CUmemoryPool, CUresult, CUuuid};
 use crate::attributes::attribute;
 use crate::context::Primary;
 use crate::entry::{Outcome, early_exports, exports, put, require};
+use crate::lane::Fault;
 use crate::link::Link;
 use crate::memory::Budget;
 use crate::memory::store::Store;
@@ -34,6 +35,8 @@ pub(crate) struct Device {
     pub(crate) store: Arc<Store>,
     /// Its primary context.
     pub(crate) primary: Mutex<Primary>,
+    /// The error that a context ended with. The device is lost to the process: every later context has it.
+    pub(crate) lost: Fault,
     /// Host to device.
     pub(crate) inbound: Link,
     /// Device to host.
@@ -55,6 +58,7 @@ impl Device {
             budget: Budget::new(memory),
             store: Store::new(&format!("simcuda-store:device={ordinal}"))?,
             primary: Mutex::default(),
+            lost: Fault::default(),
             inbound: Link::new(settings().pcie),
             outbound: Link::new(settings().pcie),
             peer: Link::new(settings().nvlink),

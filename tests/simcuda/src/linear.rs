@@ -37,8 +37,8 @@ fn free(address: CUdeviceptr) -> Outcome {
     if is_pools {
         return pool::free_now(address);
     }
-    let owner = freeable(address)?;
-    owner.iter().flat_map(|context| context.tails()).for_each(|point| point.wait());
+    // It is the first to tell of work that failed, and frees nothing then.
+    freeable(address)?.map_or(Ok(()), |owner| owner.synchronize())?;
     let bytes = driver().memory().find(address).map_or(0, |area| area.size);
     races::leave(address..address + bytes, "a free by the host");
     let is_plain = |area: &Area| matches!(area.owner, Owner::Linear { .. } | Owner::Managed { .. });

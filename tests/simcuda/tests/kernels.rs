@@ -124,13 +124,17 @@ fn a_librarys_kernel_launches_in_every_context() {
 }
 
 #[test]
-fn a_wild_kernel_costs_the_context_and_not_the_process() {
-    start(&[]);
+fn a_wild_kernel_costs_the_device_and_not_the_process() {
+    start(&[("SIMCUDA_DEVICES", "2")]);
     assert_eq!(fill(0x10, 4, 1, CUstream::NULL), CUresult::SUCCESS);
     fails!(ILLEGAL_ADDRESS, cuStreamSynchronize(CUstream::NULL));
     fails!(ILLEGAL_ADDRESS, cuCtxSynchronize());
+    // "Any further work returns the same error", CUDA's documentation says, until the process is started anew.
     ok!(cuDevicePrimaryCtxReset_v2(0));
     context(0);
+    let mut address = 0;
+    fails!(ILLEGAL_ADDRESS, cuMemAlloc_v2(&raw mut address, 4));
+    context(1);
     let block = allocate(4);
     assert_eq!(fill(block, 1, 2, CUstream::NULL), CUresult::SUCCESS);
     assert_eq!(download(block, 1), [2]);

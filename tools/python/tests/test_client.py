@@ -127,6 +127,21 @@ class ClientTest(unittest.TestCase):
         os.chmod(self.directory, 0o700)
         self.assertEqual(wmshim.stats(41), {})
 
+    def test_a_folder_of_another_user_is_not_looked_into(self):
+        self.serve(41, b"{}\n")
+        with mock.patch.object(os, "geteuid", return_value=os.geteuid() + 1):
+            with self.assertRaisesRegex(wmshim.Unavailable, "belongs to user .* and was not looked into"):
+                wmshim.stats(41)
+        self.assertEqual(wmshim.stats(41), {})
+
+    def test_a_stranger_who_listens_is_not_asked(self):
+        endpoint = self.serve(41, b"{}\n")
+        with mock.patch.object(_client, "_peer", return_value=65431):
+            with self.assertRaisesRegex(wmshim.Unavailable, "user 65431 listens at .* it was not asked"):
+                wmshim.stats(41)
+        endpoint.close()
+        self.assertEqual(endpoint.requests, [b""])
+
     def test_a_link_is_not_followed(self):
         with tempfile.TemporaryDirectory() as scratch:
             link = Path(scratch) / "link"

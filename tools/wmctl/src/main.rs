@@ -93,9 +93,8 @@ fn command() -> Command {
     if Path::new(&name).file_name() != Some(OsStr::new(ALIAS)) {
         return Arguments::parse().command;
     }
-    let command =
-        clap::Command::new(ALIAS).about("Run a program under wmshim").version(env!("CARGO_PKG_VERSION"));
-    let matches = run::Arguments::augment_args(command).get_matches();
+    let command = run::Arguments::augment_args(clap::Command::new(ALIAS).version(env!("CARGO_PKG_VERSION")));
+    let matches = command.about("Run a program under wmshim").get_matches();
     let arguments = run::Arguments::from_arg_matches(&matches);
     Command::Run(arguments.unwrap_or_else(|error| error.exit()))
 }

@@ -2,8 +2,9 @@
 //!
 //! A line is a process on a device; a second table has copies by path. A rate is the difference of two readings, so the
 //! first table appears after one interval. A program that does not answer is shown without figures; one that has ended is
-//! gone.
+//! gone. At a terminal, keys end it and choose what the lines are sorted by.
 
+mod keys;
 mod reading;
 mod render;
 
@@ -13,7 +14,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::{client, output, screen};
-use reading::Reading;
+use keys::Keys;
+use reading::{By, Change, Reading};
 
 /// Arguments of `wmctl top`.
 #[derive(Debug, clap::Args)]
@@ -21,6 +23,9 @@ pub(crate) struct Arguments {
     /// Time between two tables
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
     interval: Duration,
+    /// What comes first: the most of it, or the lowest PID
+    #[arg(long, value_name = "COLUMN", default_value = "pid")]
+    sort: By,
     /// Show one table and end
     #[arg(long)]
     once: bool,
@@ -34,30 +39,76 @@ pub(crate) struct Arguments {
 /// # Errors
 /// A closed pipe; with `--once`, no program at all.
 pub(crate) fn top(arguments: &Arguments) -> Result<()> {
+    let mut screen = Screen::new(arguments);
     let mut before = read();
-    loop {
-        thread::sleep(arguments.interval);
+    while screen.pause(arguments.interval)? {
         let now = read();
         if arguments.once && now.processes.is_empty() {
             bail!("{}", client::none_found());
         }
-        show(&now.since(&before), arguments)?;
+        screen.show(now.since(&before))?;
         if arguments.once {
-            return Ok(());
+            break;
         }
         before = now;
     }
+    Ok(())
 }
 
-fn show(change: &reading::Change, arguments: &Arguments) -> Result<()> {
-    if arguments.json {
-        return output::print(&output::escaped(&format!("{}\n", serde_json::to_string(change)?)));
+/// Where tables go, and what is asked of it there.
+struct Screen {
+    json: bool,
+    /// Each table takes the place of the last.
+    in_place: bool,
+    sort: By,
+    keys: Option<Keys>,
+    last: Option<Change>,
+}
+
+impl Screen {
+    fn new(arguments: &Arguments) -> Self {
+        let in_place = output::is_terminal() && !arguments.once && !arguments.json;
+        let keys = in_place.then(Keys::open).flatten();
+        Self { json: arguments.json, in_place, sort: arguments.sort, keys, last: None }
     }
-    let table = render::table(change);
-    if output::is_terminal() && !arguments.once {
-        return output::print(&format!("\x1b[H\x1b[2J{}", screen::cut(&table)));
+
+    /// Lets time pass, and does what keys say meanwhile. `false`: it is the end.
+    fn pause(&mut self, interval: Duration) -> Result<bool> {
+        if self.keys.is_none() {
+            thread::sleep(interval);
+            return Ok(true);
+        }
+        let deadline = Instant::now() + interval;
+        while let Some(key) = self.keys.as_ref().and_then(|keys| keys.next(deadline)) {
+            if key == b'q' {
+                return Ok(false);
+            }
+            self.sort = By::of_key(key).unwrap_or(self.sort);
+            if let Some(last) = self.last.take() {
+                self.show(last)?;
+            }
+        }
+        Ok(true)
     }
-    output::print(&table)
+
+    fn show(&mut self, mut change: Change) -> Result<()> {
+        change.sort(self.sort);
+        output::print(&self.text(&change)?)?;
+        self.last = Some(change);
+        Ok(())
+    }
+
+    fn text(&self, change: &Change) -> Result<String> {
+        if self.json {
+            return Ok(output::escaped(&format!("{}\n", serde_json::to_string(change)?)));
+        }
+        let table = render::table(change);
+        if !self.in_place {
+            return Ok(table);
+        }
+        let legend = self.keys.as_ref().map(|_| render::legend(self.sort)).unwrap_or_default();
+        Ok(format!("\x1b[H\x1b[2J{}", screen::cut(&format!("{legend}{table}"))))
+    }
 }
 
 /// Asks all programs at once: one that is stopped delays a table by no more than the patience for one.

@@ -7,6 +7,7 @@ use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::sync::mpsc::{self, Sender};
@@ -244,6 +245,49 @@ fn a_program_is_found_where_its_own_variables_put_its_socket() {
     assert!(listed, "{document:#}");
     drop(child.stdin.take());
     child.wait().expect("ended");
+}
+
+/// A user that owns nothing.
+const STRANGER: u32 = 65_431;
+
+/// Hazard: a monitor that root runs and that sees root's own programs only; and a user who is shown those of others.
+#[test]
+fn root_sees_everybodys_programs_and_others_their_own() {
+    let scratch = Scratch::new("everybody");
+    let folder = scratch.path().join("job");
+    fs::create_dir(&folder).expect("a folder");
+    fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("private");
+    fs::set_permissions(scratch.path(), Permissions::from_mode(0o711)).expect("passed through");
+    if chown(&folder, Some(STRANGER), None).is_err() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let script = "import os, socket, sys\n\
+        os.umask(0); s = socket.socket(socket.AF_UNIX); s.bind(f'{sys.argv[1]}/{os.getpid()}.sock'); s.listen(9)\n\
+        print('ready', flush=True)\n\
+        while True:\n\
+        \x20   c, _ = s.accept(); c.makefile().readline() and c.sendall(sys.argv[2].encode() + b'\\n'); c.close()";
+    let mut command = std::process::Command::new("python3");
+    command.args(["-c", script]).arg(&folder).arg(answers(41)["stats"].to_string()).current_dir("/");
+    command.env("WMSHIM_STATS_DIR", &folder).stdout(Stdio::piped()).uid(STRANGER);
+    let mut child = command.spawn().expect("python3");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let pid = child.id().to_string();
+    let socket = folder.join(format!("{pid}.sock"));
+    let asked = |user: u32, whom: &[&str]| {
+        let mut command = wmctl(&scratch);
+        command.env_remove("WMSHIM_STATS_DIR").arg("stats").args(whom).uid(user);
+        command.output().expect("ran")
+    };
+    let (roots, strangers) = (asked(0, &[&pid]), asked(STRANGER + 1, &[&pid]));
+    // A socket that a stranger has opened to all, and that somebody is told to ask.
+    fs::set_permissions(&folder, Permissions::from_mode(0o711)).expect("passed through");
+    let lured = asked(STRANGER + 1, &["--socket", socket.to_str().expect("UTF-8")]);
+    child.kill().and_then(|()| child.wait()).expect("a child of ours");
+    assert!(stdout(&roots).contains("python3 (process "), "{}{}", stdout(&roots), stderr(&roots));
+    assert!(stderr(&strangers).contains("ask as its user, or as root"), "{}", stderr(&strangers));
+    assert!(stderr(&lured).contains("is not to be believed; it was not asked"), "{}", stderr(&lured));
 }
 
 #[test]

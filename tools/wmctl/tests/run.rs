@@ -257,19 +257,31 @@ fn programs_that_the_library_cannot_get_into_are_told_in_plain_words() {
     fs::write(&script, format!("#!/usr/bin/env -S {}\n", musl.as_deref().expect("links"))).expect("written");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).expect("executable");
     let cases = [
-        (musl, "is a musl program", 126),
-        (script.to_str().map(str::to_owned), "is a musl program", 126),
-        (compiled(&scratch, "static", &["-static"]), "is linked statically", 0),
-        (compiled(&scratch, "short", &["-m32"]), "is a 32-bit program", 0),
+        (musl, "is a musl program", Some(126)),
+        (script.to_str().map(str::to_owned), "is a musl program", Some(126)),
+        (compiled(&scratch, "static", &["-static"]), "is linked statically", Some(0)),
+        (Some(short(&scratch)), "is a 32-bit program", None),
     ];
     for (program, expected, code) in cases {
-        // Not every machine can make a static or a 32-bit program.
+        // Not every machine can make a static program, or run a 32-bit one.
         let Some(program) = program else { continue };
         let output = wmctl(&scratch).env("WMSHIM_LIB", &library).args(["run", "-q", "--", &program]).output();
         let output = output.expect("ran");
         assert!(stderr(&output).contains(expected), "{program}: {}", stderr(&output));
-        assert_eq!(output.status.code(), Some(code), "{program}: {}", stderr(&output));
+        let as_wanted = code.is_none() || output.status.code() == code;
+        assert!(as_wanted, "{program}: {:?} {}", output.status, stderr(&output));
     }
+}
+
+/// The beginning of a 32-bit program: few compilers make one.
+fn short(scratch: &Scratch) -> String {
+    let (program, mut header) = (scratch.path().join("short"), [0_u8; 52]);
+    header[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    // An executable, for i386, with headers of the right sizes and none of them there.
+    (header[16], header[18], header[20], header[40], header[42]) = (2, 3, 1, 52, 32);
+    fs::write(&program, header).expect("written");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("executable");
+    program.to_str().expect("UTF-8").to_owned()
 }
 
 /// Runs where the workspace was built: the library that judges is the real one.

@@ -19,7 +19,7 @@ fn one_program_is_shown_in_full() {
     for expected in [
         "python3 (process 41), up 1 min 23 s, wmshim 0.1.0, PyTorch allocator: async",
         "driver /usr/lib/libcuda.so.580 (CUDA 13.0)",
-        "Device 0 NVIDIA H200: 140.0 GiB (limit 140.0 GiB, headroom 1.0 GiB); utilisation 96.7 %",
+        "Device 0 NVIDIA H200: 140.0 GiB (limit 140.0 GiB, headroom 1.0 GiB); utilization 96.7 %",
         "device  130.0 GiB  134.0 GiB  130.0 GiB      134.0 GiB",
         "host     48.0 GiB   50.0 GiB   48.0 GiB       50.0 GiB",
         "allocations 1,234,567, hits 1,200,000, migrated 1.0 GiB, overflows 96",

@@ -265,6 +265,9 @@ pub trait Api {
             = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
         /// Copies between two ends that the driver looks up, in stream order.
         memcpy_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = cuMemcpyAsync(to, from, bytes, stream);
+        /// Holds a stream up until a word has a value (`CU_STREAM_WAIT_VALUE_*`).
+        stream_wait_value32(stream: CUstream, word: CUdeviceptr, value: u32, flags: c_uint)
+            = cuStreamWaitValue32_v2(stream, word, value, flags);
         /// Copies from one context's device to another one's, in stream order.
         memcpy_peer_async(to: CUdeviceptr, there: CUcontext, from: CUdeviceptr, here: CUcontext, bytes: usize, stream: CUstream)
             = cuMemcpyPeerAsync(to, there, from, here, bytes, stream);

@@ -427,6 +427,23 @@ mod tests {
         assert!(asked.len() >= 4 && !asked.contains(&1), "{asked:?}");
     }
 
+    /// Hazard: a program with many short-lived streams, and books that grow with each of them.
+    #[test]
+    fn streams_that_have_ended_leave_nothing_once_their_frees_are_past() {
+        let mut timeline = shared();
+        for name in (10..1000).map(StreamId) {
+            let number = timeline.freed(Order::Stream(name), LARGE, false).number;
+            let told = fence(Order::Stream(name), number, true);
+            assert!(timeline.add_fence(&told).is_none());
+            timeline.now_behind(StreamId(1), &told);
+            timeline.retire(name);
+            let done = timeline.done(&[told]);
+            assert_eq!(timeline.reached(&done).len(), 1);
+        }
+        assert!(timeline.fences.is_empty() && timeline.behind.is_empty());
+        assert_eq!(timeline.clocks.iter().filter(|clock| clock.retired).count(), 0);
+    }
+
     #[test]
     fn fences_of_a_stream_that_stands_still_do_not_pile_up() {
         let mut timeline = shared();

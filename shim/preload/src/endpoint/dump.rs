@@ -58,12 +58,12 @@ impl Dumps {
         entries.filter(|entry| entry.file_name().to_str().is_some_and(ours)).count()
     }
 
-    /// The next name that no earlier process of the same id has used.
+    /// The next name that no earlier process of the same id has used, nor anybody else for a file that is being written.
     fn fresh_name(&mut self) -> PathBuf {
         loop {
             let path = self.directory.join(format!("{}-{}.json", std::process::id(), self.next));
             self.next += 1;
-            if fs::symlink_metadata(&path).is_err() {
+            if [&path, &draft(&path)].iter().all(|name| fs::symlink_metadata(name).is_err()) {
                 return path;
             }
         }
@@ -88,23 +88,23 @@ pub(super) fn leave(template: &Path, words: &[u8]) -> Result<(), String> {
     })
 }
 
+/// Where a file is until it is complete.
+fn draft(path: &Path) -> PathBuf {
+    path.with_extension("json.new")
+}
+
+/// Writes a new file. The folder is the user's, and so is whatever lies there already.
 fn store(path: &Path, content: &serde_json::Value) -> io::Result<()> {
-    let temporary = path.with_extension("json.new");
-    let written = fill(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    let draft = draft(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let written = fill(file, content).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
-        let _ = fs::remove_file(&temporary);
+        let _ = fs::remove_file(&draft);
     }
     written
 }
 
-fn fill(path: &Path, content: &serde_json::Value) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)?;
+fn fill(mut file: fs::File, content: &serde_json::Value) -> io::Result<()> {
     file.write_all(content.to_string().as_bytes())?;
     file.write_all(b"\n")
 }

@@ -14,7 +14,7 @@ use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
 use super::pool;
 use super::stream::{self, DefaultStream};
 use crate::boundary::Answer;
-use crate::counters::fail_open;
+use crate::counters::{fail_open, fail_open_by};
 use crate::guard::{self, Call};
 use crate::lifecycle;
 use crate::managers::{self, Site};
@@ -179,10 +179,18 @@ fn failed(device: CUdevice, bytes: usize, error: AllocateError) -> Answer {
         }
         AllocateError::Driver(code) => {
             log::debug!("allocation of {bytes} bytes: {code}");
-            fail_open("an internal driver call failed while memory was being mapped");
+            let reason = "an internal driver call failed while memory was being mapped";
+            fail_open_by(reason, || format!(" ({code}; calls that failed so far: {})", failures(device)));
             Answer::Pass
         }
     }
+}
+
+/// Names of our own driver calls on a device that have failed.
+fn failures(device: CUdevice) -> String {
+    let readings = managers::known(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
+    let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name).collect();
+    names.join(", ")
 }
 
 /// A program that looks for its batch size meets refusals by the hundred: the 1st, 2nd, 4th, 8th, ... are said.

@@ -202,7 +202,7 @@ fn is_shared(device: CUdevice) -> bool {
 fn reaches_pageable(device: CUdevice) -> bool {
     let ways =
         [CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, CU_DEVICE_ATTRIBUTE_INTEGRATED];
-    ways.into_iter().any(|way| device_attribute(driver(), device, way).is_some_and(|has| has != 0))
+    ways.into_iter().any(|way| driver().device_attribute(way, device).is_ok_and(|has| has != 0))
 }
 
 /// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the

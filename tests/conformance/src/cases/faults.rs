@@ -62,3 +62,35 @@ pub(super) fn after_unmap(case: &mut Case) -> Verdict {
     range.unmap()?;
     write_and_fault(case, range.address)
 }
+
+/// The free waits for the work that fails, and is the first to tell.
+pub(super) fn told_by_a_free(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let _primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let kernels = std::mem::ManuallyDrop::new(Kernels::load(d)?);
+    let memory = std::mem::ManuallyDrop::new(crate::fixture::Memory::new(d, 4096)?);
+    let range = std::mem::ManuallyDrop::new(Range::reserve(d, PIECE)?);
+    kernels.spin(CUstream::NULL, 1_000_000)?;
+    kernels.fill(CUstream::NULL, range.address, 64, 1)?;
+    case.code("cuMemFree", cu!(d, cuMemFree_v2(memory.address)));
+    Ok(())
+}
+
+/// CUDA's documentation: any further work returns the same error, until the process is started anew. With a new primary context too?
+pub(super) fn the_device_afterwards(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = std::mem::ManuallyDrop::new(Primary::new(d)?);
+    let kernels = Kernels::load(d)?;
+    let range = std::mem::ManuallyDrop::new(Range::reserve(d, PIECE)?);
+    kernels.fill(CUstream::NULL, range.address, 64, 1)?;
+    case.expect_code("synchronize", cu!(d, cuCtxSynchronize()), CUresult::ILLEGAL_ADDRESS);
+    case.code("reset", cu!(d, cuDevicePrimaryCtxReset_v2(primary.device)));
+    std::mem::forget(kernels);
+    let mut context = CUcontext::NULL;
+    case.code("retain", cu!(d, cuDevicePrimaryCtxRetain(&mut context, primary.device)));
+    case.code("enter", cu!(d, cuCtxSetCurrent(context)));
+    let mut address = 0;
+    case.code("cuMemAlloc", cu!(d, cuMemAlloc_v2(&mut address, 4096)));
+    case.code("synchronize then", cu!(d, cuCtxSynchronize()));
+    Ok(())
+}

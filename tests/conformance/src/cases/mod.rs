@@ -250,6 +250,8 @@ pub const CASES: &[Row] = cases! {
     faults::no_access "a kernel's access without rights goes unnoticed",
     faults::read_only "a kernel's write to read-only memory goes unnoticed",
     faults::after_unmap "stale translations after unmapping",
+    faults::told_by_a_free "work that fails, where only a cuMemFree asks",
+    faults::the_device_afterwards "a process that goes on after a fault, on a device that is lost to it",
 
     pointer::device "attributes of cuMemAlloc memory, which frameworks branch on",
     pointer::context_of_its_maker "memory taken for another context's of its device",

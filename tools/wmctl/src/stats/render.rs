@@ -61,7 +61,7 @@ fn device(device: &Value) -> String {
     let share = share.filter(|share| (0.0..=1.0).contains(share));
     let share = share.map_or_else(|| "-".into(), |share| format!("{:.1} %", share * 100.0));
     let mut text = format!(
-        "Device {} {}: {} (limit {}, headroom {}); utilisation {share}, largest free run {}\n",
+        "Device {} {}: {} (limit {}, headroom {}); utilization {share}, largest free run {}\n",
         figure(device, "ordinal"),
         name(device, "name"),
         size("total_bytes"),

@@ -55,6 +55,62 @@ pub(super) struct Copies {
     pub(super) bytes_per_s: f64,
 }
 
+/// What processes are sorted by: the lowest PID first, else the most of something on all devices together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum By {
+    Pid,
+    Live,
+    Reserved,
+    Host,
+    OutOfMemory,
+}
+
+impl By {
+    /// The one that a key stands for.
+    pub(super) fn of_key(key: u8) -> Option<Self> {
+        Some(match key {
+            b'p' => Self::Pid,
+            b'l' => Self::Live,
+            b'r' => Self::Reserved,
+            b'h' => Self::Host,
+            b'o' => Self::OutOfMemory,
+            _ => return None,
+        })
+    }
+
+    /// As people name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pid => "PID",
+            Self::Live => "live",
+            Self::Reserved => "reserved",
+            Self::Host => "on host",
+            Self::OutOfMemory => "out of memory",
+        }
+    }
+
+    fn of(self, device: &Device) -> u64 {
+        match self {
+            Self::Pid => 0,
+            Self::Live => device.live_bytes,
+            Self::Reserved => device.reserved_bytes,
+            Self::Host => device.host_bytes,
+            Self::OutOfMemory => device.out_of_memory,
+        }
+    }
+}
+
+impl Change {
+    /// Equal processes stay in the order of their numbers.
+    pub(super) fn sort(&mut self, by: By) {
+        let most = |process: &Process| {
+            let sum = process.devices.iter().map(|device| by.of(device)).fold(0, u64::saturating_add);
+            (std::cmp::Reverse(sum), process.pid)
+        };
+        self.processes.sort_by_key(most);
+    }
+}
+
 impl Reading {
     /// What has changed since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Change {
@@ -154,6 +210,19 @@ mod tests {
         let change = change(&[(7, Some(answer(100, 50)))], &[(8, Some(answer(300, 50)))]);
         assert_eq!(change.processes.len(), 1);
         assert_eq!((change.processes[0].pid, change.processes[0].copies.len()), (8, 0));
+    }
+
+    #[test]
+    fn the_most_of_what_was_chosen_comes_first_and_equals_keep_their_order() {
+        let of = |host: u64| json!({ "devices": [{ "tiers": { "host": { "reserved_bytes": host } } }] });
+        let readings = [(5, Some(of(1))), (7, Some(of(9))), (8, None), (9, Some(of(1)))];
+        let mut change = change(&[], &readings);
+        let mut pids = |by| {
+            change.sort(by);
+            change.processes.iter().map(|process| process.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(pids(By::Host), [7, 5, 9, 8]);
+        assert_eq!(pids(By::Live), [5, 7, 8, 9]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Programs and their copies as two tables.
 
-use super::reading::{Change, Copies, Device, Process};
+use super::reading::{By, Change, Copies, Device, Process};
 use crate::human;
 use crate::table::Table;
 
@@ -11,6 +11,11 @@ pub(super) fn table(change: &Change) -> String {
     }
     let (memory, copies) = (memory(&change.processes), copies(&change.processes));
     if copies.is_empty() { memory.to_string() } else { format!("{memory}\n{copies}") }
+}
+
+/// What keys do, in one line.
+pub(super) fn legend(sort: By) -> String {
+    format!("by {}; keys: p PID, l live, r reserved, h on host, o out of memory; q ends\n", sort.name())
 }
 
 fn memory(processes: &[Process]) -> Table {
