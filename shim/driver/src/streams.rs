@@ -132,7 +132,7 @@ impl Streams {
     }
 
     /// Ends the epoch: a context has ended, or something else that threads remember beside a stream's name.
-    pub fn outdate(&self) {
+    pub fn advance_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
@@ -189,12 +189,12 @@ impl Streams {
     }
 
     /// Identities under a stream handle, whatever the context: what a destroy of the handle ends.
-    pub fn under(&self, stream: CUstream) -> Vec<StreamId> {
+    pub fn with_handle(&self, stream: CUstream) -> Vec<StreamId> {
         self.matching(|key| key.stream == stream)
     }
 
     /// Identities of a context's streams.
-    pub fn within(&self, context: CUcontext) -> Vec<StreamId> {
+    pub fn of_context(&self, context: CUcontext) -> Vec<StreamId> {
         self.matching(|key| key.context == context)
     }
 
@@ -212,7 +212,7 @@ impl Streams {
                 names.contexts.remove(&key.stream);
             }
         }
-        self.outdate();
+        self.advance_epoch();
     }
 
     /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses.
@@ -298,7 +298,7 @@ mod tests {
         let streams = Streams::default();
         let first = streams.identify(CONTEXT, STREAM);
         assert_eq!(streams.identify(CONTEXT, STREAM), first);
-        streams.forget(&streams.under(STREAM));
+        streams.forget(&streams.with_handle(STREAM));
         assert_eq!(streams.key(first), None);
         assert_ne!(streams.identify(CONTEXT, STREAM), first);
     }
@@ -317,7 +317,7 @@ mod tests {
         let streams = Streams::default();
         let one = streams.identify(CONTEXT, CUstream::LEGACY);
         assert_ne!(streams.identify(CUcontext(32), CUstream::LEGACY), one);
-        assert_eq!(streams.within(CONTEXT), [one]);
+        assert_eq!(streams.of_context(CONTEXT), [one]);
     }
 
     #[test]

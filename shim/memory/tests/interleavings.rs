@@ -167,7 +167,7 @@ fn blocks_pass_between_streams_and_threads() {
         let take = |shared: &Shared| shared.must_take_and_give(60 * MB, stream(2));
         let retire = |shared: &Shared| {
             shared.manager.refresh_access().expect("no failure was asked for");
-            shared.manager.retire(StreamId(3));
+            shared.manager.retire_stream(StreamId(3));
         };
         join([spawn(&shared, free), spawn(&shared, take), spawn(&shared, retire)]);
         shared.end();

@@ -282,7 +282,7 @@ fn memory_of_a_destroyed_stream_is_not_lost() {
     let block = take(&manager, 60 * MB, S);
     manager.gpu().touch(StreamId(0), block, 60 * MIB);
     manager.free(block, S).expect("live");
-    manager.retire(StreamId(0));
+    manager.retire_stream(StreamId(0));
     assert_eq!(take(&manager, 60 * MB, T), block);
     assert!(manager.gpu().comes_after(Some(StreamId(1)), StreamId(0), 1));
 }

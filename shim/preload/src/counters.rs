@@ -4,13 +4,8 @@
 //! line in `report`.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use wm_abi::CUresult;
-
-use crate::health;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Calls of one hooked function.
 #[derive(Debug, Default)]
@@ -24,25 +19,36 @@ impl Calls {
         Self { count: AtomicU64::new(0), errors: AtomicU64::new(0) }
     }
 
+    /// A call was made.
     #[inline]
-    pub(crate) fn note(&self, result: CUresult) {
+    pub(crate) fn note(&self) {
         self.count.fetch_add(1, Relaxed);
-        if result != CUresult::SUCCESS {
-            self.failed(result);
-        }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn failed(&self, error: CUresult) {
+    /// It did not succeed.
+    pub(crate) fn note_error(&self) {
         self.errors.fetch_add(1, Relaxed);
-        health::note(error);
     }
 
     /// Calls, and those of them that did not succeed.
     pub(crate) fn read(&self) -> (u64, u64) {
         (self.count.load(Relaxed), self.errors.load(Relaxed))
     }
+}
+
+/// A hooked function's name, and its counts as [`Calls::read`] gives them.
+pub(crate) type Hooked = (&'static str, (u64, u64));
+
+static HOOKED: OnceLock<fn() -> Vec<Hooked>> = OnceLock::new();
+
+/// Says where the counters of hooked functions are. Once, before the first hook is connected.
+pub(crate) fn set_hooked(read: fn() -> Vec<Hooked>) {
+    HOOKED.get_or_init(|| read);
+}
+
+/// Hooked functions with their counts. Empty before hooks are installed: none can have run.
+pub(crate) fn hooked() -> Vec<Hooked> {
+    HOOKED.get().map(|read| read()).unwrap_or_default()
 }
 
 /// Which way a copy went.

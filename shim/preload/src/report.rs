@@ -9,17 +9,16 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use wm_abi::{CUdevice, symbol};
-use wm_driver::Device;
+use wm_abi::CUdevice;
 use wm_driver::probe::Reading;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
 use wm_multipath::pool::Relay;
 use wm_multipath::traffic::Way;
 
-use crate::counters::{COPIES, fail_open_reasons};
+use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
-use crate::hooks::ROWS;
-use crate::{guard, managers, multipath, physical, settings, state, torch};
+use crate::{guard, multipath, physical, process, registry, settings, torch};
 
 struct Process;
 
@@ -50,7 +49,7 @@ impl Source for Process {
     }
 
     fn blocks(&self) -> Value {
-        let devices = managers::all()
+        let devices = registry::all()
             .map(|manager| json!({ "ordinal": manager.gpu().ordinal(), "blocks": manager.blocks() }));
         json!({ "schema": "wmshim-blocks/1", "pid": std::process::id(), "devices": devices.collect::<Vec<_>>() })
     }
@@ -61,7 +60,7 @@ impl Source for Process {
             "pid": std::process::id(),
             "library": wm_driver::search::own_path().as_deref().map(shown),
             "settings": settings::get().map(settings::Settings::describe),
-            "devices": managers::all().map(in_force).collect::<Vec<_>>(),
+            "devices": registry::all().map(in_force).collect::<Vec<_>>(),
         })
     }
 }
@@ -75,12 +74,12 @@ fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
         "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
         "driver": driver(),
         "torch_allocator": torch::back_end(),
-        "devices": managers::all().map(of_device).collect::<Vec<_>>(),
+        "devices": registry::all().map(of_device).collect::<Vec<_>>(),
         "calls": calls(),
         "driver_calls": driver_calls(),
         "copies": copies(),
         "relays": relays(),
-        "guard": guard::figures(),
+        "guard": guard::statistics(),
         "fail_open": fail_open(),
     })
 }
@@ -96,16 +95,14 @@ fn program() -> String {
 }
 
 fn driver() -> Value {
-    let Some(table) = state::opened() else { return Value::Null };
-    let mut version = 0;
-    // SAFETY: the out-pointer is to a live local; the function needs no context and never blocks.
-    let known = unsafe { table.get::<symbol::cuDriverGetVersion>()(&mut version) }.ok().is_ok();
-    json!({ "path": shown(table.path()), "version": known.then_some(version) })
+    let Some(table) = process::opened() else { return Value::Null };
+    // The function needs no context and never blocks.
+    json!({ "path": shown(table.path()), "version": table.driver_version().ok() })
 }
 
 fn device(manager: &'static Manager<Device>) -> Value {
     let (usage, limits) = (manager.usage(), manager.settings());
-    let label = managers::label(manager.gpu().ordinal());
+    let label = registry::label(manager.gpu().ordinal());
     json!({
         "ordinal": manager.gpu().ordinal(),
         "name": label.name,
@@ -170,15 +167,14 @@ fn pieces(device: CUdevice) -> Value {
 }
 
 fn calls() -> Vec<Value> {
-    let read = ROWS.iter().map(|row| (row.name(), row.calls.read()));
-    let made = read.filter(|(_, (count, _))| *count > 0);
+    let made = hooked().into_iter().filter(|(_, (count, _))| *count > 0);
     made.map(|(name, (count, errors))| json!({ "name": name, "count": count, "errors": errors })).collect()
 }
 
 /// Our own calls, of all devices together.
 fn driver_calls() -> Vec<Reading> {
     let mut sum: Vec<Reading> = Vec::new();
-    for reading in managers::all().flat_map(|manager| manager.gpu().probes.read()) {
+    for reading in registry::all().flat_map(|manager| manager.gpu().probes.read()) {
         match sum.iter_mut().find(|known| known.name == reading.name) {
             Some(known) => known.add(&reading),
             None => sum.push(reading),

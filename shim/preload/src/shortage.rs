@@ -1,12 +1,12 @@
-//! What the code that calls at this moment bears where the device is full.
+//! What the code that calls at this moment can cope with when the device is full.
 //!
-//! * Libraries whose buffers others write into need memory of the device itself, or the driver's answer.
-//! * PyTorch's own allocator keeps what tensors have freed. Told of a shortage it empties that cache and asks once more: its first
-//!   attempt is refused, and its second one goes where the user allows.
-//! * Everybody else gets memory elsewhere at once.
+//! * Communication libraries need memory on the device itself, because other devices write into their buffers. They get the driver's error.
+//! * PyTorch's own allocator caches what tensors have freed. When it is refused memory it empties that cache and asks once more. So its
+//!   first attempt is refused, and its second one goes where the user allows.
+//! * All other code gets memory elsewhere at once.
 //!
-//! Invariant: PyTorch is refused at most once for a request: after that it has nothing left to give up. Where that is in doubt, its
-//! memory goes elsewhere too soon and is never refused twice.
+//! Invariant: PyTorch is refused at most once for a request, because then its cache is empty. If it is in doubt whether a request was
+//! refused before, its memory goes elsewhere: too early, perhaps, but no request is refused twice.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +17,11 @@ use wm_abi::CUdevice;
 use wm_driver::Bears;
 
 use crate::physical::kept;
+use crate::process::{callers, streams};
+use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
-use crate::state::streams;
-use crate::{callers, managers};
 
-/// Blocks that are not refused first after an emptied cache has brought nothing.
+/// How many blocks are not refused first, after an emptied cache brought nothing.
 const FRUITLESS: u32 = 16;
 
 /// For so long a piece that went elsewhere bears on the next one: pinning memory of the host takes time.
@@ -30,17 +30,17 @@ const TOGETHER: Duration = Duration::from_secs(1);
 /// For so long one that was mapped after a refusal does.
 const MAPPING: Duration = Duration::from_millis(100);
 
-/// What PyTorch was told of blocks in a thread. A block is one call, so that a second attempt is known: it asks for as much, and
-/// nothing was given in between.
+/// What PyTorch was answered for blocks in a thread. A block is one call, so a second attempt is recognised: it asks for as many bytes,
+/// and no block was given in between.
 #[derive(Debug, Clone, Copy)]
 struct Blocks {
-    refused: Option<Refused>,
+    refused: Option<RefusedBlock>,
     /// Blocks that are not refused first.
     spared: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Refused {
+struct RefusedBlock {
     device: CUdevice,
     bytes: usize,
     /// Blocks that had been freed by then.
@@ -51,8 +51,8 @@ impl Blocks {
     const NEW: Self = Self { refused: None, spared: 0 };
 
     /// A block for which the device has no room.
-    fn answer(&mut self, request: Refused) -> Bears {
-        let Refused { device, bytes, frees } = request;
+    fn answer(&mut self, request: RefusedBlock) -> Bears {
+        let RefusedBlock { device, bytes, frees } = request;
         let before = self.refused.take().filter(|before| (before.device, before.bytes) == (device, bytes));
         match before {
             Some(before) => self.spared = if before.frees == frees { FRUITLESS } else { 0 },
@@ -71,13 +71,13 @@ impl Blocks {
 /// is known once it was seen where there is no doubt.
 #[derive(Debug, Clone, Copy)]
 struct Pieces {
-    refused: Option<Refusal>,
+    refused: Option<RefusedPiece>,
     /// The first and the last piece that went elsewhere, of those that follow each other within [`TOGETHER`] of the first.
     granted: Option<[Instant; 2]>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Refusal {
+struct RefusedPiece {
     /// When the thread has mapped something since: then its second attempt may have been met, and what is short is another request.
     mapped: Option<Instant>,
 }
@@ -109,7 +109,7 @@ impl Pieces {
         if in_doubt || !ways.is_first(way) {
             return Bears::Elsewhere;
         }
-        self.refused = Some(Refusal { mapped: None });
+        self.refused = Some(RefusedPiece { mapped: None });
         Bears::NotYet
     }
 
@@ -157,7 +157,7 @@ thread_local! {
     static PIECES: Cell<Pieces> = const { Cell::new(Pieces::NEW) };
 }
 
-/// What the caller bears, for a block of so many bytes that a device has no room for. Takes microseconds.
+/// What the caller can cope with, for a block of so many bytes that a device has no room for. Takes microseconds.
 pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
     if kept::give_back(device, bytes as u64) > 0 {
         return Bears::LookAgain;
@@ -168,8 +168,8 @@ pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
     if !is_told() || !callers::is_torch() {
         return Bears::Elsewhere;
     }
-    let frees = managers::of(device).map_or(0, |manager| manager.usage().counters.frees);
-    with(&BLOCKS, |blocks| blocks.answer(Refused { device, bytes, frees }))
+    let frees = registry::of_device(device).map_or(0, |manager| manager.usage().counters.frees);
+    with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))
 }
 
 /// The same for physical memory that the program makes itself.
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn ask(blocks: &mut Blocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
-        blocks.answer(Refused { device, bytes, frees })
+        blocks.answer(RefusedBlock { device, bytes, frees })
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate` or `super`.
+//! Which file of a crate imports which, as its text says: `use` declarations and paths from `crate`, `super`, or a module's own child.
 //!
 //! An import of a name that a module only re-exports is an import of the file that declares it. Tests inside the files do not
 //! count, nor does a file that is inside another one's module for being declared there.
@@ -18,8 +18,17 @@ struct Modules {
 
 /// Which file below `folder` imports which; a file is named by its path there, a folder's `mod.rs` by the folder's.
 pub fn files(folder: &str) -> Edges {
-    let below = |path: &Path| Some((path.strip_prefix(folder).ok()?.to_owned(), crate::text(path)?));
+    let below = |path: &Path| {
+        let text = whole(&crate::text(path)?, |name| crate::text(&path.with_file_name(name)));
+        Some((path.strip_prefix(folder).ok()?.to_owned(), text))
+    };
     from_texts(crate::rust_files().filter_map(|path| below(&path)).map(|(path, text)| (module(&path), text)))
+}
+
+/// A file with the texts of those that it includes: their paths are its own.
+fn whole(text: &str, read: impl Fn(&str) -> Option<String>) -> String {
+    let included = |line: &str| read(line.strip_prefix("include!(\"")?.strip_suffix("\");")?);
+    text.lines().map(|line| included(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
 /// The same between the folders and files that lie in the crate's root.
@@ -139,14 +148,11 @@ fn expand(tree: &str) -> Vec<Segments> {
     whole.flat_map(|path| expand(&path)).collect()
 }
 
-/// Paths from `crate` or `super` outside declarations.
+/// Paths outside declarations. Those that begin with neither `crate` nor `super` nor a child of the module are resolved to nothing.
 fn inline(code: &str) -> Vec<Segments> {
-    let mut found = Vec::new();
     let words = code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
-    for word in words.filter(|word| word.starts_with("crate::") || word.starts_with("super::")) {
-        found.push(word.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect());
-    }
-    found
+    let paths = words.filter(|word| word.contains("::"));
+    paths.map(|path| path.split("::").filter(|part| !part.is_empty()).map(str::to_owned).collect()).collect()
 }
 
 #[cfg(test)]
@@ -170,8 +176,17 @@ mod tests {
             ("b.rs", "fn f() { crate::c::f(); }\n"),
             ("c/mod.rs", "pub(crate) use inner::{C, D};\n"),
             ("c/inner.rs", "use super::super::a::A;\n"),
+            ("d/mod.rs", "mod own;\nfn f() { own::f(); std::own::f(); }\n"),
+            ("d/own.rs", ""),
         ];
-        assert_eq!(graph(&texts), ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a"]);
+        let expected = ["a -> b", "a -> c/inner", "b -> c", "c -> c/inner", "c/inner -> a", "d -> d/own"];
+        assert_eq!(graph(&texts), expected);
+    }
+
+    #[test]
+    fn what_a_file_includes_is_its_own() {
+        let read = |name: &str| (name == "table.rs").then(|| "f => a::f".to_owned());
+        assert_eq!(whole("mod a;\ninclude!(\"table.rs\");\n", read), "mod a;\nf => a::f\n");
     }
 
     #[test]

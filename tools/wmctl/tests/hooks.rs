@@ -14,7 +14,7 @@ fn the_list_is_the_librarys_own() {
     let source = scratch.path().join("hooks.c");
     let library = scratch.path().join("libwmshim.so");
     let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
-    let rows = r#"[{\"symbol\":\"cuMemAlloc_v2\",\"handler\":\"allocate::plain\",\"switch\":\"WMSHIM_STITCH\",\"purpose\":\"a|b\"}]"#;
+    let rows = r#"[{\"symbol\":\"cuMemAlloc_v2\",\"handler\":\"allocate::mem_alloc\",\"switch\":\"WMSHIM_STITCH\",\"purpose\":\"a|b\"}]"#;
     let text = format!(
         "const char *wmshim_hooks_json(void) {{ return \"{rows}\"; }}\nconst char mark[] = \"{mark}\";\n"
     );
@@ -27,15 +27,15 @@ fn the_list_is_the_librarys_own() {
         assert!(output.status.success(), "{}", stderr(&output));
         stdout(&output)
     };
-    assert!(ask(None).contains("cuMemAlloc_v2  allocate::plain  WMSHIM_STITCH  a|b"), "{}", ask(None));
+    assert!(ask(None).contains("cuMemAlloc_v2  allocate::mem_alloc  WMSHIM_STITCH  a|b"), "{}", ask(None));
     assert!(
         ask(Some("--markdown"))
-            .ends_with("| `cuMemAlloc_v2` | `allocate::plain` | `WMSHIM_STITCH` | a\\|b |\n")
+            .ends_with("| `cuMemAlloc_v2` | `allocate::mem_alloc` | `WMSHIM_STITCH` | a\\|b |\n")
     );
     let list: Value = serde_json::from_str(&ask(Some("--json"))).expect("JSON");
     assert_eq!(
         (&list["schema"], &list["hooks"][0]["handler"]),
-        (&"wmctl-hooks/1".into(), &"allocate::plain".into())
+        (&"wmctl-hooks/1".into(), &"allocate::mem_alloc".into())
     );
 }
 

@@ -15,7 +15,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let functions = table::read()?;
     for (path, text) in [
         ("shim/abi/src/generated/symbols.rs", symbols(&functions)),
-        ("shim/preload/src/generated/trampolines.rs", trampolines(&functions)),
+        ("shim/preload/src/entry/generated/trampolines.rs", trampolines(&functions)),
     ] {
         settle(crate::root().join(path), &text, check, "generate")?;
     }

@@ -20,7 +20,7 @@ Every other function of the driver is forwarded by one jump. `WMSHIM_DISABLE=1` 
 by\" names the setting that turns off a row alone. A per-thread-stream twin (`_ptsz`, `_ptds`) and each version of a
 function is a row of its own. `wmctl hooks` prints the same table for the library at hand.\n";
 
-const RELIEF: &str = "\n## Made again after out of memory\n
+const RETRIED: &str = "\n## Made again after out of memory\n
 These are the driver's own calls. When one returns out of memory, cold blocks are moved out of the device and the call is made
 once more: the driver needs device memory for itself, and cannot ask us for it.\n
 | function | why it needs memory |\n|---|---|\n";
@@ -32,8 +32,8 @@ pub(crate) fn run(check: bool) -> Result<()> {
 }
 
 fn page(table: &str) -> Result<String> {
-    let (served, relieved) = table.split_once("relieve {").context("the table has no part `relieve`")?;
-    let text = format!("{OPENING}{}{RELIEF}{}", serve(served)?, relieve(relieved)?);
+    let (served, retried) = table.split_once("retry {").context("the table has no part `retry`")?;
+    let text = format!("{OPENING}{}{RETRIED}{}", serve(served)?, retry(retried)?);
     let (found, rows) = (text.matches("\n| `cu").count(), rows(table));
     if found != rows {
         bail!("{TABLE} has {rows} rows, of which {found} were understood");
@@ -49,7 +49,7 @@ fn rows(table: &str) -> usize {
 /// `name(parameters) => handler, Switch, "purpose";` under `// Heading.`
 fn serve(text: &str) -> Result<String> {
     let row = Regex::new(
-        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>.+), (?<switch>\w+), "(?<purpose>.*)";"#,
+        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>[\w:]+?)(?:::<.*>)?, (?<switch>\w+), "(?<purpose>.*)";"#,
     )?;
     let body = text.split_once("serve {").context("the table has no part `serve`")?.1;
     let mut page = String::new();
@@ -86,7 +86,7 @@ fn switch(row: &Captures<'_>) -> &'static str {
 }
 
 /// `name(parameters): "purpose";`, with `in stream` before the colon where that says when
-fn relieve(text: &str) -> Result<String> {
+fn retry(text: &str) -> Result<String> {
     let row = Regex::new(r#"(?m)^ *(?<name>\w+)\([^)]*\)(?: in \w+)?: "(?<purpose>.*)";"#)?;
     Ok(row.captures_iter(text).map(|row| format!("| `{}` | {} |\n", &row["name"], &row["purpose"])).collect())
 }
@@ -100,11 +100,11 @@ hooks! {
     serve {
         // Device memory: given.
         cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize)
-            => allocate::plain, Memory, "serves memory";
+            => allocate::mem_alloc, Memory, "serves memory";
         cuMemcpyHtoD_v2(n: usize)
-            => copies::plain(HostToDevice), Always, "counted";
+            => copies::memcpy_htod::<Legacy>, Always, "counted";
     }
-    relieve {
+    retry {
         cuModuleLoad(module: *mut CUmodule): "loading code";
     }
 }"#;
@@ -114,15 +114,17 @@ hooks! {
         let page = page(TABLE).unwrap();
         assert!(page.contains("## Device memory: given\n"));
         assert!(
-            page.contains("| `cuMemAlloc_v2` | `allocate::plain` | `WMSHIM_STITCH=off` | serves memory |")
+            page.contains(
+                "| `cuMemAlloc_v2` | `allocate::mem_alloc` | `WMSHIM_STITCH=off` | serves memory |"
+            )
         );
-        assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::plain(HostToDevice)` |  | counted |"));
+        assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::memcpy_htod` |  | counted |"));
         assert!(page.contains("| `cuModuleLoad` | loading code |"));
     }
 
     #[test]
     fn a_row_of_another_form_is_an_error() {
-        let table = TABLE.replace("copies::plain(HostToDevice), Always, ", "");
+        let table = TABLE.replace("copies::memcpy_htod::<Legacy>, Always, ", "");
         assert!(page(&table).unwrap_err().to_string().contains("has 3 rows, of which 2"));
     }
 }

@@ -154,7 +154,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// The stream is about to be destroyed. What was freed in it gets an event while one can still be recorded there.
-    pub fn retire(&self, stream: StreamId) {
+    pub fn retire_stream(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();
         state.flush(Scope::Of(order));

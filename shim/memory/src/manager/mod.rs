@@ -180,7 +180,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.
-    pub fn drained(&self, stream: StreamId) {
+    pub fn stream_ended(&self, stream: StreamId) {
         self.passed(stream);
         self.lock().timeline.retire(stream);
     }

@@ -288,7 +288,7 @@ impl World {
                 live.order = Order::Device;
             }
         }
-        self.manager.retire(name);
+        self.manager.retire_stream(name);
         self.names[stream.0 as usize] += 1;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! At most one answer is in flight: the next request is read when the last answer is gone. So what a client can make
 //! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped, but
-//! for one that is parked: it has asked for the process's last words and waits for them in silence.
+//! for one that is parked: it has asked for the process's final statistics and waits for them in silence.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(super) enum Line {
 
 /// The client is gone, or must go.
 #[derive(Debug)]
-pub(super) struct Gone;
+pub(super) struct Disconnected;
 
 /// One client.
 #[derive(Debug)]
@@ -97,9 +97,9 @@ impl Connection {
     }
 
     /// Reads what is there, up to one line's limit.
-    pub(super) fn receive(&mut self, now: Instant) -> Result<(), Gone> {
+    pub(super) fn receive(&mut self, now: Instant) -> Result<(), Disconnected> {
         let mut buffer = [0_u8; LINE_LIMIT + 1];
-        let raw = self.descriptor.raw().ok_or(Gone)?;
+        let raw = self.descriptor.raw().ok_or(Disconnected)?;
         // SAFETY: receives at most the buffer's size into it.
         let count = unsafe { libc::recv(raw, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
         match usize::try_from(count) {
@@ -133,15 +133,15 @@ impl Connection {
     }
 
     /// Queues an answer and sends what the socket takes at once.
-    pub(super) fn answer(&mut self, answer: Vec<u8>, now: Instant) -> Result<(), Gone> {
+    pub(super) fn answer(&mut self, answer: Vec<u8>, now: Instant) -> Result<(), Disconnected> {
         (self.output, self.sent) = (answer, 0);
         self.send(now)
     }
 
     /// Sends what the socket takes now. A peer that is gone raises no SIGPIPE.
-    pub(super) fn send(&mut self, now: Instant) -> Result<(), Gone> {
+    pub(super) fn send(&mut self, now: Instant) -> Result<(), Disconnected> {
         let rest = &self.output[self.sent..];
-        let raw = self.descriptor.raw().ok_or(Gone)?;
+        let raw = self.descriptor.raw().ok_or(Disconnected)?;
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: sends from a slice of ours, at most its length.
         let count = unsafe { libc::send(raw, rest.as_ptr().cast(), rest.len(), flags) };
@@ -161,9 +161,9 @@ impl Connection {
 }
 
 /// Was the last call's failure just "not now"?
-fn would_block() -> Result<(), Gone> {
+fn would_block() -> Result<(), Disconnected> {
     match io::Error::last_os_error().kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
-        _ => Err(Gone),
+        _ => Err(Disconnected),
     }
 }

@@ -12,6 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::Source;
+use crate::settings::with_process;
 
 /// Files of one process that may lie in the folder.
 const MOST: usize = 100;
@@ -70,12 +71,12 @@ impl Dumps {
     }
 }
 
-/// The last words of this process, as a file that was not there before; `%p` in its name is the process.
+/// The final statistics of this process, as a file that was not there before; `%p` in its name is the process.
 ///
 /// # Errors
 /// A sentence that names the path and the remedy.
 pub(super) fn leave(template: &Path, words: &[u8]) -> Result<(), String> {
-    let path = crate::trace::with_process(template, std::process::id());
+    let path = with_process(template, std::process::id());
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
     made.and_then(|mut file| file.write_all(words)).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {

@@ -1,4 +1,4 @@
-//! The statistics endpoint: how somebody outside looks into a process that runs under the shim.
+//! The statistics endpoint: how other processes look into one that runs under the shim.
 //!
 //! One background thread answers JSON lines on a Unix socket and writes the same JSON to a file when the statistics
 //! signal arrives. It lives in a process that is not ours, so every invariant here is about not being noticed:
@@ -14,14 +14,14 @@
 //! * A forked child has no endpoint: it closes what it inherited and leaves the parent's socket alone.
 //! * A problem is one warning in the log. [`start`] never fails the host, and `errno` survives every function here.
 //!
-//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`budget`] bounds the rate, [`request`]
-//! understands and answers a line, [`dump`] writes files, [`finale`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
+//! Parts: [`socket`] binds, [`server`] polls, [`connection`] is one client, [`rate_limit`] bounds the rate, [`request`]
+//! understands and answers a line, [`dump`] writes files, [`exit_reply`] is the last answer at exit, to clients and to a file, [`signal`] deals with what is
 //! global to the process. The folder and the descriptors are those of [`crate::sockets`].
 
-mod budget;
 mod connection;
 mod dump;
-mod finale;
+mod exit_reply;
+mod rate_limit;
 mod request;
 mod server;
 mod signal;
@@ -32,9 +32,9 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::boundary::keep_errno;
+use crate::process::keep_errno;
 use crate::sockets::file::{Published, SocketFile};
-use crate::sockets::{descriptor, place};
+use crate::sockets::{descriptor, private_folder};
 use server::Server;
 use wm_driver::thread;
 
@@ -96,7 +96,7 @@ pub(crate) fn forked() {
         signal::release();
         descriptor::close_all();
         SOCKET.forget();
-        finale::expect(0);
+        exit_reply::expect(0);
         OWNER.store(0, Ordering::Release);
     });
 }
@@ -111,7 +111,7 @@ pub(crate) fn stop() {
     keep_errno(|| {
         SOCKET.withdraw();
         signal::wake(signal::QUIT);
-        finale::wait();
+        exit_reply::wait();
     });
 }
 
@@ -123,7 +123,7 @@ fn claim() -> bool {
 
 /// Everything that can go wrong in [`start`]. The signal works without a socket, and the other way round.
 fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String> {
-    let directory = place::directory(settings.directory.as_deref())?;
+    let directory = private_folder::directory(settings.directory.as_deref())?;
     let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
     let bound = socket::bind(settings.socket.as_deref(), &directory);
     let (listener, socket) = match bound {
@@ -140,7 +140,7 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
     publish(socket);
     run(server).map_err(|error| {
         SOCKET.withdraw();
-        finale::expect(0);
+        exit_reply::expect(0);
         format!("no thread for statistics: {error}")
     })?;
     settings.signal.into_iter().for_each(signal::take);

@@ -36,7 +36,7 @@ pub(super) enum Request {
 pub(super) enum Answer {
     /// This, now.
     Now(Vec<u8>),
-    /// With [`last_words`], when the process exits.
+    /// With [`final_statistics`], when the process exits.
     AtExit,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Ans
 }
 
 /// The statistics for clients that asked for `final`.
-pub(super) fn last_words(source: &dyn Source) -> Vec<u8> {
+pub(super) fn final_statistics(source: &dyn Source) -> Vec<u8> {
     encode(&contained(|| Ok(source.audited())).unwrap_or_else(|problem| failure(&problem)))
 }
 

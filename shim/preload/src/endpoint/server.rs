@@ -1,4 +1,4 @@
-//! The loop that serves everybody from one thread.
+//! The loop that serves all clients from one thread.
 //!
 //! Each round polls the wake-up pipe, the listener and the connections, and does a bounded piece of work for each.
 //! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. Where accepting
@@ -10,12 +10,12 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::budget::Budget;
-use super::connection::{Connection, Gone};
+use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
+use super::rate_limit::RateLimit;
 use super::request::Answer;
 use super::signal::{DUMP, QUIT, Wake};
-use super::{Source, dump, finale, request};
+use super::{Source, dump, exit_reply, request};
 use crate::sockets;
 use crate::sockets::descriptor::Descriptor;
 
@@ -37,13 +37,13 @@ pub(super) struct Server {
     connections: Vec<Connection>,
     dumps: Dumps,
     source: &'static dyn Source,
-    budget: Budget,
+    rate_limit: RateLimit,
     paused_until: Option<Instant>,
     parked: usize,
     /// When the dump that a signal asked for is written.
     dump_due: Option<Instant>,
     dumped: Option<Instant>,
-    /// Where the last words go.
+    /// Where the final statistics go.
     at_exit: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ impl Server {
             connections: Vec::new(),
             dumps,
             source,
-            budget: Budget::new(Instant::now()),
+            rate_limit: RateLimit::new(Instant::now()),
             paused_until: None,
             parked: 0,
             dump_due: None,
@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// The same, with a file for the last words.
+    /// The same, with a file for the final statistics.
     pub(super) fn leaving(mut self, at_exit: Option<PathBuf>) -> Self {
         self.at_exit = at_exit;
         self.expect();
@@ -79,12 +79,12 @@ impl Server {
     /// Serves until the process exits or the host has taken all our descriptors. An exit waits for nothing then.
     pub(super) fn run(mut self) {
         while self.round().is_continue() {}
-        finale::done();
+        exit_reply::done();
     }
 
     /// Tells the exit how many wait for it.
     fn expect(&self) {
-        finale::expect(self.parked + usize::from(self.at_exit.is_some()));
+        exit_reply::expect(self.parked + usize::from(self.at_exit.is_some()));
     }
 
     fn round(&mut self) -> ControlFlow<()> {
@@ -126,7 +126,7 @@ impl Server {
     /// Time until something must be done without an event; `None` for never.
     fn timeout(&self) -> Option<Duration> {
         let waiting = self.connections.iter().any(Connection::has_turn_ahead);
-        let turn = waiting.then(|| self.budget.refill().unwrap_or_else(Instant::now));
+        let turn = waiting.then(|| self.rate_limit.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
         let earliest = [turn, patience, self.paused_until, self.dump_due].into_iter().flatten().min();
         earliest.map(|instant| instant.saturating_duration_since(Instant::now()))
@@ -135,7 +135,7 @@ impl Server {
     fn wake_up(&mut self, now: Instant) -> ControlFlow<()> {
         let messages = self.wake.drain();
         if messages.contains(&QUIT) {
-            self.say_last_words();
+            self.answer_at_exit();
             return ControlFlow::Break(());
         }
         if messages.contains(&DUMP) && self.dump_due.is_none() {
@@ -160,29 +160,34 @@ impl Server {
         connections.retain_mut(|connection| {
             let ready = entries.get(index).is_some_and(|entry| entry.revents & ANY != 0);
             index += 1;
-            self.attend(connection, ready, now).is_ok() && connection.deadline() > now
+            self.serve_one(connection, ready, now).is_ok() && connection.deadline() > now
         });
         self.connections = connections;
         self.parked = self.connections.iter().filter(|connection| connection.is_parked()).count();
         self.expect();
     }
 
-    fn attend(&mut self, connection: &mut Connection, ready: bool, now: Instant) -> Result<(), Gone> {
+    fn serve_one(
+        &mut self,
+        connection: &mut Connection,
+        ready: bool,
+        now: Instant,
+    ) -> Result<(), Disconnected> {
         if ready && connection.is_parked() {
-            return Err(Gone);
+            return Err(Disconnected);
         } else if ready && connection.is_sending() {
             connection.send(now)?;
         } else if ready {
             connection.receive(now)?;
         }
-        // One request a round and connection: nobody waits for a client that sends many.
-        if connection.has_turn_ahead() && self.budget.take(now) {
+        // One request a round and connection: no client waits for another that sends many.
+        if connection.has_turn_ahead() && self.rate_limit.take(now) {
             self.reply(connection, now)?;
         }
-        if connection.is_finished() { Err(Gone) } else { Ok(()) }
+        if connection.is_finished() { Err(Disconnected) } else { Ok(()) }
     }
 
-    fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Gone> {
+    fn reply(&mut self, connection: &mut Connection, now: Instant) -> Result<(), Disconnected> {
         let Some(line) = connection.next_line() else { return Ok(()) };
         match request::answer(&line, self.source, &mut self.dumps) {
             Answer::Now(answer) => connection.answer(answer, now),
@@ -195,28 +200,28 @@ impl Server {
         }
     }
 
-    /// Answers everybody who waited for the end, and lets the process end.
-    fn say_last_words(&mut self) {
+    /// Answers the clients that wait for the exit, and lets the process go on with it.
+    fn answer_at_exit(&mut self) {
         let now = Instant::now();
         for connection in self.connections.iter_mut().filter(|connection| connection.is_parked()) {
             // A client that is gone by now has missed it.
-            let _ = connection.answer(request::last_words(self.source), now);
+            let _ = connection.answer(request::final_statistics(self.source), now);
         }
         if let Some(template) = self.at_exit.take()
-            && let Err(problem) = dump::leave(&template, &request::last_words(self.source))
+            && let Err(problem) = dump::leave(&template, &request::final_statistics(self.source))
         {
             log::warn!("WMSHIM_STATS_AT_EXIT: {problem}");
         }
-        finale::done();
+        exit_reply::done();
     }
 
     fn accept(&mut self, now: Instant) {
         while self.has_room() {
             match self.listener.as_ref().and_then(Descriptor::raw).map(accept_one) {
                 Some(Ok(descriptor)) => self.connections.push(Connection::new(descriptor, now)),
-                Some(Err(Refused::Nobody)) | None => return,
-                Some(Err(Refused::Stranger)) => {}
-                Some(Err(Refused::Resources)) => {
+                Some(Err(AcceptError::NoClient)) | None => return,
+                Some(Err(AcceptError::WrongUser)) => {}
+                Some(Err(AcceptError::Resources)) => {
                     self.paused_until = Some(now + PAUSE);
                     return;
                 }
@@ -226,28 +231,28 @@ impl Server {
 }
 
 /// Why there is no new connection.
-enum Refused {
-    Nobody,
-    Stranger,
+enum AcceptError {
+    NoClient,
+    WrongUser,
     Resources,
 }
 
-fn accept_one(listener: RawFd) -> Result<Descriptor, Refused> {
+fn accept_one(listener: RawFd) -> Result<Descriptor, AcceptError> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: a listening socket of ours; the peer's address is not wanted.
     let raw = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
     if raw < 0 {
         return Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => Refused::Nobody,
-            _ => Refused::Resources,
+            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => AcceptError::NoClient,
+            _ => AcceptError::Resources,
         });
     }
     // SAFETY: `accept4` just returned it, and nobody else knows it.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     if !sockets::is_trusted(socket.as_fd()) {
-        return Err(Refused::Stranger);
+        return Err(AcceptError::WrongUser);
     }
-    Descriptor::adopt(socket).map_err(|_| Refused::Resources)
+    Descriptor::adopt(socket).map_err(|_| AcceptError::Resources)
 }
 
 /// Waits for an event or the time to pass. Rounded up: waking early would spin through the rest of a millisecond.

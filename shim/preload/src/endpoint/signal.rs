@@ -8,8 +8,9 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use crate::boundary::keep_errno;
-use crate::sockets::descriptor::{self, Descriptor};
+use crate::process::keep_errno;
+use crate::sockets::descriptor;
+use crate::sockets::descriptor::Descriptor;
 
 /// Written to the pipe: write a dump.
 pub(super) const DUMP: u8 = b'd';

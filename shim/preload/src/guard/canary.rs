@@ -4,7 +4,7 @@
 //! |---|---|
 //! | allocation in a stream | the pattern is written in that stream, ahead of all that the program does with the block |
 //! | `cuMemAlloc` | it is written in our own stream, and given a moment; a free in a stream is ordered behind it |
-//! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is anybody else's, and compared when it has arrived |
+//! | `cuMemFreeAsync` | the tail is fetched in the stream of the free, before the memory is reused, and compared when it has arrived |
 //! | `cuMemFree` | the tail is compared at once, after the wait that the driver makes too |
 //! | a wait of the host | at most [`LOOKS`] tails are fetched and compared, the next ones in turn |
 
@@ -15,14 +15,13 @@ use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Guard, Manager, Order};
 
-use super::book::{Book, Entry, Pattern, Scope, Taken, Written};
-use super::desk::Desk;
+use super::call::{Call, Lane, Waits, identify};
+use super::counters::{SEEN, Unwatched, unwatched};
+use super::guarded_block::{CallOrigin, GuardedBlock};
 use super::pattern::Damage;
-use super::tag::{Subject, Tag};
-use super::{Call, Lane, SEEN, Unwatched, Waits, identify, unwatched};
-use crate::lifecycle;
-use crate::managers::Site;
-use crate::state::streams;
+use super::tail_copies::TailCopies;
+use super::watched_blocks::{Entry, Pattern, Scope, Taken, WatchedBlocks, Written};
+use crate::process::{self, Site, streams};
 
 /// Tails that are looked at when the host waits. A program waits often; with more blocks than this they take turns.
 const LOOKS: usize = 64;
@@ -30,16 +29,16 @@ const LOOKS: usize = 64;
 /// Tails that are fetched together.
 const AT_ONCE: usize = 256;
 
-/// Late looks that a free asks about.
+/// Deferred looks that a free asks about.
 const ASKED: usize = 16;
 
-static BOOK: Mutex<Book> = Mutex::new(Book::new());
+static WATCHED: Mutex<WatchedBlocks> = Mutex::new(WatchedBlocks::new());
 
-/// Somebody has finished looking.
+/// Notified when a look has ended.
 static LOOKED: Condvar = Condvar::new();
 
-fn book() -> MutexGuard<'static, Book> {
-    BOOK.lock().unwrap_or_else(PoisonError::into_inner)
+fn watched() -> MutexGuard<'static, WatchedBlocks> {
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
@@ -52,30 +51,30 @@ fn watch(site: &Site, address: u64, bytes: usize, order: Order, call: Call) -> R
     if streams().capturing() {
         return Err(Unwatched::Captured);
     }
-    let desk = Desk::of(site.manager.gpu()).ok_or(Unwatched::Refused)?;
-    let pattern = write(&desk, address, bytes, order, call).map_err(|_| Unwatched::Refused)?;
+    let copies = TailCopies::of(site.manager.gpu()).ok_or(Unwatched::Refused)?;
+    let pattern = write(&copies, address, bytes, order, call).map_err(|_| Unwatched::Refused)?;
     let id = site.manager.block(address).ok_or(Unwatched::Refused)?.id;
     let device = site.manager.gpu().ordinal();
     // Before the lock is taken: finding callers asks the loader.
-    let subject = Subject { device, address, bytes, id, tag: Tag::of(call.name) };
-    book().enter(subject, pattern);
+    let block = GuardedBlock { device, address, bytes, id, origin: CallOrigin::of(call.name) };
+    watched().enter(block, pattern);
     SEEN.guarded.fetch_add(1, Relaxed);
     Ok(())
 }
 
 fn write(
-    desk: &Desk,
+    copies: &TailCopies,
     address: u64,
     bytes: usize,
     order: Order,
     call: Call,
 ) -> wm_driver::gpu::Result<Pattern> {
     let Lane::Stream(context, stream) = call.lane else {
-        let there = desk.write_now(address, bytes)?;
+        let there = copies.write_now(address, bytes)?;
         return Ok(if there { Pattern::There } else { Pattern::InOurs });
     };
     let stream = identify(order, context, stream);
-    desk.write(stream, address, bytes).map(|()| Pattern::In(Written { stream, context }))
+    copies.write(stream, address, bytes).map(|()| Pattern::In(Written { stream, context }))
 }
 
 pub(super) fn free(
@@ -90,26 +89,26 @@ pub(super) fn free(
     manager.free(address, order)
 }
 
-/// Takes a block out of the book; if somebody is looking at it, afterwards. A look is a few small copies in a stream of ours, which wait
-/// for nothing of the program's.
+/// Takes a block out of those that are watched. If a thread is looking at it, waits for the look: a few small copies in a stream of ours,
+/// which wait for none of the program's work.
 fn take(address: u64) -> Option<Box<Entry>> {
-    let mut book = book();
+    let mut watched = watched();
     loop {
-        match book.take(address) {
+        match watched.take(address) {
             Taken::Out(entry) => return Some(entry),
             Taken::Unknown => return None,
-            Taken::Looked => book = LOOKED.wait(book).unwrap_or_else(PoisonError::into_inner),
+            Taken::Looked => watched = LOOKED.wait(watched).unwrap_or_else(PoisonError::into_inner),
         }
     }
 }
 
-/// Blocks that somebody looks at: they are free to go again when this is dropped, whatever happens.
-struct Looking<'a>(&'a [Subject]);
+/// Blocks that this thread looks at. They can be freed again once this is dropped, after a panic too.
+struct Looking<'a>(&'a [GuardedBlock]);
 
 impl Drop for Looking<'_> {
     fn drop(&mut self) {
-        let mut book = book();
-        self.0.iter().for_each(|block| book.looked(block.address));
+        let mut watched = watched();
+        self.0.iter().for_each(|block| watched.looked(block.address));
         LOOKED.notify_all();
     }
 }
@@ -121,19 +120,19 @@ fn look_once_more(
     order: Order,
     call: Call,
 ) -> Result<(), Unwatched> {
-    if entry.told || lifecycle::exiting() {
+    if entry.told || process::exiting() {
         return Ok(());
     }
     if streams().capturing() {
         return Err(Unwatched::Captured);
     }
-    let desk = Desk::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
-    hear(&desk, ASKED);
+    let copies = TailCopies::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
+    report_deferred(&copies, ASKED);
     match call.lane {
-        Lane::Device => look_now(&desk, &entry, call.name),
+        Lane::Device => look_now(&copies, &entry, call.name),
         Lane::Stream(context, stream) => {
             SEEN.looks.fetch_add(1, Relaxed);
-            desk.look_later(identify(order, context, stream), entry.ours, entry.subject, call.name)
+            copies.look_after_free(identify(order, context, stream), entry.ours, entry.block, call.name)
         }
         Lane::Unknown => Err(Unwatched::Refused),
     }
@@ -141,17 +140,17 @@ fn look_once_more(
 
 /// `cuMemFree`. The call has waited as the driver's does. Where that waits for nothing, for a block of a pool, the caller says that nothing
 /// uses the block; then only a pattern may still be under way, and a wait for it could be one for a stream that this thread holds up.
-fn look_now(desk: &Desk, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
+fn look_now(copies: &TailCopies, entry: &Entry, found_by: &str) -> Result<(), Unwatched> {
     if entry.unknown.is_some() {
         return Err(Unwatched::Early);
     }
-    let seen = look(desk, std::slice::from_ref(&entry.subject), found_by);
+    let seen = look(copies, std::slice::from_ref(&entry.block), found_by);
     if seen == 1 { Ok(()) } else { Err(Unwatched::Busy) }
 }
 
-/// Looks at blocks that nobody else gives back meanwhile; returns how many could be looked at.
-fn look(desk: &Desk, blocks: &[Subject], found_by: &str) -> usize {
-    let damages = desk.look(blocks);
+/// Looks at blocks that no other thread frees meanwhile; returns how many could be looked at.
+fn look(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) -> usize {
+    let damages = copies.look(blocks);
     SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
     let damaged = blocks.iter().zip(&damages).filter_map(|(block, damage)| Some((block, damage.as_ref()?)));
     damaged.for_each(|(block, damage)| tell(block, damage, found_by));
@@ -159,13 +158,13 @@ fn look(desk: &Desk, blocks: &[Subject], found_by: &str) -> usize {
 }
 
 /// Hears of late looks.
-fn hear(desk: &Desk, most: usize) {
-    for (late, damage) in desk.arrived(most) {
-        damage.iter().for_each(|damage| tell(&late.subject, damage, late.freed_by));
+fn report_deferred(copies: &TailCopies, most: usize) {
+    for (late, damage) in copies.arrived(most) {
+        damage.iter().for_each(|damage| tell(&late.block, damage, late.freed_by));
     }
 }
 
-fn tell(block: &Subject, damage: &Damage, found_by: &str) {
+fn tell(block: &GuardedBlock, damage: &Damage, found_by: &str) {
     SEEN.overrun.fetch_add(1, Relaxed);
     log::error!("guard: a write past the end of {block}: {damage}; found by {found_by}");
 }
@@ -185,13 +184,13 @@ pub(super) fn moment(waits: &Waits) -> Moment {
         Waits::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
         Waits::Event => (None, "a wait for an event"),
     };
-    Moment { serial: book().moment(), scope, found_by }
+    Moment { serial: watched().moment(), scope, found_by }
 }
 
 /// The host has waited.
 pub(super) fn waited(manager: &'static Manager<Device>, moment: &Moment) {
     if let Some(scope) = moment.scope {
-        book().waited(scope, moment.serial);
+        watched().waited(scope, moment.serial);
     }
     round(manager, LOOKS, moment.found_by);
 }
@@ -201,21 +200,21 @@ fn round(manager: &'static Manager<Device>, most: usize, found_by: &str) {
     if streams().capturing() {
         return;
     }
-    let Some(desk) = Desk::existing(manager.gpu()) else { return };
-    hear(&desk, usize::MAX);
-    let blocks = book().choose(manager.gpu().ordinal(), most);
-    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(&desk, blocks, found_by));
+    let Some(copies) = TailCopies::existing(manager.gpu()) else { return };
+    report_deferred(&copies, usize::MAX);
+    let blocks = watched().choose(manager.gpu().ordinal(), most);
+    blocks.chunks(AT_ONCE).for_each(|blocks| look_around(&copies, blocks, found_by));
 }
 
-/// Looks at blocks that were chosen for it; whoever frees one meanwhile waits.
-fn look_around(desk: &Desk, blocks: &[Subject], found_by: &str) {
+/// Looks at blocks that were chosen for it. A thread that frees one meanwhile waits.
+fn look_around(copies: &TailCopies, blocks: &[GuardedBlock], found_by: &str) {
     let _looking = Looking(blocks);
-    let damages = desk.look(blocks);
+    let damages = copies.look(blocks);
     SEEN.looks.fetch_add(damages.len() as u64, Relaxed);
     for (block, damage) in blocks.iter().zip(&damages) {
-        let new = book().seen(block.address, damage.is_some());
-        if let Some((subject, damage)) = new.zip(damage.as_ref()) {
-            tell(&subject, damage, found_by);
+        let new = watched().seen(block.address, damage.is_some());
+        if let Some((block, damage)) = new.zip(damage.as_ref()) {
+            tell(&block, damage, found_by);
         }
     }
 }
@@ -226,22 +225,22 @@ pub(super) fn last_look(manager: &'static Manager<Device>) {
 }
 
 pub(super) fn forget(address: u64) {
-    book().remove(address);
+    watched().remove(address);
 }
 
 pub(super) fn end_context(context: CUcontext) {
-    Desk::close(|device| device.context() == context);
+    TailCopies::close(|device| device.context() == context);
 }
 
 pub(super) fn end_device(ended: CUdevice) {
-    book().end_device(ended);
-    Desk::close(|device| device.ordinal() == ended);
+    watched().end_device(ended);
+    TailCopies::close(|device| device.ordinal() == ended);
 }
 
 pub(super) fn finish() {
-    for desk in Desk::all() {
-        for (late, damage) in desk.at_the_end() {
-            damage.iter().for_each(|damage| tell(&late.subject, damage, late.freed_by));
+    for copies in TailCopies::all() {
+        for (late, damage) in copies.at_the_end() {
+            damage.iter().for_each(|damage| tell(&late.block, damage, late.freed_by));
         }
     }
 }

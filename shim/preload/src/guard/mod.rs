@@ -2,88 +2,45 @@
 //!
 //! | module | one idea |
 //! |---|---|
-//! | [`tag`] | a guarded block, and the call that allocated it |
-//! | [`page`] | unmapped space behind large blocks: who is there when the device faults |
+//! | [`call`] | the program's calls as guards see them |
+//! | [`guarded_block`] | a guarded block, and the call that allocated it |
+//! | [`counters`] | what was seen, and what could not be watched |
+//! | [`page`] | unmapped space behind large blocks: which block is near when the device faults |
 //! | [`kernel_log`] | the address of a fault, where the kernel's log may be read |
-//! | [`pattern`], [`book`] | canaries as data: what is written, and which block may be looked at when |
-//! | [`desk`] | one device's copies: patterns out, tails back |
+//! | [`pattern`], [`watched_blocks`] | canaries as data: what is written, and which block may be looked at when |
+//! | [`tail_copies`] | one device's copies: patterns out, tails back |
 //! | [`canary`] | when tails are written and looked at |
 //!
-//! Invariants: off, a call of the program passes one relaxed load of a value that never changes; a guard changes no answer of
-//! the driver (what a canary changes in the order of work is said in `docs/guard.md`); no lock is held across a driver call; while a stream is being captured, and once exit has begun, nothing is
-//! written or fetched.
+//! Invariants: with guards off, a call of the program pays for one relaxed load of a value that never changes. A guard changes no
+//! answer of the driver (`docs/guard.md` says what a canary changes in the order of work). No lock is held across a driver call.
+//! Nothing is written or fetched while a stream is captured, nor once exit has begun.
 
-mod book;
+mod call;
 mod canary;
-mod desk;
+mod counters;
+mod guarded_block;
 mod kernel_log;
 mod page;
 mod pattern;
-mod tag;
+mod tail_copies;
+mod watched_blocks;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::{Value, json};
-use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
-use wm_driver::{Device, StreamId};
+use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Manager, Order};
 
-use crate::glance::GLANCE;
-use crate::lifecycle;
-use crate::managers::Site;
+use crate::process::{self, PROCESS_HOT, Site};
 use crate::settings::{Guard, Settings};
-use crate::state::streams;
+
+pub(crate) use call::{Call, Waits};
+use counters::SEEN;
 
 const OFF: u8 = 0;
 const PAGE: u8 = 1;
 const CANARY: u8 = 2;
-
-/// What guards have seen. One place to add a counter: a field here, and its line in [`figures`].
-struct Counters {
-    /// Blocks that got a guard.
-    guarded: AtomicU64,
-    /// Times that a tail was compared.
-    looks: AtomicU64,
-    /// Blocks that were written past their end.
-    overrun: AtomicU64,
-    /// Blocks that should have had a guard and did not, or were freed without a look.
-    unwatched: AtomicU64,
-}
-
-static SEEN: Counters = Counters {
-    guarded: AtomicU64::new(0),
-    looks: AtomicU64::new(0),
-    overrun: AtomicU64::new(0),
-    unwatched: AtomicU64::new(0),
-};
-
-/// Why a block has no guard, or nobody looked at it when it was freed.
-#[derive(Clone, Copy)]
-enum Unwatched {
-    Captured = 0,
-    Refused = 1,
-    Busy = 2,
-    Early = 3,
-}
-
-/// Counts a block that is not watched; each reason is said once.
-fn unwatched(why: Unwatched) {
-    static SAID: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
-    SEEN.unwatched.fetch_add(1, Relaxed);
-    if !SAID[why as usize].swap(true, Relaxed) {
-        let why = match why {
-            Unwatched::Captured => "while a stream is being captured, blocks are not watched",
-            Unwatched::Refused => {
-                "the driver refused a copy that a canary needs: some blocks are not watched"
-            }
-            Unwatched::Early => {
-                "cuMemFree freed blocks of a pool before the host had waited for their stream: they are not looked at"
-            }
-            Unwatched::Busy => "more blocks were freed than can be looked at at once: some are not watched",
-        };
-        log::warn!("guard: {why}; `wmctl stats` counts them");
-    }
-}
 
 /// The settings are known, and no hook has run yet.
 pub(crate) fn choose(settings: &Settings) {
@@ -95,56 +52,17 @@ pub(crate) fn choose(settings: &Settings) {
         Guard::Page => PAGE,
         Guard::Canary => CANARY,
     };
-    GLANCE.guard.store(mode, Relaxed);
+    PROCESS_HOT.guard.store(mode, Relaxed);
 }
 
 /// Is nothing guarded?
 #[inline]
 pub(crate) fn is_off() -> bool {
-    GLANCE.guard.load(Relaxed) == OFF
+    PROCESS_HOT.guard.load(Relaxed) == OFF
 }
 
 fn is(mode: u8) -> bool {
-    GLANCE.guard.load(Relaxed) == mode
-}
-
-/// A call of the program that gives memory out or takes it back.
-#[derive(Clone, Copy)]
-pub(crate) struct Call {
-    /// The driver function.
-    pub(crate) name: &'static str,
-    /// Which work it is ordered with.
-    pub(crate) lane: Lane,
-}
-
-/// What a call is ordered with.
-#[derive(Clone, Copy)]
-pub(crate) enum Lane {
-    /// All work of the device.
-    Device,
-    /// This stream, a null one replaced by what it stands for.
-    Stream(CUcontext, CUstream),
-    /// A stream that we cannot name.
-    Unknown,
-}
-
-impl Call {
-    /// A call that names no stream.
-    pub(crate) fn plain(name: &'static str) -> Self {
-        Self { name, lane: Lane::Device }
-    }
-
-    /// A call in a stream of a context.
-    pub(crate) fn ordered(name: &'static str, context: Option<CUcontext>, stream: CUstream) -> Self {
-        let lane = context.map_or(Lane::Unknown, |context| Lane::Stream(context, stream));
-        Self { name, lane }
-    }
-}
-
-/// The manager's name for a stream; a per-thread one has a name of its own here, although its blocks are ordered by
-/// the device.
-fn identify(order: Order, context: CUcontext, stream: CUstream) -> StreamId {
-    order.stream().unwrap_or_else(|| streams().identify(context, stream))
+    PROCESS_HOT.guard.load(Relaxed) == mode
 }
 
 /// As [`Manager::allocate`], with the guard of the mode.
@@ -179,22 +97,12 @@ pub(crate) fn free(
     manager.free(address, order)
 }
 
-/// A block ends with its context: nobody looks at it any more.
+/// A block ends with its context: it is not looked at any more.
 pub(crate) fn forget(address: u64) {
     if !is_off() {
         page::freed(address);
         canary::forget(address);
     }
-}
-
-/// What the host waits for.
-pub(crate) enum Waits {
-    /// A stream of a context.
-    Stream(CUcontext, CUstream),
-    /// All of a context's work.
-    Context(CUcontext),
-    /// An event, of which it is not known what it is behind.
-    Event,
 }
 
 /// What was under way when a wait began.
@@ -210,7 +118,7 @@ impl Watch {
     /// The wait was successful, and the manager knows what is past by it.
     #[cold]
     pub(crate) fn end(self, manager: &'static Manager<Device>) {
-        if lifecycle::exiting() {
+        if process::exiting() {
             return;
         }
         if is(PAGE) { manager.end_views(0) } else { canary::waited(manager, &self.0) }
@@ -219,7 +127,7 @@ impl Watch {
 
 /// A context of the device may end with the call that follows: the last chance to look.
 pub(crate) fn before_end(manager: &'static Manager<Device>) {
-    if is(CANARY) && !lifecycle::exiting() {
+    if is(CANARY) && !process::exiting() {
         canary::last_look(manager);
     }
 }
@@ -242,8 +150,8 @@ pub(crate) fn end_device(device: CUdevice) {
 /// A call of the program returned an error that stays, for the first time.
 #[cold]
 pub(crate) fn faulted(error: CUresult) {
-    if is(PAGE) && !lifecycle::forked() {
-        crate::boundary::keep_errno(|| page::tell(error));
+    if is(PAGE) && !process::forked() {
+        crate::process::keep_errno(|| page::tell(error));
     }
 }
 
@@ -255,7 +163,7 @@ pub(crate) fn finish() {
 }
 
 /// For the statistics; null where nothing is guarded.
-pub(crate) fn figures() -> Value {
+pub(crate) fn statistics() -> Value {
     if is_off() {
         return Value::Null;
     }

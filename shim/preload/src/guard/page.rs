@@ -1,4 +1,4 @@
-//! Blocks with unmapped space behind them: who is there, and who was, when the device faults.
+//! Blocks with unmapped space behind them: which of them, live or freed, is near when the device faults.
 //!
 //! The driver says that an address was illegal, and not which. So the report names what is known: the blocks. Where the
 //! kernel's log can be read, it has the address, and with it the report names the block itself.
@@ -11,9 +11,12 @@ use wm_abi::{CUdevice, CUresult};
 use wm_driver::Gpu;
 use wm_memory::{AllocateError, Guard, Order, guard};
 
-use super::tag::{Subject, Tag};
-use super::{Call, SEEN, kernel_log};
-use crate::managers::{self, Site};
+use super::call::Call;
+use super::counters::SEEN;
+use super::guarded_block::{CallOrigin, GuardedBlock};
+use super::kernel_log;
+use crate::process::Site;
+use crate::registry;
 
 /// Live blocks that a report names, and freed ones: more would hide the first.
 const NAMED: usize = 12;
@@ -26,9 +29,9 @@ const REMEMBERED: usize = 1024;
 
 /// Guarded blocks.
 struct Register {
-    live: BTreeMap<u64, Subject>,
+    live: BTreeMap<u64, GuardedBlock>,
     /// Freed ones, the last one at the end.
-    gone: VecDeque<Subject>,
+    gone: VecDeque<GuardedBlock>,
 }
 
 static REGISTER: Mutex<Register> = Mutex::new(Register { live: BTreeMap::new(), gone: VecDeque::new() });
@@ -43,8 +46,8 @@ pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> R
         && let Some(block) = site.manager.block(address)
     {
         let device = site.manager.gpu().ordinal();
-        let subject = Subject { device, address, bytes, id: block.id, tag: Tag::of(call.name) };
-        register().live.insert(address, subject);
+        let block = GuardedBlock { device, address, bytes, id: block.id, origin: CallOrigin::of(call.name) };
+        register().live.insert(address, block);
         SEEN.guarded.fetch_add(1, Relaxed);
     }
     Ok(address)
@@ -52,15 +55,15 @@ pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> R
 
 pub(super) fn freed(address: u64) {
     let mut register = register();
-    if let Some(subject) = register.live.remove(&address) {
-        register.gone.push_back(subject);
+    if let Some(block) = register.live.remove(&address) {
+        register.gone.push_back(block);
         let excess = register.gone.len().saturating_sub(REMEMBERED);
         register.gone.drain(..excess);
     }
 }
 
 pub(super) fn end_device(device: CUdevice) {
-    register().live.retain(|_, subject| subject.device != device);
+    register().live.retain(|_, block| block.device != device);
 }
 
 /// The device has faulted: says once what is known.
@@ -70,7 +73,7 @@ pub(super) fn tell(error: CUresult) {
     }
     let (live, gone) = {
         let register = register();
-        let live: Vec<Subject> = register.live.values().cloned().collect();
+        let live: Vec<GuardedBlock> = register.live.values().cloned().collect();
         (live, register.gone.iter().rev().cloned().collect::<Vec<_>>())
     };
     log::error!(
@@ -83,8 +86,8 @@ pub(super) fn tell(error: CUresult) {
 }
 
 /// Names the block that a fault of the kernel's log is near to.
-fn name_by_address(live: &[Subject], gone: &[Subject]) -> bool {
-    let unit = managers::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
+fn name_by_address(live: &[GuardedBlock], gone: &[GuardedBlock]) -> bool {
+    let unit = registry::all().map(|manager| manager.gpu().granularity()).max().unwrap_or(0) as u64;
     let faults = kernel_log::faults();
     let near = faults.iter().rev().find_map(|fault| Some((fault, verdict(*fault, live, gone, unit)?)));
     let Some((fault, verdict)) = near else { return false };
@@ -93,19 +96,19 @@ fn name_by_address(live: &[Subject], gone: &[Subject]) -> bool {
 }
 
 /// What the page of a fault is to guarded blocks, behind each of which `unit` bytes are never mapped.
-fn verdict(fault: u64, live: &[Subject], gone: &[Subject], unit: u64) -> Option<String> {
-    let end = |block: &Subject| block.address + block.bytes as u64;
-    let behind = |block: &&Subject| {
+fn verdict(fault: u64, live: &[GuardedBlock], gone: &[GuardedBlock], unit: u64) -> Option<String> {
+    let end = |block: &GuardedBlock| block.address + block.bytes as u64;
+    let behind = |block: &&GuardedBlock| {
         (end(block)..end(block).next_multiple_of(guard::ALIGNMENT) + unit).contains(&fault)
     };
-    let inside = |block: &&Subject| (block.address / PAGE * PAGE..end(block)).contains(&fault);
+    let inside = |block: &&GuardedBlock| (block.address / PAGE * PAGE..end(block)).contains(&fault);
     let live = live.iter().find(behind).map(|block| format!("behind the end of {block}"));
     live.or_else(|| gone.iter().find(inside).map(|block| format!("inside {block}, which has been freed")))
         .or_else(|| gone.iter().find(behind).map(|block| format!("behind the end of {block}, freed since")))
 }
 
 /// The driver does not tell the address: the blocks that were allocated and freed last, and how to find out more.
-fn name_candidates(mut live: Vec<Subject>, gone: &[Subject]) {
+fn name_candidates(mut live: Vec<GuardedBlock>, gone: &[GuardedBlock]) {
     log::error!(
         "guard: the driver does not tell the address. An access behind the end of one of these blocks ends so, or an \
          access to one that was freed; so does any other wild address"
@@ -130,8 +133,8 @@ mod tests {
 
     const UNIT: u64 = 2 << 20;
 
-    fn block(address: u64, bytes: usize, id: u64) -> Subject {
-        Subject { device: 0, address, bytes, id, tag: Tag::of("cuMemAlloc") }
+    fn block(address: u64, bytes: usize, id: u64) -> GuardedBlock {
+        GuardedBlock { device: 0, address, bytes, id, origin: CallOrigin::of("cuMemAlloc") }
     }
 
     #[test]

@@ -1,39 +1,37 @@
-//! Device memory: the calls that give it out and take it back.
+//! Device memory: the calls that allocate and free it.
 //!
-//! A handler passes to the driver whatever is not plainly ours: bad arguments (the driver has the right error), a
-//! thread without context, a stream under capture (the allocation then belongs to the graph), pools that the program
-//! made, and addresses that are none of our blocks.
+//! A handler forwards every call that is not plainly ours: bad arguments (the driver has the right error), a thread
+//! without context, a stream under capture (the allocation then belongs to the graph), pools that the program made, and
+//! addresses that lie in none of our blocks.
 
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use wm_abi::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol};
-use wm_driver::Device;
+use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_driver::{Api, Device};
 use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
 
+use super::boundary::Outcome;
 use super::pool;
 use super::stream::{self, DefaultStream};
-use crate::boundary::Answer;
 use crate::counters::{fail_open, fail_open_by};
 use crate::guard::{self, Call};
-use crate::lifecycle;
-use crate::managers::{self, Site};
-use crate::named::{self, Kind, Named};
-use crate::state::driver;
-use crate::{health, owners, settings, shortage, trace};
-
-pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
-    if pointer.is_null() || stream::capturing() {
-        return Answer::Pass;
+use crate::process::{self, Site, StreamKind, driver, sticky_error};
+use crate::registry::{self, NamedStream, context_blocks};
+use crate::{settings, shortage, trace};
+/// `cuMemAlloc`.
+pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
+    if pointer.is_null() || stream::is_any_captured() {
+        return Outcome::Forward;
     }
-    managers::here().map_or(Answer::Pass, |site| {
-        give(
+    registry::current_site().map_or(Outcome::Forward, |site| {
+        allocate(
             site,
             bytes,
             Order::Device,
             || Call::plain("cuMemAlloc"),
             |address| {
-                owners::note(&site, address);
+                context_blocks::insert(&site, address);
                 shortage::met();
                 // SAFETY: the program's out-pointer, not null.
                 unsafe { *pointer = address };
@@ -42,112 +40,113 @@ pub(super) unsafe fn plain(pointer: *mut CUdeviceptr, bytes: usize) -> Answer {
     })
 }
 
-/// Rows start at multiples of the device's texture alignment, as the driver's do.
-pub(super) unsafe fn pitched(
+/// `cuMemAllocPitch`. Rows start at multiples of the device's texture alignment, as the driver's do.
+pub(super) unsafe fn mem_alloc_pitch(
     pointer: *mut CUdeviceptr,
     pitch: *mut usize,
     width: usize,
     height: usize,
     element: c_uint,
-) -> Answer {
-    if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || stream::capturing() {
-        return Answer::Pass;
+) -> Outcome {
+    if pointer.is_null() || pitch.is_null() || !matches!(element, 4 | 8 | 16) || stream::is_any_captured() {
+        return Outcome::Forward;
     }
-    let Some(site) = managers::here() else { return Answer::Pass };
-    let row = width.checked_next_multiple_of(managers::pitch_alignment(site.manager.gpu().ordinal()));
+    let Some(site) = registry::current_site() else { return Outcome::Forward };
+    let row = width.checked_next_multiple_of(registry::pitch_alignment(site.manager.gpu().ordinal()));
     let Some((row, bytes)) = row.and_then(|row| Some((row, row.checked_mul(height)?))) else {
-        return Answer::Pass;
+        return Outcome::Forward;
     };
-    give(
+    allocate(
         site,
         bytes,
         Order::Device,
         || Call::plain("cuMemAllocPitch"),
         |address| {
-            owners::note(&site, address);
+            context_blocks::insert(&site, address);
             // SAFETY: the program's out-pointers, neither null.
             unsafe { (*pointer, *pitch) = (address, row) };
         },
     )
 }
 
+/// `cuMemAllocAsync`.
 #[inline]
-pub(super) unsafe fn ordered<D: DefaultStream>(
+pub(super) unsafe fn mem_alloc_async<D: DefaultStream>(
     pointer: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
-    if pointer.is_null() || stream::captured::<D>(stream) {
-        return Answer::Pass;
+) -> Outcome {
+    if pointer.is_null() || stream::is_captured::<D>(stream) {
+        return Outcome::Forward;
     }
-    let Some((site, named)) = named::at(stream, D::HANDLE) else { return Answer::Pass };
+    let Some((site, named)) = registry::site_of_stream(stream, D::HANDLE) else { return Outcome::Forward };
     if !pool::serves(site.device) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     // SAFETY: the program's out-pointer, not null.
-    unsafe { give_in(site, named, bytes, "cuMemAllocAsync", pointer) }
+    unsafe { allocate_in_stream(site, named, bytes, "cuMemAllocAsync", pointer) }
 }
 
 /// # Safety
 /// `pointer` may be written to.
 #[inline]
-unsafe fn give_in(
+unsafe fn allocate_in_stream(
     site: Site,
-    named: Named,
+    named: NamedStream,
     bytes: usize,
     name: &'static str,
     pointer: *mut CUdeviceptr,
-) -> Answer {
+) -> Outcome {
     let call = move || Call::ordered(name, Some(site.context), named.stream);
-    give(site, bytes, named.order(), call, |address| {
+    allocate(site, bytes, named.order(), call, |address| {
         if named.is_told_of_allocations() {
-            act(named, site.manager.gpu().act_as_allocation(named.context, named.stream));
+            check_action(named, site.manager.gpu().act_as_allocation(named.context, named.stream));
         }
         // SAFETY: by contract.
         unsafe { *pointer = address };
     })
 }
 
-/// What the driver's own call would have done in a stream besides was done, or could not be.
+/// The driver's own allocation or free would have been an action of its stream. Counts the failure to make ours one.
 #[inline]
-fn act(named: Named, acted: Result<(), CUresult>) {
+fn check_action(named: NamedStream, acted: Result<(), CUresult>) {
     if let Err(code) = acted {
         log::debug!("{:?}: {code}", named.kind);
         fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
     }
 }
-
-pub(super) unsafe fn from_pool<D: DefaultStream>(
+/// `cuMemAllocFromPoolAsync`.
+pub(super) unsafe fn mem_alloc_from_pool_async<D: DefaultStream>(
     pointer: *mut CUdeviceptr,
     bytes: usize,
     pool: CUmemoryPool,
     stream: CUstream,
-) -> Answer {
-    if pointer.is_null() || stream::captured::<D>(stream) {
-        return Answer::Pass;
+) -> Outcome {
+    if pointer.is_null() || stream::is_captured::<D>(stream) {
+        return Outcome::Forward;
     }
-    match named::at(stream, D::HANDLE) {
+    match registry::site_of_stream(stream, D::HANDLE) {
         Some((site, named)) if pool::serves_from(pool, site.device) => {
             // SAFETY: the program's out-pointer, not null.
-            unsafe { give_in(site, named, bytes, "cuMemAllocFromPoolAsync", pointer) }
+            unsafe { allocate_in_stream(site, named, bytes, "cuMemAllocFromPoolAsync", pointer) }
         }
-        _ => Answer::Pass,
+        _ => Outcome::Forward,
     }
 }
 
 #[inline]
-fn give(
+fn allocate(
     site: Site,
     bytes: usize,
     order: Order,
     call: impl FnOnce() -> Call,
     store: impl FnOnce(u64),
-) -> Answer {
-    if bytes == 0 || lifecycle::exiting() {
-        return Answer::Pass;
+) -> Outcome {
+    if bytes == 0 || process::exiting() {
+        return Outcome::Forward;
     }
-    if let Some(error) = health::failure() {
-        return Answer::Is(error);
+    if let Some(error) = sticky_error::failure() {
+        return Outcome::Return(error);
     }
     let given = if guard::is_off() {
         site.manager.allocate(bytes, order)
@@ -160,41 +159,41 @@ fn give(
                 trace::allocated(site.device, address, bytes, order);
             }
             store(address);
-            Answer::Is(CUresult::SUCCESS)
+            Outcome::Return(CUresult::SUCCESS)
         }
-        Err(error) => failed(site.device, bytes, error),
+        Err(error) => explain(site.device, bytes, error),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn failed(device: CUdevice, bytes: usize, error: AllocateError) -> Answer {
+fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
     match error {
         AllocateError::OutOfMemory(report) => {
             match report.overflow {
                 Overflow::Later => log::debug!("device {device}: {report}"),
-                _ => refused(device, &report),
+                _ => log_refusal(device, &report),
             }
-            Answer::Is(CUresult::OUT_OF_MEMORY)
+            Outcome::Return(CUresult::OUT_OF_MEMORY)
         }
         AllocateError::Driver(code) => {
             log::debug!("allocation of {bytes} bytes: {code}");
             let reason = "an internal driver call failed while memory was being mapped";
             fail_open_by(reason, || format!(" ({code}; calls that failed so far: {})", failures(device)));
-            Answer::Pass
+            Outcome::Forward
         }
     }
 }
 
 /// Names of our own driver calls on a device that have failed.
 fn failures(device: CUdevice) -> String {
-    let readings = managers::known(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
+    let readings = registry::existing(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
     let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name).collect();
     names.join(", ")
 }
 
-/// A program that looks for its batch size meets refusals by the hundred: the 1st, 2nd, 4th, 8th, ... are said.
-fn refused(device: CUdevice, report: &Shortage) {
+/// Logs the 1st, 2nd, 4th, 8th, ... refusal: a program that searches for its batch size is refused hundreds of times.
+fn log_refusal(device: CUdevice, report: &Shortage) {
     static REFUSALS: AtomicU64 = AtomicU64::new(0);
     match REFUSALS.fetch_add(1, Relaxed) + 1 {
         1 => log::warn!("device {device}: {report}"),
@@ -203,94 +202,99 @@ fn refused(device: CUdevice, report: &Shortage) {
     }
 }
 
-/// Waits as the driver's does, but not for memory of a pool: there the caller says that nothing uses it any more.
-pub(super) unsafe fn free(address: CUdeviceptr) -> Answer {
-    let Some(manager) = managers::owner(address) else { return Answer::Pass };
+/// `cuMemFree`. Waits as the driver does. For memory of a pool the driver does not wait: the caller promises that nothing uses it.
+pub(super) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
+    let Some(manager) = registry::owner(address) else { return Outcome::Forward };
     let plain =
         manager.block(address).filter(|block| block.address == address && block.order == Order::Device);
     let Some(block) = plain else {
-        return take_in(manager, address, Order::Device, || Call::plain("cuMemFree"));
+        return free(manager, address, Order::Device, || Call::plain("cuMemFree"));
     };
-    let answer = free_plain(manager, address, block.id);
-    if let Answer::Is(CUresult::SUCCESS) = answer {
-        owners::forget(address, block.id);
+    let outcome = free_of_mem_alloc(manager, address, block.id);
+    if let Outcome::Return(CUresult::SUCCESS) = outcome {
+        context_blocks::remove(address, block.id);
     }
-    answer
+    outcome
 }
 
-/// A block of `cuMemAlloc`.
-fn free_plain(manager: &'static Manager<Device>, address: u64, id: u64) -> Answer {
+/// Frees a block that `cuMemAlloc` gave out.
+fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
     if !settings::load().free_waits && guard::is_off() {
         match manager.free_behind_all(address) {
             Err(FreeError::Unrecorded(_)) => {}
-            taken => return taken_back(manager, address, Order::Device, taken),
+            freed => return finish_free(manager, address, Order::Device, freed),
         }
     }
-    let context = owners::context(address, id).unwrap_or_else(|| manager.gpu().context());
+    let context = context_blocks::context_of(address, id).unwrap_or_else(|| manager.gpu().context());
     if let Err(code) = manager.gpu().wait_as_free(context) {
-        return Answer::Is(code);
+        return Outcome::Return(code);
     }
-    let answer = take_in(manager, address, Order::Device, || Call::plain("cuMemFree"));
+    let outcome = free(manager, address, Order::Device, || Call::plain("cuMemFree"));
     pool::give_back_idle(manager);
-    answer
+    outcome
 }
 
+/// `cuMemFreeAsync`.
 #[inline]
-pub(super) unsafe fn free_ordered<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Answer {
-    let Some(manager) = managers::owner(address) else { return Answer::Pass };
-    if stream::captured::<D>(stream) {
-        return Answer::Pass;
+pub(super) unsafe fn mem_free_async<D: DefaultStream>(address: CUdeviceptr, stream: CUstream) -> Outcome {
+    let Some(manager) = registry::owner(address) else { return Outcome::Forward };
+    if stream::is_captured::<D>(stream) {
+        return Outcome::Forward;
     }
-    let Some((site, named)) = named::at(stream, D::HANDLE) else { return unnamed(stream) };
+    let Some((site, named)) = registry::site_of_stream(stream, D::HANDLE) else {
+        return unknown_stream(stream);
+    };
     if named.is_told_of_frees() && manager.block(address).is_some_and(|block| block.address == address) {
-        act(named, site.manager.gpu().act_as_free(named.context, named.stream));
+        check_action(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
-    if named.kind == Kind::PerThread && guard::is_off() {
-        return taken_back(manager, address, named.order(), manager.free_in_own(address, named.id));
+    if named.kind == StreamKind::PerThread && guard::is_off() {
+        return finish_free(manager, address, named.order(), manager.free_in_own(address, named.id));
     }
     let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
-    take_in(manager, address, named.order(), call)
+    free(manager, address, named.order(), call)
 }
 
-/// What the driver says of a stream that cannot be named.
+/// The driver's error for a stream that it does not know.
 #[cold]
 #[inline(never)]
-fn unnamed(stream: CUstream) -> Answer {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
-    Answer::Is(if asked == CUresult::SUCCESS { CUresult::INVALID_CONTEXT } else { asked })
+fn unknown_stream(stream: CUstream) -> Outcome {
+    Outcome::Return(driver().stream_ctx(stream).err().unwrap_or(CUresult::INVALID_CONTEXT))
 }
 
 #[inline]
-fn take_in(
+fn free(
     manager: &'static Manager<Device>,
     address: u64,
     order: Order,
     call: impl FnOnce() -> Call,
-) -> Answer {
-    if let Some(error) = health::failure() {
-        return Answer::Is(error);
+) -> Outcome {
+    if let Some(error) = sticky_error::failure() {
+        return Outcome::Return(error);
     }
-    let taken = if guard::is_off() {
+    let freed = if guard::is_off() {
         manager.free(address, order)
     } else {
         guard::free(manager, address, order, call)
     };
-    taken_back(manager, address, order, taken)
+    finish_free(manager, address, order, freed)
 }
 
 #[inline]
-fn taken_back(manager: &Manager<Device>, address: u64, order: Order, taken: Result<(), FreeError>) -> Answer {
-    match taken {
+fn finish_free(
+    manager: &Manager<Device>,
+    address: u64,
+    order: Order,
+    freed: Result<(), FreeError>,
+) -> Outcome {
+    match freed {
         Ok(()) => {
             if trace::is_on() {
                 trace::freed(manager.gpu().ordinal(), address, order);
             }
-            Answer::Is(CUresult::SUCCESS)
+            Outcome::Return(CUresult::SUCCESS)
         }
-        Err(FreeError::NotOurs) => Answer::Pass,
-        // Never the driver's: it does not check what it has never known, and may crash.
-        Err(_) => Answer::Is(CUresult::INVALID_VALUE),
+        Err(FreeError::NotOurs) => Outcome::Forward,
+        // Not forwarded: the driver does not check addresses that it did not give out, and may crash.
+        Err(_) => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

@@ -8,16 +8,16 @@ use std::slice;
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
+use super::boundary::Outcome;
 use super::copies::SERVED;
 use super::crossing::{self, DURING_THE_CALL, Family, Way};
-use super::stream::{Legacy, meant};
-use crate::boundary::Answer;
-use crate::cut::{End, Part};
-use crate::managers;
+use super::cut::{End, Part};
+use super::peer_access;
+use super::stream::{Legacy, resolve_default};
 use crate::multipath::{self, Linear};
-use crate::state::driver;
+use crate::process::driver;
 
-pub(super) type First = unsafe extern "C" fn(
+pub(super) type BatchV1 = unsafe extern "C" fn(
     *mut CUdeviceptr,
     *mut CUdeviceptr,
     *mut usize,
@@ -29,7 +29,7 @@ pub(super) type First = unsafe extern "C" fn(
     CUstream,
 ) -> CUresult;
 
-pub(super) type Second = unsafe extern "C" fn(
+pub(super) type BatchV2 = unsafe extern "C" fn(
     *mut CUdeviceptr,
     *mut CUdeviceptr,
     *mut usize,
@@ -42,7 +42,7 @@ pub(super) type Second = unsafe extern "C" fn(
 
 /// `cuMemcpyBatchAsync`.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn first<S: Symbol<Function = First>>(
+pub(super) unsafe fn memcpy_batch_async<S: Symbol<Function = BatchV1>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
@@ -52,9 +52,9 @@ pub(super) unsafe fn first<S: Symbol<Function = First>>(
     attribute_count: usize,
     failed: *mut usize,
     stream: CUstream,
-) -> Answer {
+) -> Outcome {
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
-    let call = |cut: &mut Cut, failed: &mut usize| {
+    let call = |cut: &mut PartedBatch, failed: &mut usize| {
         let (to, from, bytes, indices) =
             (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
         // SAFETY: arrays of the lengths that go with them; the attributes are the program's.
@@ -69,7 +69,7 @@ pub(super) unsafe fn first<S: Symbol<Function = First>>(
 
 /// `cuMemcpyBatchAsync_v2`, which does not say what failed.
 #[allow(clippy::too_many_arguments, reason = "the driver's function")]
-pub(super) unsafe fn second<S: Symbol<Function = Second>>(
+pub(super) unsafe fn memcpy_batch_async_v2<S: Symbol<Function = BatchV2>>(
     to: *mut CUdeviceptr,
     from: *mut CUdeviceptr,
     bytes: *mut usize,
@@ -78,10 +78,10 @@ pub(super) unsafe fn second<S: Symbol<Function = Second>>(
     indices: *mut usize,
     attribute_count: usize,
     stream: CUstream,
-) -> Answer {
+) -> Outcome {
     let failed = std::ptr::null_mut();
     let batch = Batch { to, from, bytes, count, attributes, indices, attribute_count, failed };
-    let call = |cut: &mut Cut, _: &mut usize| {
+    let call = |cut: &mut PartedBatch, _: &mut usize| {
         let (to, from, bytes, indices) =
             (cut.to.as_mut_ptr(), cut.from.as_mut_ptr(), cut.bytes.as_mut_ptr(), cut.indices.as_mut_ptr());
         // SAFETY: as in `first`.
@@ -98,14 +98,14 @@ pub(super) unsafe fn second<S: Symbol<Function = Second>>(
 unsafe fn serve(
     batch: &Batch,
     stream: CUstream,
-    call: impl FnOnce(&mut Cut, &mut usize) -> CUresult,
-) -> Answer {
+    call: impl FnOnce(&mut PartedBatch, &mut usize) -> CUresult,
+) -> Outcome {
     // SAFETY: the program's arrays, as long as it says.
-    let Some(arrays) = (unsafe { batch.arrays() }) else { return Answer::Pass };
+    let Some(arrays) = (unsafe { batch.arrays() }) else { return Outcome::Forward };
     let ways = arrays.ways(stream);
     // The driver refuses the null stream here.
     if stream.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     if ways.iter().flatten().any(|way| way.detour) {
         return arrays.singly(&ways, stream, batch.failed);
@@ -117,7 +117,7 @@ unsafe fn serve(
         if result != CUresult::SUCCESS {
             batch.fail(cut.origin.get(failed).copied().unwrap_or(failed));
         }
-        return Answer::Is(result);
+        return Outcome::Return(result);
     }
     // SAFETY: as above.
     unsafe { spread(batch, &arrays, stream) }
@@ -125,22 +125,22 @@ unsafe fn serve(
 
 /// Ours if every copy of it is large and may be ordered by the stream. Those that do not take several links follow one by
 /// one.
-unsafe fn spread(batch: &Batch, arrays: &Arrays<'_>, stream: CUstream) -> Answer {
-    let Some(copies) = arrays.large(stream) else { return Answer::Pass };
+unsafe fn spread(batch: &Batch, arrays: &Arrays<'_>, stream: CUstream) -> Outcome {
+    let Some(copies) = arrays.large(stream) else { return Outcome::Forward };
     // The driver looks at all copies before it makes one: a batch with a copy that it may refuse is its own.
     if !copies.iter().all(multipath::is_plain) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let served: Vec<_> = copies.iter().map(|copy| multipath::copy(copy, None)).collect();
     if !served.contains(&true) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let rest = copies.iter().enumerate().filter(|(index, _)| !served[*index]);
     for (index, copy) in rest {
         let result = plain(copy);
         if result != CUresult::SUCCESS {
             batch.fail(index);
-            return Answer::Is(result);
+            return Outcome::Return(result);
         }
     }
     SERVED
@@ -180,7 +180,7 @@ struct Arrays<'a> {
 }
 
 /// A batch like the program's whose copies cross no border.
-struct Cut {
+struct PartedBatch {
     to: Vec<CUdeviceptr>,
     from: Vec<CUdeviceptr>,
     bytes: Vec<usize>,
@@ -234,7 +234,7 @@ impl Arrays<'_> {
 
     /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
     fn ways(&self, stream: CUstream) -> Vec<Option<Way>> {
-        if !managers::are_several() {
+        if !peer_access::has_several_devices() {
             return Vec::new();
         }
         self.copies(stream).map(|copy| way(&copy)).collect()
@@ -260,8 +260,9 @@ impl Arrays<'_> {
         self.attributes.iter().any(|attribute| attribute.srcAccessOrder == DURING_THE_CALL)
     }
 
-    fn cut(&self, ways: &[Option<Way>]) -> Cut {
-        let mut cut = Cut { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
+    fn cut(&self, ways: &[Option<Way>]) -> PartedBatch {
+        let mut cut =
+            PartedBatch { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
         for (index, copy) in self.copies(CUstream::NULL).enumerate() {
             cut.indices.extend(self.indices.iter().filter(|first| **first == index).map(|_| cut.to.len()));
             let whole = [Part::whole([copy.bytes as u64, 1, 1])];
@@ -278,7 +279,7 @@ impl Arrays<'_> {
     }
 
     /// One copy after the other: some go between contexts, which a batch cannot say.
-    fn singly(&self, ways: &[Option<Way>], stream: CUstream, failed: *mut usize) -> Answer {
+    fn singly(&self, ways: &[Option<Way>], stream: CUstream, failed: *mut usize) -> Outcome {
         for (index, (copy, way)) in self.copies(stream).zip(ways).enumerate() {
             let result = if way.is_some() { led(&copy) } else { plain(&copy) };
             if result != CUresult::SUCCESS {
@@ -286,7 +287,7 @@ impl Arrays<'_> {
                 if let Some(place) = unsafe { failed.as_mut() } {
                     *place = index;
                 }
-                return Answer::Is(result);
+                return Outcome::Return(result);
             }
         }
         let order = if self.reads_during_the_call() { DURING_THE_CALL } else { 0 };
@@ -303,7 +304,7 @@ fn way(copy: &Linear) -> Option<Way> {
 /// A copy that is not the driver's as it is, by itself.
 fn led(copy: &Linear) -> CUresult {
     match crossing::linear::<Legacy>(copy, None) {
-        Some(Answer::Is(result)) => result,
+        Some(Outcome::Return(result)) => result,
         _ => plain(copy),
     }
 }
@@ -312,15 +313,15 @@ type WithAttributes =
     unsafe extern "C" fn(CUdeviceptr, CUdeviceptr, usize, *mut CUmemcpyAttributes, CUstream) -> CUresult;
 
 /// `cuMemcpyWithAttributesAsync`.
-pub(super) unsafe fn with_attributes<S: Symbol<Function = WithAttributes>, F: Family>(
+pub(super) unsafe fn memcpy_with_attributes_async<S: Symbol<Function = WithAttributes>, F: Family>(
     to: CUdeviceptr,
     from: CUdeviceptr,
     bytes: usize,
     attributes: *mut CUmemcpyAttributes,
     stream: CUstream,
-) -> Answer {
-    let copy = Linear { to, from, bytes, stream: meant::<F>(stream), waits: false };
-    let Some(way) = way(&copy) else { return Answer::Pass };
+) -> Outcome {
+    let copy = Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false };
+    let Some(way) = way(&copy) else { return Outcome::Forward };
     if !way.detour {
         let part = |part: &Part| {
             let (to, from, bytes) = (to + part.at[0], from + part.at[0], part.size[0] as usize);

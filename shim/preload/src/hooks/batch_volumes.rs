@@ -8,26 +8,26 @@ use std::slice;
 use wm_abi::symbol::Symbol;
 use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, CUstream};
 
+use super::boundary::Outcome;
 use super::crossing::{self, Family, Way};
-use super::stream::{Legacy, meant};
+use super::peer_access;
+use super::stream::{Legacy, resolve_default};
 use super::volume::{self, Description};
-use crate::boundary::Answer;
-use crate::managers;
-use crate::state::driver;
+use crate::process::driver;
 
 type Operation = CUDA_MEMCPY3D_BATCH_OP;
-pub(super) type First = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
-pub(super) type Second = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
+pub(super) type BatchV1 = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
+pub(super) type BatchV2 = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
 pub(super) type One = unsafe extern "C" fn(*mut c_void, u64, CUstream) -> CUresult;
 
 /// `cuMemcpy3DBatchAsync`.
-pub(super) unsafe fn first<S: Symbol<Function = First>>(
+pub(super) unsafe fn memcpy_3d_batch_async<S: Symbol<Function = BatchV1>>(
     count: usize,
     operations: *mut c_void,
     failed: *mut usize,
     flags: u64,
     stream: CUstream,
-) -> Answer {
+) -> Outcome {
     let call = |list: &mut [Operation]| {
         let mut ignored = 0;
         // SAFETY: a list of so many copies.
@@ -38,12 +38,12 @@ pub(super) unsafe fn first<S: Symbol<Function = First>>(
 }
 
 /// `cuMemcpy3DBatchAsync_v2`, which does not say what failed.
-pub(super) unsafe fn second<S: Symbol<Function = Second>>(
+pub(super) unsafe fn memcpy_3d_batch_async_v2<S: Symbol<Function = BatchV2>>(
     count: usize,
     operations: *mut c_void,
     flags: u64,
     stream: CUstream,
-) -> Answer {
+) -> Outcome {
     let call = |list: &mut [Operation]| {
         // SAFETY: as in `first`.
         unsafe { driver().get::<S>()(list.len(), list.as_mut_ptr().cast(), flags, stream) }
@@ -53,14 +53,16 @@ pub(super) unsafe fn second<S: Symbol<Function = Second>>(
 }
 
 /// `cuMemcpy3DWithAttributesAsync`.
-pub(super) unsafe fn one<S: Symbol<Function = One>, F: Family>(
+pub(super) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Function = One>, F: Family>(
     operation: *mut c_void,
     flags: u64,
     stream: CUstream,
-) -> Answer {
+) -> Outcome {
     // SAFETY: null, or the program's copy.
-    let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else { return Answer::Pass };
-    let Some(way) = way(operation, meant::<F>(stream)) else { return Answer::Pass };
+    let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else {
+        return Outcome::Forward;
+    };
+    let Some(way) = way(operation, resolve_default::<F>(stream)) else { return Outcome::Forward };
     let call = |list: &mut [Operation]| {
         let call = |one: &mut Operation| {
             // SAFETY: a part of the program's copy.
@@ -68,7 +70,7 @@ pub(super) unsafe fn one<S: Symbol<Function = One>, F: Family>(
         };
         list.iter_mut().try_for_each(|one| call(one).ok()).into()
     };
-    make(operation, &way, meant::<F>(stream), call).into()
+    make(operation, &way, resolve_default::<F>(stream), call).into()
 }
 
 /// `call` makes a batch like the program's.
@@ -78,16 +80,16 @@ unsafe fn serve(
     failed: *mut usize,
     stream: CUstream,
     call: impl Fn(&mut [Operation]) -> CUresult,
-) -> Answer {
+) -> Outcome {
     // The driver refuses the null stream here.
-    if operations.is_null() || stream.is_null() || !managers::are_several() {
-        return Answer::Pass;
+    if operations.is_null() || stream.is_null() || !peer_access::has_several_devices() {
+        return Outcome::Forward;
     }
     // SAFETY: the program's list, as long as it says.
     let operations = unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) };
     let ways: Vec<_> = operations.iter().map(|operation| way(operation, stream)).collect();
     if ways.iter().all(Option::is_none) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     for (index, (operation, way)) in operations.iter().zip(&ways).enumerate() {
         let result = match way {
@@ -99,10 +101,10 @@ unsafe fn serve(
             if let Some(place) = unsafe { failed.as_mut() } {
                 *place = index;
             }
-            return Answer::Is(result);
+            return Outcome::Return(result);
         }
     }
-    Answer::Is(CUresult::SUCCESS)
+    Outcome::Return(CUresult::SUCCESS)
 }
 
 fn way(operation: &Operation, stream: CUstream) -> Option<Way> {

@@ -1,20 +1,24 @@
-//! Contexts: when they end, what lived in them ends. Green contexts: parts of another one.
+//! The ends of contexts, green contexts included, and in which order every subsystem learns of them.
 //!
-//! The driver is asked first. What a context owns is given up once the driver has ended it, and its work is over; if it
-//! refuses, everything stays.
+//! The driver is asked first. Once it has ended a context, the context's work is over, and we give up what lived in it. If the driver
+//! refuses, everything stays. [`ending`] has the order.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::{Api, Device};
+use wm_memory::{Manager, Order};
 
 use super::pool;
-use crate::state::{driver, streams};
-use crate::{guard, managers, multipath, owners, pluggable};
+use crate::process::{driver, streams};
+use crate::registry::{self, context_blocks};
+use crate::torch::devices;
+use crate::{guard, ipc, multipath, physical};
 
-/// A created context. Blocks of `cuMemAlloc` end with it; those of the pool belong to the device, and stay.
-pub(super) unsafe fn destroy<S>(context: CUcontext) -> CUresult
+/// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
+pub(super) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUcontext) -> CUresult>,
 {
@@ -23,12 +27,12 @@ where
     if context.is_null() {
         return destroy();
     }
-    last_look(|| managers::device_of(context));
+    last_look(|| registry::device_of(context));
     ending(context, destroy, || true)
 }
 
-/// `cuCtxAttach`: the context has one user more.
-pub(super) unsafe fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
+/// `cuCtxAttach`: the context has one more user.
+pub(super) unsafe fn ctx_attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxAttach>()(place, flags) };
     if result == CUresult::SUCCESS {
@@ -38,8 +42,8 @@ pub(super) unsafe fn attach(place: *mut CUcontext, flags: c_uint) -> CUresult {
     result
 }
 
-/// `cuCtxDetach`: with its last user the context ends.
-pub(super) unsafe fn detach(context: CUcontext) -> CUresult {
+/// `cuCtxDetach`: the context ends with its last user.
+pub(super) unsafe fn ctx_detach(context: CUcontext) -> CUresult {
     let is_last = || {
         let mut users = users();
         let other = users.iter().position(|user| *user == context);
@@ -49,43 +53,66 @@ pub(super) unsafe fn detach(context: CUcontext) -> CUresult {
     ending(context, || unsafe { driver().get::<symbol::cuCtxDetach>()(context) }, is_last)
 }
 
-/// A context for each of its users beyond the one that made it.
+/// Users of contexts beyond those that made them: a context is in the list once for each.
 fn users() -> MutexGuard<'static, Vec<CUcontext>> {
     static USERS: Mutex<Vec<CUcontext>> = Mutex::new(Vec::new());
     USERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a call that may end a context. `has_ended` is asked once the call has succeeded.
+/// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
-    managers::suspend_context(context);
+    guard::end_context(context);
+    registry::suspend_context(context);
     let home = multipath::before_end(context);
     let result = call();
     if result == CUresult::SUCCESS && has_ended() {
         multipath::end(home);
-        managers::end_context(context);
-        owners::end(context);
-        managers::all().for_each(pool::give_back_idle);
+        registry::end_context(context);
+        free_blocks_of(context);
+        registry::all().for_each(pool::give_back_idle);
     } else {
-        managers::resume_context(context);
+        registry::resume_context(context);
     }
     result
 }
 
-/// The driver waits for the device's work and ends the primary context, whoever holds it.
-pub(super) unsafe fn reset<S>(device: CUdevice) -> CUresult
+/// Blocks of `cuMemAlloc` end with the context that they were allocated in.
+fn free_blocks_of(context: CUcontext) {
+    for (address, id) in context_blocks::take(context) {
+        let owner = registry::owner(address);
+        let is_it = |manager: &Manager<Device>| manager.block(address).is_some_and(|block| block.id == id);
+        if let Some(manager) = owner.filter(|manager| is_it(manager)) {
+            guard::forget(address);
+            let _ = manager.free(address, Order::Device);
+        }
+    }
+}
+
+/// The device's contexts are gone, and with them, by CUDA's rules, all that was allocated under them.
+fn end_device(device: CUdevice) {
+    if let Some(manager) = registry::take(device) {
+        guard::end_device(device);
+        ipc::end_device(device);
+        physical::kept::end_device(device);
+        manager.discard();
+    }
+}
+
+/// `cuDevicePrimaryCtxReset`. The driver waits for the device's work and ends the primary context, however many hold it.
+pub(super) unsafe fn device_primary_ctx_reset<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
     // SAFETY: a function without pointers.
     let result = end_primary(device, || unsafe { driver().get::<S>()(device) }, || true);
     if result == CUresult::SUCCESS {
-        pluggable::reset(device);
+        devices::forget_hold(device);
     }
     result
 }
 
-/// Only the last release ends the context, and only the driver counts. So the state is asked afterwards.
-pub(super) unsafe fn release<S>(device: CUdevice) -> CUresult
+/// `cuDevicePrimaryCtxRelease`. The last release ends the context, and only the driver counts: its state is asked afterwards.
+pub(super) unsafe fn device_primary_ctx_release<S>(device: CUdevice) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
@@ -93,8 +120,8 @@ where
     end_primary(device, || unsafe { driver().get::<S>()(device) }, || !is_active(device))
 }
 
-/// Makes a call that may end a device's primary context. Where the program made other contexts on the device, their blocks
-/// stay. The device's blocks go after its work has, or kernels would fault.
+/// Makes a call that may end a device's primary context. If the program made other contexts on the device, their blocks stay.
+/// The device's blocks go only when its work is over, or kernels would fault.
 fn end_primary(
     device: CUdevice,
     call: impl FnOnce() -> CUresult,
@@ -109,57 +136,57 @@ fn end_primary(
     });
     if ended.get() {
         for green in streams().greens_of(context) {
-            managers::end_context(green);
+            registry::end_context(green);
             streams().forget_green(green);
         }
-        if managers::known(device).is_some_and(|manager| manager.gpu().context().is_null()) {
-            managers::end_device(device);
+        if registry::existing(device).is_some_and(|manager| manager.gpu().context().is_null()) {
+            end_device(device);
         }
     }
     result
 }
 
-/// `cuCtxFromGreenCtx`: from here on the program can work in it as in a context.
-pub(super) unsafe fn from_green(place: *mut CUcontext, green: *mut c_void) -> CUresult {
+/// `cuCtxFromGreenCtx`: the program can work in the green context as in any other from here on.
+pub(super) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_void) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(place, green) };
     if result == CUresult::SUCCESS {
         // SAFETY: the driver has just written a context there.
         let context = unsafe { *place };
-        if let Some(home) = managers::device_of(context).and_then(held_primary) {
+        if let Some(home) = registry::device_of(context).and_then(held_primary) {
             streams().note_green(context, home);
         }
     }
     result
 }
 
-/// `cuGreenCtxDestroy`: returns at once, and the work of its streams goes on.
-pub(super) unsafe fn destroy_green(green: *mut c_void) -> CUresult {
+/// `cuGreenCtxDestroy` does not wait: the work of the context's streams goes on.
+pub(super) unsafe fn green_ctx_destroy(green: *mut c_void) -> CUresult {
     let mut context = CUcontext::NULL;
     // SAFETY: the driver checks the handle; the out-pointer is to a live local.
     let known = unsafe { driver().get::<symbol::cuCtxFromGreenCtx>()(&mut context, green) };
     if known == CUresult::SUCCESS {
-        managers::retire(&streams().within(context));
+        registry::retire_streams(&streams().of_context(context));
     }
     // SAFETY: the program's argument.
     let result = unsafe { driver().get::<symbol::cuGreenCtxDestroy>()(green) };
     if known == CUresult::SUCCESS && result == CUresult::SUCCESS {
         streams().forget_green(context);
-        streams().outdate();
+        streams().advance_epoch();
     }
     result
 }
 
-/// Guarded blocks are looked at while that is still possible.
+/// Looks at guarded blocks while their memory is still there.
 fn last_look(device: impl FnOnce() -> Option<CUdevice>) {
     if !guard::is_off() {
-        device().and_then(managers::known).into_iter().for_each(guard::before_end);
+        device().and_then(registry::existing).into_iter().for_each(guard::before_end);
     }
 }
 
 /// The device's primary context, if it is active and concerns us.
 fn primary(device: CUdevice) -> Option<CUcontext> {
-    if managers::known(device).is_none() && !multipath::is_in_use() {
+    if registry::existing(device).is_none() && !multipath::is_in_use() {
         return None;
     }
     held_primary(device)
@@ -170,19 +197,11 @@ fn held_primary(device: CUdevice) -> Option<CUcontext> {
     if !is_active(device) {
         return None;
     }
-    let mut context = CUcontext::NULL;
-    // SAFETY: the out-pointer is to a live local; retaining what is active and releasing it at once changes nothing.
-    let retained = unsafe {
-        let retained = driver().get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device);
-        retained.ok().and_then(|()| driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device).ok())
-    };
-    retained.ok().map(|()| context)
+    // Retaining what is active and releasing it at once changes nothing.
+    let context = driver().primary_ctx_retain(device).ok()?;
+    driver().primary_ctx_release(device).ok().map(|()| context)
 }
 
 fn is_active(device: CUdevice) -> bool {
-    let (mut flags, mut active): (c_uint, c_int) = (0, 1);
-    // SAFETY: out-pointers to live locals.
-    let asked =
-        unsafe { driver().get::<symbol::cuDevicePrimaryCtxGetState>()(device, &mut flags, &mut active) };
-    asked != CUresult::SUCCESS || active != 0
+    driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0)
 }

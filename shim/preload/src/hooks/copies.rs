@@ -1,104 +1,122 @@
-//! Copies between host and device: over several links where that pays, else counted and the driver's.
+//! Copies between host and device. A copy goes over several links if that pays; else it is counted and forwarded.
 
 use std::ffi::c_void;
 
 use wm_abi::symbol::Symbol;
 use wm_abi::{CUDA_MEMCPY2D, CUdeviceptr, CUresult, CUstream};
 
+use super::boundary::Outcome;
 use super::crossing::{self, Family};
-use super::stream::meant;
-use crate::boundary::Answer;
+use super::stream::resolve_default;
 use crate::counters::{Direction, copied};
 use crate::multipath::{self, Linear, shapes};
-use crate::state::driver;
+use crate::process::driver;
 
-/// An end of a copy, in whatever type the driver's function has it.
-pub(super) trait End: Copy {
-    fn address(self) -> u64;
+/// `cuMemcpyHtoD`.
+pub(super) fn memcpy_htod<F: Family>(to: CUdeviceptr, from: *const c_void, bytes: usize) -> Outcome {
+    serve::<F>(
+        Direction::HostToDevice,
+        Linear { to, from: from as u64, bytes, stream: F::HANDLE, waits: true },
+    )
 }
 
-impl End for CUdeviceptr {
-    fn address(self) -> u64 {
-        self
-    }
+/// `cuMemcpyDtoH`.
+pub(super) fn memcpy_dtoh<F: Family>(to: *mut c_void, from: CUdeviceptr, bytes: usize) -> Outcome {
+    serve::<F>(Direction::DeviceToHost, Linear { to: to as u64, from, bytes, stream: F::HANDLE, waits: true })
 }
 
-impl End for *const c_void {
-    fn address(self) -> u64 {
-        self as u64
-    }
+/// `cuMemcpyDtoD`.
+pub(super) fn memcpy_dtod<F: Family>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Outcome {
+    serve::<F>(Direction::DeviceToDevice, Linear { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
-impl End for *mut c_void {
-    fn address(self) -> u64 {
-        self as u64
-    }
-}
-
-/// A synchronous copy, in the default stream of its family.
-pub(super) fn plain<F: Family, D: End, S: End>(direction: Direction, _: F) -> impl Fn(D, S, usize) -> Answer {
-    move |to, from, bytes| serve::<F, _, _>(direction, to, from, bytes, F::HANDLE, true)
-}
-
-/// A copy in a stream.
-pub(super) fn ordered<F: Family, D: End, S: End>(
-    direction: Direction,
-    _: F,
-) -> impl Fn(D, S, usize, CUstream) -> Answer {
-    move |to, from, bytes, stream| serve::<F, _, _>(direction, to, from, bytes, meant::<F>(stream), false)
-}
-
-fn serve<F: Family, D: End, S: End>(
-    direction: Direction,
-    to: D,
-    from: S,
+/// `cuMemcpyHtoDAsync`.
+pub(super) fn memcpy_htod_async<F: Family>(
+    to: CUdeviceptr,
+    from: *const c_void,
     bytes: usize,
     stream: CUstream,
-    waits: bool,
-) -> Answer {
-    let linear = Linear { to: to.address(), from: from.address(), bytes, stream, waits };
+) -> Outcome {
+    serve::<F>(
+        Direction::HostToDevice,
+        Linear { to, from: from as u64, bytes, stream: resolve_default::<F>(stream), waits: false },
+    )
+}
+
+/// `cuMemcpyDtoHAsync`.
+pub(super) fn memcpy_dtoh_async<F: Family>(
+    to: *mut c_void,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Outcome {
+    serve::<F>(
+        Direction::DeviceToHost,
+        Linear { to: to as u64, from, bytes, stream: resolve_default::<F>(stream), waits: false },
+    )
+}
+
+/// `cuMemcpyDtoDAsync`.
+pub(super) fn memcpy_dtod_async<F: Family>(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Outcome {
+    serve::<F>(
+        Direction::DeviceToDevice,
+        Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false },
+    )
+}
+
+/// A copy whose direction the call names. In this order: made by `crossing` if it touches another device's memory, made over several
+/// links if that pays, else forwarded.
+fn serve<F: Family>(direction: Direction, linear: Linear) -> Outcome {
     if let Some(answer) = crossing::linear::<F>(&linear, Some(direction)) {
-        copied(direction, bytes);
+        copied(direction, linear.bytes);
         return answer;
     }
     let expected = match direction {
         Direction::HostToDevice => wm_multipath::Direction::In,
         Direction::DeviceToHost => wm_multipath::Direction::Out,
-        Direction::DeviceToDevice => return count(direction, bytes),
+        Direction::DeviceToDevice => return count(direction, linear.bytes),
     };
-    if multipath::copy(&linear, Some(expected)) { SERVED } else { count(direction, bytes) }
+    if multipath::copy(&linear, Some(expected)) { SERVED } else { count(direction, linear.bytes) }
 }
 
-pub(super) const SERVED: Answer = Answer::Is(CUresult::SUCCESS);
+pub(super) const SERVED: Outcome = Outcome::Return(CUresult::SUCCESS);
 
-fn count(direction: Direction, bytes: usize) -> Answer {
+fn count(direction: Direction, bytes: usize) -> Outcome {
     copied(direction, bytes);
-    Answer::Pass
+    Outcome::Forward
 }
 
-/// `cuMemcpy`: the addresses say which way it goes.
-pub(super) fn any<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize) -> Answer {
-    |to, from, bytes| linear::<F>(&Linear { to, from, bytes, stream: F::HANDLE, waits: true })
+/// `cuMemcpy`: the direction follows from the addresses.
+pub(super) fn memcpy<F: Family>(to: CUdeviceptr, from: CUdeviceptr, bytes: usize) -> Outcome {
+    linear::<F>(&Linear { to, from, bytes, stream: F::HANDLE, waits: true })
 }
 
 /// `cuMemcpyAsync`.
-pub(super) fn any_ordered<F: Family>(_: F) -> impl Fn(CUdeviceptr, CUdeviceptr, usize, CUstream) -> Answer {
-    |to, from, bytes, stream| {
-        linear::<F>(&Linear { to, from, bytes, stream: meant::<F>(stream), waits: false })
-    }
+pub(super) fn memcpy_async<F: Family>(
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    bytes: usize,
+    stream: CUstream,
+) -> Outcome {
+    linear::<F>(&Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false })
 }
 
-fn linear<F: Family>(linear: &Linear) -> Answer {
+fn linear<F: Family>(linear: &Linear) -> Outcome {
     crossing::linear::<F>(linear, None).unwrap_or_else(|| spread(linear))
 }
 
-/// Over several links, where that pays.
-fn spread(linear: &Linear) -> Answer {
-    if multipath::copy(linear, None) { SERVED } else { Answer::Pass }
+/// Makes the copy over several links if that pays, else forwards it.
+fn spread(linear: &Linear) -> Outcome {
+    if multipath::copy(linear, None) { SERVED } else { Outcome::Forward }
 }
 
 /// `cuMemcpy2D` and its unaligned form.
-pub(super) unsafe fn rows<S, F: Family>(copy: *const CUDA_MEMCPY2D) -> Answer
+pub(super) unsafe fn memcpy_2d<S, F: Family>(copy: *const CUDA_MEMCPY2D) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const CUDA_MEMCPY2D) -> CUresult>,
 {
@@ -109,21 +127,21 @@ where
 }
 
 /// `cuMemcpy2DAsync`.
-pub(super) unsafe fn rows_ordered<S, F: Family>(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Answer
+pub(super) unsafe fn memcpy_2d_async<S, F: Family>(copy: *const CUDA_MEMCPY2D, stream: CUstream) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const CUDA_MEMCPY2D, CUstream) -> CUresult>,
 {
-    let named = meant::<F>(stream);
+    let resolved = resolve_default::<F>(stream);
     // SAFETY: as in `rows`.
     let crossing =
-        unsafe { crossing::shaped::<F, _>(copy, Some(named), |part| driver().get::<S>()(part, stream)) };
+        unsafe { crossing::shaped::<F, _>(copy, Some(resolved), |part| driver().get::<S>()(part, stream)) };
     // SAFETY: as in `rows`.
-    crossing.unwrap_or_else(|| unsafe { touching(copy, named, false) })
+    crossing.unwrap_or_else(|| unsafe { touching(copy, resolved, false) })
 }
 
 /// Rows that touch are one linear copy.
-unsafe fn touching(copy: *const CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Answer {
+unsafe fn touching(copy: *const CUDA_MEMCPY2D, stream: CUstream, waits: bool) -> Outcome {
     // SAFETY: null, or the program's description.
     let linear = unsafe { copy.as_ref() }.and_then(|copy| shapes::linear(copy, stream, waits));
-    linear.map_or(Answer::Pass, |linear| spread(&linear))
+    linear.map_or(Outcome::Forward, |linear| spread(&linear))
 }

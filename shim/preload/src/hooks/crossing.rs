@@ -1,35 +1,34 @@
-//! Copies that touch memory of another device.
+//! Copies that touch another device's memory.
 //!
-//! The driver's own memory needs nothing for them. Ours is mapped, and mapped memory differs three times: a device copies it only with a
-//! right to it, so the right is given before the call is made. Where devices cannot have the right, the copy goes between the owners'
-//! contexts, which needs none. And a copy between devices must not touch two tiers in one call, which crashes NVIDIA's
-//! driver: it is made in parts.
+//! The driver copies its own memory between devices without further ado. Our blocks are mapped memory, which differs in three ways:
+//! * A device copies mapped memory only if it has access to it: we grant access before the call is made.
+//! * If a device cannot have access, the copy is made between the contexts of the two owners (a *detour*), which needs none.
+//! * NVIDIA's driver crashes if one copy between devices touches two tiers: such a copy is made in parts.
 //!
-//! Nothing is done, and no description is read, in a process with one device. With several, a copy costs a look at the owner
-//! of each end.
+//! In a process with one device nothing is done, and no description is read. With several, a copy costs a look-up of each end's owner.
 
 use std::ops::Range;
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY3D_PEER, CUcontext,
-    CUdevice, CUdeviceptr, CUresult, CUstream,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdeviceptr, CUresult,
+    CUstream,
 };
+use wm_driver::api::PointerAttribute;
+use wm_driver::api::scope::Current;
 use wm_driver::{Api, Gpu};
 
-use super::stream::{DefaultStream, Legacy, PerThread, captured};
+use super::boundary::Outcome;
+use super::cut::{End, Part, Size, cut};
+use super::peer_access;
+use super::stream::{DefaultStream, Legacy, PerThread, is_captured};
 use super::volume::{self, Description};
-use crate::boundary::Answer;
 use crate::counters::Direction;
-use crate::cut::{End, Part, Size, cut};
-use crate::ipc;
-use crate::managers;
 use crate::multipath::Linear;
-use crate::physical;
-use crate::state::driver;
+use crate::process::driver;
+use crate::{ipc, physical, registry};
 
-/// Most bytes of a row that goes between contexts: what a copy of several dimensions can take is not told.
+/// Longest row of a copy between contexts, bytes: the driver documents no limit, and this much works.
 const ROW: u64 = 1 << 30;
 
 /// The synchronous functions of one family of entry points.
@@ -50,15 +49,15 @@ impl Family for PerThread {
     type Between = symbol::cuMemcpy3DPeer_ptds;
 }
 
-/// How a copy is made that cannot be the driver's as it is.
+/// How a copy is made that cannot be forwarded.
 #[derive(Debug)]
 pub(super) struct Way {
     pub(super) parts: Vec<Part>,
-    /// Between the owners' contexts: the device that would make the copy cannot reach an end.
+    /// Between the owners' contexts, because the device that would make the copy cannot access an end.
     pub(super) detour: bool,
 }
 
-/// The way of a copy in a stream, with the calling thread's context; `None`: the driver's, as it is.
+/// How to make a copy in a stream of the calling thread's context; `None` if it can be forwarded.
 pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Option<Way> {
     if !concerns(ends) || size.contains(&0) {
         return None;
@@ -67,50 +66,39 @@ pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Opt
     taken(parts(ends, size), detour, size)
 }
 
-/// As [`reach`], also for a stream's device, which makes the copy.
+/// As [`reach`], for the device of the stream too, because that device makes the copy.
 fn reach_in(ends: &[Option<End>; 2], stream: CUstream) -> bool {
     let there = context_elsewhere(stream).and_then(|context| within(context, || reach(ends)));
     reach(ends) & there.unwrap_or(true)
 }
 
-/// The driver (580) does not capture the copy between contexts: the program is told what it says of its own call.
+/// The driver (580) cannot capture a copy between contexts. The program's own call is forwarded then, and gets the driver's error.
 fn takes_no_detour(stream: CUstream) -> bool {
     let is_legacy = matches!(stream, CUstream::NULL | CUstream::LEGACY);
-    !is_legacy && captured::<Legacy>(stream)
+    !is_legacy && is_captured::<Legacy>(stream)
 }
 
-/// Opens the way to both ends for the calling thread's device; `false`: to one it cannot be opened.
+/// Grants the calling thread's device access to both ends; `false` if it cannot have access to one.
 fn reach(ends: &[Option<End>; 2]) -> bool {
     let addresses = ends.iter().flatten().map(|end| end.address);
-    addresses.filter(|address| !managers::make_reachable(*address)).count() == 0
+    addresses.filter(|address| !peer_access::make_reachable(*address)).count() == 0
 }
 
-/// The context of a stream that is not of the calling thread's.
+/// The context of a stream, if it is not the calling thread's.
 fn context_elsewhere(stream: CUstream) -> Option<CUcontext> {
     if matches!(stream, CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD) {
         return None;
     }
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
-    (asked == CUresult::SUCCESS && Ok(context) != driver().ctx_current()).then_some(context)
+    registry::context_of_stream(stream).filter(|context| driver().ctx_current() != Ok(*context))
 }
 
-/// Runs `body` with a context current; with the one that is, where none is named. `None`: it cannot be made current.
+/// Runs `body` with a context current; a null context leaves the current one. `None` if it cannot be made current.
 pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<T> {
-    if context.is_null() || Ok(context) == driver().ctx_current() {
-        return Some(body());
-    }
-    // SAFETY: a handle that the driver checks; what is pushed is popped.
-    unsafe { driver().get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok().ok()?;
-    let result = body();
-    let mut popped = CUcontext::NULL;
-    // SAFETY: as above.
-    let _ = unsafe { driver().get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
-    Some(result)
+    let _current = (!context.is_null()).then(|| Current::make(driver(), context)).transpose().ok()?;
+    Some(body())
 }
 
-/// As [`way`], of a copy that names both ends' contexts and therefore needs no right.
+/// As [`way`], for a copy that names the contexts of both ends and therefore needs no access.
 pub(super) fn way_between(ends: &[Option<End>; 2], size: &Size) -> Option<Way> {
     concerns(ends).then(|| taken(parts(ends, size), false, size)).flatten()
 }
@@ -122,14 +110,14 @@ fn taken(parts: Option<Vec<Part>>, detour: bool, size: &Size) -> Option<Way> {
     })
 }
 
-/// Can the copy touch memory that another device owns, and that we know of?
+/// Does the copy touch memory that we know, of which another device may be the owner?
 fn concerns(ends: &[Option<End>; 2]) -> bool {
-    let ours = |end: &End| managers::owner(end.address).is_some();
-    managers::are_several() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
+    let ours = |end: &End| registry::owner(end.address).is_some();
+    peer_access::has_several_devices() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
 }
 
-/// The parts of a copy that crosses a border of tiers. Within a device it need not be parted, but a stream may be another device's, and
-/// a part more costs little.
+/// The parts of a copy that touches more than one tier. Within a device one call would do; but the stream may be another device's, and
+/// one call more costs little.
 fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
     let bordered = ends.map(|end| end.map_or_else(Vec::new, |end| borders(&end, size)));
     if bordered.iter().all(Vec::is_empty) {
@@ -142,7 +130,7 @@ fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
 
 /// Where other tiers begin at an end.
 fn borders(end: &End, size: &Size) -> Vec<u64> {
-    let Some(manager) = managers::owner(end.address) else { return physical::borders(end.range(size)) };
+    let Some(manager) = registry::owner(end.address) else { return physical::borders(end.range(size)) };
     match manager.block(end.address) {
         Some(block) if block.tiers.elsewhere() == 0 => Vec::new(),
         Some(_) => manager.borders(end.range(size)),
@@ -151,12 +139,12 @@ fn borders(end: &End, size: &Size) -> Vec<u64> {
     }
 }
 
-/// Where what the driver tells of a range's memory changes: that of another process, of which we know no more. Handles begin at
+/// Where the driver's answers about a range change. This is all that we know about memory of another process. Handles begin at
 /// multiples of `unit`.
 fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
     let what = |at| {
-        let kind = attribute::<u32>(at, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-        (kind, attribute::<CUdevice>(at, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
+        let kind = driver().pointer_attribute(PointerAttribute::MEMORY_TYPE, at);
+        (kind, driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, at))
     };
     let mut before = what(range.start);
     let starts = (range.start / unit + 1..).map(|number| number * unit).take_while(|at| *at < range.end);
@@ -167,43 +155,35 @@ fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
     starts.filter(changes).collect()
 }
 
-/// Is every end that has an address known to be memory of the calling thread's device?
+/// Do all ends that have an address lie in memory that is known to be the calling thread's device's?
 pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
-    let here = managers::current_device();
+    let here = registry::current_device();
     ends.iter().flatten().all(|end| home(end.address) == here && here.is_some())
 }
 
-/// The device that memory belongs to, if it is ours or went elsewhere.
+/// The device that an address belongs to: by our books, else by the driver's answer.
 fn home(address: u64) -> Option<CUdevice> {
-    let ours = managers::owner(address).map(|manager| manager.gpu().ordinal());
-    ours.or_else(|| attribute(address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
+    let ours = registry::owner(address).map(|manager| manager.gpu().ordinal());
+    ours.or_else(|| driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, address).ok())
 }
 
-/// An attribute that the driver has of an address.
-fn attribute<T: Default>(address: u64, attribute: u32) -> Option<T> {
-    let mut value = T::default();
-    let place = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: the callers below ask for attributes of the type that they name; the place is a live local.
-    let asked = unsafe { driver().get::<symbol::cuPointerGetAttribute>()(place, attribute, address) };
-    (asked == CUresult::SUCCESS).then_some(value)
-}
-
-/// The context that an end of a copy is named by.
+/// The context to name for an end of a copy between contexts.
 fn context(end: Option<&End>) -> CUcontext {
     let current = || driver().ctx_current().unwrap_or_default();
     let Some(address) = end.map(|end| end.address) else { return current() };
-    if let Some(manager) = managers::owner(address) {
+    if let Some(manager) = registry::owner(address) {
         return manager.gpu().context();
     }
-    let told = attribute::<CUcontext>(address, CU_POINTER_ATTRIBUTE_CONTEXT).filter(|told| !told.is_null());
-    let of_device = || managers::known(home(address)?).map(|manager| manager.gpu().context());
+    let told =
+        driver().pointer_attribute(PointerAttribute::CONTEXT, address).ok().filter(|told| !told.is_null());
+    let of_device = || registry::existing(home(address)?).map(|manager| manager.gpu().context());
     told.or_else(of_device).unwrap_or_else(current)
 }
 
-/// The copy with the contexts of its ends, in rows that are not too long.
+/// The copy as one between contexts.
 pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<End>; 2]) -> CUDA_MEMCPY3D_PEER {
     let kind = |end: &Option<End>, said| {
-        let ours = end.is_some_and(|end| managers::owner(end.address).is_some());
+        let ours = end.is_some_and(|end| registry::owner(end.address).is_some());
         if ours { CU_MEMORYTYPE_DEVICE } else { said }
     };
     CUDA_MEMCPY3D_PEER {
@@ -215,7 +195,7 @@ pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<End>; 2]) -> CUD
     }
 }
 
-/// The way's parts, none with a longer row than a copy between contexts takes for certain.
+/// The parts, cut further so that no row is longer than [`ROW`].
 pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = Part> {
     way.parts.iter().flat_map(|part| {
         let rows = Part { at: [0; 3], size: part.size };
@@ -230,7 +210,7 @@ pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = Part> {
     })
 }
 
-/// Makes a copy between contexts, part by part: in a stream, or in the family's default stream and waiting as the driver does.
+/// Makes a copy between contexts, part by part: in the stream, or synchronously in the family's default stream.
 pub(super) fn detour<F: Family>(
     copy: &CUDA_MEMCPY3D_PEER,
     ends: &[Option<End>; 2],
@@ -253,16 +233,15 @@ pub(super) fn detour<F: Family>(
 /// The source is read before the call returns.
 pub(super) const DURING_THE_CALL: u32 = 2;
 
-/// Waits for a copy that was put into a stream, if its source must be read before the call returns. A capture reads none.
+/// Waits for a copy in a stream if its source must be read before the call returns. A captured copy reads nothing yet.
 pub(super) fn read_by(order: u32, stream: CUstream) -> CUresult {
-    if order != DURING_THE_CALL || captured::<Legacy>(stream) {
+    if order != DURING_THE_CALL || is_captured::<Legacy>(stream) {
         return CUresult::SUCCESS;
     }
-    // SAFETY: the program's stream.
-    unsafe { driver().get::<symbol::cuStreamSynchronize>()(stream) }
+    driver().stream_synchronize(stream).into()
 }
 
-/// Makes a copy's parts one by one; the first failure ends it.
+/// Makes the parts of a copy one by one, until one fails.
 pub(super) fn carried(
     mut parts: impl Iterator<Item = Part>,
     mut call: impl FnMut(&Part) -> CUresult,
@@ -270,7 +249,7 @@ pub(super) fn carried(
     parts.try_for_each(|part| call(&part).ok()).into()
 }
 
-/// A copy of consecutive bytes as a description, whose ends are what the call says of them.
+/// A copy of consecutive bytes as a description. `said` is the direction that the call names, if it names one.
 fn described(linear: &Linear, said: Option<Direction>) -> CUDA_MEMCPY3D_PEER {
     let mut copy = volume::flat(linear.to, linear.from, linear.bytes);
     match said {
@@ -285,9 +264,9 @@ fn described(linear: &Linear, said: Option<Direction>) -> CUDA_MEMCPY3D_PEER {
     copy
 }
 
-/// A copy of consecutive bytes, if it is not the driver's as it is.
-pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Option<Answer> {
-    if !managers::are_several() {
+/// Makes a copy of consecutive bytes; `None` if it can be forwarded.
+pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Option<Outcome> {
+    if !peer_access::has_several_devices() {
         return None;
     }
     let copy = described(linear, said);
@@ -314,7 +293,7 @@ fn by_address<F: Family>(ends: [u64; 2], way: Way, stream: Option<CUstream>) -> 
     })
 }
 
-/// A copy by description, if it is not the driver's as it is: `call` makes one like it.
+/// Makes a copy by description; `None` if it can be forwarded. `call` makes a copy like the program's.
 ///
 /// # Safety
 /// `copy` is null or the program's description.
@@ -322,8 +301,8 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     copy: *const D,
     stream: Option<CUstream>,
     call: impl Fn(&D) -> CUresult,
-) -> Option<Answer> {
-    if !managers::are_several() {
+) -> Option<Outcome> {
+    if !peer_access::has_several_devices() {
         return None;
     }
     // SAFETY: by contract.
@@ -344,58 +323,58 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
 }
 
 /// `cuMemcpy3D`, `cuMemcpy3DPeer`.
-pub(super) unsafe fn volume<S, F, D>(copy: *const D) -> Answer
+pub(super) unsafe fn memcpy_3d<S, F, D>(copy: *const D) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const D) -> CUresult>,
     F: Family,
     D: Description,
 {
     // SAFETY: the program's description, and copies like it.
-    unsafe { shaped::<F, D>(copy, None, |part| driver().get::<S>()(part)) }.unwrap_or(Answer::Pass)
+    unsafe { shaped::<F, D>(copy, None, |part| driver().get::<S>()(part)) }.unwrap_or(Outcome::Forward)
 }
 
 /// `cuMemcpy3DAsync`, `cuMemcpy3DPeerAsync`.
-pub(super) unsafe fn volume_ordered<S, F, D>(copy: *const D, stream: CUstream) -> Answer
+pub(super) unsafe fn memcpy_3d_async<S, F, D>(copy: *const D, stream: CUstream) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(*const D, CUstream) -> CUresult>,
     F: Family,
     D: Description,
 {
-    let named = super::stream::meant::<F>(stream);
+    let resolved = super::stream::resolve_default::<F>(stream);
     // SAFETY: as in `volume`.
-    unsafe { shaped::<F, D>(copy, Some(named), |part| driver().get::<S>()(part, stream)) }
-        .unwrap_or(Answer::Pass)
+    unsafe { shaped::<F, D>(copy, Some(resolved), |part| driver().get::<S>()(part, stream)) }
+        .unwrap_or(Outcome::Forward)
 }
 
 /// `cuMemcpyPeer`.
-pub(super) fn peer<F: Family>(
+pub(super) fn memcpy_peer<F: Family>(
     to: CUdeviceptr,
     _to_context: CUcontext,
     from: CUdeviceptr,
     _from_context: CUcontext,
     bytes: usize,
-) -> Answer {
+) -> Outcome {
     peers::<F>(to, from, bytes, None)
 }
 
 /// `cuMemcpyPeerAsync`.
-pub(super) fn peer_ordered<F: Family>(
+pub(super) fn memcpy_peer_async<F: Family>(
     to: CUdeviceptr,
     _to_context: CUcontext,
     from: CUdeviceptr,
     _from_context: CUcontext,
     bytes: usize,
     stream: CUstream,
-) -> Answer {
-    peers::<F>(to, from, bytes, Some(super::stream::meant::<F>(stream)))
+) -> Outcome {
+    peers::<F>(to, from, bytes, Some(super::stream::resolve_default::<F>(stream)))
 }
 
-/// This form crashes in the driver (580) where an end is memory of the host that only its device may use, crossing a border or not. The
-/// form with a description does not, but cannot be captured; the form by addresses can, where the ends can be reached.
-fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Answer {
+/// `cuMemcpyPeer` crashes in the driver (580) if an end is host memory that only its device may access, in one tier or several. The form with
+/// a description does not crash, but cannot be captured. The form by addresses can be captured, but needs access to both ends.
+fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Outcome {
     let (ends, size) = ([Some(End::flat(to)), Some(End::flat(from))], [bytes as u64, 1, 1]);
     if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
     let detour = !stream.is_some_and(by_address_only);
@@ -406,9 +385,9 @@ fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) 
     self::detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
 }
 
-/// Is a part of an end not on its device?
+/// Does a part of this end lie elsewhere than on its device?
 fn is_elsewhere(end: &End, size: &Size) -> bool {
-    let block = managers::owner(end.address).and_then(|manager| manager.block(end.address));
+    let block = registry::owner(end.address).and_then(|manager| manager.block(end.address));
     let opened = || ipc::view(end.address).is_some();
     block.map_or_else(opened, |block| block.tiers.elsewhere() > 0)
         || !borders(end, size).is_empty()

@@ -1,10 +1,10 @@
 //! Copies and memsets as nodes of graphs, which a program adds or changes by itself.
 //!
 //! A node may be made long before it runs, so what a copy needs to reach a peer's block is done when the node is made. A copy that
-//! cannot be one copy (see [`crossing`]) becomes a child graph of several: whatever waits for the node, or is waited for, is
-//! as before. A node that exists cannot become one; then its change is refused, and a program makes its graph anew.
+//! cannot be one copy (see [`crossing`]) becomes a child graph of several copies, with the dependencies that the node would have. An
+//! existing node cannot become a child graph: its change is refused then, and a program makes its graph anew.
 //!
-//! A description may leave its context out: the driver takes that of the memory. Mapped memory has none, so ours is named.
+//! A description may leave its context out: the driver then takes that of the memory. Mapped memory has none, so we fill it in.
 
 use std::ffi::c_void;
 
@@ -14,17 +14,19 @@ use wm_abi::{
     CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
     CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
-use wm_driver::Api;
+use wm_driver::api::owned::Graph;
+use wm_driver::{Api, Table};
 
+use super::boundary::Outcome;
 use super::crossing::{self, Way, within};
+use super::cut::Part;
+use super::peer_access;
 use super::volume::{self, Description};
-use crate::boundary::Answer;
-use crate::cut::Part;
-use crate::state::driver;
-use crate::{managers, owners};
+use crate::process::driver;
+use crate::registry::{self, context_blocks};
 
 /// Where a node goes, and behind which others.
-struct Place {
+struct NewNode {
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
@@ -32,28 +34,28 @@ struct Place {
 }
 
 /// `cuGraphAddMemcpyNode`.
-pub(super) unsafe fn add_copy(
+pub(super) unsafe fn graph_add_memcpy_node(
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
     count: usize,
     copy: *const CUDA_MEMCPY3D,
     context: CUcontext,
-) -> Answer {
+) -> Outcome {
     // SAFETY: null, or the program's description.
-    let Some(copy) = (unsafe { copy.as_ref() }) else { return Answer::Pass };
-    let place = Place { node, graph, after, count };
-    let named = named(copy, context);
-    match plan(copy, named) {
+    let Some(copy) = (unsafe { copy.as_ref() }) else { return Outcome::Forward };
+    let new_node = NewNode { node, graph, after, count };
+    let in_context = context_of_copy(copy, context);
+    match plan(copy, in_context) {
         // SAFETY: the program's arguments, but for the graph.
-        Some(plan) => plan.add(|child| unsafe { place.add_child(child) }),
-        None if named == context => Answer::Pass,
+        Some(plan) => plan.add(|child| unsafe { new_node.add_child(child) }),
+        None if in_context == context => Outcome::Forward,
         // SAFETY: the program's arguments, but for the context.
-        None => unsafe { place.add_copy(copy, named) }.into(),
+        None => unsafe { new_node.add_copy(copy, in_context) }.into(),
     }
 }
 
-impl Place {
+impl NewNode {
     unsafe fn add_copy(&self, copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUresult {
         let add = driver().get::<symbol::cuGraphAddMemcpyNode>();
         // SAFETY: the program's place for a node, and a description like its own.
@@ -68,16 +70,16 @@ impl Place {
 }
 
 /// `cuGraphAddMemsetNode`.
-pub(super) unsafe fn add_memset(
+pub(super) unsafe fn graph_add_memset_node(
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
     count: usize,
     memset: *const CUDA_MEMSET_NODE_PARAMS,
     context: CUcontext,
-) -> Answer {
+) -> Outcome {
     // SAFETY: null, or the program's description.
-    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Answer::Pass };
+    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Outcome::Forward };
     let add = driver().get::<symbol::cuGraphAddMemsetNode>();
     // SAFETY: the program's arguments, but for the context.
     unsafe { add(node, graph, after, count, memset, context) }.into()
@@ -96,13 +98,13 @@ type Add =
     unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *mut c_void) -> CUresult;
 
 /// `cuGraphAddNode`.
-pub(super) unsafe fn add<S: Symbol<Function = Add>>(
+pub(super) unsafe fn graph_add_node<S: Symbol<Function = Add>>(
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
     count: usize,
     params: *mut c_void,
-) -> Answer {
+) -> Outcome {
     // SAFETY: the program's arguments, and parameters like its own.
     unsafe { add_any(params, |params| driver().get::<S>()(node, graph, after, count, params)) }
 }
@@ -117,22 +119,22 @@ type AddWithData = unsafe extern "C" fn(
 ) -> CUresult;
 
 /// `cuGraphAddNode_v2`, whose edges have data.
-pub(super) unsafe fn add_with_data<S: Symbol<Function = AddWithData>>(
+pub(super) unsafe fn graph_add_node_v2<S: Symbol<Function = AddWithData>>(
     node: *mut CUgraphNode,
     graph: CUgraph,
     after: *const CUgraphNode,
     data: *const c_void,
     count: usize,
     params: *mut c_void,
-) -> Answer {
+) -> Outcome {
     // SAFETY: as in `add`.
     unsafe { add_any(params, |params| driver().get::<S>()(node, graph, after, data, count, params)) }
 }
 
 /// `add` makes the program's call with other parameters.
-unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) -> Answer {
+unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) -> Outcome {
     // SAFETY: null, or the program's parameters of a node.
-    let Some((params, plan)) = (unsafe { changed(params) }) else { return Answer::Pass };
+    let Some((params, plan)) = (unsafe { changed(params) }) else { return Outcome::Forward };
     let call = |mut params: CUgraphNodeParams| add(std::ptr::from_mut(&mut params).cast());
     match plan {
         Some(plan) => plan.add(|child| {
@@ -164,7 +166,7 @@ unsafe fn changed(params: *mut c_void) -> Option<(CUgraphNodeParams, Option<Plan
             return Some((params, None));
         }
         let copy = params.body.memcpy;
-        let context = named(&copy.copyParams, copy.copyCtx);
+        let context = context_of_copy(&copy.copyParams, copy.copyCtx);
         let plan = plan(&copy.copyParams, context);
         params.body.memcpy.copyCtx = context;
         (plan.is_some() || context != copy.copyCtx).then_some((params, plan))
@@ -172,20 +174,20 @@ unsafe fn changed(params: *mut c_void) -> Option<(CUgraphNodeParams, Option<Plan
 }
 
 /// `cuGraphMemcpyNodeSetParams`.
-pub(super) unsafe fn set_copy(_node: CUgraphNode, copy: *const CUDA_MEMCPY3D) -> Answer {
+pub(super) unsafe fn graph_memcpy_node_set_params(_node: CUgraphNode, copy: *const CUDA_MEMCPY3D) -> Outcome {
     // SAFETY: null, or the program's description.
     let plan = unsafe { copy.as_ref() }.and_then(|copy| plan(copy, CUcontext::NULL));
-    plan.map_or(Answer::Pass, |_| refused(CUresult::NOT_SUPPORTED))
+    plan.map_or(Outcome::Forward, |_| refused(CUresult::NOT_SUPPORTED))
 }
 
 /// `cuGraphNodeSetParams`.
-pub(super) unsafe fn set<S>(node: CUgraphNode, params: *mut c_void) -> Answer
+pub(super) unsafe fn graph_node_set_params<S>(node: CUgraphNode, params: *mut c_void) -> Outcome
 where
     S: Symbol<Function = unsafe extern "C" fn(CUgraphNode, *mut c_void) -> CUresult>,
 {
     // SAFETY: null, or the program's parameters of a node.
     match unsafe { changed(params) } {
-        None => Answer::Pass,
+        None => Outcome::Forward,
         Some((_, Some(_))) => refused(CUresult::NOT_SUPPORTED),
         // SAFETY: the program's node, with parameters like its own.
         Some((mut params, None)) => unsafe {
@@ -195,43 +197,47 @@ where
 }
 
 /// `cuGraphExecMemcpyNodeSetParams`.
-pub(super) unsafe fn set_ready_copy(
+pub(super) unsafe fn graph_exec_memcpy_node_set_params(
     graph: CUgraphExec,
     node: CUgraphNode,
     copy: *const CUDA_MEMCPY3D,
     context: CUcontext,
-) -> Answer {
+) -> Outcome {
     // SAFETY: null, or the program's description.
-    let Some(copy) = (unsafe { copy.as_ref() }) else { return Answer::Pass };
-    let named = named(copy, context);
-    match plan(copy, named) {
+    let Some(copy) = (unsafe { copy.as_ref() }) else { return Outcome::Forward };
+    let in_context = context_of_copy(copy, context);
+    match plan(copy, in_context) {
         Some(_) => refused(CUresult::INVALID_VALUE),
-        None if named == context => Answer::Pass,
+        None if in_context == context => Outcome::Forward,
         // SAFETY: the program's arguments, but for the context.
         None => unsafe {
-            driver().get::<symbol::cuGraphExecMemcpyNodeSetParams>()(graph, node, copy, named).into()
+            driver().get::<symbol::cuGraphExecMemcpyNodeSetParams>()(graph, node, copy, in_context).into()
         },
     }
 }
 
 /// `cuGraphExecMemsetNodeSetParams`.
-pub(super) unsafe fn set_ready_memset(
+pub(super) unsafe fn graph_exec_memset_node_set_params(
     graph: CUgraphExec,
     node: CUgraphNode,
     memset: *const CUDA_MEMSET_NODE_PARAMS,
     context: CUcontext,
-) -> Answer {
+) -> Outcome {
     // SAFETY: null, or the program's description.
-    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Answer::Pass };
+    let Some(context) = (unsafe { of_memset(memset, context) }) else { return Outcome::Forward };
     // SAFETY: the program's arguments, but for the context.
     unsafe { driver().get::<symbol::cuGraphExecMemsetNodeSetParams>()(graph, node, memset, context) }.into()
 }
 
 /// `cuGraphExecNodeSetParams`.
-pub(super) unsafe fn set_ready(graph: CUgraphExec, node: CUgraphNode, params: *mut c_void) -> Answer {
+pub(super) unsafe fn graph_exec_node_set_params(
+    graph: CUgraphExec,
+    node: CUgraphNode,
+    params: *mut c_void,
+) -> Outcome {
     // SAFETY: null, or the program's parameters of a node.
     match unsafe { changed(params) } {
-        None => Answer::Pass,
+        None => Outcome::Forward,
         Some((_, Some(_))) => refused(CUresult::INVALID_VALUE),
         // SAFETY: the program's graph and node, with parameters like its own.
         Some((mut params, None)) => unsafe {
@@ -242,15 +248,15 @@ pub(super) unsafe fn set_ready(graph: CUgraphExec, node: CUgraphNode, params: *m
 }
 
 #[cold]
-fn refused(code: CUresult) -> Answer {
+fn refused(code: CUresult) -> Outcome {
     log::info!(
         "a graph's copy between devices was not changed: its new memory lies partly on the host; make the node anew"
     );
-    Answer::Is(code)
+    Outcome::Return(code)
 }
 
 /// The context of a copy's node: what the program named, else that of the first end that is ours.
-fn named(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
+fn context_of_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
     if !context.is_null() {
         return context;
     }
@@ -262,10 +268,11 @@ fn named(copy: &CUDA_MEMCPY3D, context: CUcontext) -> CUcontext {
 
 /// The context of memory of ours: the one that it was allocated in; for a pool's, the current one if that is on its device.
 fn of_memory(address: u64) -> Option<CUcontext> {
-    let manager = managers::owner(address)?;
-    let made_in = || manager.block(address).and_then(|block| owners::context(block.address, block.id));
+    let manager = registry::owner(address)?;
+    let made_in =
+        || manager.block(address).and_then(|block| context_blocks::context_of(block.address, block.id));
     let current = || {
-        let is_there = managers::current_device() == Some(manager.gpu().ordinal());
+        let is_there = registry::current_device() == Some(manager.gpu().ordinal());
         is_there.then(|| driver().ctx_current().unwrap_or_default())
     };
     let context = made_in().or_else(current).unwrap_or_else(|| manager.gpu().context());
@@ -282,7 +289,7 @@ struct Plan {
 
 /// `None`: the copy can be one node. The way to its ends is open for the context's device, where it can be.
 fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
-    if !managers::are_several() {
+    if !peer_access::has_several_devices() {
         return None;
     }
     let general = volume::filled(&copy.general());
@@ -297,35 +304,32 @@ fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
 
 impl Plan {
     /// Makes the copies' graph and adds it; the driver's nodes have copies of it.
-    fn add(&self, add: impl FnOnce(CUgraph) -> CUresult) -> Answer {
-        let graph = match self.parted() {
-            Ok(graph) => graph,
-            Err(code) => return Answer::Is(code),
-        };
-        let result = add(graph);
-        destroy(graph);
-        Answer::Is(result)
+    fn add(&self, add: impl FnOnce(CUgraph) -> CUresult) -> Outcome {
+        Outcome::Return(match self.parted() {
+            Ok(graph) => add(graph.raw()),
+            Err(code) => code,
+        })
     }
 
     /// A graph with a node for each part, none of which waits for another.
-    fn parted(&self) -> Result<CUgraph, CUresult> {
-        let mut graph = CUgraph::NULL;
-        // SAFETY: the out-pointer is to a live local.
-        unsafe { driver().get::<symbol::cuGraphCreate>()(&mut graph, 0) }.ok()?;
+    fn parted(&self) -> Result<Graph<'static, Table>, CUresult> {
+        let graph = Graph::new(driver())?;
         let add = |part: &Part| {
             let (copy, mut node) = (self.copy.with(&volume::part(&self.general, part)), CUgraphNode::NULL);
             let (place, none) = (&mut node, std::ptr::null());
             // SAFETY: pointers to live locals; a part of the program's copy.
             unsafe {
-                driver().get::<symbol::cuGraphAddMemcpyNode>()(place, graph, none, 0, &copy, self.context)
+                driver().get::<symbol::cuGraphAddMemcpyNode>()(
+                    place,
+                    graph.raw(),
+                    none,
+                    0,
+                    &copy,
+                    self.context,
+                )
             }
         };
         let result = crossing::carried(self.way.parts.iter().copied(), add);
-        result.ok().map(|()| graph).inspect_err(|_| destroy(graph))
+        result.ok().map(|()| graph)
     }
-}
-
-fn destroy(graph: CUgraph) {
-    // SAFETY: a graph of ours that nobody else knows.
-    let _ = unsafe { driver().get::<symbol::cuGraphDestroy>()(graph) };
 }

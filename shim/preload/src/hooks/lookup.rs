@@ -1,8 +1,8 @@
-//! `cuGetProcAddress`: the driver decides, we translate.
+//! `cuGetProcAddress`: the driver looks the function up, and we translate its answer.
 //!
-//! Which version of a function a name stands for, and whether it exists, are the driver's rules, which change from
-//! release to release. So the real function is asked, and the pointer it answers is mapped, by identity, to our export
-//! of the same function. A pointer that is none of the driver's exports is passed on as it is.
+//! The driver's rules say which version of a function a name stands for, and they change from release to release. So the real
+//! function is asked, and the address that it answers is replaced by our export of the same function. An address that is none of
+//! the driver's exports is passed on as it is.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
@@ -10,17 +10,22 @@ use std::sync::OnceLock;
 use wm_abi::symbol::{self, COUNT, NAMES};
 use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
-use crate::state::driver;
-use crate::trampolines;
-
-pub(super) unsafe fn v1(name: *const c_char, pfn: *mut *mut c_void, version: c_int, flags: u64) -> CUresult {
+use super::exports;
+use crate::process::driver;
+/// `cuGetProcAddress`.
+pub(super) unsafe fn get_proc_address(
+    name: *const c_char,
+    pfn: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuGetProcAddress>()(name, pfn, version, flags) };
     // SAFETY: as above.
     unsafe { translate(result, name, pfn, flags) }
 }
-
-pub(super) unsafe fn v2(
+/// `cuGetProcAddress_v2`.
+pub(super) unsafe fn get_proc_address_v2(
     name: *const c_char,
     pfn: *mut *mut c_void,
     version: c_int,
@@ -42,14 +47,14 @@ unsafe fn translate(result: CUresult, name: *const c_char, pfn: *mut *mut c_void
     // SAFETY: the driver has just read the name and written the pointer.
     let (name, found) = unsafe { (CStr::from_ptr(name), *pfn) };
     let per_thread = flags & u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
-    if let Some(index) = export_at(found as usize, name, per_thread) {
+    if let Some((index, exports)) = export_at(found as usize, name, per_thread).zip(exports::get()) {
         // SAFETY: as above.
-        unsafe { *pfn = trampolines::export(index).cast_mut().cast() };
+        unsafe { *pfn = exports.addresses[index] as *mut c_void };
     }
     result
 }
 
-/// The function whose address in the driver this is. Of several names for one address, the one that was asked for.
+/// The function at an address in the driver. If several names share the address, the one that was asked for.
 fn export_at(address: usize, name: &CStr, per_thread: bool) -> Option<usize> {
     let table = by_address();
     let first = table.partition_point(|(at, _)| *at < address);
@@ -63,7 +68,7 @@ fn fits(export: &CStr, name: &CStr, per_thread: bool) -> bool {
     export.starts_with(name.to_bytes()) && twin == per_thread
 }
 
-/// The driver's exports, sorted by address. Address 0, of functions that it lacks, is left out.
+/// The driver's exports, sorted by address, without the functions that it lacks.
 fn by_address() -> &'static [(usize, usize)] {
     static TABLE: OnceLock<Vec<(usize, usize)>> = OnceLock::new();
     TABLE.get_or_init(|| {

@@ -1,24 +1,32 @@
 //! Every intercepted driver function: one row each, and nowhere else.
 //!
-//! A row reads: exported name, parameters, handler, the switch that turns the row off, and what it is for. The row's
-//! signature is checked against the driver's by the compiler. A per-thread-stream twin (`_ptsz`, `_ptds`) and every
-//! version of a function is a row of its own. From this table come the slots' contents, `docs/hooks.md` and `wmctl hooks`.
+//! `table.rs` has the rows: exported name, parameters, handler, the switch that turns the row off, and the purpose. The compiler
+//! checks a row's signature against the driver's. A per-thread-stream twin (`_ptsz`, `_ptds`) and every version of a function is
+//! a row of its own. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
+//!
+//! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
+//! subject; besides, [`boundary`] is what every handler runs in, [`oom`] makes a call again that was short of memory, and [`exports`]
+//! are the trampolines.
 
-mod access;
 mod allocate;
 mod batch;
 mod batch_volumes;
+mod boundary;
 mod context;
 mod copies;
 mod crossing;
+mod cut;
+mod exports;
 mod graph;
 mod initialise;
 mod lookup;
 mod marked;
+mod mem_info;
+mod oom;
+mod peer_access;
 mod physical;
 mod pointer;
 mod pool;
-mod relief;
 mod reserved;
 mod sharing;
 mod stream;
@@ -27,18 +35,15 @@ mod wait;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
 
 use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
-use crate::boundary::{Pace, cross};
-use crate::counters::Calls;
-use crate::counters::Direction::{DeviceToDevice, DeviceToHost, HostToDevice};
-use crate::glance::Real;
+use crate::counters::{self, Calls};
+use crate::process::{CachedFn, streams};
 use crate::settings::{Multipath, Settings};
-use crate::state::{driver, streams};
-use crate::trampolines::SLOTS;
+use boundary::{Pace, enter_hook};
+pub(crate) use exports::Exports;
 use stream::{Legacy, PerThread};
 
 /// What turns a row off.
@@ -48,9 +53,9 @@ enum Switch {
     Always,
     /// Also `WMSHIM_STITCH=off`.
     Memory,
-    /// Also `WMSHIM_STITCH=off` and `WMSHIM_MULTIPATH=off` together: what both need to know.
+    /// Also `WMSHIM_STITCH=off` together with `WMSHIM_MULTIPATH=off`: both features need the call.
     Lifetimes,
-    /// As before, and withdrawn where there is one device: copies that may take several links, or go to a peer's blocks.
+    /// The same, and withdrawn in a process with one device: copies that may take several links, or touch a peer's blocks.
     Copies,
 }
 
@@ -73,13 +78,13 @@ impl Switch {
 }
 
 /// One intercepted function.
-pub(crate) struct Row {
+struct Row {
     name: &'static CStr,
     handler: &'static str,
     switch: Switch,
     purpose: &'static str,
     hook: *const (),
-    pub(crate) calls: &'static Calls,
+    calls: &'static Calls,
 }
 
 // SAFETY: `hook` is a function's address; everything else is data or atomic.
@@ -91,37 +96,38 @@ impl Row {
         switch: Switch,
         purpose: &'static str,
         hook: *const (),
-        line: &'static Line<S>,
+        hot: &'static HookHot<S>,
     ) -> Self {
-        Self { name: S::NAME, handler, switch, purpose, hook, calls: &line.calls }
+        Self { name: S::NAME, handler, switch, purpose, hook, calls: &hot.calls }
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         self.name.to_str().unwrap_or_default()
     }
 }
 
-/// What an entry reads and writes of its own, in one cache line: its counters, and the function behind it.
+/// The data of one hook that every call of it touches, in one cache line: its counters, and the real function.
 #[repr(align(64))]
-struct Line<S> {
+struct HookHot<S> {
     calls: Calls,
-    real: Real<S>,
+    real: CachedFn<S>,
 }
 
-impl<S: Symbol> Line<S> {
+impl<S: Symbol> HookHot<S> {
     const fn new() -> Self {
-        Self { calls: Calls::new(), real: Real::new() }
+        Self { calls: Calls::new(), real: CachedFn::new() }
     }
 }
 
 /// Declares rows. The signature is the driver's, or the row does not compile.
 ///
-/// A row of `serve` has a handler, which answers or passes. A row of `relieve` makes the real call, after a look at the stream
-/// that it works in, if it names one. A real call that failed for want of memory is made again after some of ours was given back.
+/// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry` has none: it makes the real call, and
+/// notes the stream that the call works in, if the row names one. In both, a real call that fails for want of memory is made again
+/// after some of our unused memory was given back.
 macro_rules! hooks {
     (
         serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
-        relieve { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
+        retry { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
     ) => {
         const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
 
@@ -130,10 +136,10 @@ macro_rules! hooks {
             [$(<symbol::$name as Symbol>::INDEX,)* $(<symbol::$plain as Symbol>::INDEX,)*];
 
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
-        mod line {
+        mod hot {
             use super::*;
-            $(pub(super) static $name: Line<symbol::$name> = Line::new();)*
-            $(pub(super) static $plain: Line<symbol::$plain> = Line::new();)*
+            $(pub(super) static $name: HookHot<symbol::$name> = HookHot::new();)*
+            $(pub(super) static $plain: HookHot<symbol::$plain> = HookHot::new();)*
         }
 
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
@@ -141,37 +147,44 @@ macro_rules! hooks {
             use super::*;
             $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
                 note_per_thread(const { is_per_thread(stringify!($name)) });
-                cross(
-                    &line::$name.calls,
+                enter_hook(
+                    &hot::$name.calls,
                     const { pace(stringify!($name)) },
                     // SAFETY: the program's arguments, under the driver's own rules for them.
                     #[allow(unused_unsafe, reason = "some handlers take no pointers")]
                     || unsafe { $handler($($argument),*) }.into(),
                     // SAFETY: as above. A call that failed for want of memory did nothing.
-                    || relief::patiently(|| unsafe { line::$name.real.get()($($argument),*) }),
+                    || oom::retry(|| unsafe { hot::$name.real.get()($($argument),*) }),
                 )
             }
             const _: <symbol::$name as Symbol>::Function = $name;)*
             $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
                 note_per_thread(const { is_per_thread(stringify!($plain)) });
                 $(stream::note_use($stream);)?
-                relief::twice(
-                    &line::$plain.calls,
+                oom::retry_counted(
+                    &hot::$plain.calls,
                     // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
-                    || unsafe { line::$plain.real.get()($($a),*) },
+                    || unsafe { hot::$plain.real.get()($($a),*) },
                 )
             }
             const _: <symbol::$plain as Symbol>::Function = $plain;)*
         }
 
-        pub(crate) static ROWS: [Row; ROW_COUNT] = [
-            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &line::$name),)*
-            $(Row::new::<symbol::$plain>("relief::twice", Switch::Memory, $what, entry::$plain as *const (), &line::$plain),)*
+        static ROWS: [Row; ROW_COUNT] = [
+            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &hot::$name),)*
+            $(Row::new::<symbol::$plain>("oom::retry_counted", Switch::Memory, $what, entry::$plain as *const (), &hot::$plain),)*
         ];
     };
 }
 
 include!("table.rs");
+
+/// To be called before the first hook is connected: hands the trampolines to the hooks, and the hooks' counters to statistics.
+pub(crate) fn prepare(exports: &'static Exports) {
+    let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
+    exports::set(exports, copies.map(|(_, index)| index));
+    counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
+}
 
 /// The hook for a function under these settings.
 pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
@@ -179,8 +192,8 @@ pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
     row.switch.is_on(settings).then_some(row.hook)
 }
 
-/// Position of each function's row in [`ROWS`]; beyond its end for functions without one. Made by the compiler: the first
-/// call of a process may come from a thread with little stack.
+/// Position of each function's row in [`ROWS`]; beyond the end for functions without a row. Computed by the compiler, because the
+/// first call of a process may come from a thread with little stack.
 static BY_INDEX: [u16; COUNT] = {
     let mut positions = [u16::MAX; COUNT];
     let mut position = 0;
@@ -191,13 +204,13 @@ static BY_INDEX: [u16; COUNT] = {
     positions
 };
 
-/// Is this a function in which the null stream is the calling thread's own?
+/// Does the null stream mean the calling thread's own stream in this function?
 pub(crate) const fn is_per_thread(name: &str) -> bool {
     let bytes = name.as_bytes();
     matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
 }
 
-/// Allocations and frees in stream order are answered from memory for the most part.
+/// Stream-ordered allocations and frees are frequent: most of them are hits.
 const fn pace(name: &str) -> Pace {
     match name.as_bytes() {
         [b'c', b'u', b'M', b'e', b'm', b'A', b'l', b'l', b'o', b'c', b'A', b's', b'y', b'n', b'c', ..]
@@ -208,7 +221,7 @@ const fn pace(name: &str) -> Pace {
     }
 }
 
-/// A function of per-thread default streams is called.
+/// Notes that per-thread default streams are in use: they are blocking streams that no call creates.
 #[inline]
 fn note_per_thread(is_per_thread: bool) {
     if is_per_thread {
@@ -218,16 +231,7 @@ fn note_per_thread(is_per_thread: bool) {
 
 /// Is this stream being captured? Null is the legacy default stream.
 pub(crate) fn is_captured(stream: CUstream) -> bool {
-    stream::captured::<Legacy>(stream)
-}
-
-/// There is one device: copies that are intercepted for the sake of others go to the driver as they come.
-pub(crate) fn withdraw_copies() {
-    for (_, index) in ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies) {
-        if let Some(real) = driver().address(index) {
-            SLOTS[index].store(real.cast_mut().cast(), Ordering::Release);
-        }
-    }
+    stream::is_captured::<Legacy>(stream)
 }
 
 /// The table for `wmctl hooks`: a JSON array, NUL-terminated, valid for the life of the process.
@@ -241,7 +245,7 @@ fn describe() -> serde_json::Value {
     let rows = ROWS.iter().map(|row| {
         serde_json::json!({
             "symbol": row.name(),
-            "handler": row.handler,
+            "handler": row.handler.split("::<").next(),
             "switch": row.switch.setting(),
             "purpose": row.purpose,
         })

@@ -1,56 +1,53 @@
 //! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
 //!
-//! The order is that of a block of ours: the device, the device once more after our unused memory was given back, then
-//! pinned memory of the host if the user allows it and the caller is known to bear it. PyTorch's allocator does. Who passes
-//! memory to peers, network cards or multicast objects does not: NCCL's flags come in lines of 128 bytes, which arrive whole over
-//! NVLink only. Whatever fails, the program gets the driver's first answer. Memory that went elsewhere answers as what was asked
-//! for: its properties are those of device memory, the CPU has no access to it, and only its maker may pass it on.
+//! The order is that of a block of ours: the device; the device once more after our unused memory was given back; then pinned host
+//! memory, if the user allows it and the caller is known to cope with it. PyTorch's allocator can. Libraries that pass memory to peers,
+//! network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which arrive whole over NVLink only. If all
+//! fails, the program gets the driver's first answer. Memory that went elsewhere answers queries as device memory, the CPU has no
+//! access to it, and only the process that made it may pass it on.
 
 use std::ffi::{c_uint, c_void};
 
 use wm_abi::*;
-use wm_driver::{Bears, Device, Gpu, Tier};
+use wm_driver::{Api, Bears, Device, Gpu, Tier};
 use wm_memory::Manager;
 
-use super::{relief, reserved};
-use crate::boundary::Answer;
-use crate::callers;
-use crate::lifecycle;
-use crate::managers;
+use super::boundary::Outcome;
+use super::{oom, reserved};
 use crate::physical::{self, Asked, Kind, book, kept};
+use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
-use crate::shortage;
-use crate::state::driver;
+use crate::{registry, shortage};
 
 /// Handle types that host memory can be shared by.
 const SHAREABLE: c_uint = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 /// A request for memory on a device.
-struct Request {
+struct CreateRequest {
     property: CUmemAllocationProp,
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
     /// What it is kept as, if it is.
     kind: Option<Kind>,
 }
-
-pub(super) unsafe fn create(
+/// `cuMemCreate`.
+pub(super) unsafe fn mem_create(
     handle: *mut u64,
     bytes: usize,
     property: *const CUmemAllocationProp,
     flags: u64,
-) -> Answer {
-    if handle.is_null() || property.is_null() || flags != 0 || lifecycle::exiting() {
-        return Answer::Pass;
+) -> Outcome {
+    if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
+        return Outcome::Forward;
     }
     // SAFETY: the program's description of what it wants, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
     if !on_a_device || property.type_ != CU_MEM_ALLOCATION_TYPE_PINNED {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
-    let manager = managers::of(property.location.id);
-    let request = Request { property, bytes, manager, kind: kept::kind(&property, bytes) };
+    let manager = registry::of_device(property.location.id);
+    let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
     let made = match request.promised() {
         Some(token) => Ok(token),
         None => request.on_device().or_else(|code| request.on_host(code)),
@@ -62,7 +59,7 @@ pub(super) unsafe fn create(
     made.map(|made| unsafe { *handle = made }).into()
 }
 
-impl Request {
+impl CreateRequest {
     /// Memory that was given up before, if there is some.
     fn promised(&self) -> Option<u64> {
         let token = self.kind.and_then(kept::promise)?;
@@ -74,7 +71,8 @@ impl Request {
     fn on_device(&self) -> Result<u64, CUresult> {
         let first = self.attempt(Tier::Device);
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
-        let relieved = is_short && self.manager.is_some_and(|manager| relief::relieve(manager, self.bytes));
+        let relieved =
+            is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
         if relieved { self.attempt(Tier::Device) } else { first }
     }
 
@@ -107,10 +105,7 @@ impl Request {
     }
 
     fn make(&self, tier: Tier) -> Result<u64, CUresult> {
-        let (property, mut handle) = (self.property_on(tier), 0);
-        // SAFETY: pointers to live locals; the description is the program's own, or the same for the host.
-        unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, self.bytes, &property, 0) }.ok()?;
-        Ok(handle)
+        driver().mem_create(self.bytes, &self.property_on(tier))
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
@@ -156,7 +151,7 @@ impl Request {
     }
 }
 
-/// Does the caller bear memory that is not where it asked for it?
+/// Can the caller cope with memory that is not where it asked for it?
 fn is_borne() -> bool {
     match settings::load().overflow_created {
         Created::Torch => callers::is_torch(),
@@ -165,30 +160,33 @@ fn is_borne() -> bool {
     }
 }
 
-/// Who opens the memory elsewhere would take it for the device's.
-pub(super) fn export(shared: *mut c_void, handle: u64, kind: c_uint, flags: u64) -> Answer {
+/// `cuMemExportToShareableHandle`. A process that opened the memory would take it for device memory.
+pub(super) fn mem_export_to_shareable_handle(
+    shared: *mut c_void,
+    handle: u64,
+    kind: c_uint,
+    flags: u64,
+) -> Outcome {
     if let Some(handle) = kept::share(handle) {
         // SAFETY: the program's arguments, with the handle that its own stands for.
         let exported =
             unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
-        return Answer::Is(exported);
+        return Outcome::Return(exported);
     }
     let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
     if !is_elsewhere || is_borne() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     log::warn!(
         "memory that lies on the host for want of room on the device was not exported as device memory"
     );
-    Answer::Is(CUresult::NOT_SUPPORTED)
+    Outcome::Return(CUresult::NOT_SUPPORTED)
 }
-
-pub(super) fn release(handle: u64) -> CUresult {
+/// `cuMemRelease`.
+pub(super) fn mem_release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
     let gone = book().let_go(handle);
-    // SAFETY: a function without pointers.
-    let plainly = || unsafe { driver().get::<symbol::cuMemRelease>()(handle) };
-    let result = kept::release(handle).unwrap_or_else(plainly);
+    let result = kept::release(handle).unwrap_or_else(|| driver().mem_release(handle).into());
     match gone {
         Some(number) if result == CUresult::SUCCESS => book().settle(number),
         Some(number) => book().keep(handle, number),
@@ -207,8 +205,12 @@ pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult 
     }
     result
 }
-
-pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint) -> CUresult {
+/// `cuMemImportFromShareableHandle`.
+pub(super) unsafe fn mem_import_from_shareable_handle(
+    handle: *mut u64,
+    shared: *mut c_void,
+    kind: c_uint,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemImportFromShareableHandle>()(handle, shared, kind) };
     if result == CUresult::SUCCESS {
@@ -217,8 +219,11 @@ pub(super) unsafe fn import(handle: *mut u64, shared: *mut c_void, kind: c_uint)
     }
     result
 }
-
-pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64) -> CUresult {
+/// `cuMemGetAllocationPropertiesFromHandle`.
+pub(super) unsafe fn mem_get_allocation_properties_from_handle(
+    property: *mut CUmemAllocationProp,
+    handle: u64,
+) -> CUresult {
     let named = kept::bound(handle).unwrap_or(handle);
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>()(property, named) };
@@ -232,10 +237,10 @@ pub(super) unsafe fn properties(property: *mut CUmemAllocationProp, handle: u64)
     }
     result
 }
-
-pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Answer {
+/// `cuMemMap`.
+pub(super) fn mem_map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     // SAFETY: a function without pointers.
     let plainly = || unsafe { driver().get::<symbol::cuMemMap>()(address, bytes, offset, handle, flags) };
@@ -244,57 +249,52 @@ pub(super) fn map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64
         book().mapped(address, bytes as u64, handle);
         shortage::mapped();
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
-
-pub(super) fn unmap(address: CUdeviceptr, bytes: usize) -> Answer {
+/// `cuMemUnmap`.
+pub(super) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let result = kept::unmap(address, bytes).unwrap_or_else(|| {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes) };
-        if result == CUresult::SUCCESS {
-            kept::unmapped(address, bytes);
-        }
-        result
+        driver().mem_unmap(address, bytes).inspect(|()| kept::unmapped(address, bytes)).into()
     });
     if result == CUresult::SUCCESS {
         book().unmapped(address, bytes as u64);
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
-/// The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
+/// `cuMemSetAccess`. The CPU gets no access to device memory, and none to what stands in for it: with it, a copy across the border between
 /// the two would crash inside the driver.
-pub(super) unsafe fn access(
+pub(super) unsafe fn mem_set_access(
     address: CUdeviceptr,
     bytes: usize,
     wanted: *const CUmemAccessDesc,
     count: usize,
-) -> Answer {
+) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     if wanted.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     // SAFETY: the program's list of `count` entries, not null.
     let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
     if !book().reaches_elsewhere(address, bytes as u64) {
-        return kept::allow(address, bytes, wanted).map_or(Answer::Pass, Answer::Is);
+        return kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return);
     }
     let to_cpu = |entry: &CUmemAccessDesc| {
         entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
     };
-    if wanted.iter().any(to_cpu) { Answer::Is(CUresult::NOT_SUPPORTED) } else { Answer::Pass }
+    if wanted.iter().any(to_cpu) { Outcome::Return(CUresult::NOT_SUPPORTED) } else { Outcome::Forward }
 }
 
-/// Addresses are given back, and with them what lies unused there.
-pub(super) fn free_addresses(address: CUdeviceptr, bytes: usize) -> Answer {
+/// `cuMemAddressFree`. Addresses are given back, and with them what lies unused there.
+pub(super) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     kept::clear(address, bytes);
-    Answer::Pass
+    Outcome::Forward
 }

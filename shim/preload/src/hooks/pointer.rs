@@ -1,24 +1,23 @@
 //! Queries about addresses: our blocks answer like memory of `cuMemAlloc`.
 //!
-//! The driver would tell of mappings: no context, host memory where a block overflowed, the whole reservation as its
-//! range. Programs derive devices, sharing and copies from these answers, so they get those of plain device memory.
+//! The driver would describe the mapping: no context, host memory if a block overflowed, the whole reservation as the range. Programs
+//! derive devices, sharing and copies from these answers, so they get the answers for plain device memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::{Api, Device};
 use wm_memory::{Block, Order};
 
+use super::boundary::Outcome;
 use super::marked::Marked;
+use super::mem_info::{Holdings, mem_info};
 use super::{physical, pool};
-use crate::boundary::Answer;
-use crate::figures::{Holdings, figures};
 use crate::ipc;
-use crate::managers;
-use crate::owners;
-use crate::physical::{View, account, elsewhere, kept};
-use crate::state::driver;
+use crate::physical::{MappedPiece, account, elsewhere, kept};
+use crate::process::driver;
+use crate::registry::{self, context_blocks};
 
 /// Buffer ids of ours are above any the driver counts to.
 const OUR_BUFFERS: u64 = 1 << 62;
@@ -43,20 +42,20 @@ struct Found {
     shareable: bool,
 }
 
-/// What an address is to us.
+/// What we know of an address.
 enum Meaning {
     /// Inside memory that we answer for.
     Live(Found),
     /// The program's own physical memory, which is not on the device that it was asked for.
-    Elsewhere(View),
+    Elsewhere(MappedPiece),
     /// Ours, but no block is there now: the driver's answers for freed memory are right, and it cannot give them.
     Dead,
-    /// The driver's business.
+    /// Nothing: the driver answers.
     Foreign,
 }
 
 fn meaning(address: u64) -> Meaning {
-    match managers::owner(address) {
+    match registry::owner(address) {
         Some(manager) => match manager.block(address) {
             Some(block) => Meaning::Live(own(manager.gpu(), &block, address)),
             // What another process shares with us is mapped in our address space too.
@@ -100,59 +99,62 @@ fn own(device: &'static Device, block: &Block, address: u64) -> Found {
 
 /// The context that a block of `cuMemAlloc` was allocated in.
 fn maker(device: &Device, block: &Block) -> CUcontext {
-    owners::context(block.address, block.id).unwrap_or_else(|| device.context())
+    context_blocks::context_of(block.address, block.id).unwrap_or_else(|| device.context())
 }
 
 /// Buffer id of an opened block.
-fn foreign_buffer(view: &ipc::View) -> u64 {
+fn foreign_buffer(view: &ipc::OpenedBlock) -> u64 {
     OUR_BUFFERS | FOREIGN_BUFFERS | (view.address >> 12)
 }
 
 /// Buffer id of what is at an address of ours.
 fn buffer_at(address: u64) -> Option<u64> {
-    let block = managers::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
+    let block = registry::owner(address)?.block(address).map(|block| OUR_BUFFERS | block.id);
     block.or_else(|| ipc::view(address).map(|view| foreign_buffer(&view)))
 }
 
-fn foreign(view: &ipc::View, address: u64) -> Found {
+fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
     let buffer = foreign_buffer(view);
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
-
-pub(super) unsafe fn info(free: *mut usize, total: *mut usize) -> Answer {
-    let Some(site) = managers::here() else { return Answer::Pass };
-    let (mut free_now, mut total_now) = (0, 0);
-    // SAFETY: out-pointers to live locals.
-    let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };
-    if result == CUresult::SUCCESS {
-        let usage = site.manager.usage();
-        let holdings = Holdings {
-            live: usage.live,
-            unused: usage.reserved.device.saturating_sub(usage.live.device)
-                + kept::idle(site.manager.gpu().ordinal()),
-            pieces: account(site.manager.gpu().ordinal()).held,
-            limit: site.manager.settings().device_limit,
-        };
-        // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
-        let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
-        let (usable, all) = figures(to_be_had, total_now as u64, &holdings);
-        // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
-        unsafe { (store(free, usable as usize), store(total, all as usize)) };
-    }
-    Answer::Is(result)
+/// `cuMemGetInfo`.
+pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcome {
+    let Some(site) = registry::current_site() else { return Outcome::Forward };
+    let (free_now, total_now) = match driver().mem_info() {
+        Ok(answer) => answer,
+        Err(code) => return Outcome::Return(code),
+    };
+    let usage = site.manager.usage();
+    let holdings = Holdings {
+        live: usage.live,
+        unused: usage.reserved.device.saturating_sub(usage.live.device)
+            + kept::idle(site.manager.gpu().ordinal()),
+        pieces: account(site.manager.gpu().ordinal()).held,
+        limit: site.manager.settings().device_limit,
+    };
+    // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+    let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+    let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
+    // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
+    unsafe { (store(free, usable as usize), store(total, all as usize)) };
+    Outcome::Return(CUresult::SUCCESS)
 }
-
-pub(super) unsafe fn range(base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr) -> Answer {
+/// `cuMemGetAddressRange`.
+pub(super) unsafe fn mem_get_address_range(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    address: CUdeviceptr,
+) -> Outcome {
     let (first, bytes) = match meaning(address) {
         Meaning::Live(found) => (found.base, found.bytes),
         Meaning::Elsewhere(view) => (view.base, view.bytes as usize),
-        Meaning::Dead => return Answer::Is(CUresult::NOT_FOUND),
-        Meaning::Foreign => return Answer::Pass,
+        Meaning::Dead => return Outcome::Return(CUresult::NOT_FOUND),
+        Meaning::Foreign => return Outcome::Forward,
     };
     // SAFETY: the program's out-pointers; null is allowed.
     unsafe { (store(base, first), store(size, bytes)) };
-    Answer::Is(CUresult::SUCCESS)
+    Outcome::Return(CUresult::SUCCESS)
 }
 
 /// # Safety
@@ -163,35 +165,41 @@ unsafe fn store<T>(place: *mut T, value: T) {
         unsafe { *place = value };
     }
 }
-
-pub(super) unsafe fn attribute(data: *mut c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
+/// `cuPointerGetAttribute`.
+pub(super) unsafe fn pointer_get_attribute(
+    data: *mut c_void,
+    attribute: c_uint,
+    address: CUdeviceptr,
+) -> Outcome {
     if data.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     match meaning(address) {
-        Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
-        // SAFETY: the program's out-pointer, not null, of the attribute's type.
-        meaning => unsafe { meaning.answer(address, attribute, data) }.map_or(Answer::Pass, Answer::Is),
+        Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
+        meaning => {
+            // SAFETY: the program's out-pointer, not null, of the attribute's type.
+            unsafe { meaning.answer(address, attribute, data) }.map_or(Outcome::Forward, Outcome::Return)
+        }
     }
 }
 
-/// The driver answers first, since it knows what else is asked; then our answers are written over its own.
-pub(super) unsafe fn attributes(
+/// `cuPointerGetAttributes`. The driver answers first, since it knows what else is asked; then our answers are written over its own.
+pub(super) unsafe fn pointer_get_attributes(
     count: c_uint,
     attributes: *mut c_uint,
     data: *mut *mut c_void,
     address: CUdeviceptr,
-) -> Answer {
+) -> Outcome {
     if attributes.is_null() || data.is_null() {
-        return Answer::Pass;
+        return Outcome::Forward;
     }
     let ask = |address| {
         // SAFETY: the program's arguments, but for the address.
         unsafe { driver().get::<symbol::cuPointerGetAttributes>()(count, attributes, data, address) }
     };
     let meaning = match meaning(address) {
-        Meaning::Dead => return Answer::Is(ask(UNKNOWN)),
-        Meaning::Foreign => return Answer::Pass,
+        Meaning::Dead => return Outcome::Return(ask(UNKNOWN)),
+        Meaning::Foreign => return Outcome::Forward,
         meaning => meaning,
     };
     let result = ask(address);
@@ -208,7 +216,7 @@ pub(super) unsafe fn attributes(
             }
         }
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
 /// Our answer to one attribute, or `None` where the driver's own is right.
@@ -256,7 +264,7 @@ unsafe fn answer(found: &Found, attribute: c_uint, data: *mut c_void) -> Option<
 /// # Safety
 /// `data` is valid for a write of the attribute's type.
 unsafe fn answer_elsewhere(
-    view: &View,
+    view: &MappedPiece,
     address: u64,
     attribute: c_uint,
     data: *mut c_void,
@@ -285,16 +293,20 @@ fn is_synchronous(buffer: u64) -> bool {
     synchronous().contains(buffer)
 }
 
-/// `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
-pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr) -> Answer {
-    let Meaning::Live(found) = meaning(address) else { return Answer::Pass };
+/// `cuPointerSetAttribute`. `SYNC_MEMOPS` is refused for mapped memory; its context can be told the same. No other attribute can be set.
+pub(super) unsafe fn pointer_set_attribute(
+    value: *const c_void,
+    attribute: c_uint,
+    address: CUdeviceptr,
+) -> Outcome {
+    let Meaning::Live(found) = meaning(address) else { return Outcome::Forward };
     if attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || value.is_null() {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
     // SAFETY: the program's pointer to an unsigned flag, not null.
     if unsafe { *value.cast::<c_uint>() } == 0 {
         synchronous().remove(found.buffer);
-        return Answer::Is(CUresult::SUCCESS);
+        return Outcome::Return(CUresult::SUCCESS);
     }
     let told = tell_context();
     if told.is_ok() {
@@ -305,18 +317,14 @@ pub(super) unsafe fn set_attribute(value: *const c_void, attribute: c_uint, addr
 
 /// Makes copies and sets in the current context wait for their end.
 fn tell_context() -> Result<(), CUresult> {
-    let mut flags = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) }.ok()?;
-    // SAFETY: a function without pointers.
-    unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok()
+    driver().ctx_set_flags(driver().ctx_flags()? | CU_CTX_SYNC_MEMOPS)
 }
 
-/// Memory of `cuMemAlloc` has no handle that a program could retain.
-pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> Answer {
+/// `cuMemRetainAllocationHandle`. Memory of `cuMemAlloc` has no handle that a program could retain.
+pub(super) unsafe fn mem_retain_allocation_handle(handle: *mut u64, address: *mut c_void) -> Outcome {
     match meaning(address as u64) {
         // SAFETY: the program's arguments.
         Meaning::Foreign | Meaning::Elsewhere(_) => unsafe { physical::retain(handle, address) }.into(),
-        Meaning::Live(_) | Meaning::Dead => Answer::Is(CUresult::INVALID_VALUE),
+        Meaning::Live(_) | Meaning::Dead => Outcome::Return(CUresult::INVALID_VALUE),
     }
 }

@@ -1,38 +1,38 @@
-//! Stream-ordered pools. The device's default pool is served by us; pools that a program makes stay with the driver.
+//! Stream-ordered pools. We serve each device's default pool; pools that a program makes stay with the driver.
 //!
-//! What the default pool reports is the driver's figure plus ours: a block may be of either.
+//! The default pool reports the sum of the driver's figure and ours, because both may have given out blocks of it.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
 
-use crate::boundary::Answer;
-use crate::glance::GLANCE;
-use crate::managers;
-use crate::state::driver;
+use super::boundary::Outcome;
+use super::peer_access;
+use crate::process::{PROCESS_HOT, driver};
+use crate::registry;
 
-/// Bytes that each device's default pool may keep when the host has waited: 0 unless set, by the driver's rule.
+/// Release threshold of each device's default pool, bytes. As the driver's it is 0 unless the program sets it.
 static THRESHOLDS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
 fn threshold(device: CUdevice) -> Option<&'static AtomicU64> {
     THRESHOLDS.get(usize::try_from(device).ok()?)
 }
 
-/// The device's bit in a word of devices; `None` for one beyond all machines'.
+/// The device's bit in a set of devices; `None` for an ordinal that no machine has.
 #[inline]
 fn bit(device: CUdevice) -> Option<u64> {
     1u64.checked_shl(u32::try_from(device).ok()?)
 }
 
-/// Do we serve `cuMemAllocAsync` on this device? Not after the program gave it a pool of its own.
+/// Do we serve `cuMemAllocAsync` on this device? Not once the program has given the device another pool.
 #[inline]
 pub(super) fn serves(device: CUdevice) -> bool {
     bit(device).is_some_and(|bit| {
-        let serves = GLANCE.replaced.load(Relaxed) & bit == 0;
+        let serves = PROCESS_HOT.replaced.load(Relaxed) & bit == 0;
         if serves {
             note_use(bit);
         }
@@ -40,11 +40,11 @@ pub(super) fn serves(device: CUdevice) -> bool {
     })
 }
 
-/// Written once: the line stays in every core's cache.
+/// Writes only the first time, so that the line stays in the cache of every core.
 #[inline]
 fn note_use(bit: u64) {
-    if GLANCE.used.load(Relaxed) & bit == 0 {
-        GLANCE.used.fetch_or(bit, Relaxed);
+    if PROCESS_HOT.used.load(Relaxed) & bit == 0 {
+        PROCESS_HOT.used.fetch_or(bit, Relaxed);
     }
 }
 
@@ -57,38 +57,38 @@ pub(super) fn serves_from(pool: CUmemoryPool, device: CUdevice) -> bool {
         })
 }
 
-/// The host has waited for the device: by the driver's rule a pool now gives back what is above its threshold.
-pub(super) fn settle(manager: &Manager<Device>) {
+/// The host has waited for the device. As the driver's pool does then, ours gives back what is above the release threshold.
+pub(super) fn trim_to_threshold(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
-    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let Some(threshold) = threshold(device).filter(|_| used) else { return };
     let keep = threshold.load(Relaxed);
     if keep != u64::MAX {
         let usage = manager.usage();
         if reserved(&usage) > keep {
-            manager.trim(keep.saturating_add(beside(&usage)));
+            manager.trim(keep.saturating_add(outside_pool(&usage)));
         }
     }
 }
 
-/// What the pool holds: all but what blocks of `cuMemAlloc` use. Where those are all there is, what their handles leave free is
-/// no pool's.
+/// Bytes that the pool holds: everything but the blocks of `cuMemAlloc`. If there are only such blocks, the free rest of their handles
+/// does not count either.
 fn reserved(usage: &Usage) -> u64 {
     let plain = usage.live.total().saturating_sub(usage.pooled);
     let is_used = usage.pooled > 0 || usage.cached > 0 || usage.idle.total() > 0;
     if is_used { usage.reserved.total().saturating_sub(plain) } else { 0 }
 }
 
-/// What is held beside the pool.
-fn beside(usage: &Usage) -> u64 {
+/// Bytes that we hold and the pool does not.
+fn outside_pool(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
-/// Memory was freed that is no pool's: what is idle beyond what is kept goes back. Not where the program uses the default pool
-/// and told it to keep whatever it has: their memory is one.
+/// A block of `cuMemAlloc` was freed: idle memory beyond what is kept goes back to the driver. If the program uses the default pool
+/// and told it to keep everything, it stays, because pool and blocks share their memory.
 pub(super) fn give_back_idle(manager: &Manager<Device>) {
     let device = manager.gpu().ordinal();
-    let used = bit(device).is_some_and(|bit| GLANCE.used.load(Relaxed) & bit != 0);
+    let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
     if !(used && keeps_all) {
         manager.give_back_idle();
@@ -102,79 +102,77 @@ fn is_default(pool: CUmemoryPool, device: CUdevice) -> bool {
 
 /// The device's default pool; `None` where it has none.
 pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok().ok()?;
-    Some(pool)
+    driver().device_default_mem_pool(device).ok()
 }
 
 /// The manager behind a pool, if it is some device's default pool.
-fn served(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
-    managers::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
+fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
+    registry::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
+}
+/// `cuDeviceSetMemPool`.
+pub(super) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
+    driver().device_set_mem_pool(device, pool).inspect(|()| note_current(device, pool)).into()
 }
 
-pub(super) fn select(device: CUdevice, pool: CUmemoryPool) -> CUresult {
-    // SAFETY: handles that the driver checks.
-    let result = unsafe { driver().get::<symbol::cuDeviceSetMemPool>()(device, pool) };
-    if result == CUresult::SUCCESS {
-        chosen(device, pool);
-    }
-    result
-}
-
-fn chosen(device: CUdevice, pool: CUmemoryPool) {
+fn note_current(device: CUdevice, pool: CUmemoryPool) {
     let Some(bit) = bit(device) else { return };
     if is_default(pool, device) {
-        GLANCE.replaced.fetch_and(!bit, Relaxed);
+        PROCESS_HOT.replaced.fetch_and(!bit, Relaxed);
     } else {
-        GLANCE.replaced.fetch_or(bit, Relaxed);
+        PROCESS_HOT.replaced.fetch_or(bit, Relaxed);
     }
 }
 
-/// By the driver's rule a device whose current pool is destroyed has its default pool again.
-pub(super) fn destroy(pool: CUmemoryPool) -> CUresult {
-    // SAFETY: a handle that the driver checks.
-    let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
-    let replaced = GLANCE.replaced.load(Relaxed);
+/// `cuMemPoolDestroy`. If a device's current pool is destroyed, the default pool becomes current again.
+pub(super) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
+    let result = CUresult::from(driver().mem_pool_destroy(pool));
+    let replaced = PROCESS_HOT.replaced.load(Relaxed);
     if result == CUresult::SUCCESS && replaced != 0 {
         let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
         let devices = (0..u64::BITS as CUdevice).filter(chose);
-        devices.for_each(|device| current_of(device).into_iter().for_each(|current| chosen(device, current)));
+        devices.for_each(|device| {
+            current_of(device).into_iter().for_each(|current| note_current(device, current))
+        });
     }
     result
 }
 
 /// The device's current pool.
 fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetMemPool>()(&mut pool, device) }.ok().ok()?;
-    Some(pool)
+    driver().device_mem_pool(device).ok()
 }
 
-/// `cuMemSetMemPool`: a device named by location. Only its pool of pinned memory is the one of `cuMemAllocAsync`.
-pub(super) unsafe fn select_at(location: *mut CUmemLocation, kind: u32, pool: CUmemoryPool) -> CUresult {
+/// `cuMemSetMemPool`: names the device by location. `cuMemAllocAsync` uses the pool of pinned memory only.
+pub(super) unsafe fn mem_set_mem_pool(
+    location: *mut CUmemLocation,
+    kind: u32,
+    pool: CUmemoryPool,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemSetMemPool>()(location, kind, pool) };
     if result == CUresult::SUCCESS && kind == CU_MEM_ALLOCATION_TYPE_PINNED {
         // SAFETY: the driver has just read a location there.
         let location = unsafe { *location };
         if location.type_ == CU_MEM_LOCATION_TYPE_DEVICE {
-            chosen(location.id, pool);
+            note_current(location.id, pool);
         }
     }
     result
 }
-
-pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> Answer {
-    let Some(manager) = served(pool).filter(|_| !value.is_null()) else { return Answer::Pass };
+/// `cuMemPoolGetAttribute`.
+pub(super) unsafe fn mem_pool_get_attribute(
+    pool: CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> Outcome {
+    let Some(manager) = manager_of(pool).filter(|_| !value.is_null()) else { return Outcome::Forward };
     let usage = manager.usage();
     let ours = match attribute {
         CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved(&usage),
-        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - beside(&usage),
+        CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => usage.reserved_peak.total() - outside_pool(&usage),
         CU_MEMPOOL_ATTR_USED_MEM_CURRENT => usage.pooled,
         CU_MEMPOOL_ATTR_USED_MEM_HIGH => usage.pooled_peak,
-        _ => return Answer::Pass,
+        _ => return Outcome::Forward,
     };
     // SAFETY: the program's arguments; these attributes are 64-bit counts.
     let result = unsafe { driver().get::<symbol::cuMemPoolGetAttribute>()(pool, attribute, value) };
@@ -182,11 +180,15 @@ pub(super) unsafe fn get(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
         // SAFETY: the driver has just written a 64-bit count there.
         unsafe { *value.cast::<u64>() += ours };
     }
-    Answer::Is(result)
+    Outcome::Return(result)
 }
 
-/// Writing zero to a high-water mark resets it, ours with the driver's; a threshold holds for our memory too.
-pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void) -> CUresult {
+/// `cuMemPoolSetAttribute`. A high-water mark that is set to zero is reset, ours with the driver's; a threshold holds for our memory too.
+pub(super) unsafe fn mem_pool_set_attribute(
+    pool: CUmemoryPool,
+    attribute: u32,
+    value: *mut c_void,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemPoolSetAttribute>()(pool, attribute, value) };
     if result == CUresult::SUCCESS
@@ -194,16 +196,16 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     {
         match attribute {
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => {
-                managers::known(device).into_iter().for_each(Manager::reset_reserved_peak);
+                registry::existing(device).into_iter().for_each(Manager::reset_reserved_peak);
             }
             CU_MEMPOOL_ATTR_USED_MEM_HIGH => {
-                managers::known(device).into_iter().for_each(Manager::reset_live_peak);
+                registry::existing(device).into_iter().for_each(Manager::reset_live_peak);
             }
             // SAFETY: the driver has just read a 64-bit value there.
-            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => keep(device, unsafe { *value.cast::<u64>() }),
+            CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => set_threshold(device, unsafe { *value.cast::<u64>() }),
             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES => {
                 // SAFETY: the driver has just read a 32-bit value there.
-                managers::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
+                registry::allow_dependencies(device, unsafe { *value.cast::<i32>() } != 0);
             }
             _ => {}
         }
@@ -211,29 +213,30 @@ pub(super) unsafe fn set(pool: CUmemoryPool, attribute: u32, value: *mut c_void)
     result
 }
 
-fn keep(device: CUdevice, bytes: u64) {
+fn set_threshold(device: CUdevice, bytes: u64) {
     if let Some(threshold) = threshold(device) {
         threshold.store(bytes, Relaxed);
     }
 }
 
-/// The device whose default pool this is: a program may set the pool up before it allocates.
+/// The device of a default pool. The device may have no manager yet: a program can set the pool up before it allocates.
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
-    (0..count).find(|device| is_default(pool, *device))
+    (0..registry::device_count()?).find(|device| is_default(pool, *device))
 }
-
-pub(super) fn trim(pool: CUmemoryPool, keep: usize) -> Answer {
-    if let Some(manager) = served(pool) {
+/// `cuMemPoolTrimTo`.
+pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
+    if let Some(manager) = manager_of(pool) {
         let usage = manager.usage();
-        manager.trim((keep as u64).saturating_add(beside(&usage)));
+        manager.trim((keep as u64).saturating_add(outside_pool(&usage)));
     }
-    Answer::Pass
+    Outcome::Forward
 }
-
-pub(super) unsafe fn grant(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> CUresult {
+/// `cuMemPoolSetAccess`.
+pub(super) unsafe fn mem_pool_set_access(
+    pool: CUmemoryPool,
+    map: *const CUmemAccessDesc,
+    count: usize,
+) -> CUresult {
     // SAFETY: the program's arguments.
     let result = unsafe { driver().get::<symbol::cuMemPoolSetAccess>()(pool, map, count) };
     if result == CUresult::SUCCESS
@@ -244,7 +247,7 @@ pub(super) unsafe fn grant(pool: CUmemoryPool, map: *const CUmemAccessDesc, coun
         let entries = unsafe { std::slice::from_raw_parts(map, count) };
         let readers = entries.iter().filter(|e| e.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
         let devices = readers.filter(|e| e.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
-        devices.for_each(|entry| managers::grant(owner, entry.location.id));
+        devices.for_each(|entry| peer_access::grant(owner, entry.location.id));
     }
     result
 }

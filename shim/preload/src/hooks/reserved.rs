@@ -7,23 +7,27 @@ use std::ffi::{c_uint, c_void};
 
 use wm_abi::{CUdeviceptr, CUresult};
 
-use crate::boundary::Answer;
-use crate::managers;
+use super::boundary::Outcome;
+use crate::registry;
 
 /// Is the address in a reservation of ours?
 pub(super) fn is_ours(address: CUdeviceptr) -> bool {
-    managers::owner(address).is_some()
+    registry::owner(address).is_some()
 }
 
-pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Answer {
-    if is_ours(address) { Answer::Is(CUresult::INVALID_VALUE) } else { Answer::Pass }
+pub(super) fn range(address: CUdeviceptr, _bytes: usize) -> Outcome {
+    if is_ours(address) { Outcome::Return(CUresult::INVALID_VALUE) } else { Outcome::Forward }
 }
 
-/// The driver takes every mapping for memory that the host may have allocated.
-pub(super) fn host_pointer(_device: *mut CUdeviceptr, host: *mut c_void, _flags: c_uint) -> Answer {
+/// `cuMemHostGetDevicePointer`. The driver takes every mapping for memory that the host may have allocated.
+pub(super) fn mem_host_get_device_pointer(
+    _device: *mut CUdeviceptr,
+    host: *mut c_void,
+    _flags: c_uint,
+) -> Outcome {
     range(host as u64, 0)
 }
-
-pub(super) fn host_flags(_flags: *mut c_uint, host: *mut c_void) -> Answer {
+/// `cuMemHostGetFlags`.
+pub(super) fn mem_host_get_flags(_flags: *mut c_uint, host: *mut c_void) -> Outcome {
     range(host as u64, 0)
 }

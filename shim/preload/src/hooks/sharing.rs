@@ -4,29 +4,37 @@ use std::ffi::c_uint;
 
 use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CUresult};
 
-use crate::boundary::Answer;
+use super::boundary::Outcome;
 use crate::ipc::{self, Ticket};
-use crate::managers;
-
-pub(super) unsafe fn get(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> Answer {
-    let Some(manager) = managers::owner(address).filter(|_| !handle.is_null()) else { return Answer::Pass };
+use crate::registry;
+/// `cuIpcGetMemHandle`.
+pub(super) unsafe fn ipc_get_mem_handle(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> Outcome {
+    let Some(manager) = registry::owner(address).filter(|_| !handle.is_null()) else {
+        return Outcome::Forward;
+    };
     match ipc::issue(manager, address) {
         Some(Ok(issued)) => {
             // SAFETY: the program's out-pointer, not null.
             unsafe { *handle = issued };
-            Answer::Is(CUresult::SUCCESS)
+            Outcome::Return(CUresult::SUCCESS)
         }
-        Some(Err(code)) => Answer::Is(code),
-        None => Answer::Pass,
+        Some(Err(code)) => Outcome::Return(code),
+        None => Outcome::Forward,
     }
 }
-
-pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint) -> Answer {
-    let Some(ticket) = Ticket::decode(&handle).filter(|_| !address.is_null()) else { return Answer::Pass };
+/// `cuIpcOpenMemHandle`.
+pub(super) unsafe fn ipc_open_mem_handle(
+    address: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: c_uint,
+) -> Outcome {
+    let Some(ticket) = Ticket::decode(&handle).filter(|_| !address.is_null()) else {
+        return Outcome::Forward;
+    };
     if flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS {
-        return Answer::Is(CUresult::INVALID_VALUE);
+        return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    let Some(site) = managers::here() else { return Answer::Is(CUresult::INVALID_CONTEXT) };
+    let Some(site) = registry::current_site() else { return Outcome::Return(CUresult::INVALID_CONTEXT) };
     ipc::open(ticket, &site)
         .map(|opened| {
             // SAFETY: the program's out-pointer, not null.
@@ -34,7 +42,7 @@ pub(super) unsafe fn open(address: *mut CUdeviceptr, handle: CUipcMemHandle, fla
         })
         .into()
 }
-
-pub(super) fn close(address: CUdeviceptr) -> Answer {
-    ipc::close(address).map_or(Answer::Pass, Answer::Is)
+/// `cuIpcCloseMemHandle`.
+pub(super) fn ipc_close_mem_handle(address: CUdeviceptr) -> Outcome {
+    ipc::close(address).map_or(Outcome::Forward, Outcome::Return)
 }

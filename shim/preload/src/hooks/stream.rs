@@ -1,16 +1,17 @@
-//! Streams: which one a null handle means, when one ends, and when one is being captured.
+//! Streams: which one a null handle means, when one is created or destroyed, and when one is captured.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use wm_abi::symbol::{self, Symbol};
+use wm_abi::symbol::Symbol;
 use wm_abi::{
     CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphNode, CUlaunchConfig, CUresult,
     CUstream,
 };
+use wm_driver::Api;
 
-use crate::boundary::Answer;
-use crate::state::{driver, streams};
-use crate::{managers, named};
+use super::boundary::Outcome;
+use crate::process::{driver, streams};
+use crate::registry;
 
 /// What the null stream stands for in one family of entry points.
 pub(super) trait DefaultStream {
@@ -31,15 +32,15 @@ impl DefaultStream for PerThread {
     const HANDLE: CUstream = CUstream::PER_THREAD;
 }
 
-/// The stream that a handle stands for. One that is about to be worked in.
+/// The stream that a handle stands for, which the call is about to work in.
 #[inline]
-pub(super) fn meant<D: DefaultStream>(stream: CUstream) -> CUstream {
+pub(super) fn resolve_default<D: DefaultStream>(stream: CUstream) -> CUstream {
     let stream = if stream.is_null() { D::HANDLE } else { stream };
     note_use(stream);
     stream
 }
 
-/// What names a stream among a function's arguments.
+/// An argument that names a stream.
 pub(super) trait NamesStream {
     fn is_per_thread(&self) -> bool;
 }
@@ -59,7 +60,7 @@ impl NamesStream for *const CUlaunchConfig {
     }
 }
 
-/// Work goes into this stream. A per-thread default stream is a blocking one, and nobody makes it: it is there once it is used.
+/// Notes that work goes into this stream. A per-thread default stream is blocking and is never created: its first use is seen here.
 #[inline]
 pub(super) fn note_use(stream: impl NamesStream) {
     if stream.is_per_thread() {
@@ -69,72 +70,69 @@ pub(super) fn note_use(stream: impl NamesStream) {
 
 /// Is any stream of the process being captured?
 #[inline]
-pub(super) fn capturing() -> bool {
+pub(super) fn is_any_captured() -> bool {
     streams().capturing()
 }
 
-/// Is this stream being captured? Asks the driver only while there is a capture.
+/// Is this stream being captured? The driver is asked only while the process captures at all.
 #[inline]
-pub(super) fn captured<D: DefaultStream>(stream: CUstream) -> bool {
-    capturing() && is_captured(meant::<D>(stream))
+pub(super) fn is_captured<D: DefaultStream>(stream: CUstream) -> bool {
+    is_any_captured() && ask_is_captured(resolve_default::<D>(stream))
 }
 
 #[cold]
 #[inline(never)]
-fn is_captured(stream: CUstream) -> bool {
-    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };
-    asked != CUresult::SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE
+fn ask_is_captured(stream: CUstream) -> bool {
+    driver().stream_is_capturing(stream) != Ok(CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
-/// `cuStreamCreate`. Where a blocking stream is made, it can tell frees in the default stream.
-pub(super) fn create(_stream: *mut CUstream, flags: c_uint) -> Answer {
+/// `cuStreamCreate`. Once there is a blocking stream, work in it is ordered with frees in the legacy default stream.
+pub(super) fn stream_create(_stream: *mut CUstream, flags: c_uint) -> Outcome {
     if flags & CU_STREAM_NON_BLOCKING == 0 {
         streams().note_blocking();
     }
-    Answer::Pass
+    Outcome::Forward
 }
 
 /// `cuStreamCreateWithPriority`.
-pub(super) fn create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Answer {
-    create(stream, flags)
+pub(super) fn stream_create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Outcome {
+    stream_create(stream, flags)
 }
-
-pub(super) fn destroy(stream: CUstream) -> Answer {
+/// `cuStreamDestroy`.
+pub(super) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
-        managers::all().for_each(|manager| manager.gpu().end_stream(stream));
-        managers::retire(&streams().under(stream));
+        registry::all().for_each(|manager| manager.gpu().end_stream(stream));
+        registry::retire_streams(&streams().with_handle(stream));
         streams().capture_ended(stream);
     }
-    Answer::Pass
+    Outcome::Forward
 }
 
 /// `cuStreamBeginCapture`, and its per-thread twin.
-pub(super) unsafe fn begin<S, D>(stream: CUstream) -> CUresult
+pub(super) unsafe fn stream_begin_capture<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream) })
+    begun(resolve_default::<D>(stream), || unsafe { driver().get::<S>()(stream) })
 }
 
 /// `cuStreamBeginCapture_v2`, and its per-thread twin.
-pub(super) unsafe fn begin_in_mode<S, D>(stream: CUstream, mode: c_uint) -> CUresult
+pub(super) unsafe fn stream_begin_capture_v2<S, D>(stream: CUstream, mode: c_uint) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, c_uint) -> CUresult>,
     D: DefaultStream,
 {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe { driver().get::<S>()(stream, mode) })
+    begun(resolve_default::<D>(stream), || unsafe { driver().get::<S>()(stream, mode) })
 }
 
 type ToGraph =
     unsafe extern "C" fn(CUstream, CUgraph, *const CUgraphNode, *const c_void, usize, c_uint) -> CUresult;
 
 /// `cuStreamBeginCaptureToGraph`, and its per-thread twin.
-pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStream>(
+pub(super) unsafe fn stream_begin_capture_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStream>(
     stream: CUstream,
     graph: CUgraph,
     dependencies: *const CUgraphNode,
@@ -143,14 +141,14 @@ pub(super) unsafe fn begin_to_graph<S: Symbol<Function = ToGraph>, D: DefaultStr
     mode: c_uint,
 ) -> CUresult {
     // SAFETY: the program's arguments.
-    begun(meant::<D>(stream), || unsafe {
+    begun(resolve_default::<D>(stream), || unsafe {
         driver().get::<S>()(stream, graph, dependencies, edges, count, mode)
     })
 }
 
-/// Counted before the driver knows, so that no call of ours slips in between.
+/// Notes the capture before the driver begins it, so that no driver call of ours gets into it.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    streams().capture_began(named::context_of_stream(stream).unwrap_or_default(), stream);
+    streams().capture_began(registry::context_of_stream(stream).unwrap_or_default(), stream);
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);
@@ -158,8 +156,8 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     result
 }
 
-/// `cuStreamEndCapture`, and its per-thread twin. A capture that became invalid ends with this error.
-pub(super) unsafe fn end<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
+/// `cuStreamEndCapture`, and its per-thread twin. A capture that has become invalid ends too, with an error.
+pub(super) unsafe fn stream_end_capture<S, D>(stream: CUstream, graph: *mut CUgraph) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream, *mut CUgraph) -> CUresult>,
     D: DefaultStream,
@@ -168,7 +166,7 @@ where
     let result = unsafe { driver().get::<S>()(stream, graph) };
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
-        streams().capture_ended(meant::<D>(stream));
+        streams().capture_ended(resolve_default::<D>(stream));
     }
     result
 }

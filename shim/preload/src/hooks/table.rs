@@ -7,265 +7,265 @@ hooks! {
             => initialise::init, Always, "after it succeeded, opens the statistics endpoint";
         // Look-up by name: the program gets our exports, the driver keeps its rules.
         cuGetProcAddress(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64)
-            => lookup::v1, Always, "maps the pointer that the driver answers to our export of the same function";
+            => lookup::get_proc_address, Always, "maps the pointer that the driver answers to our export of the same function";
         cuGetProcAddress_v2(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64, symbol_status: *mut c_uint)
-            => lookup::v2, Always, "maps the pointer that the driver answers to our export of the same function";
+            => lookup::get_proc_address_v2, Always, "maps the pointer that the driver answers to our export of the same function";
         cuGetProcAddress_v2_ptsz(symbol: *const c_char, pfn: *mut *mut c_void, cuda_version: c_int, flags: u64, symbol_status: *mut c_uint)
-            => lookup::v2, Always, "maps the pointer that the driver answers to our export of the same function";
+            => lookup::get_proc_address_v2, Always, "maps the pointer that the driver answers to our export of the same function";
         // Device memory: given and taken back.
         cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize)
-            => allocate::plain, Memory, "serves device memory that does not fragment and may exceed the device";
+            => allocate::mem_alloc, Memory, "serves device memory that does not fragment and may exceed the device";
         cuMemAllocPitch_v2(dptr: *mut CUdeviceptr, p_pitch: *mut usize, width_in_bytes: usize, height: usize, element_size_bytes: c_uint)
-            => allocate::pitched, Memory, "the same for rows of equal distance";
+            => allocate::mem_alloc_pitch, Memory, "the same for rows of equal distance";
         cuMemFree_v2(dptr: CUdeviceptr)
-            => allocate::free, Memory, "takes a block back once the work of its context is over, as the driver does";
+            => allocate::mem_free, Memory, "takes a block back once the work of its context is over, as the driver does";
         cuMemAllocAsync(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
-            => allocate::ordered::<Legacy>, Memory, "serves device memory in stream order";
+            => allocate::mem_alloc_async::<Legacy>, Memory, "serves device memory in stream order";
         cuMemAllocAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, stream: CUstream)
-            => allocate::ordered::<PerThread>, Memory, "the same, null is the thread's stream";
+            => allocate::mem_alloc_async::<PerThread>, Memory, "the same, null is the thread's stream";
         cuMemAllocFromPoolAsync(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
-            => allocate::from_pool::<Legacy>, Memory, "serves the default pool; other pools stay with the driver";
+            => allocate::mem_alloc_from_pool_async::<Legacy>, Memory, "serves the default pool; other pools stay with the driver";
         cuMemAllocFromPoolAsync_ptsz(dptr: *mut CUdeviceptr, bytesize: usize, pool: CUmemoryPool, stream: CUstream)
-            => allocate::from_pool::<PerThread>, Memory, "the same, null is the thread's stream";
+            => allocate::mem_alloc_from_pool_async::<PerThread>, Memory, "the same, null is the thread's stream";
         cuMemFreeAsync(dptr: CUdeviceptr, stream: CUstream)
-            => allocate::free_ordered::<Legacy>, Memory, "takes a block back in stream order";
+            => allocate::mem_free_async::<Legacy>, Memory, "takes a block back in stream order";
         cuMemFreeAsync_ptsz(dptr: CUdeviceptr, stream: CUstream)
-            => allocate::free_ordered::<PerThread>, Memory, "the same, null is the thread's stream";
+            => allocate::mem_free_async::<PerThread>, Memory, "the same, null is the thread's stream";
         // Pools: the default pool is ours, its figures too.
         cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool)
-            => pool::select, Memory, "a device whose pool the program chose keeps that pool";
+            => pool::device_set_mem_pool, Memory, "a device whose pool the program chose keeps that pool";
         cuMemSetMemPool(location: *mut CUmemLocation, kind: c_uint, pool: CUmemoryPool)
-            => pool::select_at, Memory, "the same by CUDA 13's name for it";
+            => pool::mem_set_mem_pool, Memory, "the same by CUDA 13's name for it";
         cuMemPoolGetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
-            => pool::get, Memory, "adds our bytes to the default pool's figures";
+            => pool::mem_pool_get_attribute, Memory, "adds our bytes to the default pool's figures";
         cuMemPoolSetAttribute(pool: CUmemoryPool, attr: c_uint, value: *mut c_void)
-            => pool::set, Memory, "resets our high-water marks with the pool's";
+            => pool::mem_pool_set_attribute, Memory, "resets our high-water marks with the pool's";
         cuMemPoolTrimTo(pool: CUmemoryPool, min_bytes_to_keep: usize)
-            => pool::trim, Memory, "gives our unused memory back with the pool's";
+            => pool::mem_pool_trim_to, Memory, "gives our unused memory back with the pool's";
         cuMemPoolDestroy(pool: CUmemoryPool)
-            => pool::destroy, Memory, "a device whose pool this was has its default pool again";
+            => pool::mem_pool_destroy, Memory, "a device whose pool this was has its default pool again";
         cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize)
-            => pool::grant, Memory, "lets peers reach our blocks as they reach the pool's";
+            => pool::mem_pool_set_access, Memory, "lets peers reach our blocks as they reach the pool's";
         // Queries: our blocks answer like the driver's own memory.
         cuMemGetInfo_v2(free: *mut usize, total: *mut usize)
-            => pointer::info, Memory, "counts our unused memory as free";
+            => pointer::mem_get_info, Memory, "counts our unused memory as free";
         cuMemGetAddressRange_v2(pbase: *mut CUdeviceptr, psize: *mut usize, dptr: CUdeviceptr)
-            => pointer::range, Memory, "answers the block, not the mapping it is cut from";
+            => pointer::mem_get_address_range, Memory, "answers the block, not the mapping it is cut from";
         cuPointerGetAttribute(data: *mut c_void, attribute: c_uint, ptr: CUdeviceptr)
-            => pointer::attribute, Memory, "answers like device memory, whatever backs the block";
+            => pointer::pointer_get_attribute, Memory, "answers like device memory, whatever backs the block";
         cuPointerGetAttributes(num_attributes: c_uint, attributes: *mut c_uint, data: *mut *mut c_void, ptr: CUdeviceptr)
-            => pointer::attributes, Memory, "the same for several attributes";
+            => pointer::pointer_get_attributes, Memory, "the same for several attributes";
         cuPointerSetAttribute(value: *const c_void, attribute: c_uint, ptr: CUdeviceptr)
-            => pointer::set_attribute, Memory, "synchronous copies for a block, by its context";
+            => pointer::pointer_set_attribute, Memory, "synchronous copies for a block, by its context";
         cuMemRetainAllocationHandle(handle: *mut u64, addr: *mut c_void)
-            => pointer::retain, Memory, "refused for our blocks, as for the driver's own memory: their handles are not the program's";
+            => pointer::mem_retain_allocation_handle, Memory, "refused for our blocks, as for the driver's own memory: their handles are not the program's";
         // Peer access: mappings do not inherit it.
         cuCtxEnablePeerAccess(peer_context: CUcontext, flags: c_uint)
-            => access::enable, Memory, "lets the peer reach our blocks too";
+            => peer_access::ctx_enable_peer_access, Memory, "lets the peer reach our blocks too";
         // Sharing between processes: the driver refuses it for mapped memory.
         cuIpcGetMemHandle(p_handle: *mut CUipcMemHandle, dptr: CUdeviceptr)
-            => sharing::get, Memory, "names a block of ours in a handle that other processes under the shim can open";
+            => sharing::ipc_get_mem_handle, Memory, "names a block of ours in a handle that other processes under the shim can open";
         cuIpcOpenMemHandle(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint)
-            => sharing::open, Memory, "maps the block of another process under the shim";
+            => sharing::ipc_open_mem_handle, Memory, "maps the block of another process under the shim";
         cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint)
-            => sharing::open, Memory, "maps the block of another process under the shim";
+            => sharing::ipc_open_mem_handle, Memory, "maps the block of another process under the shim";
         cuIpcCloseMemHandle(dptr: CUdeviceptr)
-            => sharing::close, Memory, "unmaps it";
+            => sharing::ipc_close_mem_handle, Memory, "unmaps it";
         // Streams: their kinds, their ends, and captures.
         cuStreamCreate(pstream: *mut CUstream, flags: c_uint)
-            => stream::create, Lifetimes, "a blocking stream can tell frees in the default stream";
+            => stream::stream_create, Lifetimes, "a blocking stream can tell frees in the default stream";
         cuStreamCreateWithPriority(pstream: *mut CUstream, flags: c_uint, priority: c_int)
-            => stream::create_with_priority, Lifetimes, "a blocking stream can tell frees in the default stream";
+            => stream::stream_create_with_priority, Lifetimes, "a blocking stream can tell frees in the default stream";
         cuStreamDestroy(stream: CUstream)
-            => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
+            => stream::stream_destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamDestroy_v2(stream: CUstream)
-            => stream::destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
+            => stream::stream_destroy, Lifetimes, "blocks freed on the stream get an event that outlives it";
         cuStreamBeginCapture(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture::<symbol::cuStreamBeginCapture, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_ptsz(stream: CUstream)
-            => stream::begin::<symbol::cuStreamBeginCapture_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture::<symbol::cuStreamBeginCapture_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture_v2::<symbol::cuStreamBeginCapture_v2, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: c_uint)
-            => stream::begin_in_mode::<symbol::cuStreamBeginCapture_v2_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture_v2::<symbol::cuStreamBeginCapture_v2_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture_to_graph::<symbol::cuStreamBeginCaptureToGraph, Legacy>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamBeginCaptureToGraph_ptsz(stream: CUstream, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, mode: c_uint)
-            => stream::begin_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
+            => stream::stream_begin_capture_to_graph::<symbol::cuStreamBeginCaptureToGraph_ptsz, PerThread>, Lifetimes, "a capture is under way: our calls keep away from it";
         cuStreamEndCapture(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture, Legacy>, Lifetimes, "a capture is over";
+            => stream::stream_end_capture::<symbol::cuStreamEndCapture, Legacy>, Lifetimes, "a capture is over";
         cuStreamEndCapture_ptsz(stream: CUstream, p_graph: *mut CUgraph)
-            => stream::end::<symbol::cuStreamEndCapture_ptsz, PerThread>, Lifetimes, "a capture is over";
+            => stream::stream_end_capture::<symbol::cuStreamEndCapture_ptsz, PerThread>, Lifetimes, "a capture is over";
         // Waits of the host.
         cuStreamSynchronize(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
+            => wait::stream_synchronize::<symbol::cuStreamSynchronize, Legacy>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuStreamSynchronize_ptsz(stream: CUstream)
-            => wait::stream::<symbol::cuStreamSynchronize_ptsz, PerThread>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
+            => wait::stream_synchronize::<symbol::cuStreamSynchronize_ptsz, PerThread>, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuEventSynchronize(event: CUevent)
-            => wait::event, Memory, "a pool gives back what is above its threshold; guarded blocks are looked at";
+            => wait::event_synchronize, Memory, "a pool gives back what is above its threshold; guarded blocks are looked at";
         cuCtxSynchronize()
-            => wait::context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
+            => wait::ctx_synchronize, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         cuCtxSynchronize_v2(ctx: CUcontext)
-            => wait::named_context, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
+            => wait::ctx_synchronize_v2, Memory, "a pool gives back what is above its threshold; written into a trace; guarded blocks are looked at";
         // Physical memory that the program makes itself; our blocks are not its to map.
         cuMemCreate(handle: *mut u64, size: usize, prop: *const CUmemAllocationProp, flags: u64)
-            => physical::create, Memory, "counted; where the device is full, PyTorch's goes on in host memory";
+            => physical::mem_create, Memory, "counted; where the device is full, PyTorch's goes on in host memory";
         cuMemRelease(handle: u64)
-            => physical::release, Memory, "counted";
+            => physical::mem_release, Memory, "counted";
         cuMemImportFromShareableHandle(handle: *mut u64, os_handle: *mut c_void, sh_handle_type: c_uint)
-            => physical::import, Memory, "one more reference to memory that the program has already";
+            => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already";
         cuMemExportToShareableHandle(shareable_handle: *mut c_void, handle: u64, handle_type: c_uint, flags: u64)
-            => physical::export, Memory, "refused for what stands in for device memory, but to its maker";
+            => physical::mem_export_to_shareable_handle, Memory, "refused for what stands in for device memory, but to its maker";
         cuMemGetAllocationPropertiesFromHandle(prop: *mut CUmemAllocationProp, handle: u64)
-            => physical::properties, Memory, "answers what was asked for, wherever the memory is";
+            => physical::mem_get_allocation_properties_from_handle, Memory, "answers what was asked for, wherever the memory is";
         cuMemMap(ptr: CUdeviceptr, size: usize, offset: usize, handle: u64, flags: u64)
-            => physical::map, Memory, "remembers what is mapped where; refused on our blocks";
+            => physical::mem_map, Memory, "remembers what is mapped where; refused on our blocks";
         cuMemUnmap(ptr: CUdeviceptr, size: usize)
-            => physical::unmap, Memory, "forgets it; refused on our blocks";
+            => physical::mem_unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess(ptr: CUdeviceptr, size: usize, desc: *const CUmemAccessDesc, count: usize)
-            => physical::access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
+            => physical::mem_set_access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
         cuMemAddressFree(ptr: CUdeviceptr, size: usize)
-            => physical::free_addresses, Memory, "refused on our blocks; what lies unused there goes";
+            => physical::mem_address_free, Memory, "refused on our blocks; what lies unused there goes";
         cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, flags: c_uint)
-            => reserved::host_pointer, Memory, "refused on our blocks, as on the driver's own memory";
+            => reserved::mem_host_get_device_pointer, Memory, "refused on our blocks, as on the driver's own memory";
         cuMemHostGetFlags(p_flags: *mut c_uint, p: *mut c_void)
-            => reserved::host_flags, Memory, "refused on our blocks, as on the driver's own memory";
+            => reserved::mem_host_get_flags, Memory, "refused on our blocks, as on the driver's own memory";
         // Contexts: their ends.
         cuCtxDestroy(ctx: CUcontext)
-            => context::destroy::<symbol::cuCtxDestroy>, Lifetimes, "the context's streams and events are forgotten";
+            => context::ctx_destroy::<symbol::cuCtxDestroy>, Lifetimes, "the context's streams and events are forgotten";
         cuCtxDestroy_v2(ctx: CUcontext)
-            => context::destroy::<symbol::cuCtxDestroy_v2>, Lifetimes, "the context's streams and events are forgotten";
+            => context::ctx_destroy::<symbol::cuCtxDestroy_v2>, Lifetimes, "the context's streams and events are forgotten";
         cuDevicePrimaryCtxRelease(dev: CUdevice)
-            => context::release::<symbol::cuDevicePrimaryCtxRelease>, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::device_primary_ctx_release::<symbol::cuDevicePrimaryCtxRelease>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxRelease_v2(dev: CUdevice)
-            => context::release::<symbol::cuDevicePrimaryCtxRelease_v2>, Lifetimes, "after the last release, the device's blocks are given back";
+            => context::device_primary_ctx_release::<symbol::cuDevicePrimaryCtxRelease_v2>, Lifetimes, "after the last release, the device's blocks are given back";
         cuDevicePrimaryCtxReset(dev: CUdevice)
-            => context::reset::<symbol::cuDevicePrimaryCtxReset>, Lifetimes, "the device's blocks are given back";
+            => context::device_primary_ctx_reset::<symbol::cuDevicePrimaryCtxReset>, Lifetimes, "the device's blocks are given back";
         cuDevicePrimaryCtxReset_v2(dev: CUdevice)
-            => context::reset::<symbol::cuDevicePrimaryCtxReset_v2>, Lifetimes, "the device's blocks are given back";
+            => context::device_primary_ctx_reset::<symbol::cuDevicePrimaryCtxReset_v2>, Lifetimes, "the device's blocks are given back";
         cuCtxAttach(pctx: *mut CUcontext, flags: c_uint)
-            => context::attach, Lifetimes, "one user more, before whom the context does not end";
+            => context::ctx_attach, Lifetimes, "one user more, before whom the context does not end";
         cuCtxDetach(ctx: CUcontext)
-            => context::detach, Lifetimes, "with the last user the context's streams and events are forgotten";
+            => context::ctx_detach, Lifetimes, "with the last user the context's streams and events are forgotten";
         cuCtxFromGreenCtx(p_context: *mut CUcontext, h_ctx: *mut c_void)
-            => context::from_green, Lifetimes, "memory and events of a green context are those of the context that it is a part of";
+            => context::ctx_from_green_ctx, Lifetimes, "memory and events of a green context are those of the context that it is a part of";
         cuGreenCtxDestroy(h_ctx: *mut c_void)
-            => context::destroy_green, Lifetimes, "blocks freed in its streams get an event that outlives it";
+            => context::green_ctx_destroy, Lifetimes, "blocks freed in its streams get an event that outlives it";
         // Copies: counted by path.
         cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::plain(HostToDevice, Legacy), Always, "counted; a large one may take several links";
+            => copies::memcpy_htod::<Legacy>, Always, "counted; a large one may take several links";
         cuMemcpyHtoD_v2_ptds(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::plain(HostToDevice, PerThread), Always, "counted; a large one may take several links";
+            => copies::memcpy_htod::<PerThread>, Always, "counted; a large one may take several links";
         cuMemcpyHtoDAsync_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::ordered(HostToDevice, Legacy), Always, "counted; a large one may take several links";
+            => copies::memcpy_htod_async::<Legacy>, Always, "counted; a large one may take several links";
         cuMemcpyHtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::ordered(HostToDevice, PerThread), Always, "counted; a large one may take several links";
+            => copies::memcpy_htod_async::<PerThread>, Always, "counted; a large one may take several links";
         cuMemcpyDtoH_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToHost, Legacy), Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh::<Legacy>, Always, "counted; a large one may take several links";
         cuMemcpyDtoH_v2_ptds(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToHost, PerThread), Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh::<PerThread>, Always, "counted; a large one may take several links";
         cuMemcpyDtoHAsync_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToHost, Legacy), Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh_async::<Legacy>, Always, "counted; a large one may take several links";
         cuMemcpyDtoHAsync_v2_ptsz(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToHost, PerThread), Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh_async::<PerThread>, Always, "counted; a large one may take several links";
         cuMemcpyDtoD_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToDevice, Legacy), Always, "counted";
+            => copies::memcpy_dtod::<Legacy>, Always, "counted";
         cuMemcpyDtoD_v2_ptds(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
-            => copies::plain(DeviceToDevice, PerThread), Always, "counted";
+            => copies::memcpy_dtod::<PerThread>, Always, "counted";
         cuMemcpyDtoDAsync_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToDevice, Legacy), Always, "counted";
+            => copies::memcpy_dtod_async::<Legacy>, Always, "counted";
         cuMemcpyDtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::ordered(DeviceToDevice, PerThread), Always, "counted";
+            => copies::memcpy_dtod_async::<PerThread>, Always, "counted";
         // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy::<Legacy>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::any(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy::<PerThread>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(Legacy), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_async::<Legacy>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::any_ordered(PerThread), Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_async::<PerThread>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<symbol::cuMemcpy2D_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d::<symbol::cuMemcpy2D_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<symbol::cuMemcpy2D_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d::<symbol::cuMemcpy2D_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d::<symbol::cuMemcpy2DUnaligned_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DUnaligned_v2_ptds(copy: *const CUDA_MEMCPY2D)
-            => copies::rows::<symbol::cuMemcpy2DUnaligned_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d::<symbol::cuMemcpy2DUnaligned_v2_ptds, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d_async::<symbol::cuMemcpy2DAsync_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
-            => copies::rows_ordered::<symbol::cuMemcpy2DAsync_v2_ptsz, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_2d_async::<symbol::cuMemcpy2DAsync_v2_ptsz, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::first::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::second::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D)
-            => crossing::volume::<symbol::cuMemcpy3D_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => crossing::memcpy_3d::<symbol::cuMemcpy3D_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D)
-            => crossing::volume::<symbol::cuMemcpy3D_v2_ptds, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => crossing::memcpy_3d::<symbol::cuMemcpy3D_v2_ptds, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => crossing::memcpy_3d_async::<symbol::cuMemcpy3DAsync_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DAsync_v2_ptsz(copy: *const CUDA_MEMCPY3D, stream: CUstream)
-            => crossing::volume_ordered::<symbol::cuMemcpy3DAsync_v2_ptsz, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => crossing::memcpy_3d_async::<symbol::cuMemcpy3DAsync_v2_ptsz, PerThread, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_with_attributes_async::<symbol::cuMemcpyWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyWithAttributesAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, bytes: usize, attributes: *mut CUmemcpyAttributes, stream: CUstream)
-            => batch::with_attributes::<symbol::cuMemcpyWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_with_attributes_async::<symbol::cuMemcpyWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyPeer(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
-            => crossing::peer::<Legacy>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_peer::<Legacy>, Copies, "parts at the border of tiers";
         cuMemcpyPeer_ptds(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize)
-            => crossing::peer::<PerThread>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_peer::<PerThread>, Copies, "parts at the border of tiers";
         cuMemcpyPeerAsync(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
-            => crossing::peer_ordered::<Legacy>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_peer_async::<Legacy>, Copies, "parts at the border of tiers";
         cuMemcpyPeerAsync_ptsz(dst_device: CUdeviceptr, dst_context: CUcontext, src_device: CUdeviceptr, src_context: CUcontext, byte_count: usize, stream: CUstream)
-            => crossing::peer_ordered::<PerThread>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_peer_async::<PerThread>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeer(copy: *const CUDA_MEMCPY3D_PEER)
-            => crossing::volume::<symbol::cuMemcpy3DPeer, Legacy, _>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_3d::<symbol::cuMemcpy3DPeer, Legacy, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeer_ptds(copy: *const CUDA_MEMCPY3D_PEER)
-            => crossing::volume::<symbol::cuMemcpy3DPeer_ptds, PerThread, _>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_3d::<symbol::cuMemcpy3DPeer_ptds, PerThread, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeerAsync(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
-            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync, Legacy, _>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_3d_async::<symbol::cuMemcpy3DPeerAsync, Legacy, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DPeerAsync_ptsz(copy: *const CUDA_MEMCPY3D_PEER, stream: CUstream)
-            => crossing::volume_ordered::<symbol::cuMemcpy3DPeerAsync_ptsz, PerThread, _>, Copies, "parts at the border of tiers";
+            => crossing::memcpy_3d_async::<symbol::cuMemcpy3DPeerAsync_ptsz, PerThread, _>, Copies, "parts at the border of tiers";
         cuMemcpy3DBatchAsync(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
-            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_batch_async::<symbol::cuMemcpy3DBatchAsync>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DBatchAsync_ptsz(num_ops: usize, op_list: *mut c_void, fail_idx: *mut usize, flags: u64, stream: CUstream)
-            => batch_volumes::first::<symbol::cuMemcpy3DBatchAsync_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_batch_async::<symbol::cuMemcpy3DBatchAsync_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DBatchAsync_v2(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
-            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_batch_async_v2::<symbol::cuMemcpy3DBatchAsync_v2>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DBatchAsync_v2_ptsz(num_ops: usize, op_list: *mut c_void, flags: u64, stream: CUstream)
-            => batch_volumes::second::<symbol::cuMemcpy3DBatchAsync_v2_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_batch_async_v2::<symbol::cuMemcpy3DBatchAsync_v2_ptsz>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DWithAttributesAsync(op: *mut c_void, flags: u64, stream: CUstream)
-            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_with_attributes_async::<symbol::cuMemcpy3DWithAttributesAsync, Legacy>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3DWithAttributesAsync_ptsz(op: *mut c_void, flags: u64, stream: CUstream)
-            => batch_volumes::one::<symbol::cuMemcpy3DWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch_volumes::memcpy_3d_with_attributes_async::<symbol::cuMemcpy3DWithAttributesAsync_ptsz, PerThread>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         // Graphs: nodes that a program makes or changes itself.
         cuGraphAddMemcpyNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
-            => graph::add_copy, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
+            => graph::graph_add_memcpy_node, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
         cuGraphAddMemsetNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
-            => graph::add_memset, Memory, "names a block's context";
+            => graph::graph_add_memset_node, Memory, "names a block's context";
         cuGraphAddNode(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, num_dependencies: usize, node_params: *mut c_void)
-            => graph::add::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
+            => graph::graph_add_node::<symbol::cuGraphAddNode>, Memory, "the same for a copy; names a block's context";
         cuGraphAddNode_v2(node: *mut CUgraphNode, h_graph: CUgraph, dependencies: *const CUgraphNode, dependency_data: *const c_void, num_dependencies: usize, node_params: *mut c_void)
-            => graph::add_with_data::<symbol::cuGraphAddNode_v2>, Memory, "the same for a copy; names a block's context";
+            => graph::graph_add_node_v2::<symbol::cuGraphAddNode_v2>, Memory, "the same for a copy; names a block's context";
         cuGraphMemcpyNodeSetParams(h_node: CUgraphNode, node_params: *const CUDA_MEMCPY3D)
-            => graph::set_copy, Memory, "between devices, reaches blocks without peer access";
+            => graph::graph_memcpy_node_set_params, Memory, "between devices, reaches blocks without peer access";
         cuGraphNodeSetParams(h_node: CUgraphNode, node_params: *mut c_void)
-            => graph::set::<symbol::cuGraphNodeSetParams>, Memory, "the same for a copy; names a block's context";
+            => graph::graph_node_set_params::<symbol::cuGraphNodeSetParams>, Memory, "the same for a copy; names a block's context";
         cuGraphExecMemcpyNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, copy_params: *const CUDA_MEMCPY3D, ctx: CUcontext)
-            => graph::set_ready_copy, Memory, "the same for a copy; names a block's context";
+            => graph::graph_exec_memcpy_node_set_params, Memory, "the same for a copy; names a block's context";
         cuGraphExecMemsetNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, memset_params: *const CUDA_MEMSET_NODE_PARAMS, ctx: CUcontext)
-            => graph::set_ready_memset, Memory, "names a block's context";
+            => graph::graph_exec_memset_node_set_params, Memory, "names a block's context";
         cuGraphExecNodeSetParams(h_graph_exec: CUgraphExec, h_node: CUgraphNode, node_params: *mut c_void)
-            => graph::set_ready, Memory, "the same for a copy; names a block's context";
+            => graph::graph_exec_node_set_params, Memory, "the same for a copy; names a block's context";
     }
-    relieve {
+    retry {
         cuModuleLoad(module: *mut CUmodule, fname: *const c_char): "loading code takes device memory";
         cuModuleLoadData(module: *mut CUmodule, image: *const c_void): "loading code takes device memory";
         cuModuleLoadDataEx(module: *mut CUmodule, image: *const c_void, num_options: c_uint, options: *mut c_uint, option_values: *mut *mut c_void): "loading code takes device memory";

@@ -7,7 +7,7 @@ use wm_abi::{
     CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
 };
 
-use crate::cut::{End, Part, Size};
+use super::cut::{End, Part, Size};
 
 /// A description that is one of copies between contexts, or can be made of one.
 pub(super) trait Description: Copy {

@@ -1,8 +1,10 @@
-//! The host waits: what was freed before is then past, a trace says so, and pools give back what is above their
-//! threshold, as the driver's do. Guarded blocks are looked at.
+//! Waits of the host.
 //!
-//! A device on which nothing was allocated through us is of no concern here: no manager is made for a wait. What was
-//! freed is marked before the wait, because another thread may free behind it.
+//! After a wait, memory that was freed before it is reusable anywhere, a trace records it, pools give back what is above their
+//! threshold as the driver's do, and guarded blocks are looked at.
+//!
+//! Invariant: what was freed is marked *before* the wait, because another thread may free while the host waits. No manager is made
+//! for a wait: a device on which nothing was allocated through us is left alone.
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
@@ -10,96 +12,97 @@ use wm_driver::{Device, StreamId};
 use wm_memory::{Manager, Mark};
 
 use super::pool;
-use super::stream::{DefaultStream, meant};
+use super::stream::{DefaultStream, resolve_default};
 use crate::guard::{self, Waits, Watch};
-use crate::named::Named;
-use crate::state::{driver, streams};
-use crate::{managers, trace};
+use crate::process::{driver, streams};
+use crate::registry::{self, NamedStream};
+use crate::trace;
 
 /// `cuStreamSynchronize`, and its per-thread twin.
-pub(super) unsafe fn stream<S, D>(stream: CUstream) -> CUresult
+pub(super) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
 where
     S: Symbol<Function = unsafe extern "C" fn(CUstream) -> CUresult>,
     D: DefaultStream,
 {
-    let named = managers::any().then(|| Named::of(stream, D::HANDLE)).flatten();
-    let wait =
-        named.map(|named| Wait::for_stream(named.id).with(&Waits::Stream(named.context, meant::<D>(stream))));
+    let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
+    let wait = named.map(|named| {
+        Wait::for_stream(named.id).looking_after(&Waits::Stream(named.context, resolve_default::<D>(stream)))
+    });
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<S>()(stream) })
+    end_wait(wait, unsafe { driver().get::<S>()(stream) })
 }
 
 /// `cuCtxSynchronize`.
-pub(super) fn context() -> CUresult {
-    let wait = managers::present().map(|site| Wait::for_context(site.manager, site.context));
+pub(super) fn ctx_synchronize() -> CUresult {
+    let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
     // SAFETY: takes no arguments.
-    over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
+    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
 }
 
 /// `cuCtxSynchronize_v2`, of a context that need not be current.
-pub(super) unsafe fn named_context(context: CUcontext) -> CUresult {
-    let manager = managers::any().then(|| managers::known(managers::device_of(context)?)).flatten();
+pub(super) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
+    let manager = registry::any().then(|| registry::existing(registry::device_of(context)?)).flatten();
     let wait = manager.map(|manager| Wait::for_context(manager, context));
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
+    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
 }
 
-/// `cuEventSynchronize`. Whatever the event is behind, the pool's rule is the same.
-pub(super) unsafe fn event(event: CUevent) -> CUresult {
-    let wait = managers::any().then(|| Wait::for_something().with(&Waits::Event));
+/// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
+pub(super) unsafe fn event_synchronize(event: CUevent) -> CUresult {
+    let wait = registry::any().then(|| Wait::for_something().looking_after(&Waits::Event));
     // SAFETY: the program's argument.
-    over(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
+    end_wait(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
 }
 
-/// A wait of the host that begins. Memory of any device may have been freed in what it waits for.
+/// A wait of the host that begins. It may cover frees of every device's memory.
 struct Wait {
-    /// What is past once it has ended well.
+    /// What the GPU has passed when the wait succeeds.
     marks: Vec<(&'static Manager<Device>, Mark)>,
-    /// What a trace says of it: the stream, or (`Some(None)`) the device.
+    /// What a trace records: a stream, or (`Some(None)`) the device.
     traced: Option<Option<StreamId>>,
-    /// What guarded blocks are to be looked at then.
+    /// Which guarded blocks can be looked at then.
     watch: Option<Watch>,
 }
 
 impl Wait {
     fn for_stream(id: StreamId) -> Self {
-        let marks = managers::all().map(|manager| (manager, manager.mark(id))).collect();
+        let marks = registry::all().map(|manager| (manager, manager.mark(id))).collect();
         Self { marks, traced: Some(Some(id)), watch: None }
     }
 
-    /// A wait for a context covers its own streams and those of its green contexts, and nobody else's: other contexts of the
-    /// device, and other devices, go on.
+    /// A wait for a context covers its own streams and those of its green contexts. Other contexts of the device, and other devices,
+    /// go on.
     fn for_context(manager: &Manager<Device>, context: CUcontext) -> Self {
         manager.flush();
         let covers = |id| {
             let owner = streams().context(id);
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
-        let marks = managers::all().map(|manager| (manager, manager.mark_all(covers))).collect();
-        Self { marks, traced: Some(None), watch: None }.with(&Waits::Context(context))
+        let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
+        Self { marks, traced: Some(None), watch: None }.looking_after(&Waits::Context(context))
     }
 
-    /// For an event: what is past then is not known to us.
+    /// For an event, of which we do not know what it is behind.
     fn for_something() -> Self {
         Self { marks: Vec::new(), traced: None, watch: None }
     }
 
-    fn with(self, waits: &Waits) -> Self {
+    fn looking_after(self, waits: &Waits) -> Self {
         Self { watch: guard::before_wait(waits), ..self }
     }
 
     fn end(self) {
         self.marks.iter().for_each(|(manager, mark)| manager.reached(mark));
-        let Some(manager) = managers::present().map(|site| site.manager) else { return };
+        let Some(manager) = registry::existing_site().map(|site| site.manager) else { return };
         if let Some(stream) = self.traced {
             trace::waited(manager.gpu().ordinal(), stream);
         }
         self.watch.into_iter().for_each(|watch| watch.end(manager));
-        pool::settle(manager);
+        pool::trim_to_threshold(manager);
     }
 }
 
-fn over(wait: Option<Wait>, result: CUresult) -> CUresult {
+fn end_wait(wait: Option<Wait>, result: CUresult) -> CUresult {
     if result == CUresult::SUCCESS {
         wait.into_iter().for_each(Wait::end);
     }

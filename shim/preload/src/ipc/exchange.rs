@@ -20,7 +20,7 @@ use super::key::{Purpose, nonce};
 use super::names;
 use super::wire::{self, Failure, Packet, malformed};
 use crate::sockets::descriptor::Descriptor;
-use crate::sockets::{self, file, place};
+use crate::sockets::{self, file, private_folder};
 
 /// For everything before the first batch.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ impl Exchange {
         for address in names::addresses(ticket) {
             match Self::connect(&address, deadline).and_then(|exchange| exchange.check(ticket)) {
                 Ok(exchange) => return Ok(exchange),
-                // That nobody is there says less than what another address said.
+                // "No listener" says less than what another address answered.
                 Err(error) if is_absence(&error) => {}
                 Err(error) => problem = error,
             }
@@ -104,7 +104,7 @@ impl Exchange {
     /// Is it the user that the handle names, or one that could be that user anyway? A name can be taken by anybody.
     fn check(self, ticket: &Ticket) -> Result<Self> {
         let user = sockets::peer_user(self.socket.get()?)?;
-        if [ticket.user, place::user(), 0].contains(&user) {
+        if [ticket.user, private_folder::user(), 0].contains(&user) {
             return Ok(self);
         }
         Err(Error::new(ErrorKind::PermissionDenied, format!("a process of user {user} has taken its name")))
@@ -136,7 +136,7 @@ impl Exchange {
     }
 }
 
-/// Does the error say that nobody listens there?
+/// Does the error say that nothing listens there?
 fn is_absence(error: &Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED))

@@ -3,7 +3,7 @@
 use wm_abi::CUipcMemHandle;
 
 use super::key::Key;
-use crate::sockets::place;
+use crate::sockets::private_folder;
 
 /// First bytes of every handle of ours; the driver's begin otherwise. The last is the version of the exchange.
 const MAGIC: [u8; 8] = *b"wmshim\0\x02";
@@ -26,7 +26,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// For an allocation of this process.
     pub(crate) fn new(id: u64, address: u64, key: Key) -> Self {
-        Self { pid: std::process::id(), user: place::user(), key, id, address }
+        Self { pid: std::process::id(), user: private_folder::user(), key, id, address }
     }
 
     pub(crate) fn encode(&self) -> CUipcMemHandle {

@@ -1,8 +1,8 @@
 //! Legacy IPC for our blocks: `cuIpcGetMemHandle`, `cuIpcOpenMemHandle`, `cuIpcCloseMemHandle`.
 //!
-//! The driver refuses these calls for mapped memory. So the 64 bytes of a handle name a block of a process; whoever
-//! opens it asks that process, over a local socket, for the block's physical memory as file descriptors, and maps it.
-//! Handles that are not ours go to the driver.
+//! The driver refuses these calls for mapped memory. So the 64 bytes of our handle name a block of a process. The process that opens
+//! the handle asks that one, over a local socket, for the block's physical memory as file descriptors, and maps it. Handles that are
+//! not ours go to the driver.
 //!
 //! Invariants: a process is known by a random key in its handles, not by its number; only processes of the same user and root's
 //! are served, and only those that prove to have a handle; memory is taken only from who proves to have made it; a handle says
@@ -22,7 +22,7 @@ mod server;
 mod wire;
 
 pub(crate) use handle::Ticket;
-pub(crate) use opened::{View, close, end_device, open, refresh_access, view};
+pub(crate) use opened::{OpenedBlock, close, end_device, open, refresh_access, view};
 
 use wm_abi::{CUipcMemHandle, CUresult};
 use wm_driver::Device;

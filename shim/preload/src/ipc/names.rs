@@ -20,14 +20,14 @@ use super::key::Key;
 use crate::settings;
 use crate::sockets::descriptor::Descriptor;
 use crate::sockets::file::{self, Published};
-use crate::sockets::place;
+use crate::sockets::private_folder;
 
 pub(super) const KIND: SocketType = SocketType::SEQPACKET;
 
 /// This process's file, while there is one.
 static FILE: Published = Published::none();
 
-/// Listens for whoever has a handle with this key.
+/// Listens for processes that have a handle with this key.
 ///
 /// # Errors
 /// A sentence for the log, where neither address can be had.
@@ -47,7 +47,7 @@ pub(super) fn listen(key: &Key) -> Result<Vec<Descriptor>, String> {
 }
 
 fn listen_in_folder(key: &Key) -> Result<Descriptor, String> {
-    let folder = place::directory(settings::load().stats_dir.as_deref())?;
+    let folder = private_folder::directory(settings::load().stats_dir.as_deref())?;
     sweep(&folder);
     let path = folder.join(file_name(key));
     let bound = file::listen(&path, KIND).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -74,7 +74,7 @@ pub(super) fn addresses(ticket: &Ticket) -> Vec<SocketAddrUnix> {
 
 /// The folders in which that process may listen.
 fn folders(ticket: &Ticket) -> Vec<PathBuf> {
-    place::candidates(settings::load().stats_dir.as_deref(), ticket.user)
+    private_folder::candidates(settings::load().stats_dir.as_deref(), ticket.user)
 }
 
 /// The same, for people.

@@ -1,10 +1,10 @@
-//! What this process has opened: the memory of others, mapped here, and who holds it.
+//! Memory of other processes that is open here: its mappings, and how often each was opened.
 //!
 //! Opening one handle twice gives the same address, as the driver does. Closing waits for the device before the
 //! mappings go, since nothing else would stop a kernel that still reads them. Opened memory is reached by the same devices as the
 //! blocks of the device on which it was opened; access that is granted later is granted to what is open too.
 //!
-//! The lock covers the table only. Whatever works on a mapping outside it holds it meanwhile, as a program that opened it does.
+//! The lock covers the table only. Code that works on a mapping without the lock counts as one more opener meanwhile.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -19,15 +19,15 @@ use super::exchange::Exchange;
 use super::handle::Ticket;
 use super::wire::Failure;
 use super::{names, server};
-use crate::managers::Site;
+use crate::process::Site;
 
 /// An allocation of another process, opened on one device.
-type Key = (Ticket, i32);
+type OpenKey = (Ticket, i32);
 
 /// What is open.
-static OPEN: Mutex<Option<HashMap<Key, Opened>>> = Mutex::new(None);
+static OPEN: Mutex<Option<HashMap<OpenKey, Opened>>> = Mutex::new(None);
 
-/// What was closed while nobody could wait for the device.
+/// Mappings that were closed during a capture, when the device could not be waited for.
 static LEFT: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 
 /// How often access has been granted: tells a mapping that was made meanwhile.
@@ -35,13 +35,13 @@ static GRANTS: AtomicU64 = AtomicU64::new(0);
 
 struct Opened {
     import: Import,
-    view: View,
+    view: OpenedBlock,
     holders: usize,
 }
 
 /// An opened block, as queries see it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View {
+pub(crate) struct OpenedBlock {
     pub(crate) address: CUdeviceptr,
     pub(crate) bytes: usize,
     pub(crate) device: &'static Device,
@@ -51,7 +51,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn with_open<T>(body: impl FnOnce(&mut HashMap<Key, Opened>) -> T) -> T {
+fn with_open<T>(body: impl FnOnce(&mut HashMap<OpenKey, Opened>) -> T) -> T {
     body(lock(&OPEN).get_or_insert_default())
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn open(ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult>
     let granted = GRANTS.load(Ordering::SeqCst);
     let fresh = import(&ticket, site.manager.gpu()).map_err(|failure| explain(&ticket, failure))?;
     let address = insert(key, fresh);
-    // Our caller holds it and has not been told the address, so nobody closes it meanwhile.
+    // Our caller has opened it and does not know the address yet, so it cannot be closed meanwhile.
     if GRANTS.load(Ordering::SeqCst) != granted
         && let Err(code) = allow(&key)
     {
@@ -82,7 +82,7 @@ pub(crate) fn open(ticket: Ticket, site: &Site) -> Result<CUdeviceptr, CUresult>
 }
 
 /// Another thread may have opened the same meanwhile: then its mapping stays, and ours is given back outside the lock.
-fn insert(key: Key, fresh: Opened) -> CUdeviceptr {
+fn insert(key: OpenKey, fresh: Opened) -> CUdeviceptr {
     let (address, _surplus) = with_open(|open| match hold(open, &key) {
         Some(address) => (address, Some(fresh)),
         None => {
@@ -94,7 +94,7 @@ fn insert(key: Key, fresh: Opened) -> CUdeviceptr {
     address
 }
 
-fn hold(open: &mut HashMap<Key, Opened>, key: &Key) -> Option<CUdeviceptr> {
+fn hold(open: &mut HashMap<OpenKey, Opened>, key: &OpenKey) -> Option<CUdeviceptr> {
     let opened = open.get_mut(key)?;
     opened.holders += 1;
     Some(opened.view.address)
@@ -113,7 +113,7 @@ fn import(ticket: &Ticket, device: &'static Device) -> Result<Opened, Failure> {
         }
     }
     import.allow()?;
-    let view = View { address: import.base() + offer.offset, bytes: offer.bytes, device };
+    let view = OpenedBlock { address: import.base() + offer.offset, bytes: offer.bytes, device };
     Ok(Opened { import, view, holders: 1 })
 }
 
@@ -142,14 +142,14 @@ fn explain(ticket: &Ticket, failure: Failure) -> CUresult {
 
 /// Lets an opened block go; `None` if the address is none of ours.
 pub(crate) fn close(address: CUdeviceptr) -> Option<CUresult> {
-    let is_it = |(_, opened): &(&Key, &Opened)| opened.view.address == address;
+    let is_it = |(_, opened): &(&OpenKey, &Opened)| opened.view.address == address;
     let key = with_open(|open| Some(*open.iter().find(is_it)?.0))?;
     end_left();
     release(&key)
 }
 
 /// One holder less; the last one ends the mapping. `None`: it is not open.
-fn release(key: &Key) -> Option<CUresult> {
+fn release(key: &OpenKey) -> Option<CUresult> {
     let last = with_open(|open| {
         let opened = open.get_mut(key)?;
         opened.holders -= 1;
@@ -161,7 +161,7 @@ fn release(key: &Key) -> Option<CUresult> {
 /// Waits for the device, and unmaps.
 fn end(opened: Opened) -> CUresult {
     match opened.view.device.synchronize() {
-        // While a stream is captured nobody may wait. The mapping stays until somebody can.
+        // During a capture no thread may wait. The mapping stays until one can.
         Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) => {
             lock(&LEFT).push(opened);
             CUresult::SUCCESS
@@ -183,14 +183,14 @@ fn end_left() {
 }
 
 /// The opened block that contains `address`.
-pub(crate) fn view(address: u64) -> Option<View> {
-    let contains = |view: &View| (view.address..view.address + view.bytes as u64).contains(&address);
+pub(crate) fn view(address: u64) -> Option<OpenedBlock> {
+    let contains = |view: &OpenedBlock| (view.address..view.address + view.bytes as u64).contains(&address);
     with_open(|open| open.values().map(|opened| opened.view).find(contains))
 }
 
-/// The device's contexts are gone, and with them what was opened there. Their work is over: nobody has to be waited for.
+/// The device's contexts are gone, and with them what was opened there. Their work is over, so there is nothing to wait for.
 pub(crate) fn end_device(device: CUdevice) {
-    let is_there = |view: &View| view.device.ordinal() == device;
+    let is_there = |view: &OpenedBlock| view.device.ordinal() == device;
     let ended: Vec<Opened> = with_open(|open| {
         open.extract_if(|_, opened| is_there(&opened.view)).map(|(_, opened)| opened).collect()
     });
@@ -204,7 +204,7 @@ pub(crate) fn end_device(device: CUdevice) {
 /// The driver's first; the other blocks are tried all the same.
 pub(crate) fn refresh_access(device: &Device) -> Result<(), CUresult> {
     GRANTS.fetch_add(1, Ordering::SeqCst);
-    let held: Vec<Key> = with_open(|open| {
+    let held: Vec<OpenKey> = with_open(|open| {
         let there = open.iter_mut().filter(|((_, ordinal), _)| *ordinal == device.ordinal());
         there.map(|(key, opened)| (opened.holders += 1, *key).1).collect()
     });
@@ -217,7 +217,7 @@ pub(crate) fn refresh_access(device: &Device) -> Result<(), CUresult> {
 }
 
 /// Grants access anew to a mapping that the caller holds.
-fn allow(key: &Key) -> Result<(), CUresult> {
+fn allow(key: &OpenKey) -> Result<(), CUresult> {
     let range = with_open(|open| {
         let opened = open.get(key)?;
         Some((opened.view.device, opened.import.base(), opened.import.bytes()))

@@ -16,7 +16,7 @@ use wm_memory::Manager;
 use super::key::{Key, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
 use crate::sockets::descriptor::Descriptor;
-use crate::{lifecycle, managers};
+use crate::{process, registry};
 
 /// How long a peer may take to prove itself.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -138,7 +138,7 @@ impl fmt::Debug for Allocation {
 impl Allocation {
     /// The allocation, where it begins in its pieces, and its bytes; `None` if it is no more.
     fn find(id: u64, address: u64) -> Option<(Self, u64, usize)> {
-        let manager = managers::owner(address)?;
+        let manager = registry::owner(address)?;
         let backing = manager.backing(address)?;
         let bytes = manager.block(address).filter(|block| block.id == id)?.bytes;
         Some((Self { manager, id, address, pieces: backing.handles }, backing.offset, bytes))
@@ -158,7 +158,7 @@ impl Allocation {
         let rest = self.pieces.get(from..).filter(|_| self.is_live()).ok_or(CUresult::INVALID_VALUE)?;
         let mut exported = Vec::with_capacity(BATCH);
         for (handle, bytes) in rest.iter().take(BATCH) {
-            if lifecycle::exiting() {
+            if process::exiting() {
                 return Err(Error::other("this process is ending").into());
             }
             exported.push((Descriptor::adopt(self.manager.gpu().export(*handle)?)?, *bytes));

@@ -141,7 +141,7 @@ impl Server {
         });
     }
 
-    /// Lets in who has connected, a bounded number a round: strangers may come faster than they are sent away.
+    /// Accepts connections, a bounded number a round: other users' may come faster than they are refused.
     fn accept(&mut self, listener: usize, now: Instant) {
         for _ in self.peers.len()..PEER_LIMIT {
             let accepted = self.listeners[listener].get().and_then(accept_one);
@@ -161,7 +161,7 @@ fn accept_one(listener: BorrowedFd<'_>) -> io::Result<Descriptor> {
     Descriptor::adopt(accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
 }
 
-/// `None` where there is just nobody, or nobody any more.
+/// `None` if no connection waits, or if it is gone again.
 fn pause_after(error: &io::Error) -> Option<Duration> {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     let nobody = matches!(code, Some(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED));

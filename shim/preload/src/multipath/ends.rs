@@ -15,10 +15,9 @@ use wm_abi::{
 };
 use wm_multipath::{Direction, HostMemory};
 
-use super::Linear;
-use crate::managers;
-use crate::physical;
-use crate::state::driver;
+use super::linear::Linear;
+use crate::process::driver;
+use crate::{physical, registry};
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(Direction, H
 /// does is the driver's to refuse, before a byte is copied.
 fn memory(address: u64, bytes: usize) -> Option<Memory> {
     let end = address.checked_add(bytes as u64)?;
-    if let Some(manager) = managers::owner(address) {
+    if let Some(manager) = registry::owner(address) {
         let block = manager.block(address).filter(|block| end <= block.address + block.bytes as u64)?;
         // A relay's engine is another device's: it crashes where a copy meets two tiers.
         let is_whole = block.tiers.elsewhere() == 0 || manager.borders(address..end).is_empty();

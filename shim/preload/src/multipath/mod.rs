@@ -10,16 +10,16 @@
 
 mod ends;
 mod faults;
+mod linear;
 pub(crate) mod shapes;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wm_abi::symbol;
 use wm_abi::{
     CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_INTEGRATED,
     CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
-    CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream,
+    CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream,
 };
 use wm_driver::Api;
 use wm_multipath::engine::Request;
@@ -30,9 +30,11 @@ use wm_multipath::topology::cache;
 use wm_multipath::traffic::Flow;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
 
-use crate::lifecycle;
+pub(crate) use linear::Linear;
+
+use crate::process::{self, driver, streams};
+use crate::registry;
 use crate::settings::{self, Multipath};
-use crate::state::{driver, streams};
 
 static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
 
@@ -41,18 +43,6 @@ static LEAST: AtomicUsize = AtomicUsize::new(0);
 
 /// `CU_COMPUTEMODE_DEFAULT`: several contexts may use a device at once.
 const DEFAULT_MODE: i32 = 0;
-
-/// A copy between two addresses, as a hook sees it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Linear {
-    pub(crate) to: u64,
-    pub(crate) from: u64,
-    pub(crate) bytes: usize,
-    /// The program's stream; a null one has been replaced by what it stands for.
-    pub(crate) stream: CUstream,
-    /// The call returns when the copy is done.
-    pub(crate) waits: bool,
-}
 
 /// Makes a copy over several links. `false`: it is the driver's.
 #[inline]
@@ -72,7 +62,7 @@ pub(crate) fn is_plain(linear: &Linear) -> bool {
 
 #[cold]
 fn large(linear: &Linear, expected: Option<Direction>) -> bool {
-    if lifecycle::exiting() || streams().capturing() {
+    if process::exiting() || streams().capturing() {
         return false;
     }
     let Some(engine) = engine().filter(|engine| linear.bytes >= engine.least()) else { return false };
@@ -105,9 +95,7 @@ fn user(stream: CUstream) -> Option<User> {
     if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
         return None;
     }
-    let mut device = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
+    let device = registry::current_device()?;
     Some(User { home: home(context)?, device, stream, kind: kind(stream)? })
 }
 
@@ -116,9 +104,7 @@ fn kind(stream: CUstream) -> Option<Kind> {
         CUstream::LEGACY => Some(Kind::Legacy),
         CUstream::PER_THREAD => Some(Kind::Blocking),
         created => {
-            let mut flags = 0;
-            // SAFETY: the driver has just known the handle; the out-pointer is to a live local.
-            unsafe { driver().get::<symbol::cuStreamGetFlags>()(created, &mut flags) }.ok().ok()?;
+            let flags = driver().stream_flags(created).ok()?;
             Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::Alone })
         }
     }
@@ -126,27 +112,15 @@ fn kind(stream: CUstream) -> Option<Kind> {
 
 /// A context's name for good. `None` where the driver (before CUDA 12) does not number contexts.
 fn home(context: CUcontext) -> Option<Home> {
-    let mut life = 0;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetId>()(context, &mut life) }.ok().ok()?;
-    Some(Home { context, life })
+    Some(Home { context, life: driver().ctx_id(context).ok()? })
 }
 
 fn has_synchronous_copies() -> bool {
-    let mut flags = 0;
-    // SAFETY: the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) };
-    asked != CUresult::SUCCESS || flags & CU_CTX_SYNC_MEMOPS != 0
+    !driver().ctx_flags().is_ok_and(|flags| flags & CU_CTX_SYNC_MEMOPS == 0)
 }
 
 fn belongs(stream: CUstream, context: CUcontext) -> bool {
-    if matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD) {
-        return true;
-    }
-    let mut owner = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut owner) };
-    asked == CUresult::SUCCESS && owner == context
+    matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD) || driver().stream_ctx(stream) == Ok(context)
 }
 
 /// The engine, made when the first large copy is met and the driver knows its devices.
@@ -154,7 +128,7 @@ fn engine() -> Option<&'static Engine<Driver>> {
     if let Some(known) = ENGINE.get() {
         return known.as_ref();
     }
-    let count = device_count()?;
+    let count = registry::device_count()?;
     let engine = ENGINE.get_or_init(|| make(count)).as_ref();
     LEAST.store(engine.map_or(usize::MAX, |engine| engine.least()), Ordering::Relaxed);
     engine
@@ -211,15 +185,8 @@ fn takes_contexts(device: CUdevice) -> bool {
     driver().device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == Ok(DEFAULT_MODE)
 }
 
-fn device_count() -> Option<CUdevice> {
-    let mut count = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetCount>()(&mut count) }.ok().ok()?;
-    Some(count)
-}
-
 fn existing() -> Option<&'static Engine<Driver>> {
-    ENGINE.get()?.as_ref().filter(|_| !lifecycle::exiting())
+    ENGINE.get()?.as_ref().filter(|_| !process::exiting())
 }
 
 /// Has any large copy been met?

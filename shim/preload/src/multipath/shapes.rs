@@ -2,7 +2,7 @@
 
 use wm_abi::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY2D, CUstream};
 
-use super::Linear;
+use super::linear::Linear;
 
 /// One side of a two-dimensional copy.
 struct Side {

@@ -1,4 +1,4 @@
-//! The books of the program's own physical memory: pieces, who holds them, and where they are mapped. Pure data.
+//! The books of the program's own physical memory: pieces, their handles, and where they are mapped. Pure data.
 //!
 //! A piece lives as long as the driver's: until its last reference is released *and* its last mapping is gone. It is
 //! charged from before it is made, so that two threads cannot both pass a limit, until then. The driver may give a
@@ -46,7 +46,7 @@ struct Mapping {
 
 /// A mapping, as queries about its addresses see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct MappedPiece {
     pub(crate) base: u64,
     pub(crate) bytes: u64,
     pub(crate) device: CUdevice,
@@ -181,10 +181,10 @@ impl Book {
     }
 
     /// The mapping that an address is in, if its piece is not on its device.
-    pub(crate) fn elsewhere(&self, address: u64) -> Option<View> {
+    pub(crate) fn elsewhere(&self, address: u64) -> Option<MappedPiece> {
         let (base, mapping) = self.mapping(address)?;
         let piece = self.pieces.get(&mapping.piece).filter(|piece| piece.tier != Tier::Device)?;
-        Some(View { base, bytes: mapping.bytes, device: piece.asked.device })
+        Some(MappedPiece { base, bytes: mapping.bytes, device: piece.asked.device })
     }
 
     /// Does a range have a part that is not on its device?
@@ -272,7 +272,7 @@ mod tests {
             } else {
                 release(&mut book, 7);
                 assert_eq!(book.account(0).held.host, 2 * MIB);
-                let view = View { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
+                let view = MappedPiece { base: 64 * MIB, bytes: 2 * MIB, device: 0 };
                 assert_eq!(book.elsewhere(66 * MIB - 1), Some(view));
                 book.unmapped(0, 128 * MIB);
             }

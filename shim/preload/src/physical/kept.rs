@@ -11,17 +11,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::api::{Failed, Named};
+use wm_driver::{Api, Device};
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
+use crate::process::{callers, driver};
+use crate::registry;
 use crate::settings::{self, TorchPieces};
-use crate::state::driver;
-use crate::{callers, managers};
 
 static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 
-/// Is there anything on the shelf, or was there? Until then nobody looks.
+/// Is there anything on the shelf, or was there? Until then no lock is taken.
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// How much of what is idle stays, by device.
@@ -40,9 +41,9 @@ fn shelf() -> Option<MutexGuard<'static, Shelf>> {
 }
 
 /// The driver's calls.
-struct Calls;
+struct DriverCalls;
 
-impl Vmm for Calls {
+impl Vmm for DriverCalls {
     fn make(&self, kind: &Kind) -> Result<u64, CUresult> {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -51,28 +52,19 @@ impl Vmm for Calls {
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags { gpuDirectRDMACapable: kind.rdma.into(), ..Default::default() },
         };
-        let mut handle = 0;
-        // SAFETY: pointers to live locals.
-        let result =
-            unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, kind.bytes as usize, &property, 0) };
-        answered("cuMemCreate", 0, kind.bytes, result).map(|()| handle)
+        answered(0, kind.bytes, Named(driver()).mem_create(kind.bytes as usize, &property))
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes as usize, 0, handle, 0) };
-        answered("cuMemMap", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_map(address, bytes as usize, handle))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes as usize) };
-        answered("cuMemUnmap", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_unmap(address, bytes as usize))
     }
 
     fn release(&self, handle: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        answered("cuMemRelease", handle, 0, unsafe { driver().get::<symbol::cuMemRelease>()(handle) })
+        answered(handle, 0, Named(driver()).mem_release(handle))
     }
 
     fn allow(&self, address: u64, bytes: u64, access: &Access) -> Result<(), CUresult> {
@@ -81,19 +73,15 @@ impl Vmm for Calls {
             flags: *flags,
         };
         let entries: Vec<CUmemAccessDesc> = access.iter().map(entry).collect();
-        // SAFETY: a pointer to as many live entries.
-        let result = unsafe {
-            driver().get::<symbol::cuMemSetAccess>()(address, bytes as usize, entries.as_ptr(), entries.len())
-        };
-        answered("cuMemSetAccess", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_set_access(address, bytes as usize, &entries))
     }
 }
 
-fn answered(call: &str, at: u64, bytes: u64, result: CUresult) -> Result<(), CUresult> {
-    if result != CUresult::SUCCESS {
-        log::debug!("{call} of {bytes} bytes at {at:#x} for a kept piece: {result:?}");
-    }
-    result.ok()
+fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUresult> {
+    result.map_err(|failed| {
+        log::debug!("{bytes} bytes at {at:#x} of a kept piece: {failed}");
+        failed.code
+    })
 }
 
 /// What a request would be kept as; `None` for what is not kept.
@@ -131,15 +119,15 @@ fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut Keep) -> T) -> T {
 pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Option<CUresult> {
     let mut shelf = shelf()?;
     let mapped =
-        if offset == 0 && flags == 0 { shelf.map(&Calls, address, bytes as u64, handle) } else { None };
+        if offset == 0 && flags == 0 { shelf.map(&DriverCalls, address, bytes as u64, handle) } else { None };
     if mapped.is_none() {
         // What the driver then says of the addresses is its answer.
-        let _left = shelf.clear(&Calls, address, bytes as u64);
+        let _left = shelf.clear(&DriverCalls, address, bytes as u64);
     }
     drop(shelf);
     if REFUSED.take().is_some() {
         // All pieces of the second attempt are made.
-        managers::all().for_each(give_leftovers_back);
+        registry::all().for_each(give_leftovers_back);
     }
     mapped.map(code)
 }
@@ -149,29 +137,29 @@ pub(crate) fn map(address: u64, bytes: usize, offset: usize, handle: u64, flags:
 pub(crate) fn refused() {
     match REFUSED.take() {
         None => REFUSED.set(Some(Instant::now())),
-        Some(_) => managers::all().for_each(give_excess_back),
+        Some(_) => registry::all().for_each(give_excess_back),
     }
 }
 
 /// `cuMemUnmap` of mappings of tokens.
 pub(crate) fn unmap(address: u64, bytes: usize) -> Option<CUresult> {
-    shelf()?.unmap(&Calls, address, bytes as u64).map(code)
+    shelf()?.unmap(&DriverCalls, address, bytes as u64).map(code)
 }
 
 /// The driver has unmapped a range.
 pub(crate) fn unmapped(address: u64, bytes: usize) {
     if let Some(mut shelf) = shelf() {
-        shelf.unmapped(&Calls, address, bytes as u64);
+        shelf.unmapped(&DriverCalls, address, bytes as u64);
     }
 }
 
 /// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless PyTorch is about to ask for it.
 pub(crate) fn release(token: u64) -> Option<CUresult> {
-    let released = shelf()?.release(&Calls, token).map(code);
+    let released = shelf()?.release(&DriverCalls, token).map(code);
     let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
     if released == Some(CUresult::SUCCESS) && !for_itself() {
         // `torch.cuda.empty_cache()`, say: the program makes room for others.
-        managers::all().for_each(give_excess_back);
+        registry::all().for_each(give_excess_back);
     }
     released
 }
@@ -197,7 +185,7 @@ pub(crate) fn allow(address: u64, bytes: usize, wanted: &[CUmemAccessDesc]) -> O
     let mut shelf = shelf()?;
     let of_devices = wanted.iter().all(|entry| entry.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE);
     let access: Access = wanted.iter().map(|entry| (entry.location.id, entry.flags)).collect();
-    let allowed = if of_devices { shelf.allow(&Calls, address, bytes as u64, &access) } else { None };
+    let allowed = if of_devices { shelf.allow(&DriverCalls, address, bytes as u64, &access) } else { None };
     if allowed.is_none() {
         shelf.forget_access(address, bytes as u64);
     }
@@ -209,7 +197,7 @@ pub(crate) fn bound(token: u64) -> Option<u64> {
     shelf()?.bound(token)
 }
 
-/// The driver's handle of a token, for somebody who may keep the memory alive.
+/// The driver's handle of a token, for a use that may keep the memory alive.
 pub(crate) fn share(token: u64) -> Option<u64> {
     shelf()?.share(token)
 }
@@ -224,7 +212,7 @@ pub(crate) fn share_at(address: u64) {
 /// A range is about to be given up as addresses, or used for something else.
 pub(crate) fn clear(address: u64, bytes: usize) {
     if let Some(mut shelf) = shelf() {
-        let _left = shelf.clear(&Calls, address, bytes as u64);
+        let _left = shelf.clear(&DriverCalls, address, bytes as u64);
     }
 }
 
@@ -235,13 +223,13 @@ pub(crate) fn idle(device: CUdevice) -> u64 {
 
 /// Gives idle bytes of a device back to the driver; how many.
 pub(crate) fn give_back(device: CUdevice, bytes: u64) -> u64 {
-    shelf().map_or(0, |mut shelf| shelf.give_back(&Calls, device, bytes))
+    shelf().map_or(0, |mut shelf| shelf.give_back(&DriverCalls, device, bytes))
 }
 
 /// The device's contexts are gone.
 pub(crate) fn end_device(device: CUdevice) {
     if let Some(mut shelf) = shelf() {
-        shelf.give_back(&Calls, device, u64::MAX);
+        shelf.give_back(&DriverCalls, device, u64::MAX);
         shelf.forget(device);
     }
 }

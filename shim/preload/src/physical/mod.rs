@@ -1,7 +1,7 @@
 //! Physical memory that the program makes itself, with `cuMemCreate`: PyTorch's expandable segments, NCCL's buffers.
 //!
-//! The driver serves it. We count it, for limits and statistics, and know which of it went on in host memory because the
-//! device was full: such memory must answer every query as the device memory that was asked for.
+//! The driver serves these calls. We count the memory, for limits and statistics, and know which of it lies in host memory because
+//! the device was full: queries about such memory must be answered as for the device memory that was asked for.
 
 mod book;
 pub(crate) mod kept;
@@ -11,14 +11,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub(crate) use book::{Account, Asked, Book, View};
+pub(crate) use book::{Account, Asked, Book, MappedPiece};
 pub(crate) use shelf::Kind;
 use wm_abi::CUdevice;
 use wm_driver::Aside;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
-/// Has any piece gone elsewhere in this process? Until then, nobody looks addresses up.
+/// Has any piece gone elsewhere in this process? Until then no address is looked up.
 static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// The books. Never held across a driver call.
@@ -55,6 +55,6 @@ pub(crate) fn borders(range: Range<u64>) -> Vec<u64> {
 }
 
 /// The mapping of a piece that is not on its device, if the address is in one.
-pub(crate) fn elsewhere(address: u64) -> Option<View> {
+pub(crate) fn elsewhere(address: u64) -> Option<MappedPiece> {
     is_any_elsewhere().then(|| book().elsewhere(address)).flatten()
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CUdevice, CUresult, symbol};
 
-use super::pool;
-use crate::trampolines::door;
+use super::pool::pool;
+use crate::entry::trampolines::exported;
 
 /// Bytes, by device.
 static LIMITS: [AtomicU64; 64] = [const { AtomicU64::new(u64::MAX) }; 64];
@@ -21,7 +21,7 @@ fn limit(device: CUdevice) -> Option<&'static AtomicU64> {
 pub(super) fn set(device: CUdevice, fraction: f64) {
     let mut total = 0;
     // SAFETY: the out-pointer is to a live local.
-    let asked = unsafe { door::<symbol::cuDeviceTotalMem_v2>()(&mut total, device) };
+    let asked = unsafe { exported::<symbol::cuDeviceTotalMem_v2>()(&mut total, device) };
     if let Some(limit) = limit(device).filter(|_| asked == CUresult::SUCCESS) {
         let is_share = (0.0..1.0).contains(&fraction);
         limit.store(if is_share { (total as f64 * fraction) as u64 } else { u64::MAX }, Relaxed);
@@ -41,7 +41,7 @@ pub(super) fn admit(device: CUdevice, bytes: usize) -> Result<(), CUresult> {
 /// Bytes that the device's pool has given out.
 fn used(device: CUdevice) -> Result<u64, CUresult> {
     let mut bytes = 0u64;
-    let get = door::<symbol::cuMemPoolGetAttribute>();
+    let get = exported::<symbol::cuMemPoolGetAttribute>();
     // SAFETY: this attribute is a 64-bit count, written to a live local.
     unsafe { get(pool(device)?, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, (&raw mut bytes).cast()) }.ok()?;
     Ok(bytes)

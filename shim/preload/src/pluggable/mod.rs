@@ -8,30 +8,29 @@
 //! * the pool keeps what it has when the host waits;
 //! * memory that other streams have used, of whatever device, is not reused before they are past it;
 //! * memory of a stream under capture is the graph's, by the driver's rules;
-//! * an allocation that fails ends in PyTorch's own exception ([`raise`]): a null would become a tensor's address.
+//! * an allocation that fails ends in PyTorch's own exception ([`torch_exception`]): a null would become a tensor's address.
 
+mod device_guard;
 mod fraction;
-mod place;
-mod raise;
+mod pool;
+mod torch_exception;
 mod users;
 
 use std::arch::naked_asm;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dashmap::DashMap;
-use wm_abi::{
-    CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol,
-};
+use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CUdevice, CUdeviceptr, CUresult, CUstream, symbol};
 
-use crate::boundary::keep_errno;
-use crate::state::streams;
-use crate::trampolines::door;
-use crate::{hooks, lifecycle, managers, named};
-use place::Place;
-use raise::Departure;
+use crate::entry::trampolines::exported;
+use crate::process::{self, keep_errno, streams};
+use crate::torch::devices;
+use crate::{hooks, registry};
+use device_guard::DeviceGuard;
+use pool::pool;
+use torch_exception::TailCall;
 use users::User;
 
 /// `void *(ssize_t size, int device, cudaStream_t stream)`.
@@ -64,17 +63,17 @@ unsafe extern "C" fn wmshim_torch_malloc(size: isize, device: c_int, stream: CUs
     )
 }
 
-/// `departure` is always written: where to go with a failure, or nowhere.
+/// `tail_call` is always written: where to go with a failure, or nowhere.
 extern "C" fn serve(
     size: isize,
     device: CUdevice,
     stream: CUstream,
-    departure: &mut Departure,
+    tail_call: &mut TailCall,
 ) -> CUdeviceptr {
-    *departure = Departure::NONE;
+    *tail_call = TailCall::NONE;
     let served = safely(|| allocate(size, device, stream)).unwrap_or(Err(CUresult::UNKNOWN));
     served.unwrap_or_else(|code| {
-        *departure = safely(|| raise::departure(code, size, device)).unwrap_or(Departure::NONE);
+        *tail_call = safely(|| torch_exception::tail_call(code, size, device)).unwrap_or(TailCall::NONE);
         0
     })
 }
@@ -84,15 +83,15 @@ fn allocate(size: isize, device: CUdevice, stream: CUstream) -> Result<CUdevicep
     if bytes == 0 {
         return Ok(0);
     }
-    if lifecycle::forked() {
+    if process::forked() {
         return Err(CUresult::NOT_INITIALIZED);
     }
-    let _place = Place::on(device)?;
+    let _guard = DeviceGuard::on(device)?;
     keep_freed_memory(device);
     fraction::admit(device, bytes)?;
     let mut address = 0;
     // SAFETY: the out-pointer is to a live local; the driver checks the stream.
-    unsafe { door::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream) }.ok()?;
+    unsafe { exported::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream) }.ok()?;
     Ok(address)
 }
 
@@ -109,7 +108,7 @@ extern "C" fn wmshim_torch_free(address: CUdeviceptr, _size: isize, device: c_in
 
 fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), CUresult> {
     let users = shared().remove(&address).map(|(_, users)| users).unwrap_or_default();
-    let _place = Place::on(device)?;
+    let _guard = DeviceGuard::on(device)?;
     if hooks::is_captured(stream) {
         if let Some(freed) = free_beside_capture(address, stream) {
             return freed;
@@ -118,31 +117,21 @@ fn free(address: CUdeviceptr, device: CUdevice, stream: CUstream) -> Result<(), 
         users.iter().try_for_each(|user| users::wait_for(stream, user))?;
     }
     // SAFETY: the driver checks address and stream.
-    unsafe { door::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
+    unsafe { exported::<symbol::cuMemFreeAsync>()(address, stream) }.ok()
 }
 
 /// Memory of ours that is freed while its stream is captured was not allocated in the capture, and is no part of the graph. It is the
 /// stream's again, for what comes after the capture.
 fn free_beside_capture(address: CUdeviceptr, stream: CUstream) -> Option<Result<(), CUresult>> {
-    let manager = managers::owner(address)?;
-    let (_, named) = named::at(stream, CUstream::LEGACY)?;
+    let manager = registry::owner(address)?;
+    let (_, named) = registry::site_of_stream(stream, CUstream::LEGACY)?;
     Some(manager.free(address, named.order()).map_err(|_| CUresult::INVALID_VALUE))
 }
 
 /// Tensors are dropped in a forked child and at the end of the process too. Nothing is left to be freed then, and in a child
 /// a lock may belong to a thread that is no more.
 fn is_over() -> bool {
-    lifecycle::forked() || lifecycle::exiting()
-}
-
-/// The program has reset a device's primary context.
-pub(crate) fn reset(device: CUdevice) {
-    place::reset(device);
-}
-
-/// Has anything been allocated this way?
-pub(crate) fn in_use() -> bool {
-    KEEPING.load(Relaxed) != 0
+    process::forked() || process::exiting()
 }
 
 /// Addresses that streams other than their own have used since they were allocated, with those streams.
@@ -167,24 +156,21 @@ extern "C" fn wmshim_torch_record_stream(address: CUdeviceptr, stream: CUstream)
 
 /// Is this the stream that the memory was allocated in? `false` also where that is not known.
 fn is_of(address: CUdeviceptr, stream: CUstream) -> bool {
-    let block = managers::owner(address).and_then(|manager| manager.block(address));
+    let block = registry::owner(address).and_then(|manager| manager.block(address));
     block.is_some_and(|block| {
-        named::at(stream, CUstream::LEGACY).is_some_and(|(_, named)| named.order() == block.order)
+        registry::site_of_stream(stream, CUstream::LEGACY)
+            .is_some_and(|(_, named)| named.order() == block.order)
     })
 }
 
-/// Devices whose pool was told to keep what it has.
-static KEEPING: AtomicU64 = AtomicU64::new(0);
-
 /// By the driver's rule a pool gives its free memory back whenever the host waits, unless told otherwise.
 fn keep_freed_memory(device: CUdevice) {
-    let bit = bit(device);
-    if KEEPING.load(Relaxed) & bit == 0 && KEEPING.fetch_or(bit, Relaxed) & bit == 0 {
+    if devices::keep_first(device) {
         let mut all = u64::MAX;
         let told = pool(device).map(|pool| {
             // SAFETY: this attribute is a 64-bit count, read from a live local.
             unsafe {
-                door::<symbol::cuMemPoolSetAttribute>()(
+                exported::<symbol::cuMemPoolSetAttribute>()(
                     pool,
                     CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                     (&raw mut all).cast(),
@@ -202,8 +188,7 @@ extern "C" fn wmshim_torch_empty_cache() {
         if is_over() {
             return;
         }
-        let used = (0..64).filter(|device| KEEPING.load(Relaxed) & bit(*device) != 0);
-        for device in used {
+        for device in devices::keeping() {
             let emptied = empty(device);
             log::debug!("device {device}: its pool gave its unused memory back: {emptied:?}");
         }
@@ -218,32 +203,19 @@ fn empty(device: CUdevice) -> Result<(), CUresult> {
     if streams().capturing() {
         return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
     }
-    let _place = Place::on(device)?;
-    if managers::known(device).is_some() {
+    let _guard = DeviceGuard::on(device)?;
+    if registry::existing(device).is_some() {
         // SAFETY: a function without arguments.
-        unsafe { door::<symbol::cuCtxSynchronize>()() }.ok()?;
+        unsafe { exported::<symbol::cuCtxSynchronize>()() }.ok()?;
     }
     // SAFETY: a function without pointers but the handle.
-    unsafe { door::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
+    unsafe { exported::<symbol::cuMemPoolTrimTo>()(pool(device)?, 0) }.ok()
 }
 
 /// `void(double fraction, int device)`: `torch.cuda.set_per_process_memory_fraction`.
 #[unsafe(no_mangle)]
 extern "C" fn wmshim_torch_memory_fraction(fraction: f64, device: c_int) {
     safely(|| fraction::set(device, fraction));
-}
-
-/// The device's default pool.
-fn pool(device: CUdevice) -> Result<CUmemoryPool, CUresult> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { door::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok()?;
-    Ok(pool)
-}
-
-/// A device's place in a set; none beyond the largest machine.
-fn bit(device: CUdevice) -> u64 {
-    u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0)
 }
 
 /// A panic stops here, and `errno` is as it was.

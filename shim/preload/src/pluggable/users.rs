@@ -3,8 +3,8 @@
 
 use wm_abi::{CU_EVENT_DISABLE_TIMING, CUcontext, CUevent, CUresult, CUstream, symbol};
 
-use crate::trampolines::door;
-use crate::{hooks, named};
+use crate::entry::trampolines::exported;
+use crate::{hooks, registry};
 
 /// A stream, and the context that it is of: a default stream's handle alone names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl User {
     /// The stream that a handle means to the calling thread.
     pub(super) fn now(stream: CUstream) -> Self {
         let stream = if stream.is_null() { CUstream::LEGACY } else { stream };
-        Self { stream, context: named::context_of_stream(stream).unwrap_or_default() }
+        Self { stream, context: registry::context_of_stream(stream).unwrap_or_default() }
     }
 }
 
@@ -32,8 +32,8 @@ pub(super) fn wait_for(stream: CUstream, user: &User) -> Result<(), CUresult> {
     let event = record(user)?;
     // SAFETY: handles that the driver checks. An event that is destroyed is still waited for.
     unsafe {
-        let waits = door::<symbol::cuStreamWaitEvent>()(stream, event, 0).ok();
-        let _ = door::<symbol::cuEventDestroy_v2>()(event);
+        let waits = exported::<symbol::cuStreamWaitEvent>()(stream, event, 0).ok();
+        let _ = exported::<symbol::cuEventDestroy_v2>()(event);
         waits
     }
 }
@@ -43,11 +43,11 @@ fn record(user: &User) -> Result<CUevent, CUresult> {
     let (mut event, mut popped) = (CUevent::NULL, CUcontext::NULL);
     // SAFETY: the context of a stream that lives; out-pointers to live locals. What is pushed is popped.
     unsafe {
-        door::<symbol::cuCtxPushCurrent_v2>()(user.context).ok()?;
-        let recorded = door::<symbol::cuEventCreate>()(&mut event, CU_EVENT_DISABLE_TIMING)
+        exported::<symbol::cuCtxPushCurrent_v2>()(user.context).ok()?;
+        let recorded = exported::<symbol::cuEventCreate>()(&mut event, CU_EVENT_DISABLE_TIMING)
             .ok()
-            .and_then(|()| door::<symbol::cuEventRecord>()(event, user.stream).ok());
-        let _ = door::<symbol::cuCtxPopCurrent_v2>()(&mut popped);
+            .and_then(|()| exported::<symbol::cuEventRecord>()(event, user.stream).ok());
+        let _ = exported::<symbol::cuCtxPopCurrent_v2>()(&mut popped);
         recorded.map(|()| event)
     }
 }

@@ -5,6 +5,7 @@
 //! would be right; the default is used.
 
 mod check;
+mod file_names;
 mod shown;
 mod values;
 
@@ -19,6 +20,7 @@ use values::{
     signal, socket, switch, torch, torch_pieces, torch_shortage, words,
 };
 
+pub(crate) use file_names::{replace, with_process};
 pub(crate) use values::{
     Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
 };
@@ -105,7 +107,7 @@ settings! {
 /// What is valid where text is wanted and something else stands.
 const NOT_TEXT: &str = "text in UTF-8, see docs/operations.md";
 
-/// Named in the documentation of later versions, without effect in this one.
+/// NamedStream in the documentation of later versions, without effect in this one.
 const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
 
 /// Of our tools, and a note from a process to its children; not settings of the library.

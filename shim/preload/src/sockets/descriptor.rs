@@ -1,4 +1,4 @@
-//! Descriptors that live in somebody else's process.
+//! Descriptors that live in a process that is not ours.
 //!
 //! Three hazards make a plain `OwnedFd` wrong here. Programs assume that low numbers are theirs, so ours are moved to
 //! 100 and above. Programs close descriptors that they never opened (daemons close everything) and then open their
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// Lowest number that a descriptor of ours gets, where the process's limit allows it.
 const LOWEST: RawFd = 100;
-/// Marks a slot that nobody uses.
+/// Marks a slot that is not in use.
 const FREE: RawFd = -1;
 /// Marks a slot that is being filled.
 const CLAIMED: RawFd = -2;

@@ -1,11 +1,11 @@
-//! Local sockets in a process that is somebody else's: where they are, who may be at the other end, and that the process
-//! does not notice them. For the statistics endpoint and for memory that is shared between processes.
+//! Local sockets in a process that is not ours: where they are, which users may be at the other end, and how the process is kept
+//! from noticing them. For the statistics endpoint and for memory that is shared between processes.
 //!
-//! * [`place`]: the user's private folder. * [`file`](mod@file): sockets that listen in it. * [`descriptor`]: what is open.
+//! * [`private_folder`]: the user's private folder. * [`file`](mod@file): sockets that listen in it. * [`descriptor`]: what is open.
 
 pub(crate) mod descriptor;
 pub(crate) mod file;
-pub(crate) mod place;
+pub(crate) mod private_folder;
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -28,5 +28,5 @@ pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// Does the peer run as our user or as root?
 pub(crate) fn is_trusted(socket: BorrowedFd<'_>) -> bool {
-    peer_user(socket).is_ok_and(|user| user == place::user() || user == 0)
+    peer_user(socket).is_ok_and(|user| user == private_folder::user() || user == 0)
 }

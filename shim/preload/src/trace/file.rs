@@ -3,10 +3,8 @@
 //! The name comes from a variable, and what it names may be anything. So a file is emptied only if it is a recording, and
 //! nothing is written through a link. A disk that fills up leaves the chunks that fitted, each of them whole.
 
-use std::ffi::OsString;
 use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +13,8 @@ use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use wm_abi::CUdevice;
 
-use crate::sockets::place;
+use crate::settings::{replace, with_process};
+use crate::sockets::private_folder;
 
 /// What every recording begins with, once it is unpacked.
 const BEGINNING: &[u8] = b"# wmshim-trace ";
@@ -44,7 +43,7 @@ impl File {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(explain)?;
         let found = file.metadata().map_err(explain)?;
-        if !plain(&found) || found.uid() != place::user() {
+        if !plain(&found) || found.uid() != private_folder::user() {
             return Err(format!("{name} is no plain file of yours: name another"));
         }
         claim(&file, path)?;
@@ -106,25 +105,14 @@ pub(super) fn names_device(template: &Path) -> bool {
 
 /// The file's name with the process and the device in it.
 pub(super) fn expand(template: &Path, process: u32, device: CUdevice) -> PathBuf {
-    replace(&super::with_process(template, process), "%d", &device.to_string())
-}
-
-/// A path with every `mark` replaced; its other bytes may be any.
-pub(super) fn replace(path: &Path, mark: &str, with: &str) -> PathBuf {
-    let (mut rest, mut replaced) = (path.as_os_str().as_bytes(), Vec::new());
-    while let Some(at) = rest.windows(mark.len()).position(|window| window == mark.as_bytes()) {
-        replaced.extend_from_slice(&rest[..at]);
-        replaced.extend_from_slice(with.as_bytes());
-        rest = &rest[at + mark.len()..];
-    }
-    replaced.extend_from_slice(rest);
-    OsString::from_vec(replaced).into()
+    replace(&with_process(template, process), "%d", &device.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard: a recording that overwrites another, or that waits for ever for a reader.
     use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     use flate2::read::MultiGzDecoder;
 

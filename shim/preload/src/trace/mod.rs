@@ -14,7 +14,7 @@
 mod file;
 mod log;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,9 +24,8 @@ use wm_driver::StreamId;
 use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
-use crate::glance::GLANCE;
-use crate::settings::Settings;
-use crate::{lifecycle, settings};
+use crate::process::{self, PROCESS_HOT};
+use crate::settings::{self, Settings};
 use file::File;
 use log::Log;
 
@@ -51,13 +50,13 @@ type Refusal = Mutex<Option<String>>;
 
 /// The settings are known, and no hook has run yet.
 pub(crate) fn choose(settings: &Settings) {
-    GLANCE.traced.store(settings.trace.is_some(), Ordering::Relaxed);
+    PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
 }
 
 /// Is anything written down?
 #[inline]
 pub(crate) fn is_on() -> bool {
-    GLANCE.traced.load(Ordering::Relaxed)
+    PROCESS_HOT.traced.load(Ordering::Relaxed)
 }
 
 /// The manager gave out a block. The first one opens the file.
@@ -97,11 +96,6 @@ pub(crate) fn finish() {
     opened.filter_map(|recorder| recorder.as_ref().ok()).for_each(Recorder::finish);
 }
 
-/// A file's name with the process in it, for all settings that name files.
-pub(crate) fn with_process(template: &Path, process: u32) -> PathBuf {
-    file::replace(template, "%p", &process.to_string())
-}
-
 fn slot(device: CUdevice) -> Option<&'static OnceLock<Result<Recorder, Refusal>>> {
     RECORDERS.get(usize::try_from(device).ok()?)
 }
@@ -111,7 +105,7 @@ fn recorder(device: CUdevice) -> Option<&'static Recorder> {
     slot(device)?.get()?.as_ref().ok()
 }
 
-/// One line, once, and not while anybody waits for us.
+/// One line, once, without a lock held.
 fn say(refusal: &Refusal) {
     let sentence = lock(refusal).take();
     if let Some(sentence) = sentence {
@@ -134,7 +128,7 @@ impl Recorder {
     }
 
     fn add(&self, event: impl FnOnce(&mut Log)) {
-        if self.broken.load(Ordering::Relaxed) || lifecycle::exiting() {
+        if self.broken.load(Ordering::Relaxed) || process::exiting() {
             return;
         }
         let mut log = lock(&self.log);
@@ -173,7 +167,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The lock, if whoever holds it lets go within a moment.
+/// The lock, if its holder lets go within a moment.
 fn patient<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const MOMENT: Duration = Duration::from_millis(500);
     let end = Instant::now() + MOMENT;

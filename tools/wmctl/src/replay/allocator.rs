@@ -82,7 +82,7 @@ impl Allocator for Managed {
     }
 
     fn retire(&self, stream: &Stream) {
-        self.0.retire(stream.id);
+        self.0.retire_stream(stream.id);
     }
 
     fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::dump::Dumps;
 use super::server::Server;
 use super::{Source, run, signal, socket};
-use crate::sockets::place;
+use crate::sockets::private_folder;
 
 /// A source that counts the questions, and can be told to be large or to panic.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Scratch {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let path = std::env::temp_dir().join(format!("wmshim-test-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
-        place::directory(Some(&path)).expect("a fresh directory");
+        private_folder::directory(Some(&path)).expect("a fresh directory");
         Self(path, turn)
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 
 use super::{Client, Fake, Scratch, serve};
 use crate::endpoint::socket;
-use crate::sockets::place;
+use crate::sockets::private_folder;
 
 #[test]
 fn a_fresh_directory_is_private() {
@@ -22,7 +22,7 @@ fn a_linked_directory_is_refused() {
     let scratch = Scratch::new("link");
     let link = scratch.path().join("link");
     symlink(scratch.path(), &link).expect("a link");
-    let problem = place::directory(Some(&link)).expect_err("must be refused");
+    let problem = private_folder::directory(Some(&link)).expect_err("must be refused");
     assert!(problem.contains("is a symbolic link"), "{problem}");
     assert!(problem.contains("set WMSHIM_STATS_DIR"), "{problem}");
 }
@@ -34,11 +34,15 @@ fn a_directory_that_others_can_write_and_a_file_are_refused() {
     fs::create_dir(&loose).expect("a directory");
     fs::set_permissions(&loose, Permissions::from_mode(0o777)).expect("loosened");
     assert!(
-        place::directory(Some(&loose)).expect_err("must be refused").contains("can be written by others")
+        private_folder::directory(Some(&loose))
+            .expect_err("must be refused")
+            .contains("can be written by others")
     );
     let file = scratch.path().join("file");
     fs::write(&file, "").expect("a file");
-    assert!(place::directory(Some(&file)).expect_err("must be refused").contains("is not a directory"));
+    assert!(
+        private_folder::directory(Some(&file)).expect_err("must be refused").contains("is not a directory")
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wm_abi::CUdevice;
 
-use super::Kind;
+use super::kind::Kind;
 
 /// Idle memory that one search passes by.
 const MOST_PASSED: usize = 4096;
@@ -46,12 +46,12 @@ impl Idle {
         }
     }
 
-    /// How much nobody was promised.
+    /// How much is promised to no token.
     fn spare(&self, kind: Kind) -> usize {
         self.kinds.get(&kind).map_or(0, BTreeSet::len).saturating_sub(self.promised(kind))
     }
 
-    /// Bytes of a device that nobody was promised.
+    /// Bytes of a device that are promised to no token.
     pub(super) fn spare_bytes(&self, device: CUdevice) -> u64 {
         let kinds = self.kinds.keys().filter(|kind| kind.device == device);
         kinds.map(|kind| kind.bytes * self.spare(*kind) as u64).sum()
@@ -82,7 +82,7 @@ impl Idle {
         self.kinds.get(&kind)?.first().map(|(_, number)| *number)
     }
 
-    /// The same of all kinds of a device, and of what nobody was promised.
+    /// The same for all kinds of a device, and what is promised to no token.
     pub(super) fn oldest_spare(&self, device: CUdevice) -> Option<(Kind, u64)> {
         let kinds = self.kinds.iter().filter(|(kind, _)| kind.device == device && self.spare(**kind) > 0);
         let oldest = kinds.filter_map(|(kind, idle)| Some((*idle.first()?, *kind)));

@@ -8,31 +8,23 @@
 //!
 //! Invariants: memory has at most one holder, and is idle if it has none; there is idle memory for each token that is not bound; at an
 //! address there is at most one mapping of ours, which grants access from the beginning; what was shared or asked for by address is
-//! never kept. Nothing here waits for the GPU: who unmaps has waited.
+//! never kept. Nothing here waits for the GPU: a program that unmaps has waited.
 
 mod idle;
+mod kind;
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use idle::Idle;
+pub(crate) use kind::Kind;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 
 /// Tokens are told from the driver's handles, which are addresses, by their first bits.
 const TOKENS: u64 = 0xB00C << 48;
 
-/// What memory must be alike in to stand for other memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    pub(crate) device: CUdevice,
-    pub(crate) bytes: u64,
-    pub(crate) handle_types: u32,
-    /// `gpuDirectRDMACapable`.
-    pub(crate) rdma: bool,
-}
-
-/// Who may read and write a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
+/// Access rights of a mapping: devices, with `CU_MEM_ACCESS_FLAGS_*`.
 pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
 
 /// The driver's calls.
@@ -54,13 +46,13 @@ struct Memory {
     /// When it became idle.
     idle_since: u64,
     /// Where it is mapped.
-    views: SmallVec<[u64; 2]>,
-    /// Somebody else may use it.
+    mappings: SmallVec<[u64; 2]>,
+    /// Another holder may use it.
     shared: bool,
 }
 
 #[derive(Debug, Clone)]
-struct View {
+struct ShelfMapping {
     memory: u64,
     bytes: u64,
     access: Access,
@@ -84,7 +76,7 @@ type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 pub(crate) struct Shelf {
     memories: Map<Memory>,
     tokens: Map<Token>,
-    views: BTreeMap<u64, View>,
+    mappings: BTreeMap<u64, ShelfMapping>,
     idle: Idle,
     last: u64,
 }
@@ -94,7 +86,7 @@ impl Shelf {
         Self {
             memories: Map::with_hasher(BuildHasherDefault::new()),
             tokens: Map::with_hasher(BuildHasherDefault::new()),
-            views: BTreeMap::new(),
+            mappings: BTreeMap::new(),
             idle: Idle::new(),
             last: 0,
         }
@@ -110,7 +102,7 @@ impl Shelf {
         self.memories.get(&self.tokens.get(&token)?.memory?).map(|memory| memory.handle)
     }
 
-    /// Idle bytes of a device that nobody was promised.
+    /// Idle bytes of a device that are promised to no token.
     pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
         self.idle.spare_bytes(device)
     }
@@ -133,7 +125,7 @@ impl Shelf {
     fn remember(&mut self, kind: Kind, handle: u64) -> u64 {
         let number = self.next();
         let memory =
-            Memory { kind, handle, holder: None, idle_since: 0, views: SmallVec::new(), shared: false };
+            Memory { kind, handle, holder: None, idle_since: 0, mappings: SmallVec::new(), shared: false };
         self.memories.insert(number, memory);
         number
     }
@@ -183,7 +175,7 @@ impl Shelf {
         let number = match placed {
             Ok(()) => number,
             Err(error) if found.memory.is_some() => return Err(error),
-            // The driver is at odds with memory that it made: nobody gets it again.
+            // The driver refuses memory that it made: it is not given out again.
             Err(error) => {
                 let made = vmm.make(&found.kind).map_err(|_| error)?;
                 let _left = self.part_with(vmm, number);
@@ -208,14 +200,14 @@ impl Shelf {
             let _left = vmm.unmap(address, bytes);
             return Err(error);
         }
-        memory.views.push(address);
-        self.views.insert(address, View { memory: number, bytes, access, used: false });
+        memory.mappings.push(address);
+        self.mappings.insert(address, ShelfMapping { memory: number, bytes, access, used: false });
         Ok(())
     }
 
     /// Memory that is mapped at an address and may be had there.
     fn idle_at(&self, address: u64, kind: Kind) -> Option<u64> {
-        let view = self.views.get(&address)?;
+        let view = self.mappings.get(&address)?;
         let memory = self.memories.get(&view.memory)?;
         (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
     }
@@ -223,8 +215,11 @@ impl Shelf {
     /// What the program granted where the memory was mapped before, else what it will grant.
     fn usual_access(&self, number: u64) -> Access {
         let Some(memory) = self.memories.get(&number) else { return Access::new() };
-        let before =
-            memory.views.last().and_then(|at| self.views.get(at)).filter(|view| !view.access.is_empty());
+        let before = memory
+            .mappings
+            .last()
+            .and_then(|at| self.mappings.get(at))
+            .filter(|view| !view.access.is_empty());
         before.map_or_else(
             || Access::from([(memory.kind.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)]),
             |view| view.access.clone(),
@@ -237,8 +232,8 @@ impl Shelf {
         let end = address.saturating_add(kind.bytes.saturating_mul(self.idle.promised(kind) as u64));
         let memories = &self.memories;
         let is_needed = |number: u64| {
-            let views = memories.get(&number).map_or(&[][..], |memory| &memory.views);
-            views.iter().any(|at| (address..end).contains(at))
+            let mappings = memories.get(&number).map_or(&[][..], |memory| &memory.mappings);
+            mappings.iter().any(|at| (address..end).contains(at))
         };
         self.idle.choose(kind, end, is_needed)
     }
@@ -270,7 +265,7 @@ impl Shelf {
     }
 
     fn used(&mut self, address: u64, token: u64) {
-        if let Some(view) = self.views.get_mut(&address) {
+        if let Some(view) = self.mappings.get_mut(&address) {
             view.used = true;
         }
         if let Some(token) = self.tokens.get_mut(&token) {
@@ -279,20 +274,20 @@ impl Shelf {
     }
 
     fn overlaps_used(&self, address: u64, bytes: u64) -> bool {
-        self.overlapping(address, bytes).iter().any(|at| self.views[at].used)
+        self.overlapping(address, bytes).iter().any(|at| self.mappings[at].used)
     }
 
     fn overlapping(&self, address: u64, bytes: u64) -> Vec<u64> {
-        let before = self.views.range(..address).next_back();
+        let before = self.mappings.range(..address).next_back();
         let reaches = before.filter(|(at, view)| *at + view.bytes > address).map(|(at, _)| *at);
-        let inside = self.views.range(address..address.saturating_add(bytes)).map(|(at, _)| *at);
+        let inside = self.mappings.range(address..address.saturating_add(bytes)).map(|(at, _)| *at);
         reaches.into_iter().chain(inside).collect()
     }
 
     /// Takes away mappings that the program has given up, wherever they reach into a range. For who maps something else there.
     pub(crate) fn clear(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Result<(), CUresult> {
         for at in self.overlapping(address, bytes) {
-            if !self.views[&at].used {
+            if !self.mappings[&at].used {
                 self.take_down(vmm, at)?;
             }
         }
@@ -300,20 +295,20 @@ impl Shelf {
     }
 
     fn take_down(&mut self, vmm: &impl Vmm, address: u64) -> Result<(), CUresult> {
-        let Some(view) = self.views.get(&address) else { return Ok(()) };
+        let Some(view) = self.mappings.get(&address) else { return Ok(()) };
         vmm.unmap(address, view.bytes)?;
         let memory = view.memory;
-        self.views.remove(&address);
+        self.mappings.remove(&address);
         if let Some(memory) = self.memories.get_mut(&memory) {
-            memory.views.retain(|at| *at != address);
+            memory.mappings.retain(|at| *at != address);
         }
         Ok(())
     }
 
     /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and the driver is to answer.
     pub(crate) fn unmap(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
-        let inside: Vec<(u64, View)> = self
-            .views
+        let inside: Vec<(u64, ShelfMapping)> = self
+            .mappings
             .range(address..address.saturating_add(bytes))
             .map(|(at, view)| (*at, view.clone()))
             .collect();
@@ -327,9 +322,9 @@ impl Shelf {
     /// The driver has unmapped a range by itself.
     pub(crate) fn unmapped(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) {
         for at in self.overlapping(address, bytes) {
-            let Some(view) = self.views.remove(&at) else { continue };
+            let Some(view) = self.mappings.remove(&at) else { continue };
             let Some(memory) = self.memories.get_mut(&view.memory) else { continue };
-            memory.views.retain(|other| *other != at);
+            memory.mappings.retain(|other| *other != at);
             let holder = memory.holder.filter(|_| view.used);
             if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
                 token.mappings = token.mappings.saturating_sub(1);
@@ -343,7 +338,7 @@ impl Shelf {
         let (holder, shared) = (memory.holder, memory.shared);
         if shared {
             self.take_down(vmm, address)?;
-        } else if let Some(view) = self.views.get_mut(&address) {
+        } else if let Some(view) = self.mappings.get_mut(&address) {
             view.used = false;
         }
         if let Some(token) = holder.and_then(|holder| self.tokens.get_mut(&holder)) {
@@ -381,12 +376,12 @@ impl Shelf {
         }
     }
 
-    /// Unmaps and releases memory. What the driver refuses to take is left where it is: nobody gets it again.
+    /// Unmaps and releases memory. What the driver refuses to take stays where it is, and is not given out again.
     fn part_with(&mut self, vmm: &impl Vmm, number: u64) -> Result<(), CUresult> {
         let Some(memory) = self.memories.remove(&number) else { return Ok(()) };
         self.idle.take(memory.kind, memory.idle_since, number);
-        let unmap = |at: u64| self.views.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
-        let unmapped: Vec<Result<(), CUresult>> = memory.views.into_iter().map(unmap).collect();
+        let unmap = |at: u64| self.mappings.remove(&at).map_or(Ok(()), |view| vmm.unmap(at, view.bytes));
+        let unmapped: Vec<Result<(), CUresult>> = memory.mappings.into_iter().map(unmap).collect();
         let released = vmm.release(memory.handle);
         unmapped.into_iter().chain([released]).collect()
     }
@@ -399,7 +394,7 @@ impl Shelf {
         self.handle(token)
     }
 
-    /// The same for somebody who may keep the memory alive: it is not kept later.
+    /// The same for a use that may keep the memory alive: it is not kept later.
     pub(crate) fn share(&mut self, token: u64) -> Option<u64> {
         let handle = self.bound(token)?;
         let number = self.tokens.get(&token)?.memory?;
@@ -409,7 +404,7 @@ impl Shelf {
 
     /// The driver was asked for the handle of what is mapped at an address.
     pub(crate) fn share_at(&mut self, address: u64) {
-        let found = self.overlapping(address, 1).first().map(|at| self.views[at].memory);
+        let found = self.overlapping(address, 1).first().map(|at| self.mappings[at].memory);
         if let Some(memory) = found.and_then(|number| self.memories.get_mut(&number)) {
             memory.shared = true;
         }
@@ -424,13 +419,13 @@ impl Shelf {
         access: &Access,
     ) -> Option<Result<(), CUresult>> {
         let inside: Vec<(u64, u64, bool)> = self
-            .views
+            .mappings
             .range(address..address.saturating_add(bytes))
             .map(|(at, view)| (*at, view.bytes, access.iter().all(|entry| view.access.contains(entry))))
             .collect();
         let covered: u64 = inside.iter().map(|(_, bytes, _)| *bytes).sum();
         if covered != bytes
-            || self.views.range(address..address.saturating_add(bytes)).any(|(_, view)| !view.used)
+            || self.mappings.range(address..address.saturating_add(bytes)).any(|(_, view)| !view.used)
         {
             return None;
         }
@@ -444,7 +439,7 @@ impl Shelf {
         if let Some(error) = wanted.iter().find_map(|(at, bytes)| vmm.allow(*at, *bytes, access).err()) {
             return Some(Err(error));
         }
-        for (_, view) in self.views.range_mut(address..address.saturating_add(bytes)) {
+        for (_, view) in self.mappings.range_mut(address..address.saturating_add(bytes)) {
             view.access.retain(|(device, _)| !access.iter().any(|(other, _)| other == device));
             view.access.extend(access.iter().copied());
         }
@@ -454,7 +449,7 @@ impl Shelf {
     /// The driver is asked to change who may use a range: what is known of that is so no more.
     pub(crate) fn forget_access(&mut self, address: u64, bytes: u64) {
         for at in self.overlapping(address, bytes) {
-            if let Some(view) = self.views.get_mut(&at) {
+            if let Some(view) = self.mappings.get_mut(&at) {
                 view.access.clear();
             }
         }
@@ -479,7 +474,7 @@ impl Shelf {
         self.tokens.retain(|_, token| token.kind.device != device);
         self.idle.forget(device);
         let memories = &self.memories;
-        self.views.retain(|_, view| memories.contains_key(&view.memory));
+        self.mappings.retain(|_, view| memories.contains_key(&view.memory));
     }
 }
 

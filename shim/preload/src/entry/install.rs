@@ -1,0 +1,121 @@
+//! The first CUDA call of the process: the driver is opened, and every trampoline is connected.
+//!
+//! [`resolve`] is reached from the trampolines once (or by a few racing threads). It reads the settings, opens the
+//! driver, and points every slot at the real function or at a hook. Without a driver, `cuInit` answers
+//! `NO_DEVICE` and everything else `NOT_INITIALIZED`, and one line says where was looked.
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use wm_abi::CUresult;
+use wm_abi::symbol::{self, COUNT, Symbol};
+use wm_driver::{Loader, Table, search};
+
+use super::lifecycle;
+use crate::hooks::{self, Exports};
+use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
+use crate::registry::{self, Callbacks};
+use crate::{guard, physical, settings, shortage, torch, trace};
+
+static INSTALLED: Once = Once::new();
+
+thread_local! {
+    /// This thread is opening the driver: calls that the opening itself makes must not wait for it.
+    static OPENING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Where the trampoline of function `index` jumps, opening the driver if that has not been done. `per_thread` is what a trampoline of a
+/// function of per-thread default streams is to jump to at first. Never unwinds, keeps `errno`.
+pub(super) fn resolve(index: usize, exports: &'static Exports, per_thread: *const ()) -> *const () {
+    keep_errno(|| {
+        if OPENING.get() {
+            return stand_in(index);
+        }
+        OPENING.set(true);
+        // In this order: a thread that meets a hook in a slot must find the driver behind it.
+        open_once(open);
+        INSTALLED.call_once(|| install(exports, per_thread));
+        OPENING.set(false);
+        exports.target(index)
+    })
+}
+
+/// The same for a function of per-thread default streams that is called for the first time. These are blocking streams, and no call
+/// makes them: that there are any is seen here.
+pub(super) fn resolve_per_thread(index: usize, exports: &'static Exports) -> *const () {
+    streams().note_blocking();
+    let real = driver().address(index).map_or(stand_in_missing as *const (), <*const _>::cast);
+    exports.connect(index, real);
+    real
+}
+
+fn open() -> Option<Table> {
+    logger::install();
+    let settings = settings::load();
+    lifecycle::at_first_call();
+    let explicit = settings.driver.as_deref().map(|path| simulated(path).unwrap_or_else(|| path.to_owned()));
+    let found = search::open(&Loader::system(), explicit.as_deref());
+    found.inspect_err(|missing| log::error!("{missing}")).ok()
+}
+
+/// `WMSHIM_DRIVER=sim`: the simulated driver of this installation or build. A folder of that name is `./sim`.
+fn simulated(path: &Path) -> Option<PathBuf> {
+    if path.as_os_str() != "sim" {
+        return None;
+    }
+    let own = search::own_path()?.canonicalize().ok()?;
+    let folder = own.parent()?;
+    let places = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
+    places.into_iter().find(|place| place.is_file())
+}
+
+fn install(exports: &'static Exports, per_thread: *const ()) {
+    let settings = settings::load();
+    let Some(table) = opened() else { return fill(exports, stand_in) };
+    guard::choose(settings);
+    trace::choose(settings);
+    registry::set_callbacks(Callbacks {
+        external_usage: physical::aside,
+        on_shortage: shortage::of_block,
+        on_create: torch::announce,
+    });
+    hooks::prepare(exports);
+    fill(exports, |index| {
+        let hook = if settings.disable { None } else { hooks::address(index, settings) };
+        let real = table.address(index).map(<*const _>::cast);
+        // A function that the driver lacks is not hooked either: a program must see that it is lacking.
+        let plain = |real| match settings.stitch
+            && !settings.disable
+            && hooks::is_per_thread(symbol::NAMES[index].to_str().unwrap_or_default())
+        {
+            true => per_thread,
+            false => real,
+        };
+        real.map_or_else(|| stand_in_missing as *const (), |real| hook.unwrap_or_else(|| plain(real)))
+    });
+    log::info!("driver {}", table.path().display());
+}
+
+fn fill(exports: &Exports, target: impl Fn(usize) -> *const ()) {
+    for index in 0..COUNT {
+        exports.connect(index, target(index));
+    }
+}
+
+/// What a function answers in a process without a driver.
+fn stand_in(index: usize) -> *const () {
+    if index == symbol::cuInit::INDEX { stand_in_init as *const () } else { stand_in_other as *const () }
+}
+
+extern "C" fn stand_in_init() -> CUresult {
+    CUresult::NO_DEVICE
+}
+
+extern "C" fn stand_in_other() -> CUresult {
+    CUresult::NOT_INITIALIZED
+}
+
+extern "C" fn stand_in_missing() -> CUresult {
+    CUresult::NOT_SUPPORTED
+}

@@ -1,0 +1,228 @@
+//! Which code made the program's call: return addresses outside this library, and the loaded objects that they lie in.
+//!
+//! The trampolines jump, so a hook returns to the program itself. If the unwinder cannot walk the stack, no caller is known.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+use std::ops::Range;
+use std::sync::OnceLock;
+
+/// Callers that are looked for.
+pub(crate) const DEPTH: usize = 8;
+
+/// The part of PyTorch that makes expandable segments, and nothing that relies on where they are.
+const TORCH: &str = "libc10_cuda";
+
+/// Libraries whose buffers other devices and network cards write into. NCCL's flags come in lines of 128 bytes, which arrive
+/// whole over NVLink only.
+const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
+
+/// CUDA's runtime: it calls on behalf of other code.
+const RUNTIME: &str = "libcudart";
+
+/// Is the call one of PyTorch's allocator?
+pub(crate) fn is_torch() -> bool {
+    nearest().starts_with(TORCH)
+}
+
+/// Is it one that PyTorch's allocator makes itself, and not through CUDA's runtime? Costs a microsecond.
+pub(crate) fn is_torch_itself() -> bool {
+    let [nearest, ..] = callers_up_to(1);
+    torch_code(nearest).is_some()
+}
+
+/// A hash of the return addresses inside PyTorch's allocator, if it makes the call itself. Calls from the same place in it have the same
+/// hash, whatever code called the allocator. Costs a few microseconds.
+pub(crate) fn way_through_torch() -> Option<u64> {
+    let callers = callers();
+    let code = torch_code(callers[0])?;
+    let mut way = DefaultHasher::new();
+    callers.iter().take_while(|address| code.contains(address)).for_each(|address| way.write_usize(*address));
+    Some(way.finish())
+}
+
+/// Where the code of PyTorch's allocator is, if the address is in it.
+fn torch_code(address: usize) -> Option<Range<usize>> {
+    /// Once it is found: PyTorch is never unloaded.
+    static CODE: OnceLock<Range<usize>> = OnceLock::new();
+    if CODE.get().is_none() && address != 0 && CodeAddress::of(address).object.starts_with(TORCH) {
+        let _first = CODE.set(code_around(address));
+    }
+    CODE.get().filter(|code| code.contains(&address)).cloned()
+}
+
+/// Does the caller need memory that is on the device?
+pub(crate) fn need_device() -> bool {
+    let nearest = nearest();
+    COMMUNICATION.iter().any(|name| nearest.starts_with(name))
+}
+
+/// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is known. The stack is walked only in a
+/// process that has loaded one of the libraries that make a difference here.
+fn nearest() -> String {
+    if !is_any_loaded() {
+        return String::new();
+    }
+    let known = callers().into_iter().take_while(|address| *address != 0);
+    known
+        .map(|address| CodeAddress::of(address).object)
+        .find(|object| !object.starts_with(RUNTIME))
+        .unwrap_or_default()
+}
+
+fn is_any_loaded() -> bool {
+    let mut any = false;
+    // SAFETY: the visitor gets back the pointer to `any`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(is_told_apart), (&raw mut any).cast()) };
+    any
+}
+
+unsafe extern "C" fn is_told_apart(object: *mut libc::dl_phdr_info, _: usize, any: *mut c_void) -> c_int {
+    // SAFETY: the loader's description of an object; its name is null or a text that lives as long.
+    let name = unsafe {
+        let name = (*object).dlpi_name;
+        if name.is_null() { c"" } else { CStr::from_ptr(name) }
+    };
+    let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let told_apart = COMMUNICATION.iter().chain([&TORCH]).any(|prefix| file.starts_with(prefix.as_bytes()));
+    // SAFETY: the `bool` that `is_any_loaded` handed over.
+    unsafe { *any.cast::<bool>() |= told_apart };
+    c_int::from(told_apart)
+}
+
+/// The unwinder that every Rust library is linked with.
+type Frame = c_void;
+
+unsafe extern "C-unwind" {
+    fn _Unwind_Backtrace(
+        visit: unsafe extern "C" fn(*mut Frame, *mut c_void) -> c_int,
+        argument: *mut c_void,
+    ) -> c_int;
+    fn _Unwind_GetIP(frame: *mut Frame) -> usize;
+}
+
+/// The callers found so far.
+struct Walk {
+    own: Range<usize>,
+    found: [usize; DEPTH],
+    count: usize,
+    most: usize,
+}
+
+/// Return addresses outside this library, the nearest first; 0 where there are fewer. Costs a few microseconds.
+pub(crate) fn callers() -> [usize; DEPTH] {
+    callers_up_to(DEPTH)
+}
+
+fn callers_up_to(most: usize) -> [usize; DEPTH] {
+    let mut walk = Walk { own: own_code(), found: [0; DEPTH], count: 0, most };
+    // SAFETY: the visitor gets back the pointer to `walk`, which outlives the walk.
+    unsafe { _Unwind_Backtrace(visit, (&raw mut walk).cast()) };
+    walk.found
+}
+
+unsafe extern "C" fn visit(frame: *mut Frame, walk: *mut c_void) -> c_int {
+    const GO_ON: c_int = 0;
+    const END: c_int = 5;
+    // SAFETY: the unwinder's frame, and the `Walk` that `callers` handed over.
+    let (address, walk) = unsafe { (_Unwind_GetIP(frame), &mut *walk.cast::<Walk>()) };
+    if address == 0 || walk.count == walk.most {
+        return END;
+    }
+    if !walk.own.contains(&address) {
+        walk.found[walk.count] = address;
+        walk.count += 1;
+    }
+    GO_ON
+}
+
+/// Where this library's code is. Empty if the loader does not tell: then our own frames are named too.
+fn own_code() -> Range<usize> {
+    static CODE: OnceLock<Range<usize>> = OnceLock::new();
+    CODE.get_or_init(|| code_around(own_code as *const () as usize)).clone()
+}
+
+/// Code that an object has loaded around an address; empty if the loader does not tell.
+fn code_around(address: usize) -> Range<usize> {
+    let mut search = Search { address, found: 0..0 };
+    // SAFETY: the visitor gets back the pointer to `search`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(has_it), (&raw mut search).cast()) };
+    search.found
+}
+
+struct Search {
+    address: usize,
+    found: Range<usize>,
+}
+
+unsafe extern "C" fn has_it(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the `Search` that `code_around` handed over.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    // SAFETY: the loader's description of an object, with as many headers as it says.
+    let (base, headers) = unsafe {
+        let object = &*object;
+        (object.dlpi_addr as usize, std::slice::from_raw_parts(object.dlpi_phdr, object.dlpi_phnum.into()))
+    };
+    let mut code = headers.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| {
+        let start = base + header.p_vaddr as usize;
+        start..start + header.p_memsz as usize
+    });
+    let Some(code) = code.find(|range| range.contains(&search.address)) else { return 0 };
+    search.found = code;
+    1
+}
+
+/// An address in a loaded object: `libfoo.so.1+0x1234 (name)`.
+pub(crate) struct CodeAddress {
+    object: String,
+    offset: usize,
+    function: Option<String>,
+}
+
+impl CodeAddress {
+    pub(crate) fn of(address: usize) -> Self {
+        // SAFETY: all-zero is valid for this plain structure; the loader fills it for any address.
+        let info = unsafe {
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            libc::dladdr(address as *const c_void, &mut info);
+            info
+        };
+        let text = |text: *const libc::c_char| {
+            // SAFETY: not null, so a text of the loader's that lives as long as the object.
+            (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        };
+        let object = text(info.dli_fname).unwrap_or_default();
+        let object = object.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("?").to_owned();
+        Self { object, offset: address - info.dli_fbase as usize, function: text(info.dli_sname) }
+    }
+}
+
+impl fmt::Display for CodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:#x}", self.object, self.offset)?;
+        self.function.iter().try_for_each(|function| write!(f, " ({function})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a report that names no caller.
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_by_its_object() {
+        let place = CodeAddress::of(libc::getpid as *const () as usize).to_string();
+        assert!(place.starts_with("libc.so.6+0x") && place.contains("getpid"), "{place}");
+        assert_eq!(CodeAddress::of(1).to_string(), "?+0x1");
+    }
+
+    #[test]
+    fn callers_are_outside_this_object() {
+        let own = own_code();
+        assert!(own.contains(&(callers as *const () as usize)));
+        let callers = callers();
+        assert!(callers.iter().all(|caller| !own.contains(caller)), "{callers:x?} in {own:x?}");
+        assert_ne!(callers[0], 0, "the C library's start of a thread is there");
+    }
+}

@@ -1,0 +1,44 @@
+//! Has the process forked, does it exit, has it used CUDA?
+//!
+//! After a fork the child makes real calls only: the driver does not survive a fork, and our locks may have been held by threads
+//! that are no more. Once exit has begun, we make no driver call of our own: the driver may be gone before us.
+//!
+//! Written by the handlers of `entry/lifecycle.rs` only.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::hot::PROCESS_HOT;
+
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Is this the child of a process that had used CUDA?
+#[inline]
+pub(crate) fn forked() -> bool {
+    PROCESS_HOT.forked.load(Ordering::Relaxed)
+}
+
+/// Has the process begun to exit?
+#[inline]
+pub(crate) fn exiting() -> bool {
+    PROCESS_HOT.exiting.load(Ordering::Relaxed)
+}
+
+/// The first CUDA call of the process is being made.
+pub(crate) fn note_use() {
+    USED.store(true, Ordering::Relaxed);
+}
+
+/// This is a forked child. `false` if its parent had not used CUDA: then it is an ordinary process, and may use CUDA, and us.
+/// Async-signal-safe.
+pub(crate) fn note_fork() -> bool {
+    let used = USED.load(Ordering::Relaxed);
+    if used {
+        PROCESS_HOT.forked.store(true, Ordering::Relaxed);
+    }
+    used
+}
+
+/// Exit has begun.
+pub(crate) fn note_exit() {
+    PROCESS_HOT.exiting.store(true, Ordering::Relaxed);
+}

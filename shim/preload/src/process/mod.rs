@@ -1,0 +1,19 @@
+//! Facts of the process that every layer above may ask: the opened driver, whether the process has forked or exits, the thread's
+//! `errno`, and the two cache lines that a call of the program reads.
+//!
+//! Nothing here decides, and nothing here knows a subsystem. A fact has one writer, which is named at the fact.
+
+pub(crate) mod callers;
+mod driver;
+mod errno;
+mod flags;
+pub(crate) mod hot;
+pub(crate) mod logger;
+mod site;
+pub(crate) mod sticky_error;
+
+pub(crate) use driver::{CachedFn, driver, open_once, opened};
+pub(crate) use errno::{keep_errno, kept};
+pub(crate) use flags::{exiting, forked, note_exit, note_fork, note_use};
+pub(crate) use hot::{PROCESS_HOT, THREAD_HOT, streams};
+pub(crate) use site::{LastSite, Site, StreamKind};

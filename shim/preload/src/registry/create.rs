@@ -1,0 +1,117 @@
+//! How a device's manager is made, and with which limits.
+//!
+//! A device that cannot be managed is tried once: its memory stays with the driver.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::{Aside, Bears, Device, Gpu, Tier};
+use wm_memory::Manager;
+
+use super::managers::{DEVICES, existing, publish};
+use super::{budget, devices, peers};
+use crate::process::{driver, streams};
+use crate::settings::{self, Guard, Overflow};
+
+/// What a manager asks of other subsystems.
+pub(crate) struct Callbacks {
+    /// Bytes that the program holds on a device without its manager.
+    pub(crate) external_usage: fn(CUdevice) -> Aside,
+    /// What the calling code can cope with, if a device has no room for a block of so many bytes.
+    pub(crate) on_shortage: fn(CUdevice, usize) -> Bears,
+    /// A manager was made.
+    pub(crate) on_create: fn(),
+}
+
+static CALLBACKS: OnceLock<Callbacks> = OnceLock::new();
+
+/// Once, before the first hook is connected.
+pub(crate) fn set_callbacks(callbacks: Callbacks) {
+    CALLBACKS.get_or_init(|| callbacks);
+}
+
+static UNMANAGED: [AtomicBool; DEVICES] = [const { AtomicBool::new(false) }; DEVICES];
+
+/// The manager of a device, made now if there is none. `context` is one of the device's, current on this thread or not.
+pub(super) fn manager(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
+    existing(device).or_else(|| create(device, context))
+}
+
+fn create(device: CUdevice, context: CUcontext) -> Option<&'static Manager<Device>> {
+    let index = usize::try_from(device).ok().filter(|index| *index < DEVICES)?;
+    if UNMANAGED[index].load(Ordering::Relaxed) {
+        return None;
+    }
+    let built = CALLBACKS.get().ok_or_else(|| "no hooks are installed".to_owned());
+    match built.and_then(|callbacks| Ok((build(device, context, callbacks)?, callbacks))) {
+        Ok((manager, callbacks)) => {
+            manager.allow_dependencies(INDEPENDENT.load(Ordering::Relaxed) & (1 << index) == 0);
+            (callbacks.on_create)();
+            Some(publish(index, manager))
+        }
+        Err(reason) => {
+            UNMANAGED[index].store(true, Ordering::Relaxed);
+            log::warn!("{reason}: its memory stays with the driver");
+            None
+        }
+    }
+}
+
+/// Devices whose default pool forbids internal dependencies (a stream that waits for another stream's free), a bit each.
+static INDEPENDENT: AtomicU64 = AtomicU64::new(0);
+
+/// Sets whether internal dependencies are allowed. The device need not have a manager yet.
+pub(crate) fn allow_dependencies(device: CUdevice, allowed: bool) {
+    let bit = u32::try_from(device).ok().and_then(|device| 1u64.checked_shl(device)).unwrap_or(0);
+    if allowed {
+        INDEPENDENT.fetch_and(!bit, Ordering::Relaxed);
+    } else {
+        INDEPENDENT.fetch_or(bit, Ordering::Relaxed);
+    }
+    existing(device).into_iter().for_each(|manager| manager.allow_dependencies(allowed));
+}
+
+fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<Manager<Device>, String> {
+    let gpu = Device::new(driver(), streams(), device, context)?
+        .beside(callbacks.external_usage, callbacks.on_shortage);
+    for from in peers::granted(device) {
+        gpu.admit_peer(from);
+    }
+    if settings::load().guard == Guard::Page {
+        gpu.avoid_old_addresses();
+    }
+    let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
+    let limits = limits(device, total);
+    devices::label(device);
+    budget::tell(device, total, &limits);
+    Ok(Manager::new(gpu, limits))
+}
+
+/// The settings' limits for a device of `total` bytes.
+fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
+    let settings = settings::load();
+    let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
+    let budget = budget::of(device, total, settings.device_limit, settings.headroom);
+    wm_memory::Settings {
+        device_limit: budget.limit,
+        headroom: budget.headroom,
+        keep_idle: bytes(settings.keep_idle, 512 << 20),
+        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(devices::machine_memory())),
+        peer_limit: bytes(settings.peer_limit, u64::MAX),
+        overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
+        stitch_views: stitch_views(settings),
+    }
+}
+
+/// No stitched view is kept with page guards: a guarded block's view cannot serve the next block.
+fn stitch_views(settings: &settings::Settings) -> usize {
+    if settings.guard == Guard::Page { 0 } else { wm_memory::Settings::default().stitch_views }
+}
+
+fn tiers(overflow: Overflow, device: CUdevice) -> Vec<Tier> {
+    match overflow {
+        Overflow::Host => vec![Tier::Host],
+        Overflow::Peer => peers::reachable(device).into_iter().map(Tier::Peer).collect(),
+    }
+}

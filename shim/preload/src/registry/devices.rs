@@ -1,0 +1,65 @@
+//! What the driver and the system say of devices.
+
+use std::sync::OnceLock;
+
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::Api;
+use wm_driver::api::scope::Current;
+
+use super::managers::DEVICES;
+use crate::process::driver;
+
+/// The calling thread's device; `None` without a context.
+pub(crate) fn current_device() -> Option<CUdevice> {
+    driver().ctx_device().ok()
+}
+
+/// The device of a context that need not be current.
+pub(crate) fn device_of(context: CUcontext) -> Option<CUdevice> {
+    let _current = Current::make(driver(), context).ok()?;
+    current_device()
+}
+
+/// How many devices there are; `None` where the driver cannot say, because nothing has initialised it.
+pub(crate) fn device_count() -> Option<CUdevice> {
+    driver().device_count().ok()
+}
+
+/// Bytes of the machine's memory.
+pub(super) fn machine_memory() -> u64 {
+    // SAFETY: two questions to the system without arguments.
+    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
+}
+
+/// A device's name and size, for logs and statistics.
+#[derive(Debug)]
+pub(crate) struct Label {
+    pub(crate) name: String,
+    /// All of its memory, bytes; 0 where the driver does not tell.
+    pub(crate) total: u64,
+}
+
+/// The device's label, as it was when its manager was made: at the end of the process the driver answers no more.
+pub(crate) fn label(device: CUdevice) -> &'static Label {
+    static LABELS: [OnceLock<Label>; DEVICES] = [const { OnceLock::new() }; DEVICES];
+    static UNKNOWN: Label = Label { name: String::new(), total: 0 };
+    let label = usize::try_from(device).ok().and_then(|index| LABELS.get(index));
+    label.map_or(&UNKNOWN, |label| {
+        label.get_or_init(|| Label {
+            name: driver().device_name(device).unwrap_or_default(),
+            total: driver().device_total_mem(device).unwrap_or(0) as u64,
+        })
+    })
+}
+
+/// Alignment that the driver gives the rows of a pitched allocation, bytes.
+pub(crate) fn pitch_alignment(device: CUdevice) -> usize {
+    const FALLBACK: usize = 512;
+    let asked = driver().device_attribute(wm_abi::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, device);
+    asked
+        .ok()
+        .and_then(|value| usize::try_from(value).ok())
+        .filter(|value| value.is_power_of_two())
+        .unwrap_or(FALLBACK)
+}

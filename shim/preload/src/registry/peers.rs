@@ -1,0 +1,56 @@
+//! Which devices may access which others' memory.
+//!
+//! A right that was granted before the device had a manager holds for the manager that is made later.
+
+use std::sync::{Mutex, PoisonError};
+
+use wm_abi::{CUdevice, CUresult};
+use wm_driver::{Api, Device};
+use wm_memory::Manager;
+
+use super::devices::device_count;
+use super::managers::existing;
+use crate::process::driver;
+
+static PEERS: Mutex<Vec<PeerRight>> = Mutex::new(Vec::new());
+
+/// `from` may read and write the memory of `owner`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PeerRight {
+    owner: CUdevice,
+    from: CUdevice,
+}
+
+/// Devices that may access a device's memory.
+pub(super) fn granted(owner: CUdevice) -> Vec<CUdevice> {
+    let peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    peers.iter().filter(|access| access.owner == owner).map(|access| access.from).collect()
+}
+
+/// Devices whose memory this one can reach.
+pub(super) fn reachable(device: CUdevice) -> Vec<CUdevice> {
+    (0..device_count().unwrap_or(0))
+        .filter(|other| *other != device && can_access_peer(device, *other))
+        .collect()
+}
+
+/// Can `device` access the memory of `other`?
+pub(crate) fn can_access_peer(device: CUdevice, other: CUdevice) -> bool {
+    driver().device_can_access_peer(device, other) == Ok(1)
+}
+
+/// `from` may access `owner`'s memory from now on: present blocks of the device's manager and future ones. Answers with the manager, if
+/// there is one that did not know, and whether it could grant access to its present blocks.
+pub(crate) fn grant(
+    owner: CUdevice,
+    from: CUdevice,
+) -> Option<(&'static Manager<Device>, Result<(), CUresult>)> {
+    let access = PeerRight { owner, from };
+    let mut peers = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if !peers.contains(&access) {
+        peers.push(access);
+    }
+    drop(peers);
+    let manager = existing(owner)?;
+    manager.gpu().admit_peer(from).then(|| (manager, manager.refresh_access()))
+}

@@ -1,0 +1,281 @@
+//! Chooses PyTorch's allocator before PyTorch reads its environment.
+//!
+//! `auto` takes PyTorch's own allocator with expandable segments, which pack memory best of all that lack none of its features. With
+//! them tensors that are shared go to the other process as file descriptors, which it takes out of this one (`pidfd_getfd`). Where the
+//! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`PROGRAMS`]), and wherever the
+//! user chose, the environment is left alone.
+
+pub(crate) mod devices;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::{Once, OnceLock};
+
+use wm_driver::share::may_fetch_descriptors;
+
+use crate::settings::{self, TorchAllocator};
+
+/// Every PyTorch reads this one.
+const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
+
+/// PyTorch reads this one from 2.9 on, where the other is not set. So what a program sets there itself goes before what `auto` chooses,
+/// which is written here; and earlier versions keep their default: they refuse memory pools with allocators of their own beside
+/// expandable segments.
+const NEWER: &str = "PYTORCH_ALLOC_CONF";
+
+/// What we wrote there, so that a child does not take it for the user's word.
+const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
+
+/// How Python's own modules start a worker, which follows the program that started it.
+const WORKERS: &[&str] =
+    &["multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker"];
+
+/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what the started script imports.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("vllm", "vllm passes addresses of tensors between processes"),
+    ("sglang", "sglang passes addresses of tensors between processes"),
+    ("ray", "ray passes tensors between processes"),
+    ("lmdeploy", "lmdeploy passes addresses of tensors between processes"),
+];
+
+/// A script is read no further than this.
+const LARGEST_SCRIPT: u64 = 1 << 20;
+
+/// What this process chose at load, unless its parent had chosen the same and has said so.
+static NEWS: OnceLock<Choice> = OnceLock::new();
+
+/// What was decided, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Choice {
+    allocator: Option<TorchAllocator>,
+    reason: &'static str,
+}
+
+/// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
+/// none of this program's, unless it is a worker.
+pub(crate) fn choose() {
+    let command = command_line();
+    // A library that is loaded late, as a drop-in is, may not write to an environment that other threads read.
+    if !is_python(&command) || !is_single_threaded() {
+        return;
+    }
+    let code = source(&command);
+    if is_worker(&code) {
+        return;
+    }
+    let parents = inherited();
+    if let Some((variable, _)) = &parents {
+        // SAFETY: this is the only thread there is.
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::remove_var(name)) };
+    }
+    if set(VARIABLE) || set(NEWER) {
+        return;
+    }
+    let choice = decide(&command, &code);
+    let written = choice.written();
+    if let Some((variable, value)) = written {
+        // SAFETY: as above.
+        unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
+    }
+    let known = parents.zip(written).is_some_and(|(before, (name, value))| before == (name, value.into()));
+    if !known {
+        NEWS.get_or_init(|| choice);
+    }
+}
+
+/// What stands in the environment, if it is a choice of ours that was made in another process.
+fn inherited() -> Option<(&'static str, OsString)> {
+    let written = std::env::var_os(WRITTEN).filter(|value| !value.is_empty())?;
+    let ours =
+        [VARIABLE, NEWER].into_iter().find(|name| std::env::var_os(name).as_ref() == Some(&written))?;
+    Some((ours, written))
+}
+
+fn is_single_threaded() -> bool {
+    std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
+}
+
+fn is_worker(code: &str) -> bool {
+    WORKERS.iter().any(|module| code.contains(module))
+}
+
+/// When the first device memory is served in a process that has PyTorch: says what was chosen, and louder what it lacks. Workers that
+/// only inherited the variable, or never come to a device, have nothing to say.
+pub(crate) fn announce() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let Some(choice) = NEWS.get().filter(|_| has_torch() && !devices::is_any_keeping()) else { return };
+        let what = choice.written().map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
+        let lacks = match choice.allocator {
+            Some(TorchAllocator::Async) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
+            _ => "",
+        };
+        let level = if lacks.is_empty() { log::Level::Info } else { log::Level::Warn };
+        log::log!(
+            level,
+            "PyTorch's allocator: {what} ({}{lacks}); WMSHIM_TORCH_ALLOCATOR=native|expandable|async changes it",
+            choice.reason
+        );
+    });
+}
+
+/// For statistics: the allocator this process was given.
+pub(crate) fn back_end() -> &'static str {
+    if devices::is_any_keeping() {
+        return "pluggable";
+    }
+    let named = [VARIABLE, NEWER].into_iter().find_map(|name| std::env::var(name).ok());
+    match named.unwrap_or_default().as_str() {
+        "backend:cudaMallocAsync" => "async",
+        "backend:native" => "native",
+        EXPANDABLE => "expandable",
+        _ => "untouched",
+    }
+}
+
+fn set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| !value.is_empty())
+}
+
+impl Choice {
+    /// The variable and the value that make it so; `None`: the environment is left alone.
+    fn written(&self) -> Option<(&'static str, &'static str)> {
+        Some(match self.allocator? {
+            TorchAllocator::Auto => (NEWER, EXPANDABLE),
+            TorchAllocator::Async => (VARIABLE, "backend:cudaMallocAsync"),
+            TorchAllocator::Native => (VARIABLE, "backend:native"),
+            TorchAllocator::Expandable => (VARIABLE, EXPANDABLE),
+        })
+    }
+}
+
+const EXPANDABLE: &str = "expandable_segments:True";
+
+fn decide(command: &[String], code: &str) -> Choice {
+    match wanted() {
+        Some(TorchAllocator::Auto) => automatic(command, code),
+        Some(named) => Choice { allocator: Some(named), reason: "as WMSHIM_TORCH_ALLOCATOR says" },
+        None => Choice { allocator: None, reason: "the memory manager is off" },
+    }
+}
+
+/// The user's wish. The settings are read at the first call, which is later: here only what bears on PyTorch is.
+fn wanted() -> Option<TorchAllocator> {
+    let off = |name: &str, word: &[&str]| {
+        std::env::var(name).is_ok_and(|v| word.contains(&v.to_ascii_lowercase().as_str()))
+    };
+    if off("WMSHIM_STITCH", &["off", "0", "false", "no"])
+        || off("WMSHIM_DISABLE", &["on", "1", "true", "yes"])
+    {
+        return None;
+    }
+    let text = std::env::var("WMSHIM_TORCH_ALLOCATOR").unwrap_or_default();
+    Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
+}
+
+fn automatic(command: &[String], code: &str) -> Choice {
+    let forbidden = "expandable segments could not be shared between processes here";
+    let reason =
+        program(command).or_else(|| import(code)).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
+    match reason {
+        Some(reason) => Choice { allocator: None, reason },
+        None => Choice { allocator: Some(TorchAllocator::Auto), reason: "packs memory best" },
+    }
+}
+
+/// What Python was told to run: the code behind `-c`, or the script's text.
+fn source(command: &[String]) -> String {
+    let code = command.iter().position(|word| word == "-c").and_then(|at| command.get(at + 1)).cloned();
+    let script = || read(Path::new(command.iter().skip(1).find(|word| word.ends_with(".py"))?));
+    code.or_else(script).unwrap_or_default()
+}
+
+/// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`, `.../bin/sglang`.
+fn program(command: &[String]) -> Option<&'static str> {
+    let started = command.iter().take(3).flat_map(|word| word.split(['/', '.']));
+    let started: Vec<_> = started.collect();
+    PROGRAMS.iter().find(|(name, _)| started.contains(name)).map(|(_, reason)| *reason)
+}
+
+/// The reason of the first row that the script imports.
+fn import(script: &str) -> Option<&'static str> {
+    let imports = |line: &str, name: &str| {
+        let mut words = line.split([' ', '\t', '.', ',', ';']).filter(|word| !word.is_empty());
+        matches!(words.next(), Some("import" | "from")) && words.next() == Some(name)
+    };
+    let (_, reason) = PROGRAMS.iter().find(|(name, _)| script.lines().any(|line| imports(line, name)))?;
+    Some(reason)
+}
+
+fn read(script: &Path) -> Option<String> {
+    let small = std::fs::metadata(script).ok()?.len() <= LARGEST_SCRIPT;
+    small
+        .then(|| std::fs::read(script).ok())
+        .flatten()
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+fn command_line() -> Vec<String> {
+    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// `python`, `python3.12`, or a script that the kernel started through one.
+fn is_python(command: &[String]) -> bool {
+    let name = command.first().map(|word| word.rsplit('/').next().unwrap_or(word));
+    name.is_some_and(|name| name.starts_with("python") || name.starts_with("pypy"))
+}
+
+/// Has this process loaded PyTorch's CUDA core?
+fn has_torch() -> bool {
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("libc10_cuda"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a program that ran before does not run with the back end chosen for it.
+    use super::*;
+
+    fn command(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[test]
+    fn every_program_row_is_recognised_however_it_is_started() {
+        for (name, reason) in PROGRAMS {
+            for line in [vec!["python3", "-m", name], vec!["python", &format!("/opt/bin/{name}"), "serve"]] {
+                assert_eq!(program(&command(&line)), Some(*reason), "{line:?}");
+            }
+        }
+        assert_eq!(program(&command(&["python3", "train.py", "--ray"])), None);
+    }
+
+    #[test]
+    fn every_program_row_is_recognised_where_it_is_imported() {
+        for (name, reason) in PROGRAMS {
+            for line in [
+                format!("import {name}"),
+                format!("    from {name}.x import y"),
+                format!("import {name}.x as z"),
+            ] {
+                assert_eq!(import(&format!("x = 1\n{line}\n")), Some(*reason), "{line}");
+            }
+        }
+        assert_eq!(import("import torch\n# import vllm\nimport rays\nvllm = 'from ray'\n"), None);
+    }
+
+    #[test]
+    fn a_worker_follows_the_program_that_started_it() {
+        let code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)";
+        assert!(is_worker(&source(&command(&["python3", "-c", code, "--multiprocessing-fork"]))));
+        assert_eq!(source(&command(&["python3", "no-such-script.py"])), "");
+    }
+
+    #[test]
+    fn only_python_is_touched() {
+        assert!(is_python(&command(&["/usr/bin/python3.12", "x.py"])));
+        assert!(!is_python(&command(&["bash", "-c", "python"])));
+        assert!(!is_python(&command(&[])));
+    }
+}

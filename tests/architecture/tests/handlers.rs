@@ -1,0 +1,64 @@
+//! Guards against a hook that a search for its call does not find: handlers are named after the driver function they serve.
+
+use std::path::Path;
+
+/// Handlers that serve several functions, under the name of the first.
+const SHARED: [(&str, &str); 3] = [
+    ("memcpy_2d_unaligned", "memcpy_2d"),
+    ("memcpy_3d_peer", "memcpy_3d"),
+    ("memcpy_3d_peer_async", "memcpy_3d_async"),
+];
+
+const TABLE: &str = "shim/preload/src/hooks/table.rs";
+
+#[test]
+fn every_handler_is_named_after_its_call() {
+    let table = architecture::text(Path::new(TABLE)).expect(TABLE);
+    let rows: Vec<_> = rows(&table).collect();
+    assert!(rows.len() > 100, "{} rows are seen", rows.len());
+    let wrong: Vec<_> = rows.iter().filter(|(call, handler)| !is_named_after(call, handler)).collect();
+    assert!(wrong.is_empty(), "{TABLE}: {wrong:?}");
+}
+
+/// Function and handler of each row that has one, the handler without its module and type arguments.
+fn rows(table: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines: Vec<_> = table.lines().map(str::trim).collect();
+    let pairs: Vec<_> = lines.windows(2).map(|pair| (pair[0], pair[1])).collect();
+    pairs.into_iter().filter_map(|(call, handler)| {
+        let handler = handler.strip_prefix("=> ")?.split(',').next()?;
+        let handler = handler.split("::<").next()?.rsplit("::").next()?;
+        Some((call.split('(').next()?, handler))
+    })
+}
+
+fn is_named_after(call: &str, handler: &str) -> bool {
+    let (name, version) = snake(call);
+    let name = SHARED.iter().find(|(call, _)| *call == name).map_or(name, |(_, shared)| (*shared).to_owned());
+    handler == name || version.is_some_and(|version| handler == format!("{name}_{version}"))
+}
+
+/// `cuMemcpyHtoDAsync_v2_ptsz` as `memcpy_htod_async` and `v2`.
+fn snake(call: &str) -> (String, Option<&str>) {
+    let call = call.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+    let (call, version) = call.split_once('_').map_or((call, None), |(call, version)| (call, Some(version)));
+    let call = call.replace("HtoD", "Htod").replace("DtoH", "Dtoh").replace("DtoD", "Dtod");
+    let call = call.replace("2D", "_2d").replace("3D", "_3d");
+    let mut name = String::new();
+    for letter in call.trim_start_matches("cu").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    (name, version)
+}
+
+/// The rule must be able to fail.
+#[test]
+fn a_handler_of_another_name_is_seen() {
+    assert!(is_named_after("cuMemcpyHtoDAsync_v2_ptsz", "memcpy_htod_async"));
+    assert!(is_named_after("cuMemcpy3DPeerAsync", "memcpy_3d_async"));
+    assert!(is_named_after("cuCtxSynchronize_v2", "ctx_synchronize_v2"));
+    assert!(!is_named_after("cuMemcpyHtoD_v2", "memcpy_htod_async"));
+    assert!(!is_named_after("cuMemFree_v2", "free"));
+}
