@@ -19,6 +19,7 @@ use crate::guard::{self, Call};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
 use crate::{settings, shortage, trace};
+
 /// `cuMemAlloc`.
 pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
     if pointer.is_null() || stream::is_any_captured() {
@@ -115,6 +116,7 @@ fn check_action(named: NamedStream, acted: Result<(), CUresult>) {
         fail_open("an allocation or a free is no action of its stream: a pool of the driver's is missing");
     }
 }
+
 /// `cuMemAllocFromPoolAsync`.
 pub(super) unsafe fn mem_alloc_from_pool_async<D: DefaultStream>(
     pointer: *mut CUdeviceptr,

@@ -155,6 +155,7 @@ fn plain(copy: &Linear) -> CUresult {
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM` and `_ANY`: the source is read in the order of the stream, or whenever it suits.
 const IN_STREAM_ORDER: u32 = 1;
 const ANY_ORDER: u32 = 3;
+
 /// `CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE`, the only flag.
 const OVERLAP: u32 = 1;
 

@@ -6,6 +6,7 @@ use wm_abi::{CUresult, symbol};
 
 use crate::process::driver;
 use crate::report;
+
 /// `cuInit`.
 pub(super) unsafe fn init(flags: c_uint) -> CUresult {
     // SAFETY: a function without pointers.

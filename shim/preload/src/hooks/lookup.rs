@@ -12,6 +12,7 @@ use wm_abi::{CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM, CUresult};
 
 use super::exports;
 use crate::process::driver;
+
 /// `cuGetProcAddress`.
 pub(super) unsafe fn get_proc_address(
     name: *const c_char,
@@ -24,6 +25,7 @@ pub(super) unsafe fn get_proc_address(
     // SAFETY: as above.
     unsafe { translate(result, name, pfn, flags) }
 }
+
 /// `cuGetProcAddress_v2`.
 pub(super) unsafe fn get_proc_address_v2(
     name: *const c_char,

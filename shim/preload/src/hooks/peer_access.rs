@@ -11,6 +11,7 @@ use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
 use super::exports;
 use crate::process::driver;
 use crate::{ipc, registry};
+
 /// `cuCtxEnablePeerAccess`.
 pub(super) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_uint) -> CUresult {
     // SAFETY: the program's arguments; no pointers but the handle.

@@ -30,6 +30,7 @@ struct CreateRequest {
     /// What it is kept as, if it is.
     kind: Option<Kind>,
 }
+
 /// `cuMemCreate`.
 pub(super) unsafe fn mem_create(
     handle: *mut u64,
@@ -182,6 +183,7 @@ pub(super) fn mem_export_to_shareable_handle(
     );
     Outcome::Return(CUresult::NOT_SUPPORTED)
 }
+
 /// `cuMemRelease`.
 pub(super) fn mem_release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
@@ -205,6 +207,7 @@ pub(super) unsafe fn retain(handle: *mut u64, address: *mut c_void) -> CUresult 
     }
     result
 }
+
 /// `cuMemImportFromShareableHandle`.
 pub(super) unsafe fn mem_import_from_shareable_handle(
     handle: *mut u64,
@@ -219,6 +222,7 @@ pub(super) unsafe fn mem_import_from_shareable_handle(
     }
     result
 }
+
 /// `cuMemGetAllocationPropertiesFromHandle`.
 pub(super) unsafe fn mem_get_allocation_properties_from_handle(
     property: *mut CUmemAllocationProp,
@@ -237,6 +241,7 @@ pub(super) unsafe fn mem_get_allocation_properties_from_handle(
     }
     result
 }
+
 /// `cuMemMap`.
 pub(super) fn mem_map(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64) -> Outcome {
     if reserved::is_ours(address) {
@@ -251,6 +256,7 @@ pub(super) fn mem_map(address: CUdeviceptr, bytes: usize, offset: usize, handle:
     }
     Outcome::Return(result)
 }
+
 /// `cuMemUnmap`.
 pub(super) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome {
     if reserved::is_ours(address) {

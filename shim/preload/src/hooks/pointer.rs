@@ -118,6 +118,7 @@ fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
     let (base, bytes, device, context) = (view.address, view.bytes, view.device, view.device.context());
     Found { address, base, bytes, device, context, buffer, pool: CUmemoryPool::NULL, shareable: false }
 }
+
 /// `cuMemGetInfo`.
 pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcome {
     let Some(site) = registry::current_site() else { return Outcome::Forward };
@@ -140,6 +141,7 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcom
     unsafe { (store(free, usable as usize), store(total, all as usize)) };
     Outcome::Return(CUresult::SUCCESS)
 }
+
 /// `cuMemGetAddressRange`.
 pub(super) unsafe fn mem_get_address_range(
     base: *mut CUdeviceptr,
@@ -165,6 +167,7 @@ unsafe fn store<T>(place: *mut T, value: T) {
         unsafe { *place = value };
     }
 }
+
 /// `cuPointerGetAttribute`.
 pub(super) unsafe fn pointer_get_attribute(
     data: *mut c_void,

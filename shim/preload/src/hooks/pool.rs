@@ -109,6 +109,7 @@ pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
 fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
     registry::all().find(|manager| is_default(pool, manager.gpu().ordinal()))
 }
+
 /// `cuDeviceSetMemPool`.
 pub(super) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
     driver().device_set_mem_pool(device, pool).inspect(|()| note_current(device, pool)).into()
@@ -159,6 +160,7 @@ pub(super) unsafe fn mem_set_mem_pool(
     }
     result
 }
+
 /// `cuMemPoolGetAttribute`.
 pub(super) unsafe fn mem_pool_get_attribute(
     pool: CUmemoryPool,
@@ -223,6 +225,7 @@ fn set_threshold(device: CUdevice, bytes: u64) {
 fn device_of(pool: CUmemoryPool) -> Option<CUdevice> {
     (0..registry::device_count()?).find(|device| is_default(pool, *device))
 }
+
 /// `cuMemPoolTrimTo`.
 pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
     if let Some(manager) = manager_of(pool) {
@@ -231,6 +234,7 @@ pub(super) fn mem_pool_trim_to(pool: CUmemoryPool, keep: usize) -> Outcome {
     }
     Outcome::Forward
 }
+
 /// `cuMemPoolSetAccess`.
 pub(super) unsafe fn mem_pool_set_access(
     pool: CUmemoryPool,

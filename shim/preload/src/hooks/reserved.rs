@@ -27,6 +27,7 @@ pub(super) fn mem_host_get_device_pointer(
 ) -> Outcome {
     range(host as u64, 0)
 }
+
 /// `cuMemHostGetFlags`.
 pub(super) fn mem_host_get_flags(_flags: *mut c_uint, host: *mut c_void) -> Outcome {
     range(host as u64, 0)

@@ -7,6 +7,7 @@ use wm_abi::{CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, CUdeviceptr, CUipcMemHandle, CU
 use super::boundary::Outcome;
 use crate::ipc::{self, Ticket};
 use crate::registry;
+
 /// `cuIpcGetMemHandle`.
 pub(super) unsafe fn ipc_get_mem_handle(handle: *mut CUipcMemHandle, address: CUdeviceptr) -> Outcome {
     let Some(manager) = registry::owner(address).filter(|_| !handle.is_null()) else {
@@ -22,6 +23,7 @@ pub(super) unsafe fn ipc_get_mem_handle(handle: *mut CUipcMemHandle, address: CU
         None => Outcome::Forward,
     }
 }
+
 /// `cuIpcOpenMemHandle`.
 pub(super) unsafe fn ipc_open_mem_handle(
     address: *mut CUdeviceptr,
@@ -42,6 +44,7 @@ pub(super) unsafe fn ipc_open_mem_handle(
         })
         .into()
 }
+
 /// `cuIpcCloseMemHandle`.
 pub(super) fn ipc_close_mem_handle(address: CUdeviceptr) -> Outcome {
     ipc::close(address).map_or(Outcome::Forward, Outcome::Return)

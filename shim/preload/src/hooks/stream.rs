@@ -98,6 +98,7 @@ pub(super) fn stream_create(_stream: *mut CUstream, flags: c_uint) -> Outcome {
 pub(super) fn stream_create_with_priority(stream: *mut CUstream, flags: c_uint, _priority: c_int) -> Outcome {
     stream_create(stream, flags)
 }
+
 /// `cuStreamDestroy`.
 pub(super) fn stream_destroy(stream: CUstream) -> Outcome {
     if !stream.is_null() {
