@@ -1,12 +1,15 @@
 //! Measurements kept between processes: one file a machine and set of visible devices, in the user's cache folder.
 //!
 //! A file is used only if the key inside it is the key that is asked for, so a changed driver, device or slot leads to
-//! a new measurement. It is written under another name and renamed: a reader sees a whole file or none. A cache that
+//! a new measurement. It is written under another name and renamed: a reader sees a whole file or none. The folder's name comes
+//! from variables: one that others may write in is not used, and a file that is there is not written to. A cache that
 //! cannot be read or written costs a measurement, nothing else.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
 use std::hash::{Hash, Hasher};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Key, Topology};
@@ -36,6 +39,7 @@ fn machine_id() -> String {
 
 /// The kept measurement for a key, if there is a sound one.
 pub fn load(folder: &Path, key: &Key) -> Option<Topology> {
+    check(folder).ok()?;
     let text = fs::read(path(folder, key)).ok()?;
     let topology: Topology = serde_json::from_slice(&text).ok()?;
     (topology.key == *key && is_sound(&topology)).then_some(topology)
@@ -46,11 +50,28 @@ pub fn load(folder: &Path, key: &Key) -> Option<Topology> {
 /// # Errors
 /// Those of the file system.
 pub fn store(folder: &Path, topology: &Topology) -> std::io::Result<()> {
-    fs::create_dir_all(folder)?;
+    make(folder)?;
     let path = path(folder, &topology.key);
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&draft, serde_json::to_vec_pretty(topology)?)?;
-    fs::rename(&draft, &path)
+    let mut file = fs::File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let written = file.write_all(&serde_json::to_vec_pretty(topology)?);
+    written.and_then(|()| fs::rename(&draft, &path)).inspect_err(|_| drop(fs::remove_file(&draft)))
+}
+
+/// Makes the folder, or finds one that may be used.
+fn make(folder: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    check(folder)
+}
+
+/// Is the folder this user's alone? Where the cache is in a place for all, anybody can make it first.
+fn check(folder: &Path) -> std::io::Result<()> {
+    let (status, own) = (fs::metadata(folder)?, fs::metadata("/proc/self")?.uid());
+    if status.uid() == own && status.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let problem = format!("{} is not a folder that is yours alone", folder.display());
+    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, problem))
 }
 
 /// Whose turn it is to measure. Ranks of one job start together, and would measure each other.
@@ -65,8 +86,8 @@ pub enum Turn {
 /// Asks for the turn, without waiting. It ends with the process at the latest.
 pub fn turn(folder: &Path) -> Turn {
     let open = || {
-        fs::create_dir_all(folder)?;
-        fs::File::options().create(true).append(true).open(folder.join("measuring.lock"))
+        make(folder)?;
+        fs::File::options().create(true).append(true).mode(0o600).open(folder.join("measuring.lock"))
     };
     match open().map(|file| (file.try_lock(), file)) {
         Ok((Ok(()), file)) => Turn::Mine(Some(file)),
@@ -131,6 +152,23 @@ mod tests {
         assert_eq!(load(&folder, &newer), None);
         forget(&folder, &kept.key).expect("it was there");
         assert_eq!(load(&folder, &kept.key), None);
+        fs::remove_dir_all(folder).expect("removes");
+    }
+
+    /// Hazard: somebody else's folder, with links in it that lead to files of this user.
+    #[test]
+    fn a_folder_that_others_may_write_in_is_not_used_and_no_file_is_written_over() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, kept) = (scratch("open"), topology());
+        store(&folder, &kept).expect("a writable folder");
+        let draft = path(&folder, &kept.key).with_extension(format!("{}.tmp", std::process::id()));
+        fs::write(&draft, "precious").expect("writes");
+        assert!(store(&folder, &kept).is_err());
+        assert_eq!(fs::read_to_string(&draft).expect("it is there"), "precious");
+        fs::remove_file(draft).expect("removes");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).expect("open to all");
+        assert!(store(&folder, &kept).is_err() && load(&folder, &kept.key).is_none());
+        assert!(matches!(turn(&folder), Turn::Mine(None)));
         fs::remove_dir_all(folder).expect("removes");
     }
 

@@ -26,6 +26,7 @@ mod relays;
 mod report;
 mod run;
 mod shrink;
+mod used;
 mod world;
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use wm_kernels::{Arguments, diagnostics, ownership};
 use crate::model::BUFFER;
 use crate::program::{Context, Host, Kind, Pool, Program};
 use crate::relays::Statistics;
+use crate::used::UsedStreams;
 
 /// Words of a ledger, as `wm_check_block` wants it.
 pub(crate) const LEDGER: usize = 6;
@@ -70,7 +71,7 @@ pub(crate) struct World {
     /// Green contexts, which live as long.
     greens: Mutex<Vec<Green>>,
     /// Streams that no program has, which live as long as well.
-    streams: Mutex<Vec<(Context, Kind, CUstream)>>,
+    used: UsedStreams,
     lives: u32,
     /// Programs that have run.
     ran: AtomicU32,
@@ -110,8 +111,8 @@ impl World {
         if devices > count as usize {
             return Err(format!("{devices} devices are asked for, {count} are there"));
         }
-        let (places, greens, streams, pools) =
-            (Mutex::default(), Mutex::default(), Mutex::default(), Vec::new());
+        let (places, greens, used, pools) =
+            (Mutex::default(), Mutex::default(), UsedStreams::default(), Vec::new());
         let none = (null_mut(), null_mut(), null_mut());
         let (lives, ran) = (lives.max(1), AtomicU32::new(0));
         let (ledgers, gates, stage) = none;
@@ -121,7 +122,7 @@ impl World {
             devices,
             places,
             greens,
-            streams,
+            used,
             lives,
             ran,
             pools,
@@ -343,9 +344,9 @@ impl World {
         if !ran.is_multiple_of(self.lives) {
             return CUresult::SUCCESS;
         }
-        let streams = std::mem::take(&mut *self.streams());
+        let streams = self.used.take_all().into_iter();
         let mut codes: Vec<CUresult> =
-            streams.into_iter().map(|(.., stream)| cu!(self.driver, cuStreamDestroy_v2(stream))).collect();
+            streams.map(|stream| cu!(self.driver, cuStreamDestroy_v2(stream))).collect();
         let second = self.places()[Context::Second as usize].take();
         codes.extend(second.iter().map(|place| cu!(self.driver, cuCtxDestroy_v2(place.context))));
         self.places()[Context::GreenOne as usize..].fill(None);
@@ -354,15 +355,9 @@ impl World {
         codes.into_iter().find(|code| *code != CUresult::SUCCESS).unwrap_or(CUresult::SUCCESS)
     }
 
-    fn streams(&self) -> MutexGuard<'_, Vec<(Context, Kind, CUstream)>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A stream that an earlier program had.
     pub(crate) fn used_stream(&self, context: Context, kind: Kind) -> Option<CUstream> {
-        let mut streams = self.streams();
-        let alike = streams.iter().position(|stream| (stream.0, stream.1) == (context, kind))?;
-        Some(streams.swap_remove(alike).2)
+        self.used.take(context, kind)
     }
 
     /// Leaves an idle stream for later programs, or destroys it if each has streams of its own.
@@ -370,7 +365,7 @@ impl World {
         if self.lives == 1 {
             return cu!(self.driver, cuStreamDestroy_v2(stream));
         }
-        self.streams().push((context, kind, stream));
+        self.used.put(context, kind, stream);
         CUresult::SUCCESS
     }
 

@@ -50,11 +50,11 @@ fn record_of_links(folder: &Path, user: u32) -> Option<Finding> {
 /// Measurements of links, and links to the library. Where others may write, `wmctl` makes its links elsewhere.
 fn cache(folder: PathBuf, user: u32) -> Option<Finding> {
     let status = fs::symlink_metadata(&folder).ok()?;
-    let sound = status.is_dir() && status.uid() == user;
+    let sound = status.is_dir() && status.uid() == user && status.mode() & 0o022 == 0;
     (!sound).then(|| {
         Finding::note(
-            format!("{} is not a folder of yours: what is measured is not kept", folder.display()),
-            "correct its owner, or set XDG_CACHE_HOME",
+            format!("{} is not a folder that is yours alone: what is measured is not kept", folder.display()),
+            "correct its owner and mode (700), or set XDG_CACHE_HOME",
         )
     })
 }
