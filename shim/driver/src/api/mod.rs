@@ -263,8 +263,6 @@ pub trait Api {
         /// Copies within the unified address space, in stream order, by the engine of the stream's device.
         memcpy_dtod_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream)
             = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);
-        /// Copies between two ends that the driver looks up, in stream order.
-        memcpy_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream) = cuMemcpyAsync(to, from, bytes, stream);
         /// Holds a stream up until a word has a value (`CU_STREAM_WAIT_VALUE_*`).
         stream_wait_value32(stream: CUstream, word: CUdeviceptr, value: u32, flags: c_uint)
             = cuStreamWaitValue32_v2(stream, word, value, flags);

@@ -3,7 +3,7 @@
 //! What is to live longer is taken out with `into_raw`. A failure to give something back is reported to nobody: what is left then
 //! ends with its context or with the process.
 
-use wm_abi::{CUdeviceptr, CUevent, CUgraph, CUmemAccessDesc, CUmemAllocationProp, CUstream};
+use wm_abi::{CUdeviceptr, CUgraph, CUmemAccessDesc, CUmemAllocationProp};
 
 use super::Api;
 
@@ -54,10 +54,6 @@ macro_rules! owners {
 owners! {
     /// Physical memory. What is mapped of it stays when this is dropped.
     PhysicalMemory(u64): mem_create(bytes: usize, property: &CUmemAllocationProp), mem_release;
-    /// A stream. Dropped in any context; its work goes on.
-    Stream(CUstream): stream_create(flags: u32), stream_destroy;
-    /// An event.
-    Event(CUevent): event_create(flags: u32), event_destroy;
     /// A graph.
     Graph(CUgraph): graph_create(), graph_destroy;
 }
@@ -187,10 +183,10 @@ mod tests {
     fn what_is_taken_out_stays() {
         let driver = Notes::where_fails("");
         assert_eq!(fill(&driver), Ok(0));
-        let event = Event::new(&driver, 0).expect("nothing fails").into_raw();
-        drop(Event::from_raw(&driver, event));
+        let graph = Graph::new(&driver).expect("nothing fails").into_raw();
+        drop(Graph::from_raw(&driver, graph));
         let calls = driver.calls.take();
-        let (given_back, kept) = (["cuEventDestroy_v2", "cuMemRelease"], ["cuMemUnmap", "cuMemAddressFree"]);
+        let (given_back, kept) = (["cuGraphDestroy", "cuMemRelease"], ["cuMemUnmap", "cuMemAddressFree"]);
         assert!(given_back.iter().all(|name| calls.iter().filter(|call| call == &name).count() == 1));
         assert!(!kept.iter().any(|name| calls.contains(name)));
     }
