@@ -78,7 +78,7 @@ macro_rules! functions {
         ///
         /// # Safety
         /// Each address is of memory of so many bytes, which nobody gives back before the work that uses it is over. What is
-        /// written, nobody reads or writes meanwhile; what is read, nobody writes.
+        /// written, nobody reads or writes meanwhile; what is read, nobody writes; what is given back, nobody uses.
         ///
         /// # Errors
         /// The driver's.
