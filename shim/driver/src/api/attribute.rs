@@ -29,7 +29,11 @@ attributes! {
     PointerAttribute {
         CONTEXT: CUcontext = CU_POINTER_ATTRIBUTE_CONTEXT,
         MEMORY_TYPE: c_uint = CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-        DEVICE_ORDINAL: c_int = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        DEVICE_ORDINAL: c_uint = CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        IS_MANAGED: c_uint = CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        SYNC_MEMOPS: c_uint = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+        RANGE_START_ADDR: u64 = CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+        RANGE_SIZE: u64 = CU_POINTER_ATTRIBUTE_RANGE_SIZE,
     }
     /// What a pool says of itself, and can be told.
     PoolAttribute {

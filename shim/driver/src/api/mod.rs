@@ -331,6 +331,25 @@ pub trait Api {
         Ok(value)
     }
 
+    /// Several attributes of what is at an address, in one call. Where the driver knows nothing, they are 0.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn pointer_attributes<T: Default + Copy, const N: usize>(
+        &self,
+        attributes: [PointerAttribute<T>; N],
+        address: CUdeviceptr,
+    ) -> Result<[T; N], Self::Error> {
+        let (mut codes, mut values) = (attributes.map(PointerAttribute::code), [T::default(); N]);
+        let mut places = values.each_mut().map(|value| std::ptr::from_mut(value).cast());
+        let (codes, places) = (codes.as_mut_ptr(), places.as_mut_ptr());
+        self.checked::<symbol::cuPointerGetAttributes>(|function| {
+            // SAFETY: as many places as attributes, each a live local of its attribute's type.
+            unsafe { function(N as c_uint, codes, places, address) }
+        })?;
+        Ok(values)
+    }
+
     /// A pool's attribute.
     ///
     /// # Errors

@@ -164,7 +164,10 @@ pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
 /// The device that an address belongs to: by our books, else by the driver's answer.
 fn home(address: u64) -> Option<CUdevice> {
     let ours = registry::owner(address).map(|manager| manager.gpu().ordinal());
-    ours.or_else(|| driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, address).ok())
+    ours.or_else(|| {
+        let told = driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, address);
+        told.ok().map(|ordinal| ordinal as CUdevice)
+    })
 }
 
 /// The context to name for an end of a copy between contexts.
