@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(crate) wrong: Vec<String>,
     pub(crate) early: Vec<String>,
     pub(crate) hang: Option<Stay>,
+    /// After the last step, the call that is made.
+    ending: &'static str,
 }
 
 /// Runs a program. Where the host stays for longer than the limit whatever gates are open, the process ends with that as the outcome.
@@ -182,7 +184,8 @@ impl Running<'_> {
     /// Says where the run stays, and ends the process: threads that wait for a device for ever cannot be joined.
     fn leave(&self) -> ! {
         let mut outcome = self.verdict();
-        let end = || Stay { step: None, place: "the end of the program".to_owned(), for_good: true };
+        let call = self.state().ending;
+        let end = || Stay { step: None, place: format!("the end of the program: {call}"), for_good: true };
         outcome.hang = Some(outcome.hang.map_or_else(end, |stay| Stay { for_good: true, ..stay }));
         crate::child::say(&outcome);
         // SAFETY: ends the process, whatever its threads do.
@@ -245,25 +248,35 @@ impl Running<'_> {
     }
 
     fn give_back(&self) {
-        let (d, note) = (self.world.driver, |call, code| self.note(None, call, code));
-        for context in self.world.contexts() {
-            note("cuCtxSetCurrent", cu!(d, cuCtxSetCurrent(context)));
-            note("cuCtxSynchronize", cu!(d, cuCtxSynchronize()));
+        let d = self.world.driver;
+        // Which call it is at is known while it stays.
+        macro_rules! end {
+            ($call:ident($($argument:expr),*)) => {{
+                self.state().ending = stringify!($call);
+                let code = cu!(d, $call($($argument),*));
+                self.note(None, stringify!($call), code);
+            }};
         }
-        note("cuCtxSetCurrent", cu!(d, cuCtxSetCurrent(self.world.handle(Context::First))));
+        for context in self.world.contexts() {
+            end!(cuCtxSetCurrent(context));
+            end!(cuCtxSynchronize());
+        }
+        end!(cuCtxSetCurrent(self.world.handle(Context::First)));
         let State { blocks, events, graphs, .. } = std::mem::take(&mut *self.parts());
         for (exec, graph) in graphs.values().map(|(graph, exec)| (*exec, *graph)) {
-            note("cuGraphExecDestroy", cu!(d, cuGraphExecDestroy(exec)));
-            note("cuGraphDestroy", cu!(d, cuGraphDestroy(graph)));
+            end!(cuGraphExecDestroy(exec));
+            end!(cuGraphDestroy(graph));
         }
         for (address, _) in blocks.into_values() {
-            note("cuMemFree", cu!(d, cuMemFree_v2(address)));
+            end!(cuMemFree_v2(address));
         }
         for event in events.into_values() {
-            note("cuEventDestroy", cu!(d, cuEventDestroy_v2(event)));
+            end!(cuEventDestroy_v2(event));
         }
+        self.state().ending = "cuStreamDestroy";
         self.destroy_streams();
-        note("cuCtxDestroy", self.world.leave());
+        self.state().ending = "cuCtxDestroy";
+        self.note(None, "cuCtxDestroy", self.world.leave());
     }
 
     /// What the program still has, taken out of the state.
