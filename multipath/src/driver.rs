@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use wm_abi::symbol;
 use wm_abi::*;
-use wm_driver::Table;
-use wm_driver::device::{current_context, device_attribute};
+use wm_driver::api::owned::Reservation;
+use wm_driver::api::scope::{Current, Relaxed};
+use wm_driver::{Api, Table};
 
 use crate::links::{Hop, Links, Result, Survey, Transfer, Wake};
 use crate::topology::{Identity, Key};
@@ -24,15 +24,6 @@ pub struct Driver {
     epoch: Instant,
 }
 
-/// Calls a driver function and turns its code into a `Result`.
-macro_rules! call {
-    ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals, handles
-        // are checked by the driver, and ranges are the caller's by the contract of `Links`.
-        unsafe { $driver.table.get::<symbol::$name>()($($argument),*) }.ok()
-    };
-}
-
 impl Driver {
     /// Over an opened driver.
     pub fn new(table: &'static Table) -> Self {
@@ -44,7 +35,7 @@ impl Driver {
     /// # Errors
     /// Those of the driver: no device, or a library that does not fit the kernel's module.
     pub fn start(&self) -> Result<()> {
-        call!(self, cuInit(0))
+        self.table.init()
     }
 
     /// Pinned host memory as a program allocates it. Giving it back waits for the device.
@@ -52,68 +43,36 @@ impl Driver {
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
     pub fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
-        let mut address = std::ptr::null_mut();
-        self.within(context, || call!(self, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE)))?;
-        Ok(address as u64)
-    }
-
-    fn allow(&self, address: u64, bytes: usize, rights: &[CUmemAccessDesc]) -> Result<()> {
-        call!(self, cuMemSetAccess(address, bytes, rights.as_ptr(), rights.len()))
-    }
-
-    fn within<T>(&self, context: CUcontext, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        if current_context(self.table) == context {
-            return body();
-        }
-        call!(self, cuCtxPushCurrent_v2(context))?;
-        let outcome = body();
-        let mut popped = CUcontext::NULL;
-        let _ = call!(self, cuCtxPopCurrent_v2(&mut popped));
-        outcome
+        let _current = self.enter(context)?;
+        Ok(self.table.mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE)? as u64)
     }
 
     fn identity(&self, device: CUdevice) -> Identity {
-        let number = |which| device_attribute(self.table, device, which).unwrap_or(0);
+        let number = |which| self.table.device_attribute(which, device).unwrap_or(0);
         let pci = format!(
             "{:04x}:{:02x}:{:02x}.0",
             number(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
             number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
             number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
         );
-        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
-        Identity { uuid: self.uuid(device), pci, numa: node.filter(|node| *node >= 0) }
-    }
-
-    fn uuid(&self, device: CUdevice) -> String {
-        let mut uuid = CUuuid::default();
-        let _ = call!(self, cuDeviceGetUuid_v2(&mut uuid, device));
-        uuid.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).ok();
+        let uuid = self.table.device_uuid(device).unwrap_or_default();
+        let uuid = uuid.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Identity { uuid, pci, numa: node.filter(|node| *node >= 0) }
     }
 
     /// Do threads that wait for the current context sleep, because the program asked for it?
     fn sleeps(&self) -> bool {
-        let mut flags = 0;
-        call!(self, cuCtxGetFlags(&mut flags)).is_ok()
-            && flags & CU_CTX_SCHED_MASK == CU_CTX_SCHED_BLOCKING_SYNC
+        self.table.ctx_flags().is_ok_and(|flags| flags & CU_CTX_SCHED_MASK == CU_CTX_SCHED_BLOCKING_SYNC)
     }
 
     fn reaches(&self, device: CUdevice, other: CUdevice) -> bool {
-        let mut able = 0;
-        device == other || call!(self, cuDeviceCanAccessPeer(&mut able, device, other)).is_ok() && able == 1
+        device == other || self.table.device_can_access_peer(device, other) == Ok(1)
     }
 
-    /// Reserves addresses and maps new physical memory there.
-    fn mapped(&self, bytes: usize, location: CUmemLocation) -> Result<u64> {
+    /// Addresses with new physical memory, which whoever has these rights may use.
+    fn mapped(&self, bytes: usize, location: CUmemLocation, rights: &[CUmemAccessDesc]) -> Result<u64> {
         debug_assert!(bytes.is_multiple_of(GRANULARITY));
-        let mut address = 0;
-        call!(self, cuMemAddressReserve(&mut address, bytes, 0, 0, 0))?;
-        self.map(address, bytes, location).inspect_err(|_| {
-            let _ = call!(self, cuMemAddressFree(address, bytes));
-        })?;
-        Ok(address)
-    }
-
-    fn map(&self, address: u64, bytes: usize, location: CUmemLocation) -> Result<()> {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
             location,
@@ -121,12 +80,13 @@ impl Driver {
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags::default(),
         };
-        let mut handle = 0;
-        call!(self, cuMemCreate(&mut handle, bytes, &property, 0))?;
-        let mapped = call!(self, cuMemMap(address, bytes, 0, handle, 0));
-        // The mapping keeps the memory alive, and its end frees it.
-        let _ = call!(self, cuMemRelease(handle));
-        mapped
+        let range = Reservation::filled(self.table, bytes, &property)?;
+        range.allow(rights)?;
+        Ok(range.into_raw())
+    }
+
+    fn enter(&self, context: CUcontext) -> Result<Current<'static>> {
+        Current::make(self.table, context)
     }
 }
 
@@ -139,154 +99,120 @@ fn on(device: CUdevice) -> CUmemAccessDesc {
     right(CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-/// The thread's capture mode is relaxed while this lives: in the default mode, most of what is called here would end a capture
-/// that another thread has begun.
-struct Relaxed {
-    table: &'static Table,
-    before: Option<u32>,
-}
-
-impl Relaxed {
-    fn enter(table: &'static Table) -> Self {
-        Self { table, before: exchange(table, CU_STREAM_CAPTURE_MODE_RELAXED) }
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        if let Some(before) = self.before {
-            exchange(self.table, before);
-        }
-    }
-}
-
-fn exchange(table: &Table, mut mode: u32) -> Option<u32> {
-    // SAFETY: the driver swaps the value behind the pointer, a live local.
-    let result = unsafe { table.get::<symbol::cuThreadExchangeStreamCaptureMode>()(&mut mode) };
-    (result == CUresult::SUCCESS).then_some(mode)
-}
-
 impl Links for Driver {
     fn survey(&self) -> Result<Survey> {
-        let (mut version, mut count) = (0, 0);
-        call!(self, cuDriverGetVersion(&mut version))?;
-        call!(self, cuDeviceGetCount(&mut count))?;
+        let (version, count) = (self.table.driver_version()?, self.table.device_count()?);
         let devices = (0..count).map(|device| self.identity(device)).collect();
         let row = |device| (0..count).map(|other| self.reaches(device, other)).collect();
         Ok(Survey { key: Key { driver: version, devices }, reach: (0..count).map(row).collect() })
     }
 
     fn open(&self, device: CUdevice) -> Result<CUcontext> {
-        let (mut context, mut popped) = (CUcontext::NULL, CUcontext::NULL);
-        call!(self, cuCtxCreate_v2(&mut context, 0, device))?;
+        let context = self.table.ctx_create(0, device)?;
         // The driver makes a new context current.
-        let _ = call!(self, cuCtxPopCurrent_v2(&mut popped));
+        let _ = self.table.ctx_pop_current();
         Ok(context)
     }
 
     fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
-        let (mut free, mut total) = (0, 0);
-        self.within(context, || call!(self, cuMemGetInfo_v2(&mut free, &mut total)))?;
+        let _current = self.enter(context)?;
+        let (free, total) = self.table.mem_info()?;
         Ok((free as u64, total as u64))
     }
 
     fn close(&self, context: CUcontext) {
-        let _ = call!(self, cuCtxDestroy_v2(context));
+        let _ = self.table.ctx_destroy(context);
     }
 
     fn stream(&self, context: CUcontext) -> Result<CUstream> {
-        let mut stream = CUstream::NULL;
-        self.within(context, || call!(self, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING)))?;
-        Ok(stream)
+        let _current = self.enter(context)?;
+        self.table.stream_create(CU_STREAM_NON_BLOCKING)
     }
 
     fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent> {
-        let mut event = CUevent::NULL;
-        self.within(context, || {
-            let flags = match wake {
-                Wake::Timed => 0,
-                Wake::Prompt if !self.sleeps() => CU_EVENT_DISABLE_TIMING,
-                _ => CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC,
-            };
-            call!(self, cuEventCreate(&mut event, flags))
-        })?;
-        Ok(event)
+        let _current = self.enter(context)?;
+        self.table.event_create(match wake {
+            Wake::Timed => 0,
+            Wake::Prompt if !self.sleeps() => CU_EVENT_DISABLE_TIMING,
+            _ => CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC,
+        })
     }
 
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]) {
-        let _ = self.within(context, || {
-            for event in events {
-                let _ = call!(self, cuEventDestroy_v2(*event));
-            }
-            if stream.is_null() { Ok(()) } else { call!(self, cuStreamDestroy_v2(stream)) }
-        });
+        let Ok(_current) = self.enter(context) else { return };
+        for event in events {
+            let _ = self.table.event_destroy(*event);
+        }
+        if !stream.is_null() {
+            let _ = self.table.stream_destroy(stream);
+        }
     }
 
     fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
-        let location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
-        let address = self.within(context, || self.mapped(bytes, location))?;
-        self.admit(address, bytes, device).inspect_err(|_| self.discard(address, bytes))?;
-        Ok(address)
+        let _current = self.enter(context)?;
+        self.mapped(bytes, CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device }, &[on(device)])
     }
 
     fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()> {
-        self.allow(staging, bytes, &[on(device)])
+        self.table.mem_set_access(staging, bytes, &[on(device)])
     }
 
     fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64> {
-        let mut count = 0;
-        call!(self, cuDeviceGetCount(&mut count))?;
-        let node = device_attribute(self.table, device, CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID).unwrap_or(0).max(0);
+        let count = self.table.device_count()?;
+        let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).unwrap_or(0).max(0);
         let host = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node };
-        let address = self.mapped(bytes, host)?;
         let rights: Vec<_> = (0..count).map(on).chain([right(host)]).collect();
-        self.allow(address, bytes, &rights).inspect_err(|_| self.discard(address, bytes))?;
-        Ok(address)
+        self.mapped(bytes, host, &rights)
     }
 
     fn discard(&self, address: u64, bytes: usize) {
-        let _ = call!(self, cuMemUnmap(address, bytes));
-        let _ = call!(self, cuMemAddressFree(address, bytes));
+        let _ = self.table.mem_unmap(address, bytes);
+        let _ = self.table.mem_address_free(address, bytes);
     }
 
     fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
         let Transfer { hop, to, from, bytes } = transfer;
-        self.within(context, || match hop {
-            Hop::HostToDevice => call!(self, cuMemcpyHtoDAsync_v2(to, from as *const _, bytes, stream)),
-            Hop::DeviceToHost => call!(self, cuMemcpyDtoHAsync_v2(to as *mut _, from, bytes, stream)),
-            Hop::DeviceToDevice => call!(self, cuMemcpyDtoDAsync_v2(to, from, bytes, stream)),
-        })
-    }
-
-    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
-        self.within(context, || call!(self, cuEventRecord(event, stream)))
-    }
-
-    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
-        self.within(context, || call!(self, cuStreamWaitEvent(stream, event, 0)))
-    }
-
-    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
-        match self.within(context, || call!(self, cuEventQuery(event))) {
-            Ok(()) => Ok(true),
-            Err(CUresult::NOT_READY) => Ok(false),
-            Err(code) => Err(code),
+        let _current = self.enter(context)?;
+        // SAFETY: the ranges are the caller's, by the contract of `Links`.
+        unsafe {
+            match hop {
+                Hop::HostToDevice => self.table.memcpy_htod_async(to, from as *const _, bytes, stream),
+                Hop::DeviceToHost => self.table.memcpy_dtoh_async(to as *mut _, from, bytes, stream),
+                Hop::DeviceToDevice => self.table.memcpy_dtod_async(to, from, bytes, stream),
+            }
         }
     }
 
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+        let _current = self.enter(context)?;
+        self.table.event_record(event, stream)
+    }
+
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
+        let _current = self.enter(context)?;
+        self.table.stream_wait_event(stream, event)
+    }
+
+    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
+        let _current = self.enter(context)?;
+        self.table.event_query(event)
+    }
+
     fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
-        let mut milliseconds = 0.0_f32;
-        self.within(context, || call!(self, cuEventElapsedTime(&mut milliseconds, from, to)))?;
+        let _current = self.enter(context)?;
+        let milliseconds = self.table.event_elapsed_time(from, to)?;
         // Not a time, where a driver answers one.
         Duration::try_from_secs_f32(milliseconds / 1e3).map_err(|_| CUresult::INVALID_VALUE)
     }
 
     fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
-        self.within(context, || call!(self, cuEventSynchronize(event)))
+        let _current = self.enter(context)?;
+        self.table.event_synchronize(event)
     }
 
     fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()> {
-        self.within(context, || call!(self, cuStreamSynchronize(stream)))
+        let _current = self.enter(context)?;
+        self.table.stream_synchronize(stream)
     }
 
     fn cores(&self) -> usize {
@@ -300,7 +226,7 @@ impl Links for Driver {
     }
 
     fn quietly<T>(&self, body: impl FnOnce() -> T) -> T {
-        let _relaxed = Relaxed::enter(self.table);
+        let _relaxed = Relaxed::always(self.table);
         body()
     }
 

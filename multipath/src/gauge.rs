@@ -8,6 +8,7 @@ use wm_abi::{CUdevice, CUevent, CUstream};
 
 use crate::enqueue::Copy;
 use crate::links::{Links, Result, Wake};
+use crate::making::Making;
 use crate::plan::Direction;
 use crate::user::{Home, User};
 
@@ -51,12 +52,9 @@ impl Gauge {
     /// # Errors
     /// Those of the driver; what had been made is given back.
     pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        let mut events = [CUevent::NULL; 3];
-        for index in 0..events.len() {
-            events[index] = links
-                .event(home.context, Wake::Timed)
-                .inspect_err(|_| links.retire(home.context, CUstream::NULL, &events[..index]))?;
-        }
+        let mut making = Making::new(links, home.context);
+        let events = making.events(Wake::Timed)?;
+        making.keep();
         Ok(Self { home, events, pending: None, broken: false })
     }
 

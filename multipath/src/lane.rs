@@ -20,6 +20,7 @@ use std::sync::Arc;
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
 use crate::links::{Hop, Links, Result, Transfer, Wake};
+use crate::making::Making;
 use crate::plan::{Direction, SLOT, SLOTS};
 use crate::point::Point;
 use crate::user::{Home, User};
@@ -91,18 +92,13 @@ impl Lane {
     /// # Errors
     /// Those of the driver; what had been made is given back.
     pub fn new<L: Links>(links: &L, relay: CUdevice, context: CUcontext, user: User) -> Result<Self> {
-        let staging = links.staging(relay, context, Self::STAGING)?;
-        let sides = links.admit(staging, Self::STAGING, user.device).and_then(|()| {
-            let near = Side::new(links, context)?;
-            match Side::new(links, user.home.context) {
-                Ok(far) => Ok((near, far)),
-                Err(code) => {
-                    near.retire(links);
-                    Err(code)
-                }
-            }
-        });
-        let (near, far) = sides.inspect_err(|_| links.discard(staging, Self::STAGING))?;
+        let mut here = Making::new(links, context);
+        let staging = here.staging(relay, Self::STAGING)?;
+        links.admit(staging, Self::STAGING, user.device)?;
+        let mut there = Making::new(links, user.home.context);
+        let (near, far) = (Side::new(&mut here)?, Side::new(&mut there)?);
+        here.keep();
+        there.keep();
         let (home, ends) = (user.home, [None; SLOTS]);
         Ok(Self { relay, home, near, far, staging, ends, next: 0, last: None, ahead: 0 })
     }
@@ -239,24 +235,9 @@ impl Lane {
 }
 
 impl Side {
-    fn new<L: Links>(links: &L, context: CUcontext) -> Result<Self> {
-        let mut side =
-            Self { context, stream: CUstream::NULL, slots: [CUevent::NULL; SLOTS], end: CUevent::NULL };
-        match side.furnish(links) {
-            Ok(()) => Ok(side),
-            Err(code) => {
-                side.retire(links);
-                Err(code)
-            }
-        }
-    }
-
-    fn furnish<L: Links>(&mut self, links: &L) -> Result<()> {
-        self.stream = links.stream(self.context)?;
-        for event in self.slots.iter_mut().chain([&mut self.end]) {
-            *event = links.event(self.context, Wake::Sleeping)?;
-        }
-        Ok(())
+    fn new<L: Links>(making: &mut Making<'_, L>) -> Result<Self> {
+        let (stream, slots) = (making.stream()?, making.events(Wake::Sleeping)?);
+        Ok(Self { context: making.context(), stream, slots, end: making.event(Wake::Sleeping)? })
     }
 
     fn close<L: Links>(&self, links: &L) -> Result<()> {
@@ -272,8 +253,8 @@ impl Side {
     }
 
     fn retire<L: Links>(&self, links: &L) {
-        let events = self.slots.iter().chain([&self.end]).copied().filter(|event| !event.is_null());
-        links.retire(self.context, self.stream, &events.collect::<Vec<_>>());
+        let events: Vec<_> = self.slots.into_iter().chain([self.end]).collect();
+        links.retire(self.context, self.stream, &events);
     }
 }
 

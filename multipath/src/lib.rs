@@ -12,6 +12,7 @@
 //! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
 //! * [`enqueue`]: a copy of pinned memory: everything is put into streams, nothing waits.
 //! * [`pull`]: a copy of pageable memory: [`courier`]s pull pieces as fast as their paths are.
+//! * [`making`]: streams, events and memory of what is not whole yet.
 //! * [`pool`]: what copies borrow, and when it is given back; [`spare`]: how many threads.
 //! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
 //! * [`opening`]: when a sibling's context pays.
@@ -35,6 +36,7 @@ pub mod enqueue;
 pub mod gauge;
 pub mod lane;
 pub mod links;
+pub mod making;
 pub mod opening;
 pub mod plan;
 pub mod point;

@@ -7,6 +7,7 @@ use wm_abi::{CUevent, CUstream};
 
 use crate::lane::Cargo;
 use crate::links::{Hop, Links, Result, Transfer, Wake};
+use crate::making::Making;
 use crate::plan::{Direction, SLOTS};
 use crate::user::Home;
 
@@ -26,13 +27,9 @@ impl Wire {
     /// # Errors
     /// Those of the driver; what had been made is given back.
     pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        let stream = links.stream(home.context)?;
-        let mut events = [CUevent::NULL; SLOTS];
-        for index in 0..SLOTS {
-            events[index] = links
-                .event(home.context, Wake::Sleeping)
-                .inspect_err(|_| links.retire(home.context, stream, &events[..index]))?;
-        }
+        let mut making = Making::new(links, home.context);
+        let (stream, events) = (making.stream()?, making.events(Wake::Sleeping)?);
+        making.keep();
         Ok(Self { home, stream, events, busy: [false; SLOTS], next: 0 })
     }
 

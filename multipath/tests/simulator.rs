@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use wm_abi::*;
-use wm_driver::{Loader, Table};
+use wm_driver::{Api, Loader, Table};
 use wm_multipath::engine::{Request, Settings};
 use wm_multipath::enqueue::Copy;
 use wm_multipath::plan::Costs;
@@ -58,13 +58,6 @@ fn topology() -> Topology {
     Topology { key, reach: vec![vec![true; 4]; 4], into: rates.clone(), out: rates, costs }
 }
 
-macro_rules! cu {
-    ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: handles and ranges of this test's own.
-        unsafe { table().get::<symbol::$name>()($($argument),*) }.ok()
-    };
-}
-
 /// A program with a buffer on one device, a pinned one and a pageable one.
 struct Program {
     engine: Engine<Driver>,
@@ -77,14 +70,12 @@ struct Program {
 
 impl Program {
     fn new(settings: Settings) -> Self {
-        cu!(cuInit(0)).expect("the simulator starts");
-        let (mut context, mut stream, mut pinned) = (CUcontext::NULL, CUstream::NULL, std::ptr::null_mut());
-        cu!(cuDevicePrimaryCtxRetain(&mut context, 0)).expect("a context");
-        cu!(cuCtxSetCurrent(context)).expect("current");
-        cu!(cuStreamCreate(&mut stream, CU_STREAM_DEFAULT)).expect("a stream");
-        let mut device = 0;
-        cu!(cuMemAlloc_v2(&mut device, RANGE)).expect("memory");
-        cu!(cuMemHostAlloc(&mut pinned, RANGE, 0)).expect("memory");
+        table().init().expect("the simulator starts");
+        let context = table().primary_ctx_retain(0).expect("a context");
+        table().ctx_set_current(context).expect("current");
+        let stream = table().stream_create(CU_STREAM_DEFAULT).expect("a stream");
+        let device = table().mem_alloc(RANGE).expect("memory");
+        let pinned = table().mem_host_alloc(RANGE, 0).expect("memory");
         let engine = Engine::with_topology(Driver::new(table()), settings, topology());
         let user = User { home: Home { context, life: 1 }, device: 0, stream, kind: Kind::Blocking };
         Self {
@@ -135,15 +126,18 @@ impl Program {
 
     fn plain(&self, copy: &Copy) {
         let Copy { host, device, bytes, user, direction } = *copy;
-        match direction {
-            Direction::In => cu!(cuMemcpyHtoDAsync_v2(device, host as *const _, bytes, user.stream)),
-            Direction::Out => cu!(cuMemcpyDtoHAsync_v2(host as *mut _, device, bytes, user.stream)),
+        // SAFETY: ranges of this test's own.
+        unsafe {
+            match direction {
+                Direction::In => table().memcpy_htod_async(device, host as *const _, bytes, user.stream),
+                Direction::Out => table().memcpy_dtoh_async(host as *mut _, device, bytes, user.stream),
+            }
         }
         .expect("a plain copy");
     }
 
     fn synchronize(&self) {
-        cu!(cuStreamSynchronize(self.user.stream)).expect("the program's own stream");
+        table().stream_synchronize(self.user.stream).expect("the program's own stream");
     }
 
     /// In through one kind of memory, out through the other, at a random place: all must come back.
@@ -303,7 +297,7 @@ fn several_links_are_faster_than_one() {
 fn links_are_measured_as_fast_as_they_are() {
     let variables = [("SIMCUDA_DEVICES", "2"), ("SIMCUDA_LINKS", "pcie=600MB/s,nvlink=20GB/s")];
     alone("links_are_measured_as_fast_as_they_are", &variables, || {
-        cu!(cuInit(0)).expect("the simulator starts");
+        table().init().expect("the simulator starts");
         let engine = Engine::new(Driver::new(table()), eager());
         let measured = engine.measured().expect("two devices");
         let near = |rate: f64, expected: f64| (0.5..1.5).contains(&(rate / expected));
@@ -315,7 +309,7 @@ fn links_are_measured_as_fast_as_they_are() {
 #[test]
 fn a_process_that_sees_one_device_makes_nothing() {
     alone("a_process_that_sees_one_device_makes_nothing", &[], || {
-        cu!(cuInit(0)).expect("the simulator starts");
+        table().init().expect("the simulator starts");
         assert!(Engine::new(Driver::new(table()), eager()).measured().is_none());
     });
 }

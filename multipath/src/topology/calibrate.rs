@@ -14,6 +14,7 @@ use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use super::{Rates, Topology};
 use crate::lane::{Cargo, Lane};
 use crate::links::{Links, Result, Survey};
+use crate::making::Making;
 use crate::plan::{Costs, Direction, SMALLEST_PIECE};
 use crate::point::Point;
 use crate::pool::has_room;
@@ -207,29 +208,16 @@ impl Probe {
         let start = links.clock();
         let context = links.open(device)?;
         let opening = seconds(links.clock() - start);
-        let built = Self::build(links, device, context).inspect_err(|_| links.close(context));
-        built.map(|probe| Self { opening, ..probe })
+        Self::build(links, device, context, opening).inspect_err(|_| links.close(context))
     }
 
-    fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext) -> Result<Self> {
+    fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext, opening: f64) -> Result<Self> {
         has_room(links, context)?;
-        let memory = links.staging(device, context, 2 * BLOCK)?;
-        let mut probe = Self { device, context, opening: 0.0, streams: [CUstream::NULL; 2], memory, host: 0 };
-        match probe.furnish(links) {
-            Ok(()) => Ok(probe),
-            Err(code) => {
-                probe.give_up(links);
-                Err(code)
-            }
-        }
-    }
-
-    fn furnish<L: Links>(&mut self, links: &L) -> Result<()> {
-        self.host = links.buffer(self.device, 2 * BLOCK)?;
-        self.streams.iter_mut().try_for_each(|stream| {
-            *stream = links.stream(self.context)?;
-            Ok(())
-        })
+        let mut making = Making::new(links, context);
+        let (memory, host) = (making.staging(device, 2 * BLOCK)?, making.buffer(device, 2 * BLOCK)?);
+        let streams = [making.stream()?, making.stream()?];
+        making.keep();
+        Ok(Self { device, context, opening, streams, memory, host })
     }
 
     fn block(&self, way: Direction, bytes: usize) -> Cargo {
@@ -245,19 +233,11 @@ impl Probe {
         self.streams.iter().try_for_each(|stream| links.drain(self.context, *stream))
     }
 
-    /// Gives back what there is: a probe may be half made.
-    fn give_up<L: Links>(&self, links: &L) {
-        let streams = self.streams.iter().filter(|stream| !stream.is_null());
-        streams.for_each(|stream| links.retire(self.context, *stream, &[]));
-        if self.host != 0 {
-            links.discard(self.host, 2 * BLOCK);
-        }
-        links.discard(self.memory, 2 * BLOCK);
-    }
-
     fn close<L: Links>(self, links: &L) {
         let _ = self.drain(links);
-        self.give_up(links);
+        self.streams.iter().for_each(|stream| links.retire(self.context, *stream, &[]));
+        links.discard(self.host, 2 * BLOCK);
+        links.discard(self.memory, 2 * BLOCK);
         links.close(self.context);
     }
 }

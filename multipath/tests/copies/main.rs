@@ -3,6 +3,7 @@
 
 mod calls;
 mod lent;
+mod making;
 mod model;
 mod opposed;
 mod own;

@@ -14,9 +14,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use wm_abi::*;
 
-use crate::device::{Device, call};
+use crate::api::scope::{Current, Relaxed};
+use crate::api::{Api, PoolAttribute};
+use crate::device::Device;
 use crate::gpu::{Gpu, Result};
-use crate::scope::{Current, Relaxed};
 use crate::streams::thread_of;
 
 /// Bytes of an allocation that only its call is wanted of.
@@ -100,14 +101,13 @@ impl Device {
             return self.free_spare(context);
         }
         let _current = Current::make(self.driver(), context)?;
-        call!(self, cuCtxSynchronize())
+        self.measured().ctx_synchronize()
     }
 
     fn free_spare(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
         let spare = self.take_spare(context)?;
-        // SAFETY: an allocation of ours.
-        let freed = unsafe { self.driver().get::<symbol::cuMemFree_v2>()(spare) }.ok();
+        let freed = self.driver().mem_free(spare);
         if freed.is_err() {
             self.spares().plain.lock().unwrap_or_else(PoisonError::into_inner).push((context, spare));
         }
@@ -121,10 +121,7 @@ impl Device {
         }
         drop(spares);
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        let mut spare = 0;
-        // SAFETY: the out-pointer is to a live local.
-        unsafe { self.driver().get::<symbol::cuMemAlloc_v2>()(&mut spare, LEAST) }.ok()?;
-        Ok(spare)
+        self.driver().mem_alloc(LEAST)
     }
 
     /// Does in a blocking stream of `context` what a stream-ordered allocation does there, whatever it gives. The context is current,
@@ -197,14 +194,12 @@ impl Device {
             return Err(CUresult::NOT_SUPPORTED);
         }
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        let mut spare = 0;
-        call!(self, cuMemAllocFromPoolAsync(&mut spare, LEAST, pool, stream))?;
-        Ok(spare)
+        self.measured().mem_alloc_from_pool_async(LEAST, pool, stream)
     }
 
     fn free_in(&self, spare: CUdeviceptr, stream: CUstream) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        call!(self, cuMemFreeAsync(spare, stream))
+        self.measured().mem_free_async(spare, stream)
     }
 
     /// A pool that adds no order of its own: no stream gets what another one may still be using.
@@ -220,17 +215,14 @@ impl Device {
             gpuDirectRDMACapable: 0,
             reserved: [0; 53],
         };
-        let mut pool = CUmemoryPool::NULL;
-        // SAFETY: pointers to live locals.
-        unsafe { self.driver().get::<symbol::cuMemPoolCreate>()(&mut pool, &properties) }.ok()?;
-        let (mut keep, mut off) = (u64::MAX, 0i32);
-        let set = |attribute, value: *mut std::ffi::c_void| {
-            // SAFETY: each attribute is read from a live local of its type. A pool without it works, and gives back memory sooner.
-            let _ = unsafe { self.driver().get::<symbol::cuMemPoolSetAttribute>()(pool, attribute, value) };
-        };
-        set(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, (&raw mut keep).cast());
-        set(CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES, (&raw mut off).cast());
-        set(CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES, (&raw mut off).cast());
+        let pool = self.driver().mem_pool_create(&properties)?;
+        // A pool without these attributes works, and gives back memory sooner.
+        let _ = self.driver().mem_pool_set_attribute(pool, PoolAttribute::RELEASE_THRESHOLD, u64::MAX);
+        for order in
+            [PoolAttribute::REUSE_FOLLOW_EVENT_DEPENDENCIES, PoolAttribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES]
+        {
+            let _ = self.driver().mem_pool_set_attribute(pool, order, 0);
+        }
         Ok(pool)
     }
 }

@@ -6,11 +6,12 @@
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-use wm_abi::{CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_NON_BLOCKING, CUresult, CUstream, symbol};
+use wm_abi::{CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_NON_BLOCKING, CUresult, CUstream};
 
-use crate::device::{Device, call};
+use crate::api::Api;
+use crate::api::scope::{Current, Relaxed as RelaxedCapture};
+use crate::device::Device;
 use crate::gpu::{Result, StreamId};
-use crate::scope::{Current, Relaxed as RelaxedCapture};
 
 const PAGE: usize = 4096;
 
@@ -59,7 +60,8 @@ impl Device {
         let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), self.context())?;
         let start = memory.as_ptr().cast_mut().cast();
-        call!(self, cuMemHostRegister_v2(start, memory.len(), CU_MEMHOSTREGISTER_PORTABLE))
+        // SAFETY: atomics, which `cells` never gives back once they are pinned.
+        unsafe { self.measured().mem_host_register(start, memory.len(), CU_MEMHOSTREGISTER_PORTABLE) }
     }
 
     /// A stream of our own that waits for no other. It ends with the device's context.
@@ -69,8 +71,7 @@ impl Device {
     pub fn own_stream(&self) -> Result<StreamId> {
         let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), self.context())?;
-        let mut stream = CUstream::NULL;
-        call!(self, cuStreamCreate(&mut stream, CU_STREAM_NON_BLOCKING))?;
+        let stream = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
         Ok(self.streams().identify(self.context(), stream))
     }
 
@@ -80,7 +81,8 @@ impl Device {
     /// `INVALID_VALUE` for more bytes than a cell has; as [`crate::Gpu::record`].
     pub fn copy_in(&self, stream: StreamId, to: u64, cells: &Cells, cell: usize, bytes: usize) -> Result<()> {
         let (stream, _current) = self.enter(stream, cells, bytes)?;
-        call!(self, cuMemcpyHtoDAsync_v2(to, cells.address(cell), bytes, stream))
+        // SAFETY: a cell holds so many bytes, stays, and is atomics; the block is the caller's.
+        unsafe { self.measured().memcpy_htod_async(to, cells.address(cell), bytes, stream) }
     }
 
     /// Copies bytes of the device to the start of a cell, behind the work that is in `stream`.
@@ -96,10 +98,11 @@ impl Device {
         bytes: usize,
     ) -> Result<()> {
         let (stream, _current) = self.enter(stream, cells, bytes)?;
-        call!(self, cuMemcpyDtoHAsync_v2(cells.address(cell), from, bytes, stream))
+        // SAFETY: as in `copy_in`.
+        unsafe { self.measured().memcpy_dtoh_async(cells.address(cell), from, bytes, stream) }
     }
 
-    fn enter(&self, stream: StreamId, cells: &Cells, bytes: usize) -> Result<(CUstream, Current)> {
+    fn enter(&self, stream: StreamId, cells: &Cells, bytes: usize) -> Result<(CUstream, Current<'_>)> {
         let key = self.streams().key(stream).ok_or(CUresult::INVALID_HANDLE)?;
         if bytes > cells.bytes {
             return Err(CUresult::INVALID_VALUE);

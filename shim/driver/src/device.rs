@@ -7,37 +7,19 @@
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use wm_abi::symbol;
 use wm_abi::*;
 
 use crate::actions::Spares;
+use crate::api::Api;
+use crate::api::scope::{Current, Relaxed};
 use crate::events::Events;
 use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, StreamId, Tier};
 use crate::host;
-use crate::probe::Probes;
-use crate::scope::{Current, Relaxed};
+use crate::probe::{Measured, Probes};
 use crate::streams::Streams;
 use crate::table::Table;
 use crate::thread::Uncancelled;
 use crate::windows::Windows;
-
-/// Calls a driver function, measures it, and turns its code into a `Result`.
-macro_rules! call {
-    ($device:expr, $name:ident($($argument:expr),* $(,)?)) => {{
-        let _whole = $crate::thread::Uncancelled::new();
-        let start = std::time::Instant::now();
-        // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
-        let result = unsafe { $device.driver().get::<symbol::$name>()($($argument),*) }.ok();
-        $device.probes.$name.note(start, result.is_err());
-        if let Err(code) = result
-            && code != wm_abi::CUresult::NOT_READY
-        {
-            log::debug!("{}: {code}", stringify!($name));
-        }
-        result
-    }};
-}
-pub(crate) use call;
 
 /// One GPU behind an opened driver.
 #[derive(Debug)]
@@ -79,7 +61,7 @@ impl Device {
         ordinal: CUdevice,
         context: CUcontext,
     ) -> std::result::Result<Self, Unsupported> {
-        let attribute = |attribute| device_attribute(driver, ordinal, attribute);
+        let attribute = |attribute| driver.device_attribute(attribute, ordinal).ok();
         if attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) != Some(1) {
             return Err(format!("device {ordinal} has no virtual memory management"));
         }
@@ -101,7 +83,10 @@ impl Device {
             windows: Windows::default(),
             probes: Box::new(Probes::new()),
         };
-        device.granularity = device.ask_granularity().map_err(|code| format!("granularity: {code}"))?;
+        let property = device.property(Tier::Device);
+        device.granularity = driver
+            .mem_granularity(&property, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+            .map_err(|code| format!("granularity: {code}"))?;
         Ok(device)
     }
 
@@ -115,6 +100,11 @@ impl Device {
     /// The opened driver.
     pub(crate) fn driver(&self) -> &'static Table {
         self.driver
+    }
+
+    /// The same, with each call measured.
+    pub(crate) fn measured(&self) -> Measured<'_> {
+        Measured { driver: self.driver, probes: &self.probes }
     }
 
     pub(crate) fn streams(&self) -> &'static Streams {
@@ -208,21 +198,6 @@ impl Device {
         self.spares.forget(context);
     }
 
-    fn ask_granularity(&self) -> Result<usize> {
-        let property = self.property(Tier::Device);
-        let mut granularity = 0;
-        // SAFETY: both pointers are to live locals.
-        unsafe {
-            self.driver.get::<symbol::cuMemGetAllocationGranularity>()(
-                &mut granularity,
-                &property,
-                CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
-            )
-        }
-        .ok()?;
-        Ok(granularity)
-    }
-
     fn property(&self, tier: Tier) -> CUmemAllocationProp {
         let (type_, id) = match tier {
             Tier::Device => (CU_MEM_LOCATION_TYPE_DEVICE, self.ordinal),
@@ -270,51 +245,44 @@ impl Gpu for Device {
 
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        let (property, mut handle) = (self.property(tier), 0);
-        call!(self, cuMemCreate(&mut handle, bytes, &property, 0))?;
-        Ok(Handle(handle))
+        self.measured().mem_create(bytes, &self.property(tier)).map(Handle)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemRelease(handle.0))
+        self.measured().mem_release(handle.0)
     }
 
     fn reserve(&self, bytes: usize) -> Result<u64> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        self.windows.take(bytes as u64, |window| {
-            let mut address = 0;
-            call!(self, cuMemAddressReserve(&mut address, window as usize, 0, 0, 0))?;
-            Ok(address)
-        })
+        self.windows.take(bytes as u64, |window| self.measured().mem_address_reserve(window as usize))
     }
 
     fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
         match self.windows.put_back(address, bytes as u64)? {
-            Some((window, bytes)) => call!(self, cuMemAddressFree(window, bytes as usize)),
+            Some((window, bytes)) => self.measured().mem_address_free(window, bytes as usize),
             None => Ok(()),
         }
     }
 
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemMap(address, bytes, 0, handle.0, 0))?;
+        self.measured().mem_map(address, bytes, handle.0)?;
         self.windows.note_mapped(address);
         Ok(())
     }
 
     fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        call!(self, cuMemUnmap(address, bytes))?;
+        self.measured().mem_unmap(address, bytes)?;
         self.windows.note_unmapped(address, bytes as u64);
         Ok(())
     }
 
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        let access = self.access();
-        call!(self, cuMemSetAccess(address, bytes, access.as_ptr(), access.len()))
+        self.measured().mem_set_access(address, bytes, &self.access())
     }
 
     fn record(&self, stream: StreamId) -> Result<Event> {
@@ -363,8 +331,7 @@ impl Gpu for Device {
 
     fn memory_info(&self) -> Result<(u64, u64)> {
         let _current = Current::make(self.driver, self.context())?;
-        let (mut free, mut total) = (0, 0);
-        call!(self, cuMemGetInfo_v2(&mut free, &mut total))?;
+        let (free, total) = self.measured().mem_info()?;
         Ok((free as u64, total as u64))
     }
 
@@ -379,23 +346,5 @@ impl Gpu for Device {
 
     fn bears(&self, bytes: usize) -> Bears {
         (self.bears)(self.ordinal, bytes)
-    }
-}
-
-/// An attribute of a device; `None` where the driver does not know it.
-pub fn device_attribute(driver: &Table, ordinal: CUdevice, attribute: u32) -> Option<i32> {
-    let mut value = 0;
-    // SAFETY: the out-pointer is to a live local.
-    let result = unsafe { driver.get::<symbol::cuDeviceGetAttribute>()(&mut value, attribute, ordinal) };
-    result.ok().ok().map(|()| value)
-}
-
-/// The calling thread's current context; null without one.
-pub fn current_context(driver: &Table) -> CUcontext {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    match unsafe { driver.get::<symbol::cuCtxGetCurrent>()(&mut context) }.ok() {
-        Ok(()) => context,
-        Err(_) => CUcontext::NULL,
     }
 }

@@ -1,6 +1,7 @@
 //! Opens a CUDA driver by path, calls it, and puts its memory calls behind one trait.
 //!
 //! * [`search`], [`loader`], [`table`]: find the real library, open it past every interposer, keep its functions.
+//! * [`api`]: these functions with Rust signatures, and handles that are given back when they are dropped.
 //! * [`gpu`]: the contract between memory policy and mechanism; [`device`] is its real implementation.
 //! * [`streams`]: names for streams that outlive and never confuse the driver's handles.
 //! * [`share`]: physical memory between processes.
@@ -12,6 +13,7 @@
 //! its own hooks.
 
 mod actions;
+pub mod api;
 mod cache;
 pub mod cells;
 pub mod device;
@@ -21,7 +23,6 @@ mod host;
 pub mod loader;
 pub mod probe;
 mod recording;
-mod scope;
 pub mod search;
 pub mod share;
 pub mod streams;
@@ -29,6 +30,7 @@ pub mod table;
 pub mod thread;
 mod windows;
 
+pub use api::Api;
 pub use cells::Cells;
 pub use device::Device;
 pub use gpu::{Aside, Bears, Event, Gpu, Handle, StreamId, Tier};

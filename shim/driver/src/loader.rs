@@ -34,6 +34,11 @@ impl Loader {
         }
     }
 
+    /// The process's own functions, whoever has put theirs in front: what a program calls.
+    pub(crate) fn of_process() -> Self {
+        Self { dlopen: libc::dlopen, dlsym: libc::dlsym }
+    }
+
     /// Opens a library by path and keeps it for the life of the process.
     pub(crate) fn open(&self, path: &Path) -> Result<*mut c_void, String> {
         let name =

@@ -6,6 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use serde::Serialize;
+use wm_abi::CUresult;
+use wm_abi::symbol::{self, Symbol};
+
+use crate::api::Api;
+use crate::table::Table;
+use crate::thread::Uncancelled;
 
 /// Upper bounds of the histogram's buckets in nanoseconds; the last bucket has none.
 pub const BOUNDS_NS: [u64; 11] = [
@@ -107,30 +113,14 @@ impl Probe {
     }
 }
 
-/// Declares the functions that this crate calls for the memory manager: one row a function.
-macro_rules! probes {
+/// Declares the functions that are measured, by name.
+macro_rules! measured {
     ($($name:ident,)*) => {
-        /// One [`Probe`] a function.
-        #[allow(non_snake_case, missing_docs, reason = "fields are named after the driver's functions")]
-        #[derive(Debug)]
-        pub struct Probes {
-            $(pub(crate) $name: Probe,)*
-        }
-
-        impl Probes {
-            pub(crate) const fn new() -> Self {
-                Self { $($name: Probe::new(),)* }
-            }
-
-            /// Every function that has been called.
-            pub fn read(&self) -> Vec<Reading> {
-                [$(self.$name.read(stringify!($name)),)*].into_iter().filter(|r| r.count > 0).collect()
-            }
-        }
+        const MEASURED: &[(usize, &str)] = &[$((symbol::$name::INDEX, stringify!($name)),)*];
     };
 }
 
-probes! {
+measured! {
     cuCtxRecordEvent,
     cuCtxSynchronize,
     cuEventCreate,
@@ -153,4 +143,70 @@ probes! {
     cuStreamCreate,
     cuStreamIsCapturing,
     cuStreamWaitEvent,
+}
+
+/// The position of a function among those that are measured. To call another one through [`Measured`], name it above.
+const fn position(index: usize) -> usize {
+    let mut position = 0;
+    while MEASURED[position].0 != index {
+        position += 1;
+    }
+    position
+}
+
+/// One [`Probe`] a function.
+#[derive(Debug)]
+pub struct Probes([Probe; MEASURED.len()]);
+
+impl Probes {
+    pub(crate) const fn new() -> Self {
+        Self([const { Probe::new() }; MEASURED.len()])
+    }
+
+    /// Every function that has been called.
+    pub fn read(&self) -> Vec<Reading> {
+        let named = MEASURED.iter().zip(&self.0);
+        named.map(|((_, name), probe)| probe.read(name)).filter(|reading| reading.count > 0).collect()
+    }
+
+    fn of<S: Symbol>(&self) -> &Probe {
+        &self.0[const { position(S::INDEX) }]
+    }
+}
+
+/// A driver whose calls are measured, and whole: a thread that is cancelled ends before such a call or after it.
+#[derive(Debug)]
+pub(crate) struct Measured<'a> {
+    pub(crate) driver: &'a Table,
+    pub(crate) probes: &'a Probes,
+}
+
+impl Api for Measured<'_> {
+    type Error = CUresult;
+
+    fn call<S: Symbol>(&self, call: impl FnOnce(S::Function) -> CUresult) -> CUresult {
+        let _whole = Uncancelled::new();
+        let start = Instant::now();
+        let code = self.driver.call::<S>(call);
+        self.probes.of::<S>().note(start, code != CUresult::SUCCESS);
+        if code != CUresult::SUCCESS && code != CUresult::NOT_READY {
+            log::debug!("{}: {code}", S::NAME.to_string_lossy());
+        }
+        code
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hazard: a question that is asked again and again and answered "not yet" looks like twice as many calls.
+    #[test]
+    fn a_call_is_counted_once_whatever_it_answers() {
+        let (driver, probes) = (Table::empty(), Probes::new());
+        let measured = Measured { driver: &driver, probes: &probes };
+        assert_eq!(measured.event_query(wm_abi::CUevent::NULL), Err(CUresult::NOT_SUPPORTED));
+        let [reading] = &probes.read()[..] else { panic!("one function was called") };
+        assert_eq!((reading.name, reading.count, reading.errors), ("cuEventQuery", 1, 1));
+    }
 }

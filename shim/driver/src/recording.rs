@@ -7,10 +7,11 @@
 use wm_abi::symbol;
 use wm_abi::*;
 
-use crate::device::{Device, call};
+use crate::api::Api;
+use crate::api::scope::{Current, Relaxed};
+use crate::device::Device;
 use crate::events::{Standing, raw};
 use crate::gpu::{Event, Gpu, Result, StreamId};
-use crate::scope::{Current, Relaxed};
 
 impl Device {
     /// Blocks the calling thread until the GPU has passed an event.
@@ -24,7 +25,7 @@ impl Device {
             Standing::Done => return Ok(()),
         }
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        call!(self, cuEventSynchronize(raw(event)))
+        self.measured().event_synchronize(raw(event))
     }
 
     /// An event behind what is now in a stream.
@@ -69,11 +70,7 @@ impl Device {
             Standing::Done => return Ok(true),
         }
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        match call!(self, cuEventQuery(raw(event))) {
-            Ok(()) => Ok(true),
-            Err(CUresult::NOT_READY) => Ok(false),
-            Err(code) => Err(code),
-        }
+        self.measured().event_query(raw(event))
     }
 
     /// Makes what comes next in a stream wait, on the GPU, for an event.
@@ -86,7 +83,7 @@ impl Device {
         let key = self.streams().key(stream).ok_or(CUresult::INVALID_HANDLE)?;
         self.refuse_captured(key.stream)?;
         let _current = Current::make(self.driver(), key.context)?;
-        call!(self, cuStreamWaitEvent(key.stream, raw(event), 0))
+        self.measured().stream_wait_event(key.stream, raw(event))
     }
 
     /// An event of the context, to be recorded.
@@ -97,8 +94,7 @@ impl Device {
             return Ok(event);
         }
         let _current = Current::make(self.driver(), context)?;
-        let mut event = CUevent::NULL;
-        call!(self, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING))?;
+        let event = self.measured().event_create(CU_EVENT_DISABLE_TIMING)?;
         self.lock_events().enter(event, context);
         Ok(event)
     }
@@ -116,12 +112,9 @@ impl Device {
         if stream == CUstream::LEGACY {
             return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
         }
-        let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-        call!(self, cuStreamIsCapturing(stream, &mut status))?;
-        if status == CU_STREAM_CAPTURE_STATUS_NONE {
-            Ok(())
-        } else {
-            Err(CUresult::STREAM_CAPTURE_UNSUPPORTED)
+        match self.measured().stream_is_capturing(stream)? {
+            CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
+            _ => Err(CUresult::STREAM_CAPTURE_UNSUPPORTED),
         }
     }
 
@@ -133,7 +126,7 @@ impl Device {
     fn record_context(&self, context: CUcontext) -> Result<Event> {
         let event = self.event(context)?;
         let recorded = if self.driver().has::<symbol::cuCtxRecordEvent>() {
-            call!(self, cuCtxRecordEvent(context, event))
+            self.measured().ctx_record_event(context, event)
         } else {
             self.drain(context).and_then(|()| self.record_here(context, event, CUstream::LEGACY))
         };
@@ -143,14 +136,14 @@ impl Device {
     /// Drivers before 12.5 cannot record a context: waiting for it instead is slower, and never wrong.
     pub(crate) fn drain(&self, context: CUcontext) -> Result<()> {
         let _current = Current::make(self.driver(), context)?;
-        call!(self, cuCtxSynchronize())
+        self.measured().ctx_synchronize()
     }
 
     /// A default stream is the current context's.
     fn record_here(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
         let named = stream != CUstream::LEGACY && stream != CUstream::PER_THREAD;
         let _current = (!named).then(|| Current::make(self.driver(), context)).transpose()?;
-        call!(self, cuEventRecord(event, stream))
+        self.measured().event_record(event, stream)
     }
 
     fn finish(&self, event: CUevent, recorded: Result<()>) -> Result<Event> {

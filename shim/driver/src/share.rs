@@ -3,13 +3,15 @@
 //! Invariant: an [`Import`] owns its reservation and its mappings, which keep the physical memory; dropping it gives all of
 //! them back. The owner sees to it that the GPU no longer uses the range.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use wm_abi::{CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, CUresult, symbol};
+use wm_abi::CUresult;
 
+use crate::api::Api;
+use crate::api::owned::PhysicalMemory;
+use crate::api::scope::Relaxed;
 use crate::device::Device;
 use crate::gpu::{Gpu, Handle, Result};
-use crate::scope::Relaxed;
 
 /// Memory of another process, mapped here for one device.
 #[derive(Debug)]
@@ -27,13 +29,7 @@ impl Device {
     /// The driver's, for memory that was not made to be shared.
     pub fn export(&self, handle: Handle) -> Result<OwnedFd> {
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        let mut descriptor: libc::c_int = -1;
-        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        let export = self.driver().get::<symbol::cuMemExportToShareableHandle>();
-        // SAFETY: for this handle type the driver writes one file descriptor.
-        unsafe { export((&raw mut descriptor).cast(), handle.0, kind, 0) }.ok()?;
-        // SAFETY: a fresh descriptor that nobody else owns.
-        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+        self.driver().mem_export(handle.0)
     }
 
     /// A range of its own for memory of another process, to be mapped there piece after piece.
@@ -42,16 +38,6 @@ impl Device {
     /// The driver's.
     pub fn import(&'static self, bytes: usize) -> Result<Import> {
         Ok(Import { device: self, base: self.reserve(bytes)?, bytes, mapped: 0 })
-    }
-
-    fn import_handle(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
-        let _relaxed = Relaxed::enter(self.driver(), self.streams());
-        let mut handle = 0;
-        let kind = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        let import = self.driver().get::<symbol::cuMemImportFromShareableHandle>();
-        // SAFETY: for this handle type the driver takes the descriptor's number in the pointer's place.
-        unsafe { import(&mut handle, descriptor.as_raw_fd() as usize as *mut _, kind) }.ok()?;
-        Ok(Handle(handle))
     }
 }
 
@@ -74,11 +60,11 @@ impl Import {
         if bytes > self.bytes - self.mapped {
             return Err(CUresult::INVALID_VALUE);
         }
-        let handle = self.device.import_handle(descriptor)?;
-        let mapped = self.device.map(self.base + self.mapped as u64, bytes, handle);
-        // A mapping keeps the memory; there is nobody to report a failure to.
-        let _ = self.device.release(handle);
-        mapped?;
+        let _relaxed = Relaxed::enter(self.device.driver(), self.device.streams());
+        let driver = self.device.measured();
+        // A mapping keeps the memory, so the handle goes in any case.
+        let memory = PhysicalMemory::from_raw(&driver, self.device.driver().mem_import(descriptor)?);
+        self.device.map(self.base + self.mapped as u64, bytes, Handle(memory.raw()))?;
         self.mapped += bytes;
         Ok(())
     }

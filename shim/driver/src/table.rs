@@ -38,6 +38,21 @@ impl Table {
         Ok(Self { path: path.to_owned(), addresses })
     }
 
+    /// The driver as a program gets it that opens `libcuda.so.1`: the loader's answer, be it a real driver or what stands before one.
+    ///
+    /// # Errors
+    /// A sentence that says that there is none.
+    pub fn of_process() -> Result<Self, String> {
+        Self::open(&Loader::of_process(), Path::new("libcuda.so.1"))
+            .map_err(|reason| format!("{reason}: is a CUDA driver installed?"))
+    }
+
+    /// A driver that lacks every function.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self { path: PathBuf::new(), addresses: vec![0; NAMES.len()].into() }
+    }
+
     /// Where the library was found.
     pub fn path(&self) -> &Path {
         &self.path

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use wm_abi::{CUdevice, symbol};
-use wm_driver::Device;
+use wm_abi::CUdevice;
 use wm_driver::probe::Reading;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
 use wm_multipath::pool::Relay;
 use wm_multipath::traffic::Way;
@@ -96,10 +96,8 @@ fn program() -> String {
 
 fn driver() -> Value {
     let Some(table) = process::opened() else { return Value::Null };
-    let mut version = 0;
-    // SAFETY: the out-pointer is to a live local; the function needs no context and never blocks.
-    let known = unsafe { table.get::<symbol::cuDriverGetVersion>()(&mut version) }.ok().is_ok();
-    json!({ "path": shown(table.path()), "version": known.then_some(version) })
+    // The function needs no context and never blocks.
+    json!({ "path": shown(table.path()), "version": table.driver_version().ok() })
 }
 
 fn device(manager: &'static Manager<Device>) -> Value {

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use wm_driver::Api;
+
 use crate::account::{self, size};
 use crate::blocks::{Block, PAGE};
 use crate::driver::{Device, Driver, Failure};
@@ -79,7 +81,7 @@ impl Program<'_> {
     /// The failure with the step it ended and what the program held then.
     fn stopped(&self, name: &str, before: usize, failure: &Failure) -> Failure {
         account::step(name, self.blocks.len() - before, "then the driver failed", self.held());
-        let free = self.driver.memory().map_or_else(|_| "unknown".into(), |(free, _)| size(free));
+        let free = self.driver.mem_info().map_or_else(|_| "unknown".into(), |(free, _)| size(free as u64));
         Failure(format!("{failure} (the driver reports {free} free). The program ends here."))
     }
 
@@ -108,8 +110,8 @@ impl Program<'_> {
 
 /// Holds all free memory but `leave` bytes until standard input ends; says so when it does.
 pub(crate) fn neighbour(driver: &Driver, leave: u64) -> Result<(), Failure> {
-    let (free, _) = driver.memory()?;
-    let bytes = free.saturating_sub(leave) / PAGE * PAGE;
+    let (free, _) = driver.mem_info()?;
+    let bytes = (free as u64).saturating_sub(leave) / PAGE * PAGE;
     if bytes > 0 {
         driver.allocate(bytes, false)?;
     }

@@ -1,13 +1,13 @@
 //! An allocation while many other streams hold memory that they have freed and are themselves held by the host. A pool that orders
 //! streams behind each other for such memory makes the allocation wait for all of them, or for ever.
 
-use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use wm_abi::{CU_MEMHOSTALLOC_PORTABLE, CU_STREAM_NON_BLOCKING, CUdeviceptr, CUstream};
+use wm_abi::{CU_MEMHOSTALLOC_PORTABLE, CU_STREAM_NON_BLOCKING, CUdeviceptr};
+use wm_driver::Api;
 
-use crate::driver::{Driver, Failure, check};
+use crate::driver::{Driver, Failure};
 
 /// `CU_STREAM_WAIT_VALUE_GEQ`: the word has come to the value.
 const AT_LEAST: u32 = 0;
@@ -23,64 +23,38 @@ pub(crate) fn measure(
     rounds: usize,
 ) -> Result<Vec<u64>, Failure> {
     let gate = pinned_word(driver)?;
-    let mine = stream(driver)?;
-    let others = (0..streams).map(|_| stream(driver)).collect::<Result<Vec<_>, _>>()?;
+    let stream = || driver.stream_create(CU_STREAM_NON_BLOCKING);
+    let mine = stream()?;
+    let others = (0..streams).map(|_| stream()).collect::<Result<Vec<_>, _>>()?;
     let mut samples = Vec::with_capacity(rounds);
     for round in 1..=rounds as u32 {
-        let blocks =
-            others.iter().map(|other| allocate(driver, bytes, *other)).collect::<Result<Vec<_>, _>>()?;
+        let blocks = others
+            .iter()
+            .map(|other| driver.mem_alloc_async(bytes, *other))
+            .collect::<Result<Vec<_>, _>>()?;
         for (other, block) in others.iter().zip(blocks) {
-            // SAFETY: functions without pointers of ours; the gate lives as long as the process.
+            driver.mem_free_async(block, *other)?;
+            // SAFETY: pinned memory has one address for the host and its devices; this lives as long as the process.
             unsafe {
-                check("cuMemFreeAsync", (driver.free)(block, *other))?;
-                hold(driver, *other, gate, round)?;
-            }
+                driver.stream_wait_value32(*other, std::ptr::from_ref(gate) as CUdeviceptr, round, AT_LEAST)
+            }?;
         }
         let start = Instant::now();
-        let block = allocate(driver, bytes, mine)?;
+        let block = driver.mem_alloc_async(bytes, mine)?;
         samples.push(start.elapsed().as_nanos() as u64);
-        // SAFETY: a function without pointers of ours.
-        check("cuMemFreeAsync", unsafe { (driver.free)(block, mine) })?;
+        driver.mem_free_async(block, mine)?;
         gate.store(round, Ordering::Release);
         for stream in others.iter().chain([&mine]) {
-            // SAFETY: a function without pointers of ours.
-            check("cuStreamSynchronize", unsafe { (driver.wait)(*stream) })?;
+            driver.stream_synchronize(*stream)?;
         }
     }
     Ok(samples)
 }
 
-/// # Safety
-/// The word is pinned memory of the host's that outlives the wait.
-unsafe fn hold(driver: &Driver, stream: CUstream, gate: &AtomicU32, value: u32) -> Result<(), Failure> {
-    // SAFETY: by contract; pinned memory has one address for the host and its devices.
-    check("cuStreamWaitValue32", unsafe {
-        (driver.wait_value)(stream, std::ptr::from_ref(gate) as CUdeviceptr, value, AT_LEAST)
-    })
-}
-
 fn pinned_word(driver: &Driver) -> Result<&'static AtomicU32, Failure> {
-    let mut word: *mut c_void = std::ptr::null_mut();
-    // SAFETY: the out-pointer is to a live local.
-    check("cuMemHostAlloc", unsafe {
-        (driver.pin)(&mut word, size_of::<AtomicU32>(), CU_MEMHOSTALLOC_PORTABLE)
-    })?;
+    let word = driver.mem_host_alloc(size_of::<AtomicU32>(), CU_MEMHOSTALLOC_PORTABLE)?;
     // SAFETY: fresh memory, aligned to a page, that is never freed.
     let word = unsafe { &*word.cast::<AtomicU32>() };
     word.store(0, Ordering::Release);
     Ok(word)
-}
-
-fn stream(driver: &Driver) -> Result<CUstream, Failure> {
-    let mut stream = CUstream::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    check("cuStreamCreate", unsafe { (driver.create_stream)(&mut stream, CU_STREAM_NON_BLOCKING) })?;
-    Ok(stream)
-}
-
-fn allocate(driver: &Driver, bytes: usize, stream: CUstream) -> Result<CUdeviceptr, Failure> {
-    let mut address = 0;
-    // SAFETY: the out-pointer is to a live local.
-    check("cuMemAllocAsync", unsafe { (driver.allocate)(&mut address, bytes, stream) })?;
-    Ok(address)
 }

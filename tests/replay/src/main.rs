@@ -3,13 +3,26 @@
 //! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that the tests compare with
 //! the recording. The first argument chooses how it ends, or how many threads and devices it uses.
 
-mod driver;
 mod tally;
 
 use std::process::ExitCode;
 
-use driver::{Driver, Failure};
 use tally::{Tally, Walk};
+use wm_abi::CUdevice;
+use wm_driver::api::{Failed, Named};
+use wm_driver::{Api, Table};
+
+/// The call that ended the program, in words.
+#[derive(Debug)]
+struct Failure(String);
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        Self(failed.to_string())
+    }
+}
+
+type Driver = Named<'static>;
 
 /// Steps of a walk: more than a recorder would keep in memory.
 const STEPS: u32 = 6000;
@@ -34,27 +47,34 @@ fn say(tally: &Tally) {
 }
 
 fn run(mode: &str) -> Result<Tally, Failure> {
-    let driver = Driver::open()?;
-    driver.enter(0)?;
+    let table = Table::of_process().map_err(Failure)?;
+    let driver = Named(Box::leak(Box::new(table)));
+    driver.init()?;
+    enter(driver, 0)?;
     match mode {
-        "plain" => walk(&driver, 1, STEPS),
-        "short" => walk(&driver, 1, 100),
-        "killed" => killed(&driver),
-        "forked" => forked(&driver),
-        "threads" => threads(&driver),
-        "devices" => devices(&driver),
+        "plain" => walk(driver, 1, STEPS),
+        "short" => walk(driver, 1, 100),
+        "killed" => killed(driver),
+        "forked" => forked(driver),
+        "threads" => threads(driver),
+        "devices" => devices(driver),
         _ => Err(Failure("say plain, short, killed, forked, threads or devices".into())),
     }
 }
 
-fn walk(driver: &Driver, seed: u64, steps: u32) -> Result<Tally, Failure> {
+/// Makes a device's primary context the thread's.
+fn enter(driver: Driver, device: CUdevice) -> Result<(), Failure> {
+    Ok(driver.ctx_set_current(driver.primary_ctx_retain(device)?)?)
+}
+
+fn walk(driver: Driver, seed: u64, steps: u32) -> Result<Tally, Failure> {
     let mut walk = Walk::new(driver, seed)?;
     (0..steps).try_for_each(|_| walk.step())?;
-    walk.end()
+    Ok(walk.end()?)
 }
 
 /// Ends as the out-of-memory killer would end it: no handler runs.
-fn killed(driver: &Driver) -> Result<Tally, Failure> {
+fn killed(driver: Driver) -> Result<Tally, Failure> {
     let tally = walk(driver, 2, STEPS)?;
     say(&tally);
     // SAFETY: ends this process at once.
@@ -63,7 +83,7 @@ fn killed(driver: &Driver) -> Result<Tally, Failure> {
 }
 
 /// The child of a fork goes on as if nothing had happened, and is told so by the driver or not.
-fn forked(driver: &Driver) -> Result<Tally, Failure> {
+fn forked(driver: Driver) -> Result<Tally, Failure> {
     let before = walk(driver, 3, 100)?;
     // SAFETY: the child calls the driver, which answers with an error, and leaves by `exit`, as careless programs do.
     let child = unsafe { libc::fork() };
@@ -77,8 +97,8 @@ fn forked(driver: &Driver) -> Result<Tally, Failure> {
     Ok(before + walk(driver, 5, 100)?)
 }
 
-fn threads(driver: &Driver) -> Result<Tally, Failure> {
-    let one = |seed: u64| driver.enter(0).and_then(|()| walk(driver, seed, STEPS / 4));
+fn threads(driver: Driver) -> Result<Tally, Failure> {
+    let one = |seed: u64| enter(driver, 0).and_then(|()| walk(driver, seed, STEPS / 4));
     std::thread::scope(|scope| {
         let workers: Vec<_> = (10..14).map(|seed| scope.spawn(move || one(seed))).collect();
         let join = |worker: std::thread::ScopedJoinHandle<'_, _>| {
@@ -88,8 +108,8 @@ fn threads(driver: &Driver) -> Result<Tally, Failure> {
     })
 }
 
-fn devices(driver: &Driver) -> Result<Tally, Failure> {
+fn devices(driver: Driver) -> Result<Tally, Failure> {
     let first = walk(driver, 6, 100)?;
-    driver.enter(1)?;
+    enter(driver, 1)?;
     Ok(first + walk(driver, 7, 100)?)
 }

@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::Add;
 
 use wm_abi::CUstream;
+use wm_driver::Api;
+use wm_driver::api::Failed;
 
-use crate::driver::{Driver, Failure};
+use crate::Driver;
 
 /// What a walk did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -40,21 +42,22 @@ impl fmt::Display for Tally {
 }
 
 /// One thread's walk in two streams and in none.
-pub(crate) struct Walk<'a> {
-    driver: &'a Driver,
+pub(crate) struct Walk {
+    driver: Driver,
+    /// Streams; no stream is a plain call.
     places: [Option<CUstream>; 3],
     blocks: Vec<(u64, usize)>,
     tally: Tally,
     random: u64,
 }
 
-impl<'a> Walk<'a> {
-    pub(crate) fn new(driver: &'a Driver, seed: u64) -> Result<Self, Failure> {
-        let places = [Some(driver.stream()?), Some(driver.stream()?), None];
+impl Walk {
+    pub(crate) fn new(driver: Driver, seed: u64) -> Result<Self, Failed> {
+        let places = [Some(driver.stream_create(0)?), Some(driver.stream_create(0)?), None];
         Ok(Self { driver, places, blocks: Vec::new(), tally: Tally::default(), random: seed })
     }
 
-    pub(crate) fn step(&mut self) -> Result<(), Failure> {
+    pub(crate) fn step(&mut self) -> Result<(), Failed> {
         match self.draw(20) {
             0 => self.wait(),
             1..=9 if !self.blocks.is_empty() => self.free(),
@@ -64,37 +67,46 @@ impl<'a> Walk<'a> {
     }
 
     /// Frees what is live, but for one block, as programs do at their end.
-    pub(crate) fn end(mut self) -> Result<Tally, Failure> {
+    pub(crate) fn end(mut self) -> Result<Tally, Failed> {
         while self.blocks.len() > 1 {
             self.free()?;
         }
         Ok(self.tally)
     }
 
-    fn allocate(&mut self) -> Result<(), Failure> {
+    fn allocate(&mut self) -> Result<(), Failed> {
         let bytes = 1 + self.draw(3 << 20) as usize;
         let place = self.place();
-        self.blocks.push((self.driver.allocate(bytes, place)?, bytes));
+        let address = match place {
+            Some(stream) => self.driver.mem_alloc_async(bytes, stream)?,
+            None => self.driver.mem_alloc(bytes)?,
+        };
+        self.blocks.push((address, bytes));
         self.tally.allocations += 1;
         self.tally.live += bytes as u64;
         self.tally.peak = self.tally.peak.max(self.tally.live);
         Ok(())
     }
 
-    fn free(&mut self) -> Result<(), Failure> {
+    fn free(&mut self) -> Result<(), Failed> {
         let index = self.draw(self.blocks.len() as u64) as usize;
         let (address, bytes) = self.blocks.swap_remove(index);
         self.tally.frees += 1;
         self.tally.live -= bytes as u64;
-        let place = self.place();
-        self.driver.free(address, place)
+        match self.place() {
+            Some(stream) => self.driver.mem_free_async(address, stream),
+            None => self.driver.mem_free(address),
+        }
     }
 
-    fn wait(&mut self) -> Result<(), Failure> {
+    fn wait(&mut self) -> Result<(), Failed> {
         let place = self.place();
         // Waits before the first allocation are nothing to replay, and are not recorded.
         self.tally.waits += u64::from(self.tally.allocations > 0);
-        self.driver.wait(place)
+        match place {
+            Some(stream) => self.driver.stream_synchronize(stream),
+            None => self.driver.ctx_synchronize(),
+        }
     }
 
     fn place(&mut self) -> Option<CUstream> {

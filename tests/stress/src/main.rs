@@ -26,6 +26,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use wm_driver::Api;
 
 use crate::budget::Wish;
 use crate::driver::{Driver, Failure, Result};
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
 
 fn prepare(options: &Options) -> Result<World> {
     let driver = Driver::open()?;
-    let there = driver.devices()?;
+    let there = driver.device_count()? as usize;
     if !(1..=there).contains(&options.devices) {
         return Err(Failure::of(format!("--devices {}: the driver has {there}", options.devices)));
     }

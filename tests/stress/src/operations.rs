@@ -2,9 +2,10 @@
 //! behind it in its home stream: whoever holds the block needs to know no more.
 
 use wm_abi::*;
+use wm_driver::Api;
 
 use crate::block::{Block, Home, Source};
-use crate::driver::{Failure, Result, call};
+use crate::driver::{Failure, Result};
 use crate::worker::{STAGING, Worker};
 
 /// One block in so many is large: it fits no hole, so that it must be put together.
@@ -40,17 +41,15 @@ impl Worker<'_> {
     fn obtain(&mut self, bytes: u64) -> Result<Block> {
         let (source, home, named) = (Source::any(&mut self.random), self.any_home(), self.random.one_in(4));
         let (driver, place) = (&self.world.driver, self.place());
-        let (mut address, size) = (0, bytes as usize);
+        let size = bytes as usize;
         let pool = if source == Source::Pool { place.pool } else { place.default_pool };
-        match source {
-            Source::Plain => call!(driver, cuMemAlloc_v2(&mut address, size))?,
-            Source::Ordered if !named => {
-                self.within(home, |stream| call!(driver, cuMemAllocAsync(&mut address, size, stream)))?;
+        let address = match source {
+            Source::Plain => driver.mem_alloc(size)?,
+            Source::Ordered if !named => self.within(home, |stream| driver.mem_alloc_async(size, stream))?,
+            Source::Ordered | Source::Pool => {
+                self.within(home, |stream| driver.mem_alloc_from_pool_async(size, pool, stream))?
             }
-            Source::Ordered | Source::Pool => self.within(home, |stream| {
-                call!(driver, cuMemAllocFromPoolAsync(&mut address, size, pool, stream))
-            })?,
-        }
+        };
         Ok(Block { place: self.here(), address, bytes, source, home, mark: 0 })
     }
 
@@ -83,11 +82,13 @@ impl Worker<'_> {
     fn set(&self, block: &Block, stream: CUstream) -> Result {
         let (driver, words) = (&self.world.driver, block.bytes / 4);
         if words > 0 {
-            call!(driver, cuMemsetD32Async(block.address, block.mark, words as usize, stream))?;
+            // SAFETY: a block of this thread's.
+            unsafe { driver.memset_d32_async(block.address, block.mark, words as usize, stream) }?;
         }
         for at in words * 4..block.bytes {
             let byte = block.mark.to_le_bytes()[at as usize % 4];
-            call!(driver, cuMemsetD8Async(block.address + at, byte, 1, stream))?;
+            // SAFETY: as above.
+            unsafe { driver.memset_d8_async(block.address + at, byte, 1, stream) }?;
         }
         Ok(())
     }
@@ -109,7 +110,8 @@ impl Worker<'_> {
         let (at, bytes) = self.part_of(&block);
         let (driver, staging) = (&self.world.driver, self.staging);
         self.within(block.home, |stream| {
-            call!(driver, cuMemcpyDtoHAsync_v2(staging.cast(), block.address + at, bytes, stream))
+            // SAFETY: the thread's own staging memory and block; the copy is waited for.
+            unsafe { driver.memcpy_dtoh_async(staging.cast(), block.address + at, bytes, stream) }
         })?;
         self.wait(block.place, block.home)?;
         // SAFETY: the thread's own staging memory; the copy into it is over.
@@ -137,7 +139,8 @@ impl Worker<'_> {
         let marks = block.mark.to_le_bytes();
         content.iter_mut().enumerate().for_each(|(index, byte)| *byte = marks[index % 4]);
         self.within(block.home, |stream| {
-            call!(driver, cuMemcpyHtoDAsync_v2(block.address + at, staging.cast(), bytes, stream))
+            // SAFETY: as in `read`.
+            unsafe { driver.memcpy_htod_async(block.address + at, staging.cast(), bytes, stream) }
         })?;
         self.wait(block.place, block.home)?;
         self.blocks.push(block);
@@ -154,11 +157,11 @@ impl Worker<'_> {
     /// Waits on the host for a stream: for itself, or for an event in it.
     fn wait(&mut self, place: usize, home: Home) -> Result {
         if self.random.one_in(2) {
-            return self.within(home, |stream| call!(self.world.driver, cuStreamSynchronize(stream)));
+            return self.within(home, |stream| self.world.driver.stream_synchronize(stream));
         }
         let event = self.event()?;
-        self.within(home, |stream| call!(self.world.driver, cuEventRecord(event, stream)))?;
-        call!(self.world.driver, cuEventSynchronize(event))?;
+        self.within(home, |stream| self.world.driver.event_record(event, stream))?;
+        self.world.driver.event_synchronize(event)?;
         self.put_back(place, event)
     }
 
@@ -178,9 +181,12 @@ impl Worker<'_> {
         self.link(&from, from.home, to.place, to.home)?;
         let (driver, bytes, places) = (&self.world.driver, to.bytes as usize, &self.world.places);
         let (there, here) = (places[from.place].context, places[to.place].context);
-        self.within(to.home, |stream| match from.place == to.place {
-            true => call!(driver, cuMemcpyDtoDAsync_v2(to.address, from.address, bytes, stream)),
-            false => call!(driver, cuMemcpyPeerAsync(to.address, here, from.address, there, bytes, stream)),
+        // SAFETY: two blocks of this thread's, and the smaller one's size.
+        self.within(to.home, |stream| unsafe {
+            match from.place == to.place {
+                true => driver.memcpy_dtod_async(to.address, from.address, bytes, stream),
+                false => driver.memcpy_peer_async(to.address, here, from.address, there, bytes, stream),
+            }
         })?;
         to.mark = from.mark;
         self.link(&to, to.home, from.place, from.home)?;
@@ -193,9 +199,9 @@ impl Worker<'_> {
         self.enter(block.place)?;
         let event = self.event()?;
         let driver = &self.world.driver;
-        self.within(from, |stream| call!(driver, cuEventRecord(event, stream)))?;
+        self.within(from, |stream| driver.event_record(event, stream))?;
         self.enter(place)?;
-        self.within(to, |stream| call!(driver, cuStreamWaitEvent(stream, event, 0)))?;
+        self.within(to, |stream| driver.stream_wait_event(stream, event))?;
         self.put_back(block.place, event)
     }
 
@@ -259,18 +265,18 @@ impl Worker<'_> {
         self.look_at(&block)?;
         let driver = &self.world.driver;
         match (block.source, self.random.below(4)) {
-            (Source::Plain, 0..3) => call!(driver, cuMemFree_v2(block.address))?,
+            (Source::Plain, 0..3) => driver.mem_free(block.address)?,
             // The driver's rule for memory of pools: the program answers for it that all uses are over.
             (Source::Ordered | Source::Pool, 0) => {
                 self.wait(block.place, block.home)?;
-                call!(driver, cuMemFree_v2(block.address))?;
+                driver.mem_free(block.address)?;
             }
             (_, way) => {
                 if way == 1 {
                     let home = self.any_home();
                     self.move_to(&mut block, home)?;
                 }
-                self.within(block.home, |stream| call!(driver, cuMemFreeAsync(block.address, stream)))?;
+                self.within(block.home, |stream| driver.mem_free_async(block.address, stream))?;
             }
         }
         self.place().budget.give_back(block.bytes);

@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use wm_abi::*;
+use wm_driver::Api;
+use wm_driver::api::PoolAttribute;
 use wm_kernels::Arguments;
 use wm_kernels::ownership::{CheckBlock, IMAGE, OwnBlock};
 
 use crate::block::Block;
 use crate::budget::Budget;
-use crate::driver::{Driver, Failure, Result, call};
+use crate::driver::{Driver, Failure, Result};
 use crate::random::Random;
 
 /// Words of a ledger, as `wm_check_block` wants it.
@@ -86,17 +88,22 @@ impl Place {
         streams: usize,
         memory: Option<u64>,
     ) -> Result<Self> {
-        let (mut context, mut default_pool) = (CUcontext::NULL, CUmemoryPool::NULL);
-        call!(driver, cuDevicePrimaryCtxRetain(&mut context, ordinal))?;
-        call!(driver, cuCtxSetCurrent(context))?;
-        call!(driver, cuDeviceGetDefaultMemPool(&mut default_pool, ordinal))?;
+        let context = driver.primary_ctx_retain(ordinal)?;
+        driver.ctx_set_current(context)?;
+        let default_pool = driver.device_default_mem_pool(ordinal)?;
         let ([own, check], ledger) = (kernels(driver, ordinal)?, pinned(driver, LEDGER * 8)?.cast::<u64>());
         let mut slots = vec![Slot { stream: CUstream::NULL.into(), ahead: AtomicU64::new(0) }];
         for number in 1..streams.max(2) {
             let flags = if number % 4 == 1 { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
-            slots.push(Slot { stream: stream(driver, flags)?.into(), ahead: AtomicU64::new(0) });
+            slots.push(Slot {
+                stream: driver.stream_create_with_priority(flags, 0)?.into(),
+                ahead: AtomicU64::new(0),
+            });
         }
-        let (budget, pool) = (Budget::new(memory.map_or_else(|| free(driver), Ok)?), pool(driver, ordinal)?);
+        let (budget, pool) = (
+            Budget::new(memory.map_or_else(|| driver.mem_info().map(|(free, _)| free as u64), Ok)?),
+            pool(driver, ordinal)?,
+        );
         let (exchange, looked) = (Mutex::default(), AtomicU64::new(0));
         Ok(Self { ordinal, context, pool, default_pool, budget, exchange, looked, slots, own, check, ledger })
     }
@@ -111,7 +118,7 @@ impl Place {
         let stream = stream.read().map_err(|_| Failure::of("a thread has panicked".into()))?;
         if ahead.fetch_add(1, Ordering::Relaxed) >= AHEAD {
             ahead.store(0, Ordering::Relaxed);
-            call!(driver, cuStreamSynchronize(*stream))?;
+            driver.stream_synchronize(*stream)?;
         }
         Ok(stream)
     }
@@ -121,10 +128,10 @@ impl Place {
         let flags = if random.one_in(4) { CU_STREAM_DEFAULT } else { CU_STREAM_NON_BLOCKING };
         let poisoned = |_| Failure::of("a thread has panicked".into());
         let mut place = self.slots[slot].stream.write().map_err(poisoned)?;
-        call!(driver, cuEventRecord(event, *place))?;
-        call!(driver, cuStreamDestroy_v2(*place))?;
-        *place = stream(driver, flags)?;
-        call!(driver, cuStreamWaitEvent(*place, event, 0))
+        driver.event_record(event, *place)?;
+        driver.stream_destroy(*place)?;
+        *place = driver.stream_create_with_priority(flags, 0)?;
+        driver.stream_wait_event(*place, event)
     }
 
     /// Marks a block as its owner's, by a kernel.
@@ -151,15 +158,13 @@ impl Place {
 
     /// When all work is done: has every check that was launched been made, and is everything given back?
     pub(crate) fn settle(&self, driver: &Driver) -> Result {
-        call!(driver, cuCtxSetCurrent(self.context))?;
-        call!(driver, cuCtxSynchronize())?;
+        driver.ctx_set_current(self.context)?;
+        driver.ctx_synchronize()?;
         let (launched, made) = (self.looked.load(Ordering::Relaxed), self.findings().bytes);
         if launched != made {
             return Err(Failure::of(format!("{launched} bytes were to be checked, {made} were")));
         }
-        let mut used = 0u64;
-        let attribute = CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
-        call!(driver, cuMemPoolGetAttribute(self.default_pool, attribute, (&raw mut used).cast()))?;
+        let used = driver.mem_pool_attribute(self.default_pool, PoolAttribute::USED_MEM_CURRENT)?;
         if used != 0 || self.budget.held() != 0 {
             let held = self.budget.held();
             return Err(Failure::of(format!(
@@ -172,31 +177,24 @@ impl Place {
     fn close(&self, driver: &Driver) -> Result {
         for slot in &self.slots[1..] {
             let stream = slot.stream.read().map_err(|_| Failure::of("a thread has panicked".into()))?;
-            call!(driver, cuStreamDestroy_v2(*stream))?;
+            driver.stream_destroy(*stream)?;
         }
-        call!(driver, cuMemPoolDestroy(self.pool))
+        driver.mem_pool_destroy(self.pool)
     }
 
     /// The device's name.
     pub(crate) fn name(&self, driver: &Driver) -> Result<String> {
-        let mut name = [0u8; 128];
-        call!(driver, cuDeviceGetName(name.as_mut_ptr().cast(), 127, self.ordinal))?;
-        let end = name.iter().position(|byte| *byte == 0).unwrap_or(0);
-        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+        driver.device_name(self.ordinal)
     }
 }
 
 fn kernels(driver: &Driver, ordinal: CUdevice) -> Result<[CUfunction; 2]> {
-    let (mut major, mut module) = (0, CUmodule::NULL);
-    let attribute = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
-    call!(driver, cuDeviceGetAttribute(&mut major, attribute, ordinal))?;
-    call!(driver, cuModuleLoadData(&mut module, IMAGE.code_for(major).as_ptr().cast()))?;
-    let function = |name: &std::ffi::CStr| {
-        let mut function = CUfunction::NULL;
-        call!(driver, cuModuleGetFunction(&mut function, module, name.as_ptr()))?;
-        Ok(function)
-    };
-    Ok([function(c"wm_own_block")?, function(c"wm_check_block")?])
+    let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, ordinal)?;
+    let image = IMAGE.code_for(major).as_ptr().cast();
+    let mut module = CUmodule::NULL;
+    // SAFETY: a whole image, which says itself how long it is.
+    driver.checked::<symbol::cuModuleLoadData>(|load| unsafe { load(&mut module, image) })?;
+    Ok([driver.module_function(module, c"wm_own_block")?, driver.module_function(module, c"wm_check_block")?])
 }
 
 /// A grid for `bytes` of memory: 64 words a thread, and not more threads than a large GPU runs at once.
@@ -212,13 +210,10 @@ fn launch<A: Arguments>(
     let blocks = bytes.div_ceil(BYTES_A_THREAD * u64::from(threads)).clamp(1, 2048) as c_uint;
     let pointers = arguments.pointers();
     let pointers = pointers.as_ref().as_ptr().cast_mut().cast::<*mut c_void>();
-    call!(driver, cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut()))
-}
-
-fn stream(driver: &Driver, flags: c_uint) -> Result<CUstream> {
-    let mut stream = CUstream::NULL;
-    call!(driver, cuStreamCreateWithPriority(&mut stream, flags, 0))?;
-    Ok(stream)
+    // SAFETY: the arguments are the kernel's, and live; what they name the threads of the run hand to each other.
+    driver.checked::<symbol::cuLaunchKernel>(|launch| unsafe {
+        launch(function, blocks, 1, 1, threads, 1, 1, 0, stream, pointers, null_mut())
+    })
 }
 
 fn pool(driver: &Driver, ordinal: CUdevice) -> Result<CUmemoryPool> {
@@ -226,22 +221,13 @@ fn pool(driver: &Driver, ordinal: CUdevice) -> Result<CUmemoryPool> {
     let mut properties: CUmemPoolProps = unsafe { std::mem::zeroed() };
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: ordinal };
-    let mut pool = CUmemoryPool::NULL;
-    call!(driver, cuMemPoolCreate(&mut pool, &properties))?;
-    Ok(pool)
+    driver.mem_pool_create(&properties)
 }
 
 /// Pinned host memory, all zero, that every device may use.
 pub(crate) fn pinned(driver: &Driver, bytes: usize) -> Result<*mut u8> {
-    let mut address = null_mut();
-    call!(driver, cuMemHostAlloc(&mut address, bytes, CU_MEMHOSTALLOC_PORTABLE))?;
+    let address = driver.mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE)?;
     // SAFETY: as many bytes as were asked for, and nobody else's.
     unsafe { address.cast::<u8>().write_bytes(0, bytes) };
     Ok(address.cast())
-}
-
-fn free(driver: &Driver) -> Result<u64> {
-    let (mut free, mut total) = (0, 0);
-    call!(driver, cuMemGetInfo_v2(&mut free, &mut total))?;
-    Ok(free as u64)
 }

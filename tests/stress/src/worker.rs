@@ -2,9 +2,10 @@
 //! has.
 
 use wm_abi::*;
+use wm_driver::Api;
 
 use crate::block::{Block, Home, Source, owner};
-use crate::driver::{Result, call};
+use crate::driver::Result;
 use crate::place::{self, Place};
 use crate::random::Random;
 use crate::tally::Operation;
@@ -55,7 +56,7 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) fn new(world: &'a World, number: usize) -> Result<Self> {
         let here = number % world.places.len();
-        call!(world.driver, cuCtxSetCurrent(world.places[here].context))?;
+        world.driver.ctx_set_current(world.places[here].context)?;
         let staging = place::pinned(&world.driver, STAGING)?;
         let (random, events) =
             (Random::new(world.seed, number), world.places.iter().map(|_| Vec::new()).collect());
@@ -91,7 +92,7 @@ impl<'a> Worker<'a> {
             Operation::Take => self.take(),
             Operation::Free => self.free_one(),
             Operation::WaitStream => self.wait_stream(),
-            Operation::WaitDevice => call!(self.world.driver, cuCtxSynchronize()),
+            Operation::WaitDevice => self.world.driver.ctx_synchronize(),
             Operation::Renew => self.renew(),
         }
     }
@@ -132,7 +133,7 @@ impl<'a> Worker<'a> {
     /// Makes a device's context current.
     pub(crate) fn enter(&mut self, place: usize) -> Result {
         if place != self.here {
-            call!(self.world.driver, cuCtxSetCurrent(self.world.places[place].context))?;
+            self.world.driver.ctx_set_current(self.world.places[place].context)?;
             self.here = place;
         }
         Ok(())
@@ -160,15 +161,13 @@ impl<'a> Worker<'a> {
         if let Some(event) = self.events[self.here].pop() {
             return Ok(event);
         }
-        let mut event = CUevent::NULL;
-        call!(self.world.driver, cuEventCreate(&mut event, CU_EVENT_DISABLE_TIMING))?;
-        Ok(event)
+        self.world.driver.event_create(CU_EVENT_DISABLE_TIMING)
     }
 
     /// An event that was waited for, in a stream or by the host, can be recorded again; or destroyed.
     pub(crate) fn put_back(&mut self, place: usize, event: CUevent) -> Result {
         if self.random.one_in(32) {
-            return call!(self.world.driver, cuEventDestroy_v2(event));
+            return self.world.driver.event_destroy(event);
         }
         self.events[place].push(event);
         Ok(())
@@ -196,9 +195,10 @@ impl<'a> Worker<'a> {
             self.free(block)?;
         }
         for event in self.events.drain(..).flatten() {
-            call!(self.world.driver, cuEventDestroy_v2(event))?;
+            self.world.driver.event_destroy(event)?;
         }
-        call!(self.world.driver, cuMemFreeHost(self.staging.cast()))
+        // SAFETY: every copy that used it was waited for.
+        unsafe { self.world.driver.mem_free_host(self.staging.cast()) }
     }
 
     /// Somebody who does not own the block writes into it, if this run is to show that it is found.

@@ -7,8 +7,8 @@
 use std::ffi::c_uint;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use wm_abi::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, symbol};
-use wm_driver::Device;
+use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
+use wm_driver::{Api, Device};
 use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
 
 use super::boundary::Outcome;
@@ -260,10 +260,7 @@ pub(super) unsafe fn mem_free_async<D: DefaultStream>(address: CUdeviceptr, stre
 #[cold]
 #[inline(never)]
 fn unknown_stream(stream: CUstream) -> Outcome {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) };
-    Outcome::Return(if asked == CUresult::SUCCESS { CUresult::INVALID_CONTEXT } else { asked })
+    Outcome::Return(driver().stream_ctx(stream).err().unwrap_or(CUresult::INVALID_CONTEXT))
 }
 
 #[inline]

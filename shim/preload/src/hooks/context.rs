@@ -3,12 +3,12 @@
 //! The driver is asked first. Once it has ended a context, the context's work is over, and we give up what lived in it. If the driver
 //! refuses, everything stays. [`ending`] has the order.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
-use wm_driver::Device;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Order};
 
 use super::pool;
@@ -197,19 +197,11 @@ fn held_primary(device: CUdevice) -> Option<CUcontext> {
     if !is_active(device) {
         return None;
     }
-    let mut context = CUcontext::NULL;
-    // SAFETY: the out-pointer is to a live local; retaining what is active and releasing it at once changes nothing.
-    let retained = unsafe {
-        let retained = driver().get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device);
-        retained.ok().and_then(|()| driver().get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device).ok())
-    };
-    retained.ok().map(|()| context)
+    // Retaining what is active and releasing it at once changes nothing.
+    let context = driver().primary_ctx_retain(device).ok()?;
+    driver().primary_ctx_release(device).ok().map(|()| context)
 }
 
 fn is_active(device: CUdevice) -> bool {
-    let (mut flags, mut active): (c_uint, c_int) = (0, 1);
-    // SAFETY: out-pointers to live locals.
-    let asked =
-        unsafe { driver().get::<symbol::cuDevicePrimaryCtxGetState>()(device, &mut flags, &mut active) };
-    asked != CUresult::SUCCESS || active != 0
+    driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0)
 }

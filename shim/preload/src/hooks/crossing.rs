@@ -11,12 +11,12 @@ use std::ops::Range;
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_CONTEXT,
-    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUDA_MEMCPY3D_PEER, CUcontext,
-    CUdevice, CUdeviceptr, CUresult, CUstream,
+    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUDA_MEMCPY3D_PEER, CUcontext, CUdevice, CUdeviceptr, CUresult,
+    CUstream,
 };
-use wm_driver::Gpu;
-use wm_driver::device::current_context;
+use wm_driver::api::PointerAttribute;
+use wm_driver::api::scope::Current;
+use wm_driver::{Api, Gpu};
 
 use super::boundary::Outcome;
 use super::cut::{End, Part, Size, cut};
@@ -89,21 +89,13 @@ fn context_elsewhere(stream: CUstream) -> Option<CUcontext> {
     if matches!(stream, CUstream::NULL | CUstream::LEGACY | CUstream::PER_THREAD) {
         return None;
     }
-    registry::context_of_stream(stream).filter(|context| *context != current_context(driver()))
+    registry::context_of_stream(stream).filter(|context| driver().ctx_current() != Ok(*context))
 }
 
 /// Runs `body` with a context current; a null context leaves the current one. `None` if it cannot be made current.
 pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<T> {
-    if context.is_null() || context == current_context(driver()) {
-        return Some(body());
-    }
-    // SAFETY: a handle that the driver checks; what is pushed is popped.
-    unsafe { driver().get::<symbol::cuCtxPushCurrent_v2>()(context) }.ok().ok()?;
-    let result = body();
-    let mut popped = CUcontext::NULL;
-    // SAFETY: as above.
-    let _ = unsafe { driver().get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
-    Some(result)
+    let _current = (!context.is_null()).then(|| Current::make(driver(), context)).transpose().ok()?;
+    Some(body())
 }
 
 /// As [`way`], for a copy that names the contexts of both ends and therefore needs no access.
@@ -151,8 +143,8 @@ fn borders(end: &End, size: &Size) -> Vec<u64> {
 /// multiples of `unit`.
 fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
     let what = |at| {
-        let kind = attribute::<u32>(at, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-        (kind, attribute::<CUdevice>(at, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
+        let kind = driver().pointer_attribute(PointerAttribute::MEMORY_TYPE, at);
+        (kind, driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, at))
     };
     let mut before = what(range.start);
     let starts = (range.start / unit + 1..).map(|number| number * unit).take_while(|at| *at < range.end);
@@ -172,26 +164,21 @@ pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
 /// The device that an address belongs to: by our books, else by the driver's answer.
 fn home(address: u64) -> Option<CUdevice> {
     let ours = registry::owner(address).map(|manager| manager.gpu().ordinal());
-    ours.or_else(|| attribute(address, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL))
-}
-
-/// The driver's answer to one attribute of an address.
-fn attribute<T: Default>(address: u64, attribute: u32) -> Option<T> {
-    let mut value = T::default();
-    let place = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: the callers below ask for attributes of the type that they name; the place is a live local.
-    let asked = unsafe { driver().get::<symbol::cuPointerGetAttribute>()(place, attribute, address) };
-    (asked == CUresult::SUCCESS).then_some(value)
+    ours.or_else(|| {
+        let told = driver().pointer_attribute(PointerAttribute::DEVICE_ORDINAL, address);
+        told.ok().map(|ordinal| ordinal as CUdevice)
+    })
 }
 
 /// The context to name for an end of a copy between contexts.
 fn context(end: Option<&End>) -> CUcontext {
-    let current = || current_context(driver());
+    let current = || driver().ctx_current().unwrap_or_default();
     let Some(address) = end.map(|end| end.address) else { return current() };
     if let Some(manager) = registry::owner(address) {
         return manager.gpu().context();
     }
-    let told = attribute::<CUcontext>(address, CU_POINTER_ATTRIBUTE_CONTEXT).filter(|told| !told.is_null());
+    let told =
+        driver().pointer_attribute(PointerAttribute::CONTEXT, address).ok().filter(|told| !told.is_null());
     let of_device = || registry::existing(home(address)?).map(|manager| manager.gpu().context());
     told.or_else(of_device).unwrap_or_else(current)
 }
@@ -254,8 +241,7 @@ pub(super) fn read_by(order: u32, stream: CUstream) -> CUresult {
     if order != DURING_THE_CALL || is_captured::<Legacy>(stream) {
         return CUresult::SUCCESS;
     }
-    // SAFETY: the program's stream.
-    unsafe { driver().get::<symbol::cuStreamSynchronize>()(stream) }
+    driver().stream_synchronize(stream).into()
 }
 
 /// Makes the parts of a copy one by one, until one fails.

@@ -14,7 +14,8 @@ use wm_abi::{
     CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
     CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
-use wm_driver::device::current_context;
+use wm_driver::api::owned::Graph;
+use wm_driver::{Api, Table};
 
 use super::boundary::Outcome;
 use super::crossing::{self, Way, within};
@@ -272,7 +273,7 @@ fn of_memory(address: u64) -> Option<CUcontext> {
         || manager.block(address).and_then(|block| context_blocks::context_of(block.address, block.id));
     let current = || {
         let is_there = registry::current_device() == Some(manager.gpu().ordinal());
-        is_there.then(|| current_context(driver()))
+        is_there.then(|| driver().ctx_current().unwrap_or_default())
     };
     let context = made_in().or_else(current).unwrap_or_else(|| manager.gpu().context());
     (!context.is_null()).then_some(context)
@@ -304,34 +305,31 @@ fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
 impl Plan {
     /// Makes the copies' graph and adds it; the driver's nodes have copies of it.
     fn add(&self, add: impl FnOnce(CUgraph) -> CUresult) -> Outcome {
-        let graph = match self.parted() {
-            Ok(graph) => graph,
-            Err(code) => return Outcome::Return(code),
-        };
-        let result = add(graph);
-        destroy(graph);
-        Outcome::Return(result)
+        Outcome::Return(match self.parted() {
+            Ok(graph) => add(graph.raw()),
+            Err(code) => code,
+        })
     }
 
     /// A graph with a node for each part, none of which waits for another.
-    fn parted(&self) -> Result<CUgraph, CUresult> {
-        let mut graph = CUgraph::NULL;
-        // SAFETY: the out-pointer is to a live local.
-        unsafe { driver().get::<symbol::cuGraphCreate>()(&mut graph, 0) }.ok()?;
+    fn parted(&self) -> Result<Graph<'static, Table>, CUresult> {
+        let graph = Graph::new(driver())?;
         let add = |part: &Part| {
             let (copy, mut node) = (self.copy.with(&volume::part(&self.general, part)), CUgraphNode::NULL);
             let (place, none) = (&mut node, std::ptr::null());
             // SAFETY: pointers to live locals; a part of the program's copy.
             unsafe {
-                driver().get::<symbol::cuGraphAddMemcpyNode>()(place, graph, none, 0, &copy, self.context)
+                driver().get::<symbol::cuGraphAddMemcpyNode>()(
+                    place,
+                    graph.raw(),
+                    none,
+                    0,
+                    &copy,
+                    self.context,
+                )
             }
         };
         let result = crossing::carried(self.way.parts.iter().copied(), add);
-        result.ok().map(|()| graph).inspect_err(|_| destroy(graph))
+        result.ok().map(|()| graph)
     }
-}
-
-fn destroy(graph: CUgraph) {
-    // SAFETY: a graph of ours that nobody else knows.
-    let _ = unsafe { driver().get::<symbol::cuGraphDestroy>()(graph) };
 }

@@ -6,7 +6,8 @@
 use std::ffi::c_uint;
 use std::sync::OnceLock;
 
-use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
+use wm_abi::{CUcontext, CUdevice, CUresult};
+use wm_driver::Api;
 
 use super::exports;
 use crate::process::driver;
@@ -14,8 +15,7 @@ use crate::{ipc, registry};
 
 /// `cuCtxEnablePeerAccess`.
 pub(super) unsafe fn ctx_enable_peer_access(peer: CUcontext, flags: c_uint) -> CUresult {
-    // SAFETY: the program's arguments; no pointers but the handle.
-    let result = unsafe { driver().get::<symbol::cuCtxEnablePeerAccess>()(peer, flags) };
+    let result = CUresult::from(driver().ctx_enable_peer_access(peer, flags));
     if matches!(result, CUresult::SUCCESS | CUresult::PEER_ACCESS_ALREADY_ENABLED)
         && let Some((owner, from)) = registry::device_of(peer).zip(registry::current_device())
     {

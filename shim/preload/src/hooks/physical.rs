@@ -9,7 +9,7 @@
 use std::ffi::{c_uint, c_void};
 
 use wm_abi::*;
-use wm_driver::{Bears, Device, Gpu, Tier};
+use wm_driver::{Api, Bears, Device, Gpu, Tier};
 use wm_memory::Manager;
 
 use super::boundary::Outcome;
@@ -106,10 +106,7 @@ impl CreateRequest {
     }
 
     fn make(&self, tier: Tier) -> Result<u64, CUresult> {
-        let (property, mut handle) = (self.property_on(tier), 0);
-        // SAFETY: pointers to live locals; the description is the program's own, or the same for the host.
-        unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, self.bytes, &property, 0) }.ok()?;
-        Ok(handle)
+        driver().mem_create(self.bytes, &self.property_on(tier))
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
@@ -191,9 +188,7 @@ pub(super) fn mem_export_to_shareable_handle(
 pub(super) fn mem_release(handle: u64) -> CUresult {
     // Before the call: afterwards the driver may give the number to another thread's piece.
     let gone = book().let_go(handle);
-    // SAFETY: a function without pointers.
-    let plainly = || unsafe { driver().get::<symbol::cuMemRelease>()(handle) };
-    let result = kept::release(handle).unwrap_or_else(plainly);
+    let result = kept::release(handle).unwrap_or_else(|| driver().mem_release(handle).into());
     match gone {
         Some(number) if result == CUresult::SUCCESS => book().settle(number),
         Some(number) => book().keep(handle, number),
@@ -268,12 +263,7 @@ pub(super) fn mem_unmap(address: CUdeviceptr, bytes: usize) -> Outcome {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     let result = kept::unmap(address, bytes).unwrap_or_else(|| {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes) };
-        if result == CUresult::SUCCESS {
-            kept::unmapped(address, bytes);
-        }
-        result
+        driver().mem_unmap(address, bytes).inspect(|()| kept::unmapped(address, bytes)).into()
     });
     if result == CUresult::SUCCESS {
         book().unmapped(address, bytes as u64);

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::{Api, Device};
 use wm_memory::{Block, Order};
 
 use super::boundary::Outcome;
@@ -122,25 +122,24 @@ fn foreign(view: &ipc::OpenedBlock, address: u64) -> Found {
 /// `cuMemGetInfo`.
 pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcome {
     let Some(site) = registry::current_site() else { return Outcome::Forward };
-    let (mut free_now, mut total_now) = (0, 0);
-    // SAFETY: out-pointers to live locals.
-    let result = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free_now, &mut total_now) };
-    if result == CUresult::SUCCESS {
-        let usage = site.manager.usage();
-        let holdings = Holdings {
-            live: usage.live,
-            unused: usage.reserved.device.saturating_sub(usage.live.device)
-                + kept::idle(site.manager.gpu().ordinal()),
-            pieces: account(site.manager.gpu().ordinal()).held,
-            limit: site.manager.settings().device_limit,
-        };
-        // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
-        let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
-        let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
-        // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
-        unsafe { (store(free, usable as usize), store(total, all as usize)) };
-    }
-    Outcome::Return(result)
+    let (free_now, total_now) = match driver().mem_info() {
+        Ok(answer) => answer,
+        Err(code) => return Outcome::Return(code),
+    };
+    let usage = site.manager.usage();
+    let holdings = Holdings {
+        live: usage.live,
+        unused: usage.reserved.device.saturating_sub(usage.live.device)
+            + kept::idle(site.manager.gpu().ordinal()),
+        pieces: account(site.manager.gpu().ordinal()).held,
+        limit: site.manager.settings().device_limit,
+    };
+    // What is kept for the driver is not to be had: a program that asks for all that is free would be refused.
+    let to_be_had = (free_now as u64).saturating_sub(site.manager.settings().headroom);
+    let (usable, all) = mem_info(to_be_had, total_now as u64, &holdings);
+    // SAFETY: the program's out-pointers; null is allowed and means that the answer is not wanted.
+    unsafe { (store(free, usable as usize), store(total, all as usize)) };
+    Outcome::Return(CUresult::SUCCESS)
 }
 
 /// `cuMemGetAddressRange`.
@@ -321,11 +320,7 @@ pub(super) unsafe fn pointer_set_attribute(
 
 /// Makes copies and sets in the current context wait for their end.
 fn tell_context() -> Result<(), CUresult> {
-    let mut flags = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) }.ok()?;
-    // SAFETY: a function without pointers.
-    unsafe { driver().get::<symbol::cuCtxSetFlags>()(flags | CU_CTX_SYNC_MEMOPS) }.ok()
+    driver().ctx_set_flags(driver().ctx_flags()? | CU_CTX_SYNC_MEMOPS)
 }
 
 /// `cuMemRetainAllocationHandle`. Memory of `cuMemAlloc` has no handle that a program could retain.

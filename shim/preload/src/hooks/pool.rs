@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
 
 use super::boundary::Outcome;
@@ -102,10 +102,7 @@ fn is_default(pool: CUmemoryPool, device: CUdevice) -> bool {
 
 /// The device's default pool; `None` where it has none.
 pub(super) fn default_of(device: CUdevice) -> Option<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetDefaultMemPool>()(&mut pool, device) }.ok().ok()?;
-    Some(pool)
+    driver().device_default_mem_pool(device).ok()
 }
 
 /// The manager behind a pool, if it is some device's default pool.
@@ -115,12 +112,7 @@ fn manager_of(pool: CUmemoryPool) -> Option<&'static Manager<Device>> {
 
 /// `cuDeviceSetMemPool`.
 pub(super) fn device_set_mem_pool(device: CUdevice, pool: CUmemoryPool) -> CUresult {
-    // SAFETY: handles that the driver checks.
-    let result = unsafe { driver().get::<symbol::cuDeviceSetMemPool>()(device, pool) };
-    if result == CUresult::SUCCESS {
-        note_current(device, pool);
-    }
-    result
+    driver().device_set_mem_pool(device, pool).inspect(|()| note_current(device, pool)).into()
 }
 
 fn note_current(device: CUdevice, pool: CUmemoryPool) {
@@ -134,8 +126,7 @@ fn note_current(device: CUdevice, pool: CUmemoryPool) {
 
 /// `cuMemPoolDestroy`. If a device's current pool is destroyed, the default pool becomes current again.
 pub(super) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
-    // SAFETY: a handle that the driver checks.
-    let result = unsafe { driver().get::<symbol::cuMemPoolDestroy>()(pool) };
+    let result = CUresult::from(driver().mem_pool_destroy(pool));
     let replaced = PROCESS_HOT.replaced.load(Relaxed);
     if result == CUresult::SUCCESS && replaced != 0 {
         let chose = |device: &CUdevice| bit(*device).is_some_and(|bit| replaced & bit != 0);
@@ -149,10 +140,7 @@ pub(super) fn mem_pool_destroy(pool: CUmemoryPool) -> CUresult {
 
 /// The device's current pool.
 fn current_of(device: CUdevice) -> Option<CUmemoryPool> {
-    let mut pool = CUmemoryPool::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuDeviceGetMemPool>()(&mut pool, device) }.ok().ok()?;
-    Some(pool)
+    driver().device_mem_pool(device).ok()
 }
 
 /// `cuMemSetMemPool`: names the device by location. `cuMemAllocAsync` uses the pool of pinned memory only.

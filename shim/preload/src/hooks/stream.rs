@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use wm_abi::symbol::{self, Symbol};
+use wm_abi::symbol::Symbol;
 use wm_abi::{
     CU_STREAM_CAPTURE_STATUS_NONE, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphNode, CUlaunchConfig, CUresult,
     CUstream,
 };
+use wm_driver::Api;
 
 use super::boundary::Outcome;
 use crate::process::{driver, streams};
@@ -82,10 +83,7 @@ pub(super) fn is_captured<D: DefaultStream>(stream: CUstream) -> bool {
 #[cold]
 #[inline(never)]
 fn ask_is_captured(stream: CUstream) -> bool {
-    let mut status = CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamIsCapturing>()(stream, &mut status) };
-    asked != CUresult::SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE
+    driver().stream_is_capturing(stream) != Ok(CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 /// `cuStreamCreate`. Once there is a blocking stream, work in it is ordered with frees in the legacy default stream.

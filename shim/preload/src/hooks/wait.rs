@@ -6,9 +6,9 @@
 //! Invariant: what was freed is marked *before* the wait, because another thread may free while the host waits. No manager is made
 //! for a wait: a device on which nothing was allocated through us is left alone.
 
-use wm_abi::symbol::{self, Symbol};
+use wm_abi::symbol::Symbol;
 use wm_abi::{CUcontext, CUevent, CUresult, CUstream};
-use wm_driver::{Device, StreamId};
+use wm_driver::{Api, Device, StreamId};
 use wm_memory::{Manager, Mark};
 
 use super::pool;
@@ -35,23 +35,20 @@ where
 /// `cuCtxSynchronize`.
 pub(super) fn ctx_synchronize() -> CUresult {
     let wait = registry::existing_site().map(|site| Wait::for_context(site.manager, site.context));
-    // SAFETY: takes no arguments.
-    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize>()() })
+    end_wait(wait, driver().ctx_synchronize().into())
 }
 
 /// `cuCtxSynchronize_v2`, of a context that need not be current.
 pub(super) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
     let manager = registry::any().then(|| registry::existing(registry::device_of(context)?)).flatten();
     let wait = manager.map(|manager| Wait::for_context(manager, context));
-    // SAFETY: the program's argument.
-    end_wait(wait, unsafe { driver().get::<symbol::cuCtxSynchronize_v2>()(context) })
+    end_wait(wait, driver().ctx_synchronize_named(context).into())
 }
 
 /// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
 pub(super) unsafe fn event_synchronize(event: CUevent) -> CUresult {
     let wait = registry::any().then(|| Wait::for_something().looking_after(&Waits::Event));
-    // SAFETY: the program's argument.
-    end_wait(wait, unsafe { driver().get::<symbol::cuEventSynchronize>()(event) })
+    end_wait(wait, driver().event_synchronize(event).into())
 }
 
 /// A wait of the host that begins. It may cover frees of every device's memory.

@@ -4,15 +4,11 @@
 //! Each question is about a whole range. Only plain memory is ours to relay: managed memory moves by itself, a host range that is pinned in part has pages
 //! that the devices do not reach, and memory of another device than the context's takes a way of its own.
 
-use std::ffi::{c_uint, c_void};
 use std::ops::Range;
 
-use wm_abi::symbol;
-use wm_abi::{
-    CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-    CU_POINTER_ATTRIBUTE_IS_MANAGED, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
-    CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, CUdevice,
-};
+use wm_abi::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUdevice};
+use wm_driver::Api;
+use wm_driver::api::PointerAttribute;
 use wm_multipath::{Direction, HostMemory};
 
 use super::linear::Linear;
@@ -79,47 +75,28 @@ fn reaches(mut address: u64, end: u64, kind: Memory) -> bool {
 
 /// The range that the driver knows an address in.
 fn range(address: u64) -> Option<Range<u64>> {
-    let (mut start, mut size) = (0_u64, 0_usize);
-    let mut wanted = [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE];
-    let mut places = [(&raw mut start).cast::<c_void>(), (&raw mut size).cast()];
-    let query = driver().get::<symbol::cuPointerGetAttributes>();
-    // SAFETY: two attributes of eight bytes, each with a place of its size.
-    unsafe { query(2, wanted.as_mut_ptr(), places.as_mut_ptr(), address) }.ok().ok()?;
-    Some(start..start.checked_add(size as u64)?)
+    let wanted = [PointerAttribute::RANGE_START_ADDR, PointerAttribute::RANGE_SIZE];
+    let [start, size] = driver().pointer_attributes(wanted, address).ok()?;
+    Some(start..start.checked_add(size)?)
 }
 
 /// What the driver says of an address. Of one that it does not know, nothing: ordinary memory, which has no other attribute to
 /// ask for.
 fn ask(address: u64) -> Option<Memory> {
-    let [kind, managed, ordinal] = attributes(
-        address,
-        [
-            CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-            CU_POINTER_ATTRIBUTE_IS_MANAGED,
-            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-        ],
-    )?;
+    let wanted =
+        [PointerAttribute::MEMORY_TYPE, PointerAttribute::IS_MANAGED, PointerAttribute::DEVICE_ORDINAL];
+    let [kind, managed, ordinal] = driver().pointer_attributes(wanted, address).ok()?;
     if managed != 0 {
         return None;
     }
     if kind == 0 {
         return Some(Memory::Host(HostMemory::Pageable));
     }
-    let [synchronous] = attributes(address, [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS])?;
+    let [synchronous] = driver().pointer_attributes([PointerAttribute::SYNC_MEMOPS], address).ok()?;
     match kind {
         _ if synchronous != 0 => None,
         CU_MEMORYTYPE_HOST => Some(Memory::Host(HostMemory::Pinned)),
         CU_MEMORYTYPE_DEVICE => Some(Memory::Device(ordinal as CUdevice)),
         _ => None,
     }
-}
-
-/// Attributes of a pointer whose values are words of four bytes.
-fn attributes<const N: usize>(address: u64, mut wanted: [c_uint; N]) -> Option<[c_uint; N]> {
-    let mut values: [c_uint; N] = [0; N];
-    let mut places = values.each_mut().map(|value| std::ptr::from_mut(value).cast::<c_void>());
-    let query = driver().get::<symbol::cuPointerGetAttributes>();
-    // SAFETY: as many attributes as places, each place of its attribute's size, all live locals.
-    unsafe { query(N as c_uint, wanted.as_mut_ptr(), places.as_mut_ptr(), address) }.ok().ok()?;
-    Some(values)
 }

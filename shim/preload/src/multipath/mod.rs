@@ -16,13 +16,12 @@ pub(crate) mod shapes;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use wm_abi::symbol;
 use wm_abi::{
     CU_CTX_SYNC_MEMOPS, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_INTEGRATED,
     CU_DEVICE_ATTRIBUTE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
-    CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUresult, CUstream,
+    CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream,
 };
-use wm_driver::device::{current_context, device_attribute};
+use wm_driver::Api;
 use wm_multipath::engine::Request;
 use wm_multipath::enqueue::Copy;
 use wm_multipath::pool::Relay;
@@ -92,13 +91,11 @@ fn request(linear: &Linear, expected: Option<Direction>) -> Option<Request> {
 
 /// Where the calling thread's copies are ordered. `None`: in a way that is not ours to repeat.
 fn user(stream: CUstream) -> Option<User> {
-    let context = current_context(driver());
+    let context = driver().ctx_current().unwrap_or_default();
     if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
         return None;
     }
-    let mut device = 0;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetDevice>()(&mut device) }.ok().ok()?;
+    let device = registry::current_device()?;
     Some(User { home: home(context)?, device, stream, kind: kind(stream)? })
 }
 
@@ -107,9 +104,7 @@ fn kind(stream: CUstream) -> Option<Kind> {
         CUstream::LEGACY => Some(Kind::Legacy),
         CUstream::PER_THREAD => Some(Kind::Blocking),
         created => {
-            let mut flags = 0;
-            // SAFETY: the driver has just known the handle; the out-pointer is to a live local.
-            unsafe { driver().get::<symbol::cuStreamGetFlags>()(created, &mut flags) }.ok().ok()?;
+            let flags = driver().stream_flags(created).ok()?;
             Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::Alone })
         }
     }
@@ -117,27 +112,15 @@ fn kind(stream: CUstream) -> Option<Kind> {
 
 /// A context's name for good. `None` where the driver (before CUDA 12) does not number contexts.
 fn home(context: CUcontext) -> Option<Home> {
-    let mut life = 0;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuCtxGetId>()(context, &mut life) }.ok().ok()?;
-    Some(Home { context, life })
+    Some(Home { context, life: driver().ctx_id(context).ok()? })
 }
 
 fn has_synchronous_copies() -> bool {
-    let mut flags = 0;
-    // SAFETY: the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuCtxGetFlags>()(&mut flags) };
-    asked != CUresult::SUCCESS || flags & CU_CTX_SYNC_MEMOPS != 0
+    !driver().ctx_flags().is_ok_and(|flags| flags & CU_CTX_SYNC_MEMOPS == 0)
 }
 
 fn belongs(stream: CUstream, context: CUcontext) -> bool {
-    if matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD) {
-        return true;
-    }
-    let mut owner = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    let asked = unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut owner) };
-    asked == CUresult::SUCCESS && owner == context
+    matches!(stream, CUstream::LEGACY | CUstream::PER_THREAD) || driver().stream_ctx(stream) == Ok(context)
 }
 
 /// The engine, made when the first large copy is met and the driver knows its devices.
@@ -186,20 +169,20 @@ fn siblings(setting: &Multipath, devices: CUdevice) -> Vec<CUdevice> {
 
 /// Do several processes share the device through MPS? Its server then decides whose copies run.
 fn is_shared(device: CUdevice) -> bool {
-    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_MPS_ENABLED).is_some_and(|on| on != 0)
+    driver().device_attribute(CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device).is_ok_and(|on| on != 0)
 }
 
 /// Does the device use the host's page tables, or its memory? It then copies pageable memory by itself, and threads would be in its way.
 fn reaches_pageable(device: CUdevice) -> bool {
     let ways =
         [CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES, CU_DEVICE_ATTRIBUTE_INTEGRATED];
-    ways.into_iter().any(|way| device_attribute(driver(), device, way).is_some_and(|has| has != 0))
+    ways.into_iter().any(|way| driver().device_attribute(way, device).is_ok_and(|has| has != 0))
 }
 
 /// May this process have a context there without keeping others out? In the exclusive mode a context of ours would keep out the
 /// process that the device is meant for.
 fn takes_contexts(device: CUdevice) -> bool {
-    device_attribute(driver(), device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == Some(DEFAULT_MODE)
+    driver().device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == Ok(DEFAULT_MODE)
 }
 
 fn existing() -> Option<&'static Engine<Driver>> {

@@ -11,7 +11,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use wm_abi::*;
-use wm_driver::Device;
+use wm_driver::api::{Failed, Named};
+use wm_driver::{Api, Device};
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, Kind, Shelf, Vmm};
@@ -51,28 +52,19 @@ impl Vmm for DriverCalls {
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags { gpuDirectRDMACapable: kind.rdma.into(), ..Default::default() },
         };
-        let mut handle = 0;
-        // SAFETY: pointers to live locals.
-        let result =
-            unsafe { driver().get::<symbol::cuMemCreate>()(&mut handle, kind.bytes as usize, &property, 0) };
-        answered("cuMemCreate", 0, kind.bytes, result).map(|()| handle)
+        answered(0, kind.bytes, Named(driver()).mem_create(kind.bytes as usize, &property))
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemMap>()(address, bytes as usize, 0, handle, 0) };
-        answered("cuMemMap", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_map(address, bytes as usize, handle))
     }
 
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        let result = unsafe { driver().get::<symbol::cuMemUnmap>()(address, bytes as usize) };
-        answered("cuMemUnmap", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_unmap(address, bytes as usize))
     }
 
     fn release(&self, handle: u64) -> Result<(), CUresult> {
-        // SAFETY: a function without pointers.
-        answered("cuMemRelease", handle, 0, unsafe { driver().get::<symbol::cuMemRelease>()(handle) })
+        answered(handle, 0, Named(driver()).mem_release(handle))
     }
 
     fn allow(&self, address: u64, bytes: u64, access: &Access) -> Result<(), CUresult> {
@@ -81,19 +73,15 @@ impl Vmm for DriverCalls {
             flags: *flags,
         };
         let entries: Vec<CUmemAccessDesc> = access.iter().map(entry).collect();
-        // SAFETY: a pointer to as many live entries.
-        let result = unsafe {
-            driver().get::<symbol::cuMemSetAccess>()(address, bytes as usize, entries.as_ptr(), entries.len())
-        };
-        answered("cuMemSetAccess", address, bytes, result)
+        answered(address, bytes, Named(driver()).mem_set_access(address, bytes as usize, &entries))
     }
 }
 
-fn answered(call: &str, at: u64, bytes: u64, result: CUresult) -> Result<(), CUresult> {
-    if result != CUresult::SUCCESS {
-        log::debug!("{call} of {bytes} bytes at {at:#x} for a kept piece: {result:?}");
-    }
-    result.ok()
+fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUresult> {
+    result.map_err(|failed| {
+        log::debug!("{bytes} bytes at {at:#x} of a kept piece: {failed}");
+        failed.code
+    })
 }
 
 /// What a request would be kept as; `None` for what is not kept.

@@ -5,15 +5,17 @@
 //! context is made current for their duration. It is the context that the CUDA runtime uses.
 
 use wm_abi::{CUcontext, CUdevice, CUresult, symbol};
+use wm_driver::api::scope::Current;
+use wm_driver::{Api, Table};
 
 use crate::entry::trampolines::exported;
 use crate::process;
 use crate::torch::devices;
 
 /// The calling thread is at the device while this lives.
-pub(super) struct DeviceGuard {
-    is_pushed: bool,
-}
+pub(super) struct DeviceGuard(
+    #[expect(dead_code, reason = "put back when dropped")] Option<Current<'static>>,
+);
 
 impl DeviceGuard {
     /// Takes the thread to a device.
@@ -25,34 +27,18 @@ impl DeviceGuard {
         // SAFETY: the out-pointer is to a live local. By the export: this may be the first call of the process.
         let asked = unsafe { exported::<symbol::cuCtxGetDevice>()(&mut current) };
         if asked == CUresult::SUCCESS && current == device {
-            return Ok(Self { is_pushed: false });
+            return Ok(Self(None));
         }
-        let table = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
-        // SAFETY: a handle that the driver has just given.
-        unsafe { table.get::<symbol::cuCtxPushCurrent_v2>()(primary(device)?) }.ok()?;
-        Ok(Self { is_pushed: true })
-    }
-}
-
-impl Drop for DeviceGuard {
-    fn drop(&mut self) {
-        if let Some(table) = process::opened().filter(|_| self.is_pushed) {
-            let mut popped = CUcontext::NULL;
-            // SAFETY: pops what `on` pushed.
-            let _ = unsafe { table.get::<symbol::cuCtxPopCurrent_v2>()(&mut popped) };
-        }
+        let driver = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
+        Ok(Self(Some(Current::make(driver, primary(driver, device)?)?)))
     }
 }
 
 /// The device's primary context. Asking for it is holding it; every hold but the first is let go at once.
-fn primary(device: CUdevice) -> Result<CUcontext, CUresult> {
-    let table = process::opened().ok_or(CUresult::NOT_INITIALIZED)?;
-    let mut context = CUcontext::NULL;
-    // SAFETY: the out-pointer is to a live local.
-    unsafe { table.get::<symbol::cuDevicePrimaryCtxRetain>()(&mut context, device) }.ok()?;
+fn primary(driver: &Table, device: CUdevice) -> Result<CUcontext, CUresult> {
+    let context = driver.primary_ctx_retain(device)?;
     if devices::hold(device) {
-        // SAFETY: a function without pointers; it undoes the hold of just now.
-        let _ = unsafe { table.get::<symbol::cuDevicePrimaryCtxRelease_v2>()(device) };
+        let _ = driver.primary_ctx_release(device);
     }
     Ok(context)
 }

@@ -6,7 +6,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use wm_abi::{CUresult, symbol};
+use wm_abi::CUresult;
+use wm_driver::Api;
 
 use super::driver::driver;
 use super::hot::PROCESS_HOT;
@@ -42,8 +43,5 @@ pub(crate) fn failure() -> Option<CUresult> {
 #[cold]
 #[inline(never)]
 fn ask() -> Option<CUresult> {
-    let (mut free, mut total) = (0, 0);
-    // SAFETY: out-pointers to live locals.
-    let answer = unsafe { driver().get::<symbol::cuMemGetInfo_v2>()(&mut free, &mut total) };
-    answer.ok().err().filter(|error| STICKY.contains(error))
+    driver().mem_info().err().filter(|error| STICKY.contains(error))
 }

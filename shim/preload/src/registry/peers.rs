@@ -4,8 +4,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use wm_abi::{CUdevice, CUresult, symbol};
-use wm_driver::Device;
+use wm_abi::{CUdevice, CUresult};
+use wm_driver::{Api, Device};
 use wm_memory::Manager;
 
 use super::devices::device_count;
@@ -36,10 +36,7 @@ pub(super) fn reachable(device: CUdevice) -> Vec<CUdevice> {
 
 /// Can `device` access the memory of `other`?
 pub(crate) fn can_access_peer(device: CUdevice, other: CUdevice) -> bool {
-    let mut able = 0;
-    // SAFETY: the out-pointer is to a live local.
-    let result = unsafe { driver().get::<symbol::cuDeviceCanAccessPeer>()(&mut able, device, other) };
-    result.ok().is_ok() && able == 1
+    driver().device_can_access_peer(device, other) == Ok(1)
 }
 
 /// `from` may access `owner`'s memory from now on: present blocks of the device's manager and future ones. Answers with the manager, if

@@ -6,9 +6,8 @@
 //! Invariants: the context of a [`NamedStream`] is the one that the stream's work runs in, whatever context is current; its handle is
 //! never null. A cached answer is for the thread's current context and the epoch in which it was looked up.
 
-use wm_abi::symbol;
 use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
-use wm_driver::StreamId;
+use wm_driver::{Api, StreamId};
 use wm_memory::Order;
 
 use super::sites::{current_context, last_site, remember, site_in, site_of_context};
@@ -98,15 +97,10 @@ pub(crate) fn context_of_stream(stream: CUstream) -> Option<CUcontext> {
 
 /// The kind of a created stream.
 fn kind_of(stream: CUstream) -> Option<StreamKind> {
-    let mut flags = 0;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuStreamGetFlags>()(stream, &mut flags) }.ok().ok()?;
+    let flags = driver().stream_flags(stream).ok()?;
     Some(if flags & CU_STREAM_NON_BLOCKING == 0 { StreamKind::Blocking } else { StreamKind::NonBlocking })
 }
 
 fn context_of(stream: CUstream) -> Option<CUcontext> {
-    let mut context = CUcontext::NULL;
-    // SAFETY: the driver checks the handle; the out-pointer is to a live local.
-    unsafe { driver().get::<symbol::cuStreamGetCtx>()(stream, &mut context) }.ok().ok()?;
-    (!context.is_null()).then_some(context)
+    driver().stream_ctx(stream).ok().filter(|context| !context.is_null())
 }

@@ -5,7 +5,7 @@
 mod findings;
 mod render;
 
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::c_int;
 use std::fs;
 use std::path::PathBuf;
 
@@ -17,10 +17,9 @@ use wm_abi::{
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
     CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
-    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, CUresult,
 };
-use wm_abi::{CUresult, symbol::*};
-use wm_driver::{Loader, Table, search};
+use wm_driver::{Api, Loader, Table, search};
 
 use super::finding::Finding;
 pub(super) use render::render;
@@ -77,23 +76,19 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<Driver> {
 }
 
 fn survey(table: &Table) -> Result<Driver, CUresult> {
-    // SAFETY: takes flags, which must be 0.
-    unsafe { table.get::<cuInit>()(0) }.ok()?;
-    let version = integer(|out| {
-        // SAFETY: writes one integer.
-        unsafe { table.get::<cuDriverGetVersion>()(out) }
-    })?;
-    let count = integer(|out| {
-        // SAFETY: writes one integer.
-        unsafe { table.get::<cuDeviceGetCount>()(out) }
-    })?;
+    table.init()?;
+    let (version, count) = (table.driver_version()?, table.device_count()?);
     let devices = (0..count).map(|ordinal| device(table, ordinal)).collect::<Result<Vec<_>, _>>()?;
-    let row = |from| (0..count).map(|to| from == to || can_access(table, from, to)).collect();
+    let row = |from| {
+        (0..count)
+            .map(|to| from == to || table.device_can_access_peer(from, to).is_ok_and(|able| able != 0))
+            .collect()
+    };
     Ok(Driver { path: table.path().to_owned(), version, devices, peers: (0..count).map(row).collect() })
 }
 
 fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
-    let attribute = |which| attribute(table, ordinal, which);
+    let attribute = |which| table.device_attribute(which, ordinal).ok();
     let flag = |which| attribute(which).is_some_and(|value| value != 0);
     let number = |which| attribute(which).unwrap_or(0);
     let pci = format!(
@@ -104,8 +99,8 @@ fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
     );
     Ok(Device {
         ordinal,
-        name: name(table, ordinal)?,
-        total_bytes: total(table, ordinal)?,
+        name: table.device_name(ordinal)?,
+        total_bytes: table.device_total_mem(ordinal)? as u64,
         compute_capability: format!(
             "{}.{}",
             number(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
@@ -121,43 +116,6 @@ fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
         rdma: flag(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED),
         mps: flag(CU_DEVICE_ATTRIBUTE_MPS_ENABLED),
     })
-}
-
-fn integer(ask: impl FnOnce(*mut c_int) -> CUresult) -> Result<c_int, CUresult> {
-    let mut value = 0;
-    ask(&raw mut value).ok().map(|()| value)
-}
-
-/// An attribute's value; `None` where the driver does not know it.
-fn attribute(table: &Table, ordinal: c_int, which: c_uint) -> Option<c_int> {
-    integer(|out| {
-        // SAFETY: writes one integer.
-        unsafe { table.get::<cuDeviceGetAttribute>()(out, which, ordinal) }
-    })
-    .ok()
-}
-
-fn can_access(table: &Table, from: c_int, to: c_int) -> bool {
-    integer(|out| {
-        // SAFETY: writes one integer.
-        unsafe { table.get::<cuDeviceCanAccessPeer>()(out, from, to) }
-    })
-    .is_ok_and(|answer| answer != 0)
-}
-
-fn name(table: &Table, ordinal: c_int) -> Result<String, CUresult> {
-    let mut buffer = [0_u8; 256];
-    // SAFETY: writes a terminated string of at most the given length.
-    unsafe { table.get::<cuDeviceGetName>()(buffer.as_mut_ptr().cast(), buffer.len() as c_int, ordinal) }
-        .ok()?;
-    Ok(CStr::from_bytes_until_nul(&buffer).unwrap_or_default().to_string_lossy().into_owned())
-}
-
-fn total(table: &Table, ordinal: c_int) -> Result<u64, CUresult> {
-    let mut bytes = 0_usize;
-    // SAFETY: writes one size.
-    unsafe { table.get::<cuDeviceTotalMem_v2>()(&raw mut bytes, ordinal) }.ok()?;
-    Ok(bytes as u64)
 }
 
 /// What the kernel says of a PCI device; `None` in virtual machines that do not tell.

@@ -1,8 +1,9 @@
 //! What a trace is played against: this project's manager, or the driver's own pool for comparison.
 
 use anyhow::Result;
-use wm_abi::{CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, CUmemoryPool, CUresult};
-use wm_driver::Device;
+use wm_abi::{CUmemoryPool, CUresult};
+use wm_driver::api::PoolAttribute;
+use wm_driver::{Api, Device};
 use wm_memory::{Manager, Order, Settings, Usage};
 
 use super::driver::{Gpu, Stream};
@@ -123,9 +124,9 @@ impl<'a> DriverPool<'a> {
     /// The driver's: it may have no pools.
     pub(crate) fn new(gpu: &'a Gpu) -> Result<Self> {
         let pool = gpu.default_pool()?;
-        gpu.trim_pool(pool)?;
-        gpu.set_pool_figure(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX)?;
-        gpu.set_pool_figure(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0)?;
+        gpu.driver.mem_pool_trim_to(pool, 0)?;
+        gpu.driver.mem_pool_set_attribute(pool, PoolAttribute::RELEASE_THRESHOLD, u64::MAX)?;
+        gpu.driver.mem_pool_set_attribute(pool, PoolAttribute::RESERVED_MEM_HIGH, 0)?;
         Ok(Self { gpu, pool })
     }
 
@@ -134,7 +135,7 @@ impl<'a> DriverPool<'a> {
     /// # Errors
     /// The driver's.
     pub(crate) fn peak_reserved(&self) -> Result<u64> {
-        self.gpu.pool_figure(self.pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
+        Ok(self.gpu.driver.mem_pool_attribute(self.pool, PoolAttribute::RESERVED_MEM_HIGH)?)
     }
 
     /// Gives the pool's memory back.
@@ -142,7 +143,7 @@ impl<'a> DriverPool<'a> {
     /// # Errors
     /// The driver's.
     pub(crate) fn end(self) -> Result<()> {
-        self.gpu.trim_pool(self.pool)
+        Ok(self.gpu.driver.mem_pool_trim_to(self.pool, 0)?)
     }
 }
 

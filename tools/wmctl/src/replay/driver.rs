@@ -3,13 +3,13 @@
 //! The simulated driver's memory is sparse, so a simulated device of a tebibyte costs nothing until somebody writes to
 //! it, and nobody does: a replay moves no data.
 
-use std::ffi::CStr;
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, anyhow};
 use wm_abi::*;
+use wm_driver::api::Named;
 use wm_driver::streams::Streams;
-use wm_driver::{Device, Loader, StreamId, Table, search};
+use wm_driver::{Api, Device, Loader, StreamId, Table, search};
 
 /// Which driver to replay on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -20,20 +20,10 @@ pub(crate) enum Kind {
     Real,
 }
 
-/// Calls a driver function; a failure says which function failed how.
-macro_rules! call {
-    ($table:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: the function's type comes with its name; pointers among the arguments are to live locals.
-        unsafe { $table.get::<symbol::$name>()($($argument),*) }
-            .ok()
-            .map_err(|code| anyhow!("{}: {code}", stringify!($name)))
-    };
-}
-
 /// One device of an opened driver, with its primary context.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    table: &'static Table,
+    pub(crate) driver: Named<'static>,
     ordinal: CUdevice,
     context: CUcontext,
     pub(crate) name: String,
@@ -53,14 +43,13 @@ impl Gpu {
     /// No driver, no such device, or what the driver says, with the remedy.
     pub(crate) fn open(kind: Kind, ordinal: CUdevice) -> Result<Self> {
         let table = open(kind)?;
-        call!(table, cuInit(0)).with_context(|| unusable(kind, table))?;
-        let mut context = CUcontext::NULL;
-        call!(table, cuDevicePrimaryCtxRetain(&mut context, ordinal))
+        let driver = Named(table);
+        driver.init().with_context(|| unusable(kind, table))?;
+        let context = driver
+            .primary_ctx_retain(ordinal)
             .with_context(|| format!("device {ordinal} cannot be used; `wmctl doctor` lists the devices"))?;
-        let mut gpu = Self { table, ordinal, context, name: String::new() };
-        gpu.enter()?;
-        gpu.name = gpu.ask_name()?;
-        Ok(gpu)
+        driver.ctx_set_current(context)?;
+        Ok(Self { driver, ordinal, context, name: driver.device_name(ordinal)? })
     }
 
     /// Makes the context the calling thread's.
@@ -68,7 +57,7 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn enter(&self) -> Result<()> {
-        call!(self.table, cuCtxSetCurrent(self.context))
+        Ok(self.driver.ctx_set_current(self.context)?)
     }
 
     /// The device as a manager wants it: its driver calls are counted from 0.
@@ -76,7 +65,7 @@ impl Gpu {
     /// # Errors
     /// Which capability it lacks.
     pub(crate) fn device(&self) -> Result<Device> {
-        Device::new(self.table, streams(), self.ordinal, self.context).map_err(|reason| anyhow!(reason))
+        Device::new(self.driver.0, streams(), self.ordinal, self.context).map_err(|reason| anyhow!(reason))
     }
 
     /// Makes streams that do not wait for the default stream.
@@ -84,13 +73,11 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn streams(&self, count: usize) -> Result<Vec<Stream>> {
-        (0..count).map(|_| self.stream()).collect()
-    }
-
-    fn stream(&self) -> Result<Stream> {
-        let mut handle = CUstream::default();
-        call!(self.table, cuStreamCreate(&mut handle, CU_STREAM_NON_BLOCKING))?;
-        Ok(Stream { handle, id: streams().identify(self.context, handle) })
+        let stream = |_| {
+            let handle = self.driver.stream_create(CU_STREAM_NON_BLOCKING)?;
+            Ok(Stream { handle, id: streams().identify(self.context, handle) })
+        };
+        (0..count).map(stream).collect()
     }
 
     /// Gives streams back. What was freed in them is known to be past.
@@ -99,8 +86,8 @@ impl Gpu {
     /// The driver's first; the others are tried all the same.
     pub(crate) fn destroy(&self, list: Vec<Stream>) -> Result<()> {
         streams().forget(&list.iter().map(|stream| stream.id).collect::<Vec<_>>());
-        let destroy = |stream: Stream| call!(self.table, cuStreamDestroy_v2(stream.handle));
-        list.into_iter().map(destroy).fold(Ok(()), Result::and)
+        let destroyed = list.into_iter().map(|stream| self.driver.stream_destroy(stream.handle));
+        Ok(destroyed.fold(Ok(()), std::result::Result::and)?)
     }
 
     /// The host waits for a stream, or for the whole device.
@@ -108,37 +95,26 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn wait(&self, stream: Option<&Stream>) -> Result<()> {
-        match stream {
-            Some(stream) => call!(self.table, cuStreamSynchronize(stream.handle)),
-            None => call!(self.table, cuCtxSynchronize()),
-        }
+        Ok(match stream {
+            Some(stream) => self.driver.stream_synchronize(stream.handle),
+            None => self.driver.ctx_synchronize(),
+        }?)
     }
 
     /// The driver's own allocation: in stream order, or plain.
     pub(crate) fn allocate(&self, bytes: usize, stream: Option<&Stream>) -> CUresultOf<u64> {
-        let mut address = 0;
-        // SAFETY: the out-pointer is to a live local, the stream is one that `stream` made.
-        let result = unsafe {
-            match stream {
-                Some(stream) => {
-                    self.table.get::<symbol::cuMemAllocAsync>()(&mut address, bytes, stream.handle)
-                }
-                None => self.table.get::<symbol::cuMemAlloc_v2>()(&mut address, bytes),
-            }
-        };
-        result.ok().map(|()| address)
+        match stream {
+            Some(stream) => self.driver.0.mem_alloc_async(bytes, stream.handle),
+            None => self.driver.0.mem_alloc(bytes),
+        }
     }
 
     /// Gives memory from [`Gpu::allocate`] back.
     pub(crate) fn free(&self, address: u64, stream: Option<&Stream>) -> CUresultOf<()> {
-        // SAFETY: no pointers of ours; the driver checks the address.
-        let result = unsafe {
-            match stream {
-                Some(stream) => self.table.get::<symbol::cuMemFreeAsync>()(address, stream.handle),
-                None => self.table.get::<symbol::cuMemFree_v2>()(address),
-            }
-        };
-        result.ok()
+        match stream {
+            Some(stream) => self.driver.0.mem_free_async(address, stream.handle),
+            None => self.driver.0.mem_free(address),
+        }
     }
 
     /// The device's default pool.
@@ -146,41 +122,7 @@ impl Gpu {
     /// # Errors
     /// The driver's.
     pub(crate) fn default_pool(&self) -> Result<CUmemoryPool> {
-        let mut pool = CUmemoryPool::default();
-        call!(self.table, cuDeviceGetDefaultMemPool(&mut pool, self.ordinal))?;
-        Ok(pool)
-    }
-
-    /// Reads a pool's attribute.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn pool_figure(&self, pool: CUmemoryPool, attribute: u32) -> Result<u64> {
-        let mut value = 0u64;
-        call!(self.table, cuMemPoolGetAttribute(pool, attribute, (&raw mut value).cast()))?;
-        Ok(value)
-    }
-
-    /// Sets a pool's attribute.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn set_pool_figure(&self, pool: CUmemoryPool, attribute: u32, mut value: u64) -> Result<()> {
-        call!(self.table, cuMemPoolSetAttribute(pool, attribute, (&raw mut value).cast()))
-    }
-
-    /// Gives a pool's unused memory back to the device.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub(crate) fn trim_pool(&self, pool: CUmemoryPool) -> Result<()> {
-        call!(self.table, cuMemPoolTrimTo(pool, 0))
-    }
-
-    fn ask_name(&self) -> Result<String> {
-        let mut name = [0u8; 256];
-        call!(self.table, cuDeviceGetName(name.as_mut_ptr().cast(), 255, self.ordinal))?;
-        Ok(CStr::from_bytes_until_nul(&name).unwrap_or(c"?").to_string_lossy().into_owned())
+        Ok(self.driver.device_default_mem_pool(self.ordinal)?)
     }
 }
 

@@ -1,0 +1,67 @@
+//! What a driver call of ours needs for its duration: a context, and a capture mode that harms nobody.
+//!
+//! Both are states of the calling thread, which is the host program's. Each guard puts back what it found when it is dropped, so
+//! a call of ours leaves no trace on any way out.
+
+use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, CUresult};
+
+use super::Api;
+use crate::streams::Streams;
+use crate::table::Table;
+
+/// Makes a context current for a scope, and puts the old one back.
+#[derive(Debug)]
+#[must_use]
+pub struct Current<'a>(Option<&'a Table>);
+
+impl<'a> Current<'a> {
+    /// Pushes the context, where another one is current.
+    ///
+    /// # Errors
+    /// The driver's; `INVALID_CONTEXT` for null.
+    pub fn make(driver: &'a Table, context: CUcontext) -> Result<Self, CUresult> {
+        if context.is_null() {
+            return Err(CUresult::INVALID_CONTEXT);
+        }
+        if driver.ctx_current() == Ok(context) {
+            return Ok(Self(None));
+        }
+        driver.ctx_push_current(context)?;
+        Ok(Self(Some(driver)))
+    }
+}
+
+impl Drop for Current<'_> {
+    fn drop(&mut self) {
+        if let Some(driver) = self.0 {
+            // Pops what `make` pushed. There is nobody to report a failure to.
+            let _ = driver.ctx_pop_current();
+        }
+    }
+}
+
+/// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another thread's capture.
+#[derive(Debug)]
+#[must_use]
+pub struct Relaxed<'a>(Option<(&'a Table, u32)>);
+
+impl<'a> Relaxed<'a> {
+    /// Relaxes it where any stream is being captured.
+    pub fn enter(driver: &'a Table, streams: &Streams) -> Self {
+        if streams.capturing() { Self::always(driver) } else { Self(None) }
+    }
+
+    /// Relaxes it in any case: for a capture that begins meanwhile.
+    pub fn always(driver: &'a Table) -> Self {
+        let before = driver.exchange_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+        Self(before.ok().map(|before| (driver, before)))
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        if let Some((driver, before)) = self.0 {
+            let _ = driver.exchange_capture_mode(before);
+        }
+    }
+}
