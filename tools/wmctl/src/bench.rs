@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 /// Arguments of `wmctl bench`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct BenchArguments {
     #[command(subcommand)]
     what: What,
 }
@@ -23,16 +23,16 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Copies between host and a GPU: plain, over several links, and what all links carry at once
-    Copy(copy::Arguments),
+    Copy(copy::CopyArguments),
     /// One process a GPU: all copying at once, and one alone
-    Ranks(ranks::Arguments),
+    Ranks(ranks::RanksArguments),
 }
 
 /// Runs a benchmark.
 ///
 /// # Errors
 /// No driver, or one that refuses what the measurement needs.
-pub(crate) fn bench(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     match &arguments.what {
         What::Copy(arguments) => copy::copy(arguments),
         What::Ranks(arguments) => ranks::ranks(arguments),

@@ -10,7 +10,7 @@ use crate::{client, human, output};
 
 /// Arguments of `wmctl clean`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CleanArguments {
     /// Say what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// Only those of printing: a socket that cannot be removed is said.
-pub(crate) fn clean(arguments: &Arguments) -> Result<()> {
+pub(crate) fn clean(arguments: &CleanArguments) -> Result<()> {
     let (stale, mut problems) = client::left_over();
     let mut removed = Vec::new();
     for endpoint in stale {

@@ -22,7 +22,7 @@ use serde_json::Value;
 
 use exchange::Knock;
 use folder::{Folder, Unusable};
-use processes::Process;
+use processes::RunningProcess;
 
 /// How long a program may take to answer. It answers from a thread of its own, so seconds mean that it is stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) struct Endpoint {
 
 /// All sockets found: of living programs, what dead ones left behind, and folders that are not to be believed.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct FoundSockets {
     pub(crate) alive: Vec<Endpoint>,
     pub(crate) stale: Vec<Endpoint>,
     pub(crate) problems: Vec<String>,
@@ -131,8 +131,8 @@ fn is_named() -> bool {
 }
 
 /// Looks everywhere, or only into the folder that was named. A process with several sockets, some of them stale, is alive once.
-pub(crate) fn find() -> Found {
-    let mut found = Found::default();
+pub(crate) fn find() -> FoundSockets {
+    let mut found = FoundSockets::default();
     let mut seen = BTreeMap::new();
     for endpoint in of_other_places().chain(of_own_places(&mut found.problems)) {
         seen.entry(endpoint.identity).or_insert(endpoint);
@@ -182,7 +182,7 @@ pub(crate) fn endpoint_of(pid: u32) -> Option<Endpoint> {
     of_other_process(&processes::look(pid)?, &[])
 }
 
-fn of_other_process(process: &Process, own: &[PathBuf]) -> Option<Endpoint> {
+fn of_other_process(process: &RunningProcess, own: &[PathBuf]) -> Option<Endpoint> {
     let named = process.variable("WMSHIM_STATS_SOCKET").filter(|value| !value.is_empty());
     if let Some(endpoint) = named.and_then(|path| at_named_path(process, &path)) {
         return Some(endpoint);
@@ -193,13 +193,13 @@ fn of_other_process(process: &Process, own: &[PathBuf]) -> Option<Endpoint> {
     folders.find_map(|folder| Endpoint::new(&folder, &format!("{}.sock", process.inner), process.pid))
 }
 
-fn private_folder(process: &Process, path: &Path) -> Option<Arc<Folder>> {
+fn private_folder(process: &RunningProcess, path: &Path) -> Option<Arc<Folder>> {
     let absolute = path.is_absolute().then_some(path)?;
     Folder::private(process.root.as_deref(), absolute, Some(process.user)).ok().map(Arc::new)
 }
 
 /// The socket that a process was told to make. Its folder need not be private, so who listens is looked at.
-fn at_named_path(process: &Process, path: &OsStr) -> Option<Endpoint> {
+fn at_named_path(process: &RunningProcess, path: &OsStr) -> Option<Endpoint> {
     let path = Path::new(path);
     let folder = match process.root {
         None => {

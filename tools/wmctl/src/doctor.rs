@@ -22,11 +22,11 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::{output, screen, shim};
-use finding::Level;
+use finding::Severity;
 
 /// Arguments of `wmctl doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct DoctorArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// Only those of printing: what is wrong with the machine is a finding.
-pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<ExitCode> {
     if shim::is_preloaded() {
         return Err(start_again());
     }
@@ -47,7 +47,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Result<ExitCode> {
     let installation = installation::examine(&mut findings);
     environment::examine(&mut findings);
     folders::examine(&mut findings);
-    let blocked = findings.iter().any(|finding| finding.level == Level::Blocks);
+    let blocked = findings.iter().any(|finding| finding.level == Severity::Blocks);
     if arguments.json {
         output::print_json(&json!({
             "schema": "wmctl-doctor/1",

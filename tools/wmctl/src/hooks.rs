@@ -9,12 +9,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::shim::{self, Library};
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::{output, screen};
 
 /// Arguments of `wmctl hooks`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct HooksArguments {
     /// Print JSON
     #[arg(long, conflicts_with = "markdown")]
     json: bool,
@@ -35,7 +35,7 @@ struct Hook {
 ///
 /// # Errors
 /// No library, or one that does not know its hooks.
-pub(crate) fn hooks(arguments: &Arguments) -> Result<()> {
+pub(crate) fn hooks(arguments: &HooksArguments) -> Result<()> {
     let path = shim::find()?;
     let text = Library::open(&path)?.text(c"wmshim_hooks_json").with_context(|| {
         format!("{} is another version than this wmctl; install both together", path.display())
@@ -60,13 +60,13 @@ fn plain(hooks: &[Hook]) -> String {
 }
 
 fn narrow(hooks: &[Hook]) -> String {
-    let mut table = Table::new(&["FUNCTION", "OFF BY", "WHAT FOR"]);
+    let mut table = TextTable::new(&["FUNCTION", "OFF BY", "WHAT FOR"]);
     hooks.iter().for_each(|hook| table.row([&hook.symbol, &hook.switch, &hook.purpose].map(Clone::clone)));
     format!("{table}\n{} of the driver's functions are intercepted; all others are forwarded.\n", hooks.len())
 }
 
 fn table(hooks: &[Hook]) -> String {
-    let mut table = Table::new(&["FUNCTION", "HANDLER", "OFF BY", "WHAT FOR"]);
+    let mut table = TextTable::new(&["FUNCTION", "HANDLER", "OFF BY", "WHAT FOR"]);
     for hook in hooks {
         table.row([&hook.symbol, &hook.handler, &hook.switch, &hook.purpose].map(Clone::clone));
     }

@@ -36,9 +36,9 @@ use clap::{Args, FromArgMatches, Parser, Subcommand};
 /// Run programs under wmshim and look inside them.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
-struct Arguments {
+struct WmctlArguments {
     #[command(subcommand)]
-    command: Command,
+    command: WmctlCommand,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -52,27 +52,27 @@ const EXAMPLES: &str = "Examples:
   wmctl bench copy                                  what several links bring to copies";
 
 #[derive(Subcommand)]
-enum Command {
+enum WmctlCommand {
     /// Run a program under the shim
-    Run(run::Arguments),
+    Run(run::RunArguments),
     /// Show what programs under the shim hold and do
-    Stats(stats::Arguments),
+    Stats(stats::StatsArguments),
     /// Show what programs under the shim hold and copy, again and again
-    Top(top::Arguments),
+    Top(top::TopArguments),
     /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
     /// Remove sockets that killed programs left
-    Clean(clean::Arguments),
+    Clean(clean::CleanArguments),
     /// Check driver, devices, limits and installation, and say what to do
-    Doctor(doctor::Arguments),
+    Doctor(doctor::DoctorArguments),
     /// Print the paths for an LD_PRELOAD or LD_LIBRARY_PATH of your own
-    Paths(paths::Arguments),
+    Paths(paths::PathsArguments),
     /// List the driver functions that the shim intercepts
-    Hooks(hooks::Arguments),
+    Hooks(hooks::HooksArguments),
     /// Measure this machine
-    Bench(bench::Arguments),
+    Bench(bench::BenchArguments),
     /// Replay a recorded trace: what memory a program needs
-    Replay(replay::Arguments),
+    Replay(replay::ReplayArguments),
 }
 
 fn main() -> ExitCode {
@@ -87,29 +87,30 @@ fn main() -> ExitCode {
 }
 
 /// The command line. Started as `wmshim-run`, which the wheel does, it is that of `run`.
-fn command() -> Command {
+fn command() -> WmctlCommand {
     const ALIAS: &str = "wmshim-run";
     let name = std::env::args_os().next().unwrap_or_default();
     if Path::new(&name).file_name() != Some(OsStr::new(ALIAS)) {
-        return Arguments::parse().command;
+        return WmctlArguments::parse().command;
     }
-    let command = run::Arguments::augment_args(clap::Command::new(ALIAS).version(env!("CARGO_PKG_VERSION")));
+    let command =
+        run::RunArguments::augment_args(clap::Command::new(ALIAS).version(env!("CARGO_PKG_VERSION")));
     let matches = command.about("Run a program under wmshim").get_matches();
-    let arguments = run::Arguments::from_arg_matches(&matches);
-    Command::Run(arguments.unwrap_or_else(|error| error.exit()))
+    let arguments = run::RunArguments::from_arg_matches(&matches);
+    WmctlCommand::Run(arguments.unwrap_or_else(|error| error.exit()))
 }
 
-fn dispatch(command: Command) -> Result<ExitCode> {
+fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
     match command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(arguments) => doctor::doctor(&arguments),
-        Command::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Bench(arguments) => bench::bench(&arguments),
-        Command::Replay(arguments) => replay::replay(&arguments),
+        WmctlCommand::Run(arguments) => run::run(&arguments),
+        WmctlCommand::Stats(arguments) => stats::stats(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),
+        WmctlCommand::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Bench(arguments) => bench::bench(&arguments),
+        WmctlCommand::Replay(arguments) => replay::replay(&arguments),
     }
 }

@@ -9,7 +9,7 @@ use crate::{layout, output, shim};
 
 /// Arguments of `wmctl paths`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct PathsArguments {
     /// Print the path for LD_PRELOAD only
     #[arg(long, conflicts_with = "dropin")]
     preload: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// No library, or no names for it.
-pub(crate) fn paths(arguments: &Arguments) -> Result<()> {
+pub(crate) fn paths(arguments: &PathsArguments) -> Result<()> {
     let library = shim::find()?;
     let layout = layout::of(&library)?;
     let shown = |path: &std::path::Path| path.display().to_string();

@@ -27,11 +27,11 @@ use crate::layout::{self, Layout};
 use crate::output::Coded;
 use crate::shim::{self, Library};
 use crate::{human, output};
-use program::Finding;
+use program::ProgramCheck;
 
 /// Arguments of `wmctl run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RunArguments {
     /// Print the program's statistics to stderr when it has ended
     #[arg(long)]
     stats: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
-impl Arguments {
+impl RunArguments {
     /// A variable as the program will see it.
     fn variable(&self, name: &str) -> Option<OsString> {
         let set = self.set.iter().rev().find(|(set, _)| set == name);
@@ -73,7 +73,7 @@ fn assignment(text: OsString) -> Result<(OsString, OsString), &'static str> {
 ///
 /// # Errors
 /// No library, a setting that it does not understand, or a program that cannot be started.
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     refuse_options(&arguments.command, &std::env::args_os().collect::<Vec<_>>())?;
     let library = shim::find()?;
     let layout = layout::of(&library)?;
@@ -115,7 +115,7 @@ fn refuse_options(command: &[OsString], line: &[OsString]) -> Result<()> {
 }
 
 /// What is set for the program, in the order in which it is announced.
-fn variables(arguments: &Arguments, layout: &Layout) -> Vec<(OsString, OsString)> {
+fn variables(arguments: &RunArguments, layout: &Layout) -> Vec<(OsString, OsString)> {
     let before = |path: &Path, name: &str| before(path, arguments.variable(name));
     let mut variables: Vec<(OsString, OsString)> =
         vec![("LD_PRELOAD".into(), before(&layout.preload, "LD_PRELOAD"))];
@@ -155,14 +155,14 @@ fn check_settings(library: &Path, variables: &[(OsString, OsString)]) -> Result<
 }
 
 /// Says what the library cannot do for this program, before the loader says it in its own words or nobody does.
-fn check_program(arguments: &Arguments) -> Result<()> {
+fn check_program(arguments: &RunArguments) -> Result<()> {
     match program::examine(&arguments.command[0], arguments.variable("PATH")) {
-        Finding::Fit => Ok(()),
-        Finding::Bare(sentence) => {
+        ProgramCheck::Fit => Ok(()),
+        ProgramCheck::Bare(sentence) => {
             eprintln!("wmctl: {}", human::shown(&sentence));
             Ok(())
         }
-        Finding::Fails(sentence) => Err(coded(126, sentence)),
+        ProgramCheck::Fails(sentence) => Err(coded(126, sentence)),
     }
 }
 
@@ -170,7 +170,7 @@ fn coded(code: u8, sentence: String) -> anyhow::Error {
     Coded { code, sentence }.into()
 }
 
-fn announce(arguments: &Arguments, variables: &[(OsString, OsString)]) {
+fn announce(arguments: &RunArguments, variables: &[(OsString, OsString)]) {
     let pairs = variables.iter().map(|(name, value)| (name.to_string_lossy(), value.to_string_lossy()));
     if arguments.json {
         let set: serde_json::Map<_, _> =

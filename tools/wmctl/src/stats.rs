@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::client::{self, Endpoint, Found};
+use crate::client::{self, Endpoint, FoundSockets};
 use crate::{human, output, screen};
 
 /// Arguments of `wmctl stats`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct StatsArguments {
     /// The process; without it the only one, or a list of all
     pid: Option<u32>,
     /// Show it again every SECONDS until the program ends
@@ -57,7 +57,7 @@ pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-impl Arguments {
+impl StatsArguments {
     fn request(&self) -> &'static str {
         match (self.blocks, self.config) {
             (true, _) => "blocks",
@@ -84,7 +84,7 @@ impl Arguments {
 ///
 /// # Errors
 /// No program, or none that answers.
-pub(crate) fn stats(arguments: &Arguments) -> Result<()> {
+pub(crate) fn stats(arguments: &StatsArguments) -> Result<()> {
     let Some(interval) = arguments.watch else { return show(arguments).map(|_| ()) };
     let mut shown = show(arguments)?;
     loop {
@@ -102,7 +102,7 @@ pub(crate) fn stats(arguments: &Arguments) -> Result<()> {
 }
 
 /// Shows one process or all. Returns how many there are.
-fn show(arguments: &Arguments) -> Result<usize> {
+fn show(arguments: &StatsArguments) -> Result<usize> {
     let found = look(arguments);
     if let (true, Err(_)) = (arguments.json, &found) {
         output::print_json(&document(&[]))?;
@@ -124,7 +124,7 @@ fn show(arguments: &Arguments) -> Result<usize> {
 }
 
 /// The programs that are meant.
-fn look(arguments: &Arguments) -> Result<Vec<Endpoint>> {
+fn look(arguments: &StatsArguments) -> Result<Vec<Endpoint>> {
     match (&arguments.socket, arguments.pid) {
         (Some(socket), _) => Ok(vec![Endpoint::at(socket)?]),
         (_, Some(pid)) => Ok(vec![client::of_process(pid)?]),
@@ -132,7 +132,7 @@ fn look(arguments: &Arguments) -> Result<Vec<Endpoint>> {
     }
 }
 
-fn all(arguments: &Arguments, found: Found) -> Result<Vec<Endpoint>> {
+fn all(arguments: &StatsArguments, found: FoundSockets) -> Result<Vec<Endpoint>> {
     report(&found);
     let pids: Vec<_> = found.alive.iter().map(|endpoint| endpoint.pid.to_string()).collect();
     match pids.len() {
@@ -145,7 +145,7 @@ fn all(arguments: &Arguments, found: Found) -> Result<Vec<Endpoint>> {
 }
 
 /// What was found besides programs, on stderr.
-fn report(found: &Found) {
+fn report(found: &FoundSockets) {
     for problem in &found.problems {
         eprintln!("wmctl: {}", human::shown(problem));
     }

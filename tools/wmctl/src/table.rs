@@ -9,12 +9,12 @@ const GAP: usize = 2;
 
 /// Rows of text under headings. Columns are as wide as their widest cell; figures are set to the right.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A heading that starts with `>` makes its column one of figures, set to the right.
     pub(crate) fn new(headings: &[&str]) -> Self {
         Self { headings: headings.iter().map(|heading| (*heading).to_owned()).collect(), rows: Vec::new() }
@@ -51,7 +51,7 @@ impl Table {
     }
 }
 
-impl Display for Table {
+impl Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widths = self.widths();
         let titles: Vec<_> = self.headings.iter().map(|heading| title(heading).to_owned()).collect();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let mut table = Table::new(&["NAME", ">COUNT", "WHY"]);
+        let mut table = TextTable::new(&["NAME", ">COUNT", "WHY"]);
         table.row(["µ".into(), "1,000".into(), "x".into()]);
         table.row(["cuMemCreate".into(), "7".into(), String::new()]);
         assert_eq!(

@@ -19,7 +19,7 @@ use reading::{By, Change, Reading};
 
 /// Arguments of `wmctl top`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct TopArguments {
     /// Time between two tables
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = crate::stats::interval)]
     interval: Duration,
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 ///
 /// # Errors
 /// A closed pipe; with `--once`, no program at all.
-pub(crate) fn top(arguments: &Arguments) -> Result<()> {
+pub(crate) fn top(arguments: &TopArguments) -> Result<()> {
     let mut screen = Screen::new(arguments);
     let mut before = read();
     while screen.pause(arguments.interval)? {
@@ -66,7 +66,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(arguments: &Arguments) -> Self {
+    fn new(arguments: &TopArguments) -> Self {
         let in_place = output::is_terminal() && !arguments.once && !arguments.json;
         let keys = in_place.then(Keys::open).flatten();
         Self { json: arguments.json, in_place, sort: arguments.sort, keys, last: None }

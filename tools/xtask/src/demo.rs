@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::driver::Driver;
+use crate::driver::TestDriver;
 use crate::step;
 
 /// Builds, runs the program bare and under the shim, and fails unless the first run fails and the second succeeds.
@@ -21,14 +21,14 @@ pub(crate) fn run(gib: u64) -> Result<()> {
     build.args(packages);
     step::run("build", build)?;
     let folder = crate::target()?.join("debug");
-    let driver = Driver::choose(&folder)?;
+    let driver = TestDriver::choose(&folder)?;
     let neighbour = neighbour(&driver, &folder, gib)?;
     bare(&driver, &folder)?;
     under_the_shim(&driver, &folder)?;
     neighbour.map_or(Ok(()), dismiss)
 }
 
-fn bare(driver: &Driver, folder: &Path) -> Result<()> {
+fn bare(driver: &TestDriver, folder: &Path) -> Result<()> {
     title("The program alone");
     let mut program = Command::new(folder.join("demo"));
     driver.serve(&mut program);
@@ -46,7 +46,7 @@ fn bare(driver: &Driver, folder: &Path) -> Result<()> {
     }
 }
 
-fn under_the_shim(driver: &Driver, folder: &Path) -> Result<()> {
+fn under_the_shim(driver: &TestDriver, folder: &Path) -> Result<()> {
     title("The same program under the shim");
     let mut program = Command::new(folder.join("wmctl"));
     program.args(["run", "--stats", "--"]).arg(folder.join("demo"));
@@ -65,8 +65,8 @@ fn simulate(program: &mut Command) {
 }
 
 /// On a real GPU: starts the process that holds all but `gib`, and waits until it does.
-fn neighbour(driver: &Driver, folder: &Path, gib: u64) -> Result<Option<Child>> {
-    let Driver::Real = driver else { return Ok(None) };
+fn neighbour(driver: &TestDriver, folder: &Path, gib: u64) -> Result<Option<Child>> {
+    let TestDriver::Real = driver else { return Ok(None) };
     let mut program = Command::new(folder.join("demo"));
     program.args(["--leave", &gib.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = program.spawn().context("cannot start the neighbour")?;

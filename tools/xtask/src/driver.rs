@@ -22,14 +22,14 @@ const DIRECTORIES: [&str; 5] = [
 ];
 
 /// Which one it is.
-pub(crate) enum Driver {
+pub(crate) enum TestDriver {
     /// The machine's own.
     Real,
     /// The simulator, under the name that programs look for.
     Simulated(PathBuf),
 }
 
-impl Driver {
+impl TestDriver {
     /// The driver of this machine, said in a line. `folder` is where cargo left the simulated one.
     pub(crate) fn choose(folder: &Path) -> Result<Self> {
         if let Some(path) = real() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::table::{self, Function};
+use crate::table::{self, DriverFunction};
 
 const NOTICE: &str =
     "// Written by `cargo run -p xtask -- generate` from shim/abi/data/driver.tsv. Do not edit.\n\n";
@@ -35,7 +35,7 @@ pub(crate) fn settle(path: PathBuf, text: &str, check: bool, task: &str) -> Resu
 }
 
 /// `wm_abi::symbol`: one zero-sized type a function, and the array of names in the same order.
-fn symbols(functions: &[Function]) -> String {
+fn symbols(functions: &[DriverFunction]) -> String {
     let mut text = String::from(NOTICE);
     for (index, function) in functions.iter().enumerate() {
         text += &match &function.parameters {
@@ -51,7 +51,7 @@ fn symbols(functions: &[Function]) -> String {
 }
 
 /// The exports of the preloaded library: one trampoline a function.
-fn trampolines(functions: &[Function]) -> String {
+fn trampolines(functions: &[DriverFunction]) -> String {
     let rows: String =
         functions.iter().enumerate().map(|(index, f)| format!("    {index} {},\n", f.name)).collect();
     format!("{NOTICE}trampolines! {{\n{rows}}}\n")

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
-use crate::table::{self, Function};
+use crate::table::{self, DriverFunction};
 
 /// Structures that wm-abi defines field by field; pointers to any other structure become `*mut c_void`.
 const KNOWN: &[&str] = &[
@@ -60,7 +60,7 @@ pub(crate) fn import(include: &Path, lists: &[PathBuf]) -> Result<()> {
     let declared = declarations(&preprocess(include)?)?;
     let functions: Vec<_> = symbols(lists)?
         .into_iter()
-        .map(|name| Function { parameters: declared.get(base(&name)).cloned(), name })
+        .map(|name| DriverFunction { parameters: declared.get(base(&name)).cloned(), name })
         .collect();
     let unknown: Vec<_> =
         functions.iter().filter(|f| f.parameters.is_none()).map(|f| f.name.as_str()).collect();

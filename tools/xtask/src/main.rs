@@ -29,13 +29,13 @@ use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(about = "Generates, checks and packages wmshim")]
-struct Arguments {
+struct XtaskArguments {
     #[command(subcommand)]
-    command: Command,
+    command: XtaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum XtaskCommand {
     /// Rebuild shim/abi/data/driver.tsv from symbol lists and CUDA headers (a new CUDA release)
     ImportHeaders {
         /// Folder with cuda.h, cudaGL.h, cudaEGL.h, cudaVDPAU.h (PyPI's nvidia-cuda-runtime has them)
@@ -78,9 +78,9 @@ enum Command {
         library: Option<PathBuf>,
     },
     /// Look for two owners of one block, in many long runs with different seeds
-    Stress(stress::Arguments),
+    Stress(stress::StressArguments),
     /// Break one rule of docs/ordering.md at a time, and see whether the oracle finds it (about an hour)
-    Mutations(mutations::Arguments),
+    Mutations(mutations::MutationsArguments),
     /// Run a program that outgrows its GPU, bare and under the shim
     Demo {
         /// Free device memory that the program is left with on a real GPU, in GiB
@@ -90,7 +90,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    match run(XtaskArguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("\nerror: {error:#}");
@@ -99,19 +99,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+fn run(command: XtaskCommand) -> Result<()> {
     match command {
-        Command::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
-        Command::Generate { check } => generate::run(check),
-        Command::Kernels { check } => kernels::run(check),
-        Command::Hooks { check } => hooks::run(check),
-        Command::Test { filter } => test::run(&filter),
-        Command::Check => check::run(),
-        Command::Dist => dist::run(),
-        Command::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
-        Command::Stress(arguments) => stress::run(&arguments),
-        Command::Mutations(arguments) => mutations::run(&arguments),
-        Command::Demo { memory } => demo::run(memory),
+        XtaskCommand::ImportHeaders { include, symbols } => headers::import(&include, &symbols),
+        XtaskCommand::Generate { check } => generate::run(check),
+        XtaskCommand::Kernels { check } => kernels::run(check),
+        XtaskCommand::Hooks { check } => hooks::run(check),
+        XtaskCommand::Test { filter } => test::run(&filter),
+        XtaskCommand::Check => check::run(),
+        XtaskCommand::Dist => dist::run(),
+        XtaskCommand::Exports { library } => exports::check(&library.map_or_else(exports::built, Ok)?),
+        XtaskCommand::Stress(arguments) => stress::run(&arguments),
+        XtaskCommand::Mutations(arguments) => mutations::run(&arguments),
+        XtaskCommand::Demo { memory } => demo::run(memory),
     }
 }
 

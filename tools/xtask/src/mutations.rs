@@ -15,7 +15,7 @@ use crate::step;
 
 /// Which mutations to try, and how hard.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct MutationsArguments {
     /// Only those that have one of these in their names
     names: Vec<String>,
     /// Programs that the oracle may draw for each
@@ -38,7 +38,7 @@ struct Mutation {
 }
 
 /// What came of one.
-struct Row {
+struct MutationResult {
     title: String,
     options: String,
     programs: String,
@@ -46,7 +46,7 @@ struct Row {
 }
 
 /// Tries each mutation, and shows a table. Fails if one was not found.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &MutationsArguments) -> Result<()> {
     let wanted = |mutation: &Mutation| {
         arguments.names.is_empty() || arguments.names.iter().any(|name| mutation.name.contains(name))
     };
@@ -109,7 +109,7 @@ impl Bench {
         Ok(bench)
     }
 
-    fn try_one(&self, mutation: &Mutation, arguments: &Arguments) -> Result<Row> {
+    fn try_one(&self, mutation: &Mutation, arguments: &MutationsArguments) -> Result<MutationResult> {
         self.apply(mutation, &[])?;
         let begin = Instant::now();
         let found = self.build().and_then(|()| self.oracle(mutation, arguments));
@@ -121,7 +121,7 @@ impl Bench {
         if fault.is_some() {
             self.is_right_unbroken(mutation, &found["failed"][0]["programs"])?;
         }
-        Ok(Row {
+        Ok(MutationResult {
             title: mutation.title.clone(),
             options: mutation.options.join(" "),
             programs: found["programs"].to_string(),
@@ -163,7 +163,7 @@ impl Bench {
         command
     }
 
-    fn oracle(&self, mutation: &Mutation, arguments: &Arguments) -> Result<Value> {
+    fn oracle(&self, mutation: &Mutation, arguments: &MutationsArguments) -> Result<Value> {
         let mut command = self.command(&self.target.join("debug"), mutation);
         let numbers =
             [("--programs", arguments.programs), ("--seed", arguments.seed), ("--jobs", arguments.jobs)];
@@ -180,8 +180,8 @@ impl Bench {
 }
 
 /// A table as docs/oracle.md has it.
-fn show(rows: &[Row]) {
-    let wide = |cell: fn(&Row) -> &str, least: usize| {
+fn show(rows: &[MutationResult]) {
+    let wide = |cell: fn(&MutationResult) -> &str, least: usize| {
         rows.iter().map(|row| cell(row).len()).chain([least]).max().unwrap_or(least)
     };
     let (titles, options) = (wide(|row| &row.title, 8), wide(|row| &row.options, 7));
@@ -193,7 +193,7 @@ fn show(rows: &[Row]) {
         "-".repeat(10),
         "-".repeat(13)
     );
-    for Row { title, options: given, programs, fault } in rows {
+    for MutationResult { title, options: given, programs, fault } in rows {
         println!("| {title:titles$} | {given:options$} | {programs:>8} | {fault:11} |");
     }
 }

@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::driver::Driver;
+use crate::driver::TestDriver;
 use crate::step;
 
 /// What to run, and for how long.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct StressArguments {
     /// Operations of all runs together
     #[arg(long, default_value_t = 15_000_000)]
     operations: u64,
@@ -78,10 +78,10 @@ const SITUATIONS: [Situation; 5] = [
 ];
 
 /// Builds, and runs until enough was done or something was found.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+pub(crate) fn run(arguments: &StressArguments) -> Result<()> {
     let folder = build(arguments.release)?;
-    let driver = Driver::choose(&folder)?;
-    let devices = if matches!(driver, Driver::Real) { 1 } else { 2 };
+    let driver = TestDriver::choose(&folder)?;
+    let devices = if matches!(driver, TestDriver::Real) { 1 } else { 2 };
     let situations: Vec<_> = SITUATIONS.iter().filter(|situation| situation.devices <= devices).collect();
     let limit = arguments.minutes.map_or(Duration::MAX, |minutes| Duration::from_secs(60 * minutes));
     let (start, mut done, mut checked) = (Instant::now(), 0, 0);
@@ -104,13 +104,13 @@ const PROGRAMS: [&[&str]; 4] = [&[], &["--devices", "2"], &["--devices", "2", "-
 const PROGRAMS_OF_A_GPU: [&[&str]; 2] = [&[], &["--green"]];
 
 /// Compares random programs bare and under the library.
-fn oracle(folder: &Path, driver: &Driver, arguments: &Arguments) -> Result<()> {
-    let ways = if matches!(driver, Driver::Real) { &PROGRAMS_OF_A_GPU[..] } else { &PROGRAMS[..] };
+fn oracle(folder: &Path, driver: &TestDriver, arguments: &StressArguments) -> Result<()> {
+    let ways = if matches!(driver, TestDriver::Real) { &PROGRAMS_OF_A_GPU[..] } else { &PROGRAMS[..] };
     let seconds = (60 * arguments.oracle / ways.len() as u64).to_string();
     for way in ways.iter().filter(|_| arguments.oracle > 0) {
         let mut command = Command::new(folder.join("oracle"));
         command.args(["--seconds", &seconds, "--seed", &arguments.seed.to_string()]).args(*way);
-        if let Driver::Simulated(library) = driver {
+        if let TestDriver::Simulated(library) = driver {
             command.arg("--simulated").arg(library);
         }
         step::run("random programs", command)?;
@@ -129,7 +129,7 @@ fn build(release: bool) -> Result<PathBuf> {
 }
 
 /// What a run that found nothing did.
-struct Found {
+struct StressResult {
     operations: u64,
     seconds: f64,
     checked: u64,
@@ -137,7 +137,7 @@ struct Found {
     overflows: u64,
 }
 
-impl Found {
+impl StressResult {
     fn show(&self, situation: &Situation, seed: u64) {
         println!(
             "seed {seed:>5}  {:<22} {:>9} operations {:>7.1} s {:>7.1} GiB checked, {} overflows, {} refused",
@@ -151,7 +151,13 @@ impl Found {
     }
 }
 
-fn once(folder: &Path, driver: &Driver, situation: &Situation, seed: u64, operations: u64) -> Result<Found> {
+fn once(
+    folder: &Path,
+    driver: &TestDriver,
+    situation: &Situation,
+    seed: u64,
+    operations: u64,
+) -> Result<StressResult> {
     let mut command = command(folder, driver, situation, seed, operations);
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("cannot start wmctl")?;
@@ -170,7 +176,7 @@ fn once(folder: &Path, driver: &Driver, situation: &Situation, seed: u64, operat
     let summary: Value = serde_json::from_slice(&output.stdout).context("the program's summary")?;
     let overflows = books(&statistics).with_context(|| format!("seed {seed}, {}", situation.name))?;
     let sum = |field| total(&summary["devices"], field);
-    Ok(Found {
+    Ok(StressResult {
         operations: summary["operations"].as_u64().unwrap_or(0),
         seconds: summary["seconds"].as_f64().unwrap_or(0.0),
         checked: sum("checked_bytes"),
@@ -179,14 +185,14 @@ fn once(folder: &Path, driver: &Driver, situation: &Situation, seed: u64, operat
     })
 }
 
-fn command(folder: &Path, driver: &Driver, situation: &Situation, seed: u64, operations: u64) -> Command {
+fn command(folder: &Path, driver: &TestDriver, situation: &Situation, seed: u64, operations: u64) -> Command {
     let (seed, operations) = (seed.to_string(), operations.to_string());
     let mut command = Command::new(folder.join("wmctl"));
     command.args(["run", "--stats", "--json", "--quiet", "--"]).arg(folder.join("stress"));
     command.args(["--json", "--progress", "60", "--seed", &seed, "--operations", &operations]);
     command.args(situation.arguments).envs(situation.settings.iter().copied()).env("WMSHIM_LOG", "error");
     driver.serve_behind_the_shim(&mut command);
-    if let Driver::Simulated(_) = driver {
+    if let TestDriver::Simulated(_) = driver {
         command.envs([
             ("SIMCUDA_SEED", seed.as_str()),
             ("SIMCUDA_MEMORY", "256MiB"),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 
 /// One exported symbol of the driver library.
-pub(crate) struct Function {
+pub(crate) struct DriverFunction {
     pub(crate) name: String,
     /// `None`: undocumented.
     pub(crate) parameters: Option<String>,
@@ -20,7 +20,7 @@ pub(crate) fn path() -> PathBuf {
 }
 
 /// Reads the table, refusing one that is unsorted or has a malformed line.
-pub(crate) fn read() -> Result<Vec<Function>> {
+pub(crate) fn read() -> Result<Vec<DriverFunction>> {
     let text = fs::read_to_string(path()).context("shim/abi/data/driver.tsv")?;
     let functions =
         text.lines().filter(|line| !line.starts_with('#')).map(parse).collect::<Result<Vec<_>>>()?;
@@ -30,14 +30,14 @@ pub(crate) fn read() -> Result<Vec<Function>> {
     Ok(functions)
 }
 
-fn parse(line: &str) -> Result<Function> {
+fn parse(line: &str) -> Result<DriverFunction> {
     let (name, parameters) = line.split_once('\t').with_context(|| format!("no tab in: {line}"))?;
     let parameters = (parameters != "?").then(|| parameters.to_owned());
-    Ok(Function { name: name.to_owned(), parameters })
+    Ok(DriverFunction { name: name.to_owned(), parameters })
 }
 
 /// Writes the table with its heading.
-pub(crate) fn write(functions: &[Function]) -> Result<()> {
+pub(crate) fn write(functions: &[DriverFunction]) -> Result<()> {
     let mut text =
         String::from("# Exported driver functions: name, parameters. Written by `xtask import-headers`.\n");
     for function in functions {

@@ -18,7 +18,7 @@ use crate::output;
 
 /// Arguments of `wmctl bench copy`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct CopyArguments {
     /// The GPU that copies go to and come from
     #[arg(long, default_value_t = 0)]
     pub(super) target: CUdevice,
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     pub(super) json: bool,
 }
 
-impl Arguments {
+impl CopyArguments {
     fn settings(&self) -> Settings {
         Settings {
             relays: self.relays.clone(),
@@ -68,7 +68,7 @@ const DISTURBED: &str = "Others use the links: no two measurements agreed, so th
 ///
 /// # Errors
 /// No driver, or memory that is not to be had.
-pub(super) fn copy(arguments: &Arguments) -> Result<()> {
+pub(super) fn copy(arguments: &CopyArguments) -> Result<()> {
     let devices = machine::unmeasured()?;
     if arguments.own || devices.key.devices.len() == 1 {
         return own::compare(arguments, devices);

@@ -22,7 +22,7 @@ use wm_multipath::user::Kind as StreamKind;
 use wm_multipath::wire::whole;
 use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Links, User};
 
-use super::rows::Kind;
+use super::rows::CopyKind;
 
 /// The driver, opened once.
 fn driver() -> Result<&'static Table> {
@@ -173,7 +173,7 @@ impl Machine {
     pub(super) fn shared(
         &self,
         engine: &Engine<Driver>,
-        kind: &Kind,
+        kind: &CopyKind,
         directions: &[Direction],
         bytes: usize,
     ) -> Result<(f64, bool)> {

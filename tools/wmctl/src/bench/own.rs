@@ -8,22 +8,23 @@ use serde_json::json;
 use wm_multipath::topology::Topology;
 use wm_multipath::{Direction, HostMemory, Settings};
 
-use super::copy::{Arguments, VERIFIED};
+use super::copy::{CopyArguments, VERIFIED};
 use super::machine::Machine;
-use super::rows::{Kind, median};
+use super::rows::{CopyKind, median};
 use crate::human;
 use crate::output;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Sizes of copies, MiB: about where threads begin to pay, to a large model's tensor.
 const SIZES: [usize; 6] = [32, 48, 64, 256, 1024, 4096];
 
-const WAITED: Kind = Kind { name: "pageable", memory: HostMemory::Pageable, waits: true };
-const ASYNCHRONOUS: Kind = Kind { name: "pageable, async", memory: HostMemory::Pageable, waits: false };
+const WAITED: CopyKind = CopyKind { name: "pageable", memory: HostMemory::Pageable, waits: true };
+const ASYNCHRONOUS: CopyKind =
+    CopyKind { name: "pageable, async", memory: HostMemory::Pageable, waits: false };
 
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
-struct Row {
+struct OwnLinkRow {
     bytes: usize,
     memory: &'static str,
     direction: &'static str,
@@ -37,7 +38,7 @@ struct Row {
 }
 
 /// Measures and prints.
-pub(super) fn compare(arguments: &Arguments, devices: Topology) -> Result<()> {
+pub(super) fn compare(arguments: &CopyArguments, devices: Topology) -> Result<()> {
     let sizes: Vec<_> =
         SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
@@ -60,7 +61,7 @@ pub(super) fn compare(arguments: &Arguments, devices: Topology) -> Result<()> {
     output::print(&render(&rows))
 }
 
-fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<Row> {
+fn row(machine: &Machine, kind: &CopyKind, way: Direction, bytes: usize) -> Result<OwnLinkRow> {
     const MOST: usize = 8 << 30;
     let (mut plain, mut threads, mut pinned, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
     // The first round pays for what is made at first use.
@@ -76,7 +77,7 @@ fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<R
         }
     }
     let [plain, threads, pinned] = [plain, threads, pinned].map(|seconds| bytes as f64 / median(seconds));
-    let row = Row {
+    let row = OwnLinkRow {
         bytes,
         memory: kind.name,
         direction: if way == Direction::In { "in" } else { "out" },
@@ -98,9 +99,9 @@ fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<R
     Ok(row)
 }
 
-fn render(rows: &[Row]) -> String {
+fn render(rows: &[OwnLinkRow]) -> String {
     let headings = ["MEMORY", "WAY", ">SIZE", ">PLAIN GB/s", ">THREADS GB/s", ">RATIO", ">PINNED GB/s", "BY"];
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for row in rows {
         table.row([
             row.memory.to_owned(),

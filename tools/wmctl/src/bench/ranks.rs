@@ -19,13 +19,13 @@ use wm_multipath::topology::Topology;
 use wm_multipath::{Direction, HostMemory, Settings};
 
 use super::machine::{self, Machine, seconds};
-use super::rows::{Kind, median};
-use crate::table::Table;
+use super::rows::{CopyKind, median};
+use crate::table::TextTable;
 use crate::{human, output};
 
 /// Arguments of `wmctl bench ranks`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct RanksArguments {
     /// Size of each rank's copies, MiB
     #[arg(long, default_value_t = 1024)]
     mib: usize,
@@ -69,7 +69,7 @@ impl Case {
 
 /// One line of the result. Rates are bytes a second, of all ranks together.
 #[derive(Debug, Serialize)]
-struct Row {
+struct RanksRow {
     ranks: &'static str,
     ways: String,
     plain: f64,
@@ -81,7 +81,7 @@ struct Row {
 ///
 /// # Errors
 /// No driver, fewer than two devices, memory that is not to be had, or a rank that got wrong bytes.
-pub(super) fn ranks(arguments: &Arguments) -> Result<()> {
+pub(super) fn ranks(arguments: &RanksArguments) -> Result<()> {
     if let Some(device) = arguments.rank {
         return rank(device, arguments.mib << 20);
     }
@@ -125,7 +125,7 @@ fn relaying(ranks: &mut [Rank]) -> Result<Option<u64>> {
     Ok((before > after).then_some((before - after) as u64))
 }
 
-fn measure(ranks: &mut [Rank], case: &Case, arguments: &Arguments) -> Result<Row> {
+fn measure(ranks: &mut [Rank], case: &Case, arguments: &RanksArguments) -> Result<RanksRow> {
     let (mut plain, mut shared) = (Vec::new(), Vec::new());
     for _ in 0..arguments.repeat.max(1) {
         for (by, rates) in [("plain", &mut plain), ("shim", &mut shared)] {
@@ -137,7 +137,7 @@ fn measure(ranks: &mut [Rank], case: &Case, arguments: &Arguments) -> Result<Row
         }
     }
     let (plain, multipath) = (median(plain), median(shared));
-    Ok(Row { ranks: case.ranks, ways: case.name(), plain, multipath, ratio: multipath / plain })
+    Ok(RanksRow { ranks: case.ranks, ways: case.name(), plain, multipath, ratio: multipath / plain })
 }
 
 /// Gives each rank its order, and sums up what they carry. Bytes a second.
@@ -152,8 +152,8 @@ fn together(ranks: &mut [Rank], order: impl Fn(usize) -> Option<String>) -> Resu
     busy.into_iter().map(Rank::answer).sum()
 }
 
-fn render(rows: &[Row]) -> String {
-    let mut table = Table::new(&["RANKS", "WAY", ">PLAIN GB/s", ">SHIM GB/s", ">RATIO"]);
+fn render(rows: &[RanksRow]) -> String {
+    let mut table = TextTable::new(&["RANKS", "WAY", ">PLAIN GB/s", ">SHIM GB/s", ">RATIO"]);
     for row in rows {
         table.row([
             row.ranks.to_owned(),
@@ -237,7 +237,7 @@ fn carry_out(machine: &Machine, order: &str, bytes: usize) -> Result<(usize, f64
     };
     let way = |word: &str| if word == "in" { Direction::In } else { Direction::Out };
     let (ways, limit): (Vec<_>, f64) = (ways.split(',').map(way).collect(), limit.parse()?);
-    let kind = Kind { name: "", memory: HostMemory::Pinned, waits: false };
+    let kind = CopyKind { name: "", memory: HostMemory::Pinned, waits: false };
     let mut count = 0;
     let mut spent = 0.0;
     while spent < limit {

@@ -7,10 +7,10 @@ use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
 use super::links::{All, Sums};
 use super::machine::Machine;
 use crate::human;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// One kind of copy.
-pub(super) struct Kind {
+pub(super) struct CopyKind {
     pub(super) name: &'static str,
     pub(super) memory: HostMemory,
     pub(super) waits: bool,
@@ -18,7 +18,7 @@ pub(super) struct Kind {
 
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct CopyRow {
     bytes: usize,
     memory: &'static str,
     direction: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct Row {
     served: bool,
 }
 
-impl Row {
+impl CopyRow {
     /// So that a run which is ended early has said something.
     fn tell(&self) {
         let (rate, size) = (self.multipath / 1e9, human::bytes(self.bytes as u64));
@@ -44,19 +44,19 @@ impl Row {
 const WAYS: [(&str, &[Direction]); 2] = [("in", &[Direction::In]), ("out", &[Direction::Out])];
 const BOTH: &[Direction] = &[Direction::In, Direction::Out];
 
-const ASYNCHRONOUS: Kind = Kind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
-const WAITED: Kind = Kind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
-const PAGEABLE: Kind = Kind { name: "pageable", memory: HostMemory::Pageable, waits: true };
+const ASYNCHRONOUS: CopyKind = CopyKind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
+const WAITED: CopyKind = CopyKind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
+const PAGEABLE: CopyKind = CopyKind { name: "pageable", memory: HostMemory::Pageable, waits: true };
 /// Without relays: what several threads bring by themselves.
-const OWN_LINK: Kind = Kind { name: "pageable, own link", memory: HostMemory::Pageable, waits: true };
+const OWN_LINK: CopyKind = CopyKind { name: "pageable, own link", memory: HostMemory::Pageable, waits: true };
 
 /// Measures copies of these sizes.
-pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums) -> Result<Vec<Row>> {
+pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums) -> Result<Vec<CopyRow>> {
     let alone = machine.engine_with(Settings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
     let mut rows = Vec::new();
-    let mut series = |kind: &Kind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
+    let mut series = |kind: &CopyKind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
         for bytes in sizes {
-            let row = Row { direction, ..row(machine, engine, kind, ways, *bytes, all, sums)? };
+            let row = CopyRow { direction, ..row(machine, engine, kind, ways, *bytes, all, sums)? };
             row.tell();
             rows.push(row);
         }
@@ -77,12 +77,12 @@ pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums
 fn row(
     machine: &Machine,
     engine: &Engine<Driver>,
-    kind: &Kind,
+    kind: &CopyKind,
     ways: &[Direction],
     bytes: usize,
     all: &All,
     sums: &Sums,
-) -> Result<Row> {
+) -> Result<CopyRow> {
     let (mut plain, mut shared, mut same, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
     // The first round pays for what is made at first use.
     for round in 0..=rounds(kind.memory, bytes) {
@@ -101,7 +101,7 @@ fn row(
     let (plain, multipath) = (rate(plain), rate(shared));
     let of_same_size = (!same.is_empty()).then(|| multipath / rate(same));
     let of_all_links = multipath / sums.all(ways);
-    Ok(Row {
+    Ok(CopyRow {
         bytes,
         memory: kind.name,
         direction: "",
@@ -129,7 +129,7 @@ pub(super) fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-pub(super) fn render(rows: &[Row]) -> String {
+pub(super) fn render(rows: &[CopyRow]) -> String {
     let headings = [
         "MEMORY",
         "WAY",
@@ -141,7 +141,7 @@ pub(super) fn render(rows: &[Row]) -> String {
         ">OF SAME SIZE",
         "BY",
     ];
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for row in rows {
         table.row([
             row.memory.to_owned(),

@@ -8,9 +8,9 @@ use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
 
 use super::links::All;
 use super::machine::Machine;
-use super::rows::{Kind, median, percent};
+use super::rows::{CopyKind, median, percent};
 use crate::human;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// A way to cut a copy up.
 struct Shape {
@@ -43,14 +43,14 @@ impl Shape {
         }
     }
 
-    fn kind(&self) -> Kind {
-        Kind { name: self.name, memory: HostMemory::Pinned, waits: false }
+    fn kind(&self) -> CopyKind {
+        CopyKind { name: self.name, memory: HostMemory::Pinned, waits: false }
     }
 }
 
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct ShapeRow {
     bytes: usize,
     direction: &'static str,
     shape: &'static str,
@@ -61,7 +61,7 @@ pub(super) struct Row {
     factor: f64,
 }
 
-impl Row {
+impl ShapeRow {
     /// So that a run which is ended early has said something.
     fn tell(&self) {
         let (rate, size) = (self.rate / 1e9, human::bytes(self.bytes as u64));
@@ -78,19 +78,19 @@ const LEAST: usize = 64 << 20;
 const VOLUME: usize = 24 << 30;
 
 /// Measures every shape at the larger of these sizes, both ways.
-pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize]) -> Result<Vec<Row>> {
+pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize]) -> Result<Vec<ShapeRow>> {
     let mut rows = Vec::new();
     for way in [Direction::In, Direction::Out] {
         for bytes in sizes.iter().filter(|bytes| **bytes >= LEAST) {
             let found = at(machine, all, way, *bytes)?;
-            found.iter().for_each(Row::tell);
+            found.iter().for_each(ShapeRow::tell);
             rows.extend(found);
         }
     }
     Ok(rows)
 }
 
-fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<Row>> {
+fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<ShapeRow>> {
     let engine = |shape: &Shape| machine.engine_with(shape.settings(&machine.settings));
     let engines: Vec<Engine<Driver>> = SHAPES.iter().map(engine).collect::<Result<_>>()?;
     let (mut plain, mut same) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<
     let (plain, same) = (median(plain), median(same));
     let row = |((shape, engine), times): ((&Shape, &Engine<Driver>), Vec<f64>)| {
         let seconds = median(times);
-        Row {
+        ShapeRow {
             bytes,
             direction: if way == Direction::In { "in" } else { "out" },
             shape: shape.name,
@@ -122,9 +122,9 @@ fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<
     Ok(SHAPES.iter().zip(&engines).zip(times).map(row).collect())
 }
 
-pub(super) fn render(rows: &[Row]) -> String {
+pub(super) fn render(rows: &[ShapeRow]) -> String {
     let mut table =
-        Table::new(&["WAY", ">SIZE", "PIECES", ">GB/s", ">RATIO", ">OF SAME SIZE", ">RELAYS' FACTOR"]);
+        TextTable::new(&["WAY", ">SIZE", "PIECES", ">GB/s", ">RATIO", ">OF SAME SIZE", ">RELAYS' FACTOR"]);
     for row in rows {
         table.row([
             row.direction.to_owned(),

@@ -62,12 +62,12 @@ pub(super) fn exchange(
 }
 
 /// Who listens at the other end, as the kernel says. A process of another namespace has the number 0.
-struct Peer {
+struct SocketPeer {
     pid: u32,
     user: u32,
 }
 
-fn peer(stream: BorrowedFd<'_>) -> Result<Peer> {
+fn peer(stream: BorrowedFd<'_>) -> Result<SocketPeer> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     let place = (&raw mut peer).cast();
@@ -78,7 +78,7 @@ fn peer(stream: BorrowedFd<'_>) -> Result<Peer> {
     if outcome != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
-    Ok(Peer { pid: peer.pid.unsigned_abs(), user: peer.uid })
+    Ok(SocketPeer { pid: peer.pid.unsigned_abs(), user: peer.uid })
 }
 
 fn try_connect(path: &Path) -> Result<UnixStream, Errno> {
@@ -137,7 +137,7 @@ fn read_line(stream: &mut UnixStream, deadline: Instant) -> Result<String> {
 }
 
 /// Why there is no answer in time.
-fn explain(error: anyhow::Error, peer: &Peer, patience: Duration) -> anyhow::Error {
+fn explain(error: anyhow::Error, peer: &SocketPeer, patience: Duration) -> anyhow::Error {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     if !matches!(kind, Some(ErrorKind::WouldBlock | ErrorKind::TimedOut)) {
         return error;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A living process that this user may look into.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct RunningProcess {
     pub(super) pid: u32,
     /// Its effective user.
     pub(super) user: u32,
@@ -22,21 +22,21 @@ pub(super) struct Process {
 }
 
 /// Every process that this user may look into.
-pub(super) fn all() -> impl Iterator<Item = Process> {
+pub(super) fn all() -> impl Iterator<Item = RunningProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     pids.filter_map(look)
 }
 
 /// One process. `None`: there is none, or it is not this user's to look into.
-pub(super) fn look(pid: u32) -> Option<Process> {
+pub(super) fn look(pid: u32) -> Option<RunningProcess> {
     let folder = Path::new("/proc").join(pid.to_string());
     let environment = fs::read(folder.join("environ")).ok().filter(|text| !text.is_empty())?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let user = words(&status, "Uid:").nth(1)?.parse().ok()?;
     let inner = words(&status, "NSpid:").last().and_then(|word| word.parse().ok()).unwrap_or(pid);
     let root = (!shares_our_files(&folder)).then(|| folder.join("root"));
-    Some(Process { pid, user, inner, root, environment })
+    Some(RunningProcess { pid, user, inner, root, environment })
 }
 
 /// Has it our mounts and our root?
@@ -48,7 +48,7 @@ fn shares_our_files(folder: &Path) -> bool {
     same("ns/mnt") && same("root")
 }
 
-impl Process {
+impl RunningProcess {
     /// A variable as it was when the process started.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         let pairs = self.environment.split(|byte| *byte == 0);

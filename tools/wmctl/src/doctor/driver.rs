@@ -26,17 +26,17 @@ pub(super) use render::render;
 
 /// A driver and what it serves.
 #[derive(Debug, Serialize)]
-pub(super) struct Driver {
+pub(super) struct ExaminedDriver {
     path: PathBuf,
     /// 13000 is CUDA 13.0.
     version: c_int,
-    devices: Vec<Device>,
+    devices: Vec<ExaminedDevice>,
     /// `peers[a][b]`: can device `a` use memory of device `b`?
     peers: Vec<Vec<bool>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Device {
+struct ExaminedDevice {
     ordinal: c_int,
     name: String,
     total_bytes: u64,
@@ -54,7 +54,7 @@ struct Device {
 }
 
 /// Opens the driver and asks it. `None` with a finding that says why.
-pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<Driver> {
+pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<ExaminedDriver> {
     let explicit = crate::shim::driver();
     let table = match search::open(&Loader::system(), explicit.as_deref()) {
         Ok(table) => table,
@@ -75,7 +75,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) -> Option<Driver> {
     }
 }
 
-fn survey(table: &Table) -> Result<Driver, CUresult> {
+fn survey(table: &Table) -> Result<ExaminedDriver, CUresult> {
     table.init()?;
     let (version, count) = (table.driver_version()?, table.device_count()?);
     let devices = (0..count).map(|ordinal| device(table, ordinal)).collect::<Result<Vec<_>, _>>()?;
@@ -84,10 +84,15 @@ fn survey(table: &Table) -> Result<Driver, CUresult> {
             .map(|to| from == to || table.device_can_access_peer(from, to).is_ok_and(|able| able != 0))
             .collect()
     };
-    Ok(Driver { path: table.path().to_owned(), version, devices, peers: (0..count).map(row).collect() })
+    Ok(ExaminedDriver {
+        path: table.path().to_owned(),
+        version,
+        devices,
+        peers: (0..count).map(row).collect(),
+    })
 }
 
-fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
+fn device(table: &Table, ordinal: c_int) -> Result<ExaminedDevice, CUresult> {
     let attribute = |which| table.device_attribute(which, ordinal).ok();
     let flag = |which| attribute(which).is_some_and(|value| value != 0);
     let number = |which| attribute(which).unwrap_or(0);
@@ -97,7 +102,7 @@ fn device(table: &Table, ordinal: c_int) -> Result<Device, CUresult> {
         number(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
         number(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)
     );
-    Ok(Device {
+    Ok(ExaminedDevice {
         ordinal,
         name: table.device_name(ordinal)?,
         total_bytes: table.device_total_mem(ordinal)? as u64,

@@ -7,7 +7,7 @@ use crate::human;
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Level {
+pub(crate) enum Severity {
     /// As it should be.
     Good,
     /// Works, with something missing or slower.
@@ -19,7 +19,7 @@ pub(crate) enum Level {
 /// One thing found, with what to do about it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
-    pub(crate) level: Level,
+    pub(crate) level: Severity,
     pub(crate) text: String,
     /// What to do; absent where all is good.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -28,15 +28,15 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(crate) fn good(text: impl Into<String>) -> Self {
-        Self { level: Level::Good, text: text.into(), remedy: None }
+        Self { level: Severity::Good, text: text.into(), remedy: None }
     }
 
     pub(crate) fn note(text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { level: Level::Note, text: text.into(), remedy: Some(remedy.into()) }
+        Self { level: Severity::Note, text: text.into(), remedy: Some(remedy.into()) }
     }
 
     pub(crate) fn blocks(text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { level: Level::Blocks, text: text.into(), remedy: Some(remedy.into()) }
+        Self { level: Severity::Blocks, text: text.into(), remedy: Some(remedy.into()) }
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn render(findings: &[Finding]) -> String {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.level);
     let lines: String = sorted.into_iter().map(line).collect();
-    let blocking = findings.iter().filter(|finding| finding.level == Level::Blocks).count();
+    let blocking = findings.iter().filter(|finding| finding.level == Severity::Blocks).count();
     let verdict = match blocking {
         0 => "Ready: programs can run under wmshim here.".to_owned(),
         1 => "Not ready: 1 problem.".to_owned(),
@@ -56,9 +56,9 @@ pub(crate) fn render(findings: &[Finding]) -> String {
 
 fn line(finding: &Finding) -> String {
     let mark = match finding.level {
-        Level::Good => "ok    ",
-        Level::Note => "note  ",
-        Level::Blocks => "BLOCKS",
+        Severity::Good => "ok    ",
+        Severity::Note => "note  ",
+        Severity::Blocks => "BLOCKS",
     };
     let remedy = finding
         .remedy

@@ -6,7 +6,7 @@ use wm_driver::api::PoolAttribute;
 use wm_driver::{Api, Device};
 use wm_memory::{Manager, Order, Settings, Usage};
 
-use super::driver::{Gpu, Stream};
+use super::driver::{ReplayGpu, Stream};
 
 /// Gives memory out and takes it back, for any thread. Errors are sentences for people.
 pub(crate) trait Allocator: Sync {
@@ -23,7 +23,7 @@ pub(crate) trait Allocator: Sync {
     ///
     /// # Errors
     /// The driver's.
-    fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {
+    fn wait(&self, gpu: &ReplayGpu, stream: Option<&Stream>) -> Result<()> {
         gpu.wait(stream)
     }
 
@@ -40,7 +40,7 @@ impl Managed {
     ///
     /// # Errors
     /// Which capability the device lacks.
-    pub(crate) fn new(gpu: &Gpu, settings: Settings) -> Result<Self> {
+    pub(crate) fn new(gpu: &ReplayGpu, settings: Settings) -> Result<Self> {
         Ok(Self(Manager::new(gpu.device()?, settings)))
     }
 
@@ -85,7 +85,7 @@ impl Allocator for Managed {
         self.0.retire_stream(stream.id);
     }
 
-    fn wait(&self, gpu: &Gpu, stream: Option<&Stream>) -> Result<()> {
+    fn wait(&self, gpu: &ReplayGpu, stream: Option<&Stream>) -> Result<()> {
         let mark = match stream {
             Some(stream) => self.0.mark(stream.id),
             None => {
@@ -113,7 +113,7 @@ fn is_vmm(name: &str) -> bool {
 /// The driver's stream-ordered pool, kept from giving memory back as PyTorch keeps it.
 #[derive(Debug)]
 pub(crate) struct DriverPool<'a> {
-    gpu: &'a Gpu,
+    gpu: &'a ReplayGpu,
     pool: CUmemoryPool,
 }
 
@@ -122,7 +122,7 @@ impl<'a> DriverPool<'a> {
     ///
     /// # Errors
     /// The driver's: it may have no pools.
-    pub(crate) fn new(gpu: &'a Gpu) -> Result<Self> {
+    pub(crate) fn new(gpu: &'a ReplayGpu) -> Result<Self> {
         let pool = gpu.default_pool()?;
         gpu.driver.mem_pool_trim_to(pool, 0)?;
         gpu.driver.mem_pool_set_attribute(pool, PoolAttribute::RELEASE_THRESHOLD, u64::MAX)?;

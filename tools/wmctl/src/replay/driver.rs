@@ -13,7 +13,7 @@ use wm_driver::{Api, Device, Loader, StreamId, Table, search};
 
 /// Which driver to replay on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Kind {
+pub(crate) enum DriverKind {
     /// The simulated driver that comes with wmctl; needs no GPU
     Sim,
     /// The machine's driver and GPU
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 
 /// One device of an opened driver, with its primary context.
 #[derive(Debug)]
-pub(crate) struct Gpu {
+pub(crate) struct ReplayGpu {
     pub(crate) driver: Named<'static>,
     ordinal: CUdevice,
     context: CUcontext,
@@ -36,12 +36,12 @@ pub(crate) struct Stream {
     pub(crate) id: StreamId,
 }
 
-impl Gpu {
+impl ReplayGpu {
     /// Opens the driver and makes the device's primary context current.
     ///
     /// # Errors
     /// No driver, no such device, or what the driver says, with the remedy.
-    pub(crate) fn open(kind: Kind, ordinal: CUdevice) -> Result<Self> {
+    pub(crate) fn open(kind: DriverKind, ordinal: CUdevice) -> Result<Self> {
         let table = open(kind)?;
         let driver = Named(table);
         driver.init().with_context(|| unusable(kind, table))?;
@@ -109,7 +109,7 @@ impl Gpu {
         }
     }
 
-    /// Gives memory from [`Gpu::allocate`] back.
+    /// Gives memory from [`ReplayGpu::allocate`] back.
     pub(crate) fn free(&self, address: u64, stream: Option<&Stream>) -> CUresultOf<()> {
         match stream {
             Some(stream) => self.driver.0.mem_free_async(address, stream.handle),
@@ -135,12 +135,12 @@ fn streams() -> &'static Streams {
     STREAMS.get_or_init(Streams::default)
 }
 
-fn open(kind: Kind) -> Result<&'static Table> {
+fn open(kind: DriverKind) -> Result<&'static Table> {
     let path = match kind {
-        Kind::Sim => Some(crate::shim::simulated()?),
-        Kind::Real => crate::shim::driver(),
+        DriverKind::Sim => Some(crate::shim::simulated()?),
+        DriverKind::Real => crate::shim::driver(),
     };
-    if kind == Kind::Sim {
+    if kind == DriverKind::Sim {
         enlarge();
     }
     let table = search::open(&Loader::system(), path.as_deref())
@@ -155,10 +155,10 @@ fn enlarge() {
     unsafe { std::env::set_var("SIMCUDA_MEMORY", "8TiB") };
 }
 
-fn unusable(kind: Kind, table: &Table) -> String {
+fn unusable(kind: DriverKind, table: &Table) -> String {
     let remedy = match kind {
-        Kind::Sim => "build wmctl and the simulated driver from the same source",
-        Kind::Real => "run `wmctl doctor`, or replay with --driver sim, which needs no GPU",
+        DriverKind::Sim => "build wmctl and the simulated driver from the same source",
+        DriverKind::Real => "run `wmctl doctor`, or replay with --driver sim, which needs no GPU",
     };
     format!("{} cannot be used: {remedy}", table.path().display())
 }

@@ -30,15 +30,15 @@ use wm_memory::Settings;
 
 use crate::output;
 use allocator::{DriverPool, Managed};
-use driver::{Gpu, Kind};
-use outcome::Outcome;
+use driver::{DriverKind, ReplayGpu};
+use outcome::ReplayOutcome;
 use play::Mode;
 use progress::Progress;
 use trace::Trace;
 
 /// Arguments of `wmctl replay`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ReplayArguments {
     /// A trace, recorded with `wmctl run --set WMSHIM_TRACE=FILE -- COMMAND`; - for standard input
     #[arg(long, value_name = "FILE")]
     trace: PathBuf,
@@ -46,14 +46,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     device_memory: Option<u64>,
     /// Where blocks go when the device is full
-    #[arg(long, value_enum, default_value_t = Overflow::Off)]
-    overflow: Overflow,
+    #[arg(long, value_enum, default_value_t = OverflowChoice::Off)]
+    overflow: OverflowChoice,
     /// Search the smallest device memory that is enough
     #[arg(long, conflicts_with_all = ["device_memory", "overflow", "threads", "periods"])]
     find_capacity: bool,
     /// The driver to replay on
-    #[arg(long, value_enum, default_value_t = Kind::Sim)]
-    driver: Kind,
+    #[arg(long, value_enum, default_value_t = DriverKind::Sim)]
+    driver: DriverKind,
     /// The device's ordinal
     #[arg(long, default_value_t = 0)]
     device: i32,
@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Overflow {
+enum OverflowChoice {
     /// None: the allocation fails
     Off,
     /// Pinned host memory
@@ -89,7 +89,7 @@ enum Baseline {
 ///
 /// # Errors
 /// A trace that is none, or a driver that cannot be used.
-pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
+pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
     let trace = Trace::open(&arguments.trace)?;
     if let Some(lines) = trace.whole_lines {
         eprintln!(
@@ -98,7 +98,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
             crate::human::shown(&arguments.trace.display().to_string())
         );
     }
-    let gpu = Gpu::open(arguments.driver, arguments.device)?;
+    let gpu = ReplayGpu::open(arguments.driver, arguments.device)?;
     let work = Work { arguments, trace: &trace, gpu: &gpu, progress: &Progress::new() };
     let mut outcome = if arguments.find_capacity { work.search()? } else { work.plain()? };
     if let Some(Baseline::Async) = arguments.baseline {
@@ -116,9 +116,9 @@ pub(crate) fn replay(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 struct Work<'a> {
-    arguments: &'a Arguments,
+    arguments: &'a ReplayArguments,
     trace: &'a Trace,
-    gpu: &'a Gpu,
+    gpu: &'a ReplayGpu,
     progress: &'a Progress,
 }
 
@@ -127,16 +127,16 @@ impl Work<'_> {
         Mode { threads: self.arguments.threads.into(), periods: self.arguments.periods.into() }
     }
 
-    fn plain(&self) -> Result<Outcome> {
+    fn plain(&self) -> Result<ReplayOutcome> {
         self.progress.begin("replaying".into());
         self.managed(self.arguments.device_memory.unwrap_or(u64::MAX))
     }
 
     /// One replay on a fresh manager with so much device memory.
-    fn managed(&self, device_limit: u64) -> Result<Outcome> {
+    fn managed(&self, device_limit: u64) -> Result<ReplayOutcome> {
         let managed = Managed::new(self.gpu, self.settings(device_limit))?;
         let played = play::play(self.gpu, &managed, self.trace, self.mode(), self.progress)?;
-        let outcome = Outcome::managed(played, &managed.usage(), self.mode().threads);
+        let outcome = ReplayOutcome::managed(played, &managed.usage(), self.mode().threads);
         let failures = managed.failures();
         managed.end();
         Ok(outcome.with_failures(&failures))
@@ -144,14 +144,14 @@ impl Work<'_> {
 
     fn settings(&self, device_limit: u64) -> Settings {
         let overflow = match self.arguments.overflow {
-            Overflow::Off => Vec::new(),
-            Overflow::Host => vec![Tier::Host],
+            OverflowChoice::Off => Vec::new(),
+            OverflowChoice::Host => vec![Tier::Host],
         };
         Settings { device_limit, overflow, ..Settings::default() }
     }
 
     /// Without a limit first: what that held is enough, and what was live is the least there can be.
-    fn search(&self) -> Result<Outcome> {
+    fn search(&self) -> Result<ReplayOutcome> {
         self.progress.begin("replaying without a limit".into());
         let unlimited = self.managed(u64::MAX)?;
         if !unlimited.completed {
@@ -162,16 +162,16 @@ impl Work<'_> {
         Ok(outcome.with_capacity(bytes))
     }
 
-    fn attempt(&self, bytes: u64) -> Result<Option<Outcome>> {
+    fn attempt(&self, bytes: u64) -> Result<Option<ReplayOutcome>> {
         self.progress.begin(format!("replaying with {}", crate::human::bytes(bytes)));
         Ok(Some(self.managed(bytes)?).filter(|outcome| outcome.completed))
     }
 
-    fn driver_pool(&self) -> Result<Outcome> {
+    fn driver_pool(&self) -> Result<ReplayOutcome> {
         self.progress.begin("replaying on the driver's pool".into());
         let pool = DriverPool::new(self.gpu).context("the driver's pool cannot be used for a comparison")?;
         let played = play::play(self.gpu, &pool, self.trace, self.mode(), self.progress)?;
-        let outcome = Outcome::of(played, pool.peak_reserved()?, self.mode().threads);
+        let outcome = ReplayOutcome::of(played, pool.peak_reserved()?, self.mode().threads);
         pool.end()?;
         Ok(outcome)
     }

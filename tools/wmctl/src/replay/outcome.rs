@@ -8,11 +8,11 @@ use wm_memory::Usage;
 use super::latency::Histogram;
 use super::play::Played;
 use crate::human;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// What `--json` prints. Sizes are bytes, times nanoseconds.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Outcome {
+pub(crate) struct ReplayOutcome {
     /// No allocation was refused.
     pub(crate) completed: bool,
     /// Events played, by all threads.
@@ -53,10 +53,10 @@ pub(crate) struct Outcome {
     pub(crate) refusal: Option<String>,
     /// With `--baseline`: the same for the driver's own pool.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) baseline: Option<Box<Outcome>>,
+    pub(crate) baseline: Option<Box<ReplayOutcome>>,
 }
 
-impl Outcome {
+impl ReplayOutcome {
     /// Figures of a replay on the manager.
     pub(crate) fn managed(played: Played, usage: &Usage, threads: usize) -> Self {
         let by_period = Some(played.vmm_calls_by_period.clone()).filter(|periods| periods.len() > 1);
@@ -119,7 +119,7 @@ impl Outcome {
         let columns: Vec<&Self> = columns.into_iter().flatten().collect();
         let headings: &[&str] =
             if columns.len() > 1 { &["", ">WMSHIM", ">DRIVER'S POOL"] } else { &["", ">WMSHIM"] };
-        let mut table = Table::new(headings);
+        let mut table = TextTable::new(headings);
         for (name, cell) in ROWS {
             let cells: Vec<String> = columns.iter().map(|outcome| cell(outcome)).collect();
             if cells.iter().any(|cell| !cell.is_empty()) {
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-type Cell = fn(&Outcome) -> String;
+type Cell = fn(&ReplayOutcome) -> String;
 
 /// The table's rows. A row whose cells are all empty is left out.
 const ROWS: &[(&str, Cell)] = &[
@@ -177,8 +177,8 @@ mod tests {
     //! Hazard: a name in the JSON changes and every script that reads it breaks in silence.
     use super::*;
 
-    fn outcome() -> Outcome {
-        Outcome::of(Played { events: 4, peak_live: 100, ..Played::default() }, 128, 1)
+    fn outcome() -> ReplayOutcome {
+        ReplayOutcome::of(Played { events: 4, peak_live: 100, ..Played::default() }, 128, 1)
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_under_the_table() {
-        let refused = Outcome { completed: false, refusal: Some("event 3".into()), ..outcome() };
+        let refused = ReplayOutcome { completed: false, refusal: Some("event 3".into()), ..outcome() };
         assert!(refused.table().ends_with("\nended at event 3\n"));
         assert!(!refused.table().contains("capacity"));
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 
 use super::allocator::Allocator;
-use super::driver::{Gpu, Stream};
+use super::driver::{ReplayGpu, Stream};
 use super::latency::Histogram;
 use super::progress::Progress;
-use super::trace::{Event, Trace};
+use super::trace::{Trace, TraceEvent};
 
 /// How a trace is played.
 #[derive(Debug, Clone, Copy)]
@@ -43,8 +43,8 @@ pub(crate) struct Played {
 }
 
 /// What all threads share.
-struct Stage<'a, A> {
-    gpu: &'a Gpu,
+struct ReplayStage<'a, A> {
+    gpu: &'a ReplayGpu,
     allocator: &'a A,
     trace: &'a Trace,
     mode: Mode,
@@ -62,13 +62,13 @@ struct Stage<'a, A> {
 /// # Errors
 /// A failure of the driver that has nothing to do with memory.
 pub(crate) fn play<A: Allocator>(
-    gpu: &Gpu,
+    gpu: &ReplayGpu,
     allocator: &A,
     trace: &Trace,
     mode: Mode,
     progress: &Progress,
 ) -> Result<Played> {
-    let stage = Stage {
+    let stage = ReplayStage {
         gpu,
         allocator,
         trace,
@@ -86,7 +86,7 @@ pub(crate) fn play<A: Allocator>(
                 scope.spawn(move || Player::run(stage, number == 0))
             })
             .collect();
-        let join = |worker: std::thread::ScopedJoinHandle<'_, Result<Part>>| {
+        let join = |worker: std::thread::ScopedJoinHandle<'_, Result<ThreadResult>>| {
             worker.join().unwrap_or_else(|_| Err(anyhow!("a thread of the replay panicked")))
         };
         workers.into_iter().map(join).collect::<Result<Vec<_>>>()
@@ -97,7 +97,7 @@ pub(crate) fn play<A: Allocator>(
 
 /// What one thread saw.
 #[derive(Default)]
-struct Part {
+struct ThreadResult {
     events: u64,
     allocate: Histogram,
     free: Histogram,
@@ -107,8 +107,8 @@ struct Part {
     refusal: Option<String>,
 }
 
-impl<A: Allocator> Stage<'_, A> {
-    fn sum(&self, parts: Vec<Part>) -> Played {
+impl<A: Allocator> ReplayStage<'_, A> {
+    fn sum(&self, parts: Vec<ThreadResult>) -> Played {
         let mut played = Played { peak_live: self.peak.load(Relaxed), ..Played::default() };
         for (number, part) in parts.into_iter().enumerate() {
             played.events += part.events;
@@ -138,7 +138,7 @@ fn differences(totals: &[u64]) -> Vec<u64> {
 
 /// A live block.
 #[derive(Clone, Copy, Default)]
-struct Held {
+struct LiveBlock {
     address: u64,
     bytes: u64,
     stream: Option<u16>,
@@ -146,17 +146,17 @@ struct Held {
 
 /// One thread's walk.
 struct Player<'a, A> {
-    stage: &'a Stage<'a, A>,
+    stage: &'a ReplayStage<'a, A>,
     streams: Vec<Stream>,
     /// By slot. Address 0 is no block.
-    held: Vec<Held>,
-    part: Part,
+    held: Vec<LiveBlock>,
+    part: ThreadResult,
     /// The thread that shows progress and periods.
     first: bool,
 }
 
 /// The replay is over: a refusal, or an error.
-enum End {
+enum ReplayEnd {
     Refused(String),
     Failed(anyhow::Error),
     /// Another thread's.
@@ -167,11 +167,11 @@ enum End {
 const STRIDE: u64 = 1024;
 
 impl<'a, A: Allocator> Player<'a, A> {
-    fn run(stage: &'a Stage<'a, A>, first: bool) -> Result<Part> {
+    fn run(stage: &'a ReplayStage<'a, A>, first: bool) -> Result<ThreadResult> {
         stage.gpu.enter()?;
         let streams = stage.gpu.streams(stage.trace.streams)?;
-        let held = vec![Held::default(); stage.trace.slots];
-        let mut player = Self { stage, streams, held, part: Part::default(), first };
+        let held = vec![LiveBlock::default(); stage.trace.slots];
+        let mut player = Self { stage, streams, held, part: ThreadResult::default(), first };
         let start = Instant::now();
         let end = (0..stage.mode.periods).try_for_each(|_| player.period());
         player.part.took = start.elapsed();
@@ -183,15 +183,15 @@ impl<'a, A: Allocator> Player<'a, A> {
             stage.stop.store(true, Relaxed);
         }
         match end {
-            Err(End::Failed(error)) => return Err(error),
-            Err(End::Refused(sentence)) => player.part.refusal = Some(sentence),
-            Err(End::Stopped) | Ok(()) => {}
+            Err(ReplayEnd::Failed(error)) => return Err(error),
+            Err(ReplayEnd::Refused(sentence)) => player.part.refusal = Some(sentence),
+            Err(ReplayEnd::Stopped) | Ok(()) => {}
         }
         cleared.map_err(|sentence| anyhow!("freeing what is live at the end: {sentence}"))?;
         drained.map(|()| player.part)
     }
 
-    fn period(&mut self) -> Result<(), End> {
+    fn period(&mut self) -> Result<(), ReplayEnd> {
         let ended = self.stage.trace.events.iter().try_for_each(|event| self.step(event));
         self.part.periods.push(self.stage.allocator.vmm_calls());
         ended?;
@@ -199,26 +199,26 @@ impl<'a, A: Allocator> Player<'a, A> {
         if last {
             return Ok(());
         }
-        self.clear().map_err(End::Refused)?;
-        self.wait(None).map_err(End::Failed)
+        self.clear().map_err(ReplayEnd::Refused)?;
+        self.wait(None).map_err(ReplayEnd::Failed)
     }
 
     fn wait(&self, stream: Option<&Stream>) -> Result<()> {
         self.stage.allocator.wait(self.stage.gpu, stream)
     }
 
-    fn step(&mut self, event: &Event) -> Result<(), End> {
+    fn step(&mut self, event: &TraceEvent) -> Result<(), ReplayEnd> {
         self.look_around()?;
         self.part.events += 1;
         match *event {
-            Event::Allocate { slot, bytes, stream } => self.allocate(slot, bytes, stream),
-            Event::Free { slot, stream } => self.free(slot, stream),
-            Event::Wait { stream } => self.wait(self.stream(stream).as_ref()).map_err(End::Failed),
+            TraceEvent::Allocate { slot, bytes, stream } => self.allocate(slot, bytes, stream),
+            TraceEvent::Free { slot, stream } => self.free(slot, stream),
+            TraceEvent::Wait { stream } => self.wait(self.stream(stream).as_ref()).map_err(ReplayEnd::Failed),
         }
     }
 
     /// Now and then: the last quarter's begin, the others' end, and a sign of life.
-    fn look_around(&self) -> Result<(), End> {
+    fn look_around(&self) -> Result<(), ReplayEnd> {
         let (done, total) = (self.part.events, self.stage.total());
         if done == total - total.div_ceil(4) {
             self.stage.quarter.fetch_min(self.stage.allocator.vmm_calls(), Relaxed);
@@ -229,23 +229,23 @@ impl<'a, A: Allocator> Player<'a, A> {
         if self.first {
             self.stage.progress.show(done, total);
         }
-        if self.stage.stop.load(Relaxed) { Err(End::Stopped) } else { Ok(()) }
+        if self.stage.stop.load(Relaxed) { Err(ReplayEnd::Stopped) } else { Ok(()) }
     }
 
     fn stream(&self, stream: Option<u16>) -> Option<Stream> {
         stream.map(|index| self.streams[usize::from(index)])
     }
 
-    fn allocate(&mut self, slot: u32, bytes: u64, stream: Option<u16>) -> Result<(), End> {
+    fn allocate(&mut self, slot: u32, bytes: u64, stream: Option<u16>) -> Result<(), ReplayEnd> {
         let on = self.stream(stream);
         if on.is_none() {
-            self.settle().map_err(End::Failed)?;
+            self.settle().map_err(ReplayEnd::Failed)?;
         }
         let start = Instant::now();
         let answer = self.stage.allocator.allocate(bytes as usize, on.as_ref());
         self.part.allocate.add(start.elapsed().as_nanos() as u64);
-        let address = answer.map_err(|reason| End::Refused(self.refusal(bytes, &reason)))?;
-        self.held[slot as usize] = Held { address, bytes, stream };
+        let address = answer.map_err(|reason| ReplayEnd::Refused(self.refusal(bytes, &reason)))?;
+        self.held[slot as usize] = LiveBlock { address, bytes, stream };
         let live = self.stage.live.fetch_add(bytes, Relaxed) + bytes;
         self.stage.peak.fetch_max(live, Relaxed);
         Ok(())
@@ -262,14 +262,14 @@ impl<'a, A: Allocator> Player<'a, A> {
         format!("event {event} of {total}, an allocation of {bytes} bytes: {reason}")
     }
 
-    fn free(&mut self, slot: u32, stream: Option<u16>) -> Result<(), End> {
+    fn free(&mut self, slot: u32, stream: Option<u16>) -> Result<(), ReplayEnd> {
         let on = self.stream(stream);
         let held = std::mem::take(&mut self.held[slot as usize]);
         let start = Instant::now();
         let answer = self.stage.allocator.free(held.address, on.as_ref());
         self.part.free.add(start.elapsed().as_nanos() as u64);
         self.stage.live.fetch_sub(held.bytes, Relaxed);
-        answer.map_err(|reason| End::Failed(anyhow!("a live block cannot be freed: {reason}")))
+        answer.map_err(|reason| ReplayEnd::Failed(anyhow!("a live block cannot be freed: {reason}")))
     }
 
     /// Frees what is live, in the streams that it was allocated in. Not measured: the trace does not have it.

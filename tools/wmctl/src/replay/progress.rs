@@ -13,11 +13,11 @@ const INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
-    state: Mutex<State>,
+    state: Mutex<ProgressState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProgressState {
     what: String,
     next: Instant,
     shown: bool,
@@ -26,7 +26,7 @@ struct State {
 impl Progress {
     /// Shows nothing before the first interval is over: short work needs no sign.
     pub(crate) fn new() -> Self {
-        let state = State { what: String::new(), next: Instant::now() + INTERVAL, shown: false };
+        let state = ProgressState { what: String::new(), next: Instant::now() + INTERVAL, shown: false };
         Self { terminal: std::io::stderr().is_terminal(), state: Mutex::new(state) }
     }
 

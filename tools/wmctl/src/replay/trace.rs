@@ -25,7 +25,7 @@ const LONGEST: u64 = 4096;
 
 /// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum TraceEvent {
     Allocate {
         slot: u32,
         bytes: u64,
@@ -44,7 +44,7 @@ pub(crate) enum Event {
 /// A whole recording. Every free is of a block that is live there.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<TraceEvent>,
     /// Number of streams.
     pub(crate) streams: usize,
     /// Number of slots: most blocks that are live at once.
@@ -177,7 +177,7 @@ impl Reader {
         Ok(())
     }
 
-    fn allocate(&mut self, id: &str, bytes: &str, stream: &str) -> Result<Event> {
+    fn allocate(&mut self, id: &str, bytes: &str, stream: &str) -> Result<TraceEvent> {
         let (id, bytes) = (number(id, "ID")?, number(bytes, "BYTES")?);
         let stream = self.stream(stream)?;
         if bytes == 0 {
@@ -191,10 +191,10 @@ impl Reader {
         self.live_bytes =
             self.live_bytes.checked_add(bytes).context("more bytes than there are addresses")?;
         self.trace.peak_live = self.trace.peak_live.max(self.live_bytes);
-        Ok(Event::Allocate { slot, bytes, stream })
+        Ok(TraceEvent::Allocate { slot, bytes, stream })
     }
 
-    fn free(&mut self, id: &str, stream: &str) -> Result<Event> {
+    fn free(&mut self, id: &str, stream: &str) -> Result<TraceEvent> {
         let id = number(id, "ID")?;
         let stream = self.stream(stream)?;
         let (slot, bytes) = self.live.remove(&id).with_context(|| {
@@ -202,12 +202,12 @@ impl Reader {
         })?;
         self.idle.push(slot);
         self.live_bytes -= bytes;
-        Ok(Event::Free { slot, stream })
+        Ok(TraceEvent::Free { slot, stream })
     }
 
-    fn wait(&mut self, stream: &str) -> Result<Event> {
+    fn wait(&mut self, stream: &str) -> Result<TraceEvent> {
         let stream = if stream == "*" { None } else { self.stream(stream)? };
-        Ok(Event::Wait { stream })
+        Ok(TraceEvent::Wait { stream })
     }
 
     /// Streams are numbered anew, by their first appearance.
@@ -271,9 +271,9 @@ mod tests {
         let text = format!("{HEAD}a 7 100 3\na 9 50 -\nf 7 3\ns 3\na 12 60 4\nf 9 -\ns *\n");
         let trace = Trace::read(&*gzip(&text)).expect("a good trace");
         assert_eq!((trace.streams, trace.slots, trace.peak_live), (2, 2, 150));
-        assert_eq!(trace.events[0], Event::Allocate { slot: 0, bytes: 100, stream: Some(0) });
-        assert_eq!(trace.events[4], Event::Allocate { slot: 0, bytes: 60, stream: Some(1) });
-        assert_eq!(trace.events[6], Event::Wait { stream: None });
+        assert_eq!(trace.events[0], TraceEvent::Allocate { slot: 0, bytes: 100, stream: Some(0) });
+        assert_eq!(trace.events[4], TraceEvent::Allocate { slot: 0, bytes: 60, stream: Some(1) });
+        assert_eq!(trace.events[6], TraceEvent::Wait { stream: None });
     }
 
     #[test]

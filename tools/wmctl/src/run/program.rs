@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// What the program is, as far as it bears on a preload.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum ProgramCheck {
     /// It gets the library.
     Fit,
     /// It runs, and runs without. A sentence.
@@ -25,9 +25,9 @@ pub(super) enum Finding {
 const DEPTH: usize = 5;
 
 /// Looks at a program as it would be started with this `PATH`.
-pub(super) fn examine(program: &OsStr, path: Option<OsString>) -> Finding {
+pub(super) fn examine(program: &OsStr, path: Option<OsString>) -> ProgramCheck {
     let found = locate(program, path.as_deref());
-    found.map_or(Finding::Fit, |file| look(&file, path.as_deref(), DEPTH))
+    found.map_or(ProgramCheck::Fit, |file| look(&file, path.as_deref(), DEPTH))
 }
 
 /// The file behind a name.
@@ -41,17 +41,17 @@ fn locate(program: &OsStr, path: Option<&OsStr>) -> Option<PathBuf> {
         .find(|file| fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0))
 }
 
-fn look(file: &Path, path: Option<&OsStr>, depth: usize) -> Finding {
+fn look(file: &Path, path: Option<&OsStr>, depth: usize) -> ProgramCheck {
     let mut head = Vec::new();
     let read = File::open(file).and_then(|opened| opened.take(4096).read_to_end(&mut head));
     if read.is_err() || depth == 0 {
-        return Finding::Fit;
+        return ProgramCheck::Fit;
     }
     if let Some(line) = head.strip_prefix(b"#!") {
         let interpreter = interpreter(line, path);
-        return interpreter.map_or(Finding::Fit, |file| look(&file, path, depth - 1));
+        return interpreter.map_or(ProgramCheck::Fit, |file| look(&file, path, depth - 1));
     }
-    if head.starts_with(b"\x7fELF") { elf(file, &head) } else { Finding::Fit }
+    if head.starts_with(b"\x7fELF") { elf(file, &head) } else { ProgramCheck::Fit }
 }
 
 /// Whom a script's first line names; behind `env` the first word that is a program.
@@ -67,36 +67,38 @@ fn interpreter(line: &[u8], path: Option<&OsStr>) -> Option<PathBuf> {
     locate(words.find(is_program)?, path)
 }
 
-fn elf(file: &Path, head: &[u8]) -> Finding {
+fn elf(file: &Path, head: &[u8]) -> ProgramCheck {
     const X86_64: u16 = 62;
     let name = file.display();
     if head.get(4) != Some(&2) {
-        return Finding::Bare(format!(
+        return ProgramCheck::Bare(format!(
             "{name} is a 32-bit program: it runs without wmshim, which serves 64-bit programs, and the loader says so at \
              each start"
         ));
     }
     if word(head, 18) != X86_64 {
-        return Finding::Fails(format!("{name} is a program for another processor; wmshim is for x86-64"));
+        return ProgramCheck::Fails(format!(
+            "{name} is a program for another processor; wmshim is for x86-64"
+        ));
     }
     let Some(loader) = loader(file, head) else {
-        return Finding::Bare(format!(
+        return ProgramCheck::Bare(format!(
             "{name} is linked statically: it runs without wmshim, and the dynamic programs that it starts run with it"
         ));
     };
     if loader.contains("ld-musl") {
-        return Finding::Fails(format!(
+        return ProgramCheck::Fails(format!(
             "{name} is a musl program ({loader}): wmshim needs glibc, and with its preload the program would not start; use an \
              image with glibc (Debian, Ubuntu, RHEL), or run it without wmshim"
         ));
     }
     if fs::metadata(file).is_ok_and(|it| it.mode() & 0o6000 != 0) && rustix::process::geteuid().as_raw() != 0
     {
-        return Finding::Bare(format!(
+        return ProgramCheck::Bare(format!(
             "{name} is set-user-ID or set-group-ID: the loader ignores a preload there, so it runs without wmshim"
         ));
     }
-    Finding::Fit
+    ProgramCheck::Fit
 }
 
 /// The dynamic loader that the program names (`PT_INTERP`).

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::answer::{items, name, number, word};
 use crate::client::Endpoint;
 use crate::human;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Tiers in the order in which they are filled.
 const TIERS: [&str; 3] = ["device", "peer", "host"];
@@ -102,8 +102,8 @@ fn pieces(device: &Value) -> String {
     )
 }
 
-fn tiers(device: &Value) -> Table {
-    let mut table = Table::new(&["TIER", ">LIVE", ">RESERVED", ">PEAK LIVE", ">PEAK RESERVED"]);
+fn tiers(device: &Value) -> TextTable {
+    let mut table = TextTable::new(&["TIER", ">LIVE", ">RESERVED", ">PEAK LIVE", ">PEAK RESERVED"]);
     for name in TIERS {
         let Some(tier) = device.get("tiers").and_then(|tiers| tiers.get(name)) else { continue };
         let size = |field| number(tier, field).map_or_else(|| "-".into(), human::bytes);
@@ -125,16 +125,16 @@ fn counters(device: &Value) -> String {
     if shown.is_empty() { String::new() } else { format!("{}\n", shown.join(", ")) }
 }
 
-fn calls(answer: &Value) -> Table {
-    let mut table = Table::new(&["FUNCTION", ">CALLS", ">ERRORS"]);
+fn calls(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["FUNCTION", ">CALLS", ">ERRORS"]);
     for call in by_count(answer, "calls") {
         table.row([word(call, "name"), figure(call, "count"), figure(call, "errors")]);
     }
     table
 }
 
-fn driver_calls(answer: &Value) -> Table {
-    let mut table = Table::new(&["FUNCTION", ">CALLS", ">ERRORS", ">TOTAL", ">MEAN", ">SLOWEST"]);
+fn driver_calls(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["FUNCTION", ">CALLS", ">ERRORS", ">TOTAL", ">MEAN", ">SLOWEST"]);
     for call in by_count(answer, "driver_calls") {
         let (count, total) =
             (number(call, "count").unwrap_or(0), number(call, "total_ns").unwrap_or(0) as f64);
@@ -160,8 +160,8 @@ fn slowest(call: &Value) -> String {
     }
 }
 
-fn copies(answer: &Value) -> Table {
-    let mut table = Table::new(&["PATH", "DIRECTION", ">COPIES", ">BYTES"]);
+fn copies(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["PATH", "DIRECTION", ">COPIES", ">BYTES"]);
     for copy in items(answer, "copies") {
         let size = number(copy, "bytes").map_or_else(|| "-".into(), human::bytes);
         table.row([word(copy, "path"), word(copy, "direction"), figure(copy, "count"), size]);
@@ -169,8 +169,8 @@ fn copies(answer: &Value) -> Table {
     table
 }
 
-fn guard(answer: &Value) -> Table {
-    let mut table = Table::new(&["MODE", ">GUARDED", ">LOOKS", ">OVERRUN", ">UNWATCHED"]);
+fn guard(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["MODE", ">GUARDED", ">LOOKS", ">OVERRUN", ">UNWATCHED"]);
     if let Some(guard) = answer.get("guard").filter(|guard| guard.is_object()) {
         let figures = ["guarded", "looks", "overrun", "unwatched"].map(|name| figure(guard, name));
         let [guarded, looks, overrun, unwatched] = figures;
@@ -179,8 +179,8 @@ fn guard(answer: &Value) -> Table {
     table
 }
 
-fn fail_open(answer: &Value) -> Table {
-    let mut table = Table::new(&["REASON", ">TIMES"]);
+fn fail_open(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["REASON", ">TIMES"]);
     for reason in answer.get("fail_open").map_or(&[][..], |fail_open| items(fail_open, "reasons")) {
         table.row([word(reason, "reason"), figure(reason, "count")]);
     }
@@ -191,7 +191,7 @@ fn fail_open(answer: &Value) -> Table {
 pub(super) fn list(answers: &[(&Endpoint, Result<Value>)]) -> String {
     let headings =
         ["PID", "PROGRAM", ">UP", ">DEVICE LIVE", ">DEVICE RESERVED", ">PEER", ">HOST", ">OUT OF MEMORY"];
-    let mut table = Table::new(&headings.map(|heading| if heading == "PID" { ">PID" } else { heading }));
+    let mut table = TextTable::new(&headings.map(|heading| if heading == "PID" { ">PID" } else { heading }));
     let mut silent = String::new();
     for (endpoint, answer) in answers {
         match answer {
@@ -223,7 +223,7 @@ fn summary(endpoint: &Endpoint, answer: &Value) -> [String; 8] {
 
 /// The live blocks, largest first.
 pub(super) fn blocks(answer: &Value) -> String {
-    let mut table = Table::new(&[">DEVICE", "ADDRESS", ">BYTES", ">ON DEVICE", ">ON PEERS", ">ON HOST"]);
+    let mut table = TextTable::new(&[">DEVICE", "ADDRESS", ">BYTES", ">ON DEVICE", ">ON PEERS", ">ON HOST"]);
     let mut rows: Vec<(u64, [String; 6])> = Vec::new();
     for device in items(answer, "devices") {
         rows.extend(items(device, "blocks").iter().map(|block| row(device, block)));
@@ -249,7 +249,7 @@ fn row(device: &Value, block: &Value) -> (u64, [String; 6]) {
 
 /// The settings in force, one a line.
 pub(super) fn config(answer: &Value) -> String {
-    let mut table = Table::new(&["SETTING", "VALUE"]);
+    let mut table = TextTable::new(&["SETTING", "VALUE"]);
     let settings = answer.get("settings").filter(|settings| settings.is_object()).unwrap_or(answer);
     for (name, value) in settings.as_object().into_iter().flatten() {
         let value = match value {
@@ -265,7 +265,7 @@ pub(super) fn config(answer: &Value) -> String {
 /// What the settings come to on each device.
 fn in_force(answer: &Value) -> String {
     let headings = [">DEVICE", ">LIMIT", ">HEADROOM", ">KEEPS IDLE", ">HOST LIMIT", ">PEER LIMIT"];
-    let mut table = Table::new(&headings);
+    let mut table = TextTable::new(&headings);
     for device in items(answer, "devices") {
         let size = |field| number(device, field).map_or_else(|| "none".into(), human::bytes);
         let fields = [

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 const ENDS: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// The terminal's settings for handlers of signals; null while they are untouched. What it pointed at is never freed.
-static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(std::ptr::null_mut());
+static SETTINGS: AtomicPtr<TerminalSettings> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The terminal's settings before, and those that give keys one by one and do not show them.
-struct Settings {
+struct TerminalSettings {
     before: libc::termios,
     single: libc::termios,
 }
@@ -29,7 +29,7 @@ impl Keys {
         let before = settings()?;
         let mut single = before;
         single.c_lflag &= !(libc::ICANON | libc::ECHO);
-        let settings = Box::into_raw(Box::new(Settings { before, single }));
+        let settings = Box::into_raw(Box::new(TerminalSettings { before, single }));
         SETTINGS.store(settings, Ordering::Release);
         ENDS.into_iter().for_each(|signal| handle(signal, end));
         handle(libc::SIGTSTP, stop);

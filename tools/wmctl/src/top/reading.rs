@@ -21,22 +21,22 @@ pub(super) struct Change {
     schema: &'static str,
     /// Seconds between the readings.
     pub(super) interval_s: f64,
-    pub(super) processes: Vec<Process>,
+    pub(super) processes: Vec<ProcessReading>,
 }
 
 /// One program. `devices` and `copies` are empty if it did not answer.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Process {
+pub(super) struct ProcessReading {
     pub(super) pid: u32,
     pub(super) program: String,
     pub(super) answers: bool,
-    pub(super) devices: Vec<Device>,
-    pub(super) copies: Vec<Copies>,
+    pub(super) devices: Vec<DeviceUsage>,
+    pub(super) copies: Vec<CopyRate>,
 }
 
 /// What a program holds of one device, in bytes.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Device {
+pub(super) struct DeviceUsage {
     pub(super) ordinal: u64,
     pub(super) live_bytes: u64,
     pub(super) reserved_bytes: u64,
@@ -48,7 +48,7 @@ pub(super) struct Device {
 
 /// What went over one path, in one direction, between the readings.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Copies {
+pub(super) struct CopyRate {
     pub(super) path: String,
     pub(super) direction: String,
     pub(super) bytes: u64,
@@ -89,7 +89,7 @@ impl By {
         }
     }
 
-    fn of(self, device: &Device) -> u64 {
+    fn of(self, device: &DeviceUsage) -> u64 {
         match self {
             Self::Pid => 0,
             Self::Live => device.live_bytes,
@@ -103,7 +103,7 @@ impl By {
 impl Change {
     /// Equal processes stay in the order of their numbers.
     pub(super) fn sort(&mut self, by: By) {
-        let most = |process: &Process| {
+        let most = |process: &ProcessReading| {
             let sum = process.devices.iter().map(|device| by.of(device)).fold(0, u64::saturating_add);
             (std::cmp::Reverse(sum), process.pid)
         };
@@ -117,20 +117,20 @@ impl Reading {
         let interval_s = self.at.duration_since(before.at).as_secs_f64();
         let process = |(pid, answer): (&u32, &Option<Value>)| {
             let earlier = before.processes.get(pid).and_then(Option::as_ref);
-            Process::new(*pid, answer.as_ref(), earlier, interval_s)
+            ProcessReading::new(*pid, answer.as_ref(), earlier, interval_s)
         };
         let processes = self.processes.iter().map(process).collect();
         Change { schema: "wmctl-top/1", interval_s, processes }
     }
 }
 
-impl Process {
+impl ProcessReading {
     fn new(pid: u32, answer: Option<&Value>, earlier: Option<&Value>, seconds: f64) -> Self {
         let nothing = Value::Null;
         let now = answer.unwrap_or(&nothing);
         // Without an earlier answer, what it has ever copied would look like this moment's.
         let copies = earlier.map(|earlier| copies(now, earlier, seconds)).unwrap_or_default();
-        let devices = items(now, "devices").iter().map(Device::new).collect();
+        let devices = items(now, "devices").iter().map(DeviceUsage::new).collect();
         Self { pid, program: program(now), answers: answer.is_some(), devices, copies }
     }
 }
@@ -140,7 +140,7 @@ fn program(answer: &Value) -> String {
     answer.get("program").and_then(Value::as_str).unwrap_or("-").to_owned()
 }
 
-impl Device {
+impl DeviceUsage {
     fn new(device: &Value) -> Self {
         let at = |pointer: &str| device.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
         Self {
@@ -155,7 +155,7 @@ impl Device {
     }
 }
 
-fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<Copies> {
+fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<CopyRate> {
     let bytes = |copy: &Value| number(copy, "bytes").unwrap_or(0);
     let key = |copy: &Value| (word(copy, "path"), word(copy, "direction"));
     let known: BTreeMap<_, _> =
@@ -164,7 +164,7 @@ fn copies(now: &Value, earlier: &Value, seconds: f64) -> Vec<Copies> {
         let (path, direction) = key(copy);
         let before = known.get(&(path.clone(), direction.clone())).copied().unwrap_or(0);
         let bytes = bytes(copy).saturating_sub(before);
-        Copies { path, direction, bytes, bytes_per_s: bytes as f64 / seconds.max(1e-9) }
+        CopyRate { path, direction, bytes, bytes_per_s: bytes as f64 / seconds.max(1e-9) }
     };
     items(now, "copies").iter().map(since).filter(|copies| copies.bytes > 0).collect()
 }

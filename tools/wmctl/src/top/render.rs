@@ -1,8 +1,8 @@
 //! Programs and their copies as two tables.
 
-use super::reading::{By, Change, Copies, Device, Process};
+use super::reading::{By, Change, CopyRate, DeviceUsage, ProcessReading};
 use crate::human;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Both tables; a sentence where there is no program.
 pub(super) fn table(change: &Change) -> String {
@@ -18,8 +18,8 @@ pub(super) fn legend(sort: By) -> String {
     format!("by {}; keys: p PID, l live, r reserved, h on host, o out of memory; q ends\n", sort.name())
 }
 
-fn memory(processes: &[Process]) -> Table {
-    let mut table = Table::new(&[
+fn memory(processes: &[ProcessReading]) -> TextTable {
+    let mut table = TextTable::new(&[
         ">PID",
         "PROGRAM",
         ">GPU",
@@ -44,7 +44,7 @@ fn memory(processes: &[Process]) -> Table {
     table
 }
 
-fn row(process: &Process, device: &Device) -> [String; 9] {
+fn row(process: &ProcessReading, device: &DeviceUsage) -> [String; 9] {
     [
         process.pid.to_string(),
         human::name(&process.program),
@@ -58,10 +58,10 @@ fn row(process: &Process, device: &Device) -> [String; 9] {
     ]
 }
 
-fn copies(processes: &[Process]) -> Table {
-    let mut table = Table::new(&[">PID", "COPIES OVER", "DIRECTION", ">GB/s"]);
+fn copies(processes: &[ProcessReading]) -> TextTable {
+    let mut table = TextTable::new(&[">PID", "COPIES OVER", "DIRECTION", ">GB/s"]);
     for process in processes {
-        for Copies { path, direction, bytes_per_s, .. } in &process.copies {
+        for CopyRate { path, direction, bytes_per_s, .. } in &process.copies {
             let rate = format!("{:.2}", bytes_per_s / 1e9);
             table.row([process.pid.to_string(), path.clone(), direction.clone(), rate]);
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use wm_abi::CUresult;
 use wm_driver::search;
 
-use super::{Device, Driver};
+use super::{ExaminedDevice, ExaminedDriver};
 use crate::doctor::finding::Finding;
 use crate::stats;
 
@@ -51,7 +51,7 @@ pub(super) fn unusable(path: &Path, error: CUresult) -> Finding {
     Finding::blocks(format!("{} was opened, and fails: {error}", path.display()), remedy)
 }
 
-pub(super) fn judge(driver: &Driver, findings: &mut Vec<Finding>) {
+pub(super) fn judge(driver: &ExaminedDriver, findings: &mut Vec<Finding>) {
     let version = stats::cuda(driver.version);
     findings.push(if driver.version < OLDEST {
         Finding::note(
@@ -72,10 +72,10 @@ pub(super) fn judge(driver: &Driver, findings: &mut Vec<Finding>) {
 }
 
 /// What a device lacks: does it, what is missing, what to do.
-type Part = (fn(&Device) -> bool, &'static str, &'static str);
+type DeviceRequirement = (fn(&ExaminedDevice) -> bool, &'static str, &'static str);
 
 /// All that a device needs for everything; the last may be missing in a machine that is fit.
-const PARTS: [Part; 4] = [
+const PARTS: [DeviceRequirement; 4] = [
     (
         |device| device.host_memory_in_ranges,
         "cannot map host memory into device ranges: no overflow to host",
@@ -99,7 +99,7 @@ const PARTS: [Part; 4] = [
 ];
 
 /// One finding for all devices that it is true of: machines have eight of a kind.
-fn judge_devices(devices: &[Device], findings: &mut Vec<Finding>) {
+fn judge_devices(devices: &[ExaminedDevice], findings: &mut Vec<Finding>) {
     let (managed, unmanaged): (Vec<_>, Vec<_>) = devices.iter().partition(|device| device.virtual_memory);
     if !unmanaged.is_empty() {
         findings.push(Finding::blocks(
@@ -114,7 +114,7 @@ fn judge_devices(devices: &[Device], findings: &mut Vec<Finding>) {
             findings.push(Finding::note(format!("{} {what}", named(&lacking)), remedy));
         }
     }
-    let whole = |device: &&Device| PARTS.iter().take(3).all(|(has, ..)| has(device));
+    let whole = |device: &&ExaminedDevice| PARTS.iter().take(3).all(|(has, ..)| has(device));
     let whole: Vec<_> = managed.iter().copied().filter(whole).collect();
     if !whole.is_empty() {
         findings.push(Finding::good(format!(
@@ -135,12 +135,12 @@ fn judge_devices(devices: &[Device], findings: &mut Vec<Finding>) {
 }
 
 /// `device 0`, or `devices 0, 1, 2`.
-fn named(devices: &[&Device]) -> String {
+fn named(devices: &[&ExaminedDevice]) -> String {
     let ordinals: Vec<_> = devices.iter().map(|device| device.ordinal.to_string()).collect();
     format!("device{} {}", if ordinals.len() == 1 { "" } else { "s" }, ordinals.join(", "))
 }
 
-fn judge_peers(driver: &Driver, findings: &mut Vec<Finding>) {
+fn judge_peers(driver: &ExaminedDriver, findings: &mut Vec<Finding>) {
     let count = driver.devices.len();
     let reachable = driver.peers.iter().flatten().filter(|can| **can).count();
     match (count, reachable == count * count) {

@@ -1,14 +1,14 @@
 //! Driver and devices as text.
 
-use super::Driver;
+use super::ExaminedDriver;
 use crate::human;
 use crate::stats;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Driver and devices as tables.
-pub(in crate::doctor) fn render(driver: &Option<Driver>) -> String {
+pub(in crate::doctor) fn render(driver: &Option<ExaminedDriver>) -> String {
     let Some(driver) = driver else { return "Driver   none\n\n".to_owned() };
-    let mut devices = Table::new(&[
+    let mut devices = TextTable::new(&[
         ">DEVICE", "NAME", ">MEMORY", "CC", "PCI", "NUMA", "VMM", "HOST", "FD", "POOLS", "RDMA",
     ]);
     let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
@@ -31,14 +31,14 @@ pub(in crate::doctor) fn render(driver: &Option<Driver>) -> String {
     format!("{heading}\n\n{devices}\n{}", peers(driver))
 }
 
-fn peers(driver: &Driver) -> String {
+fn peers(driver: &ExaminedDriver) -> String {
     if driver.devices.len() < 2 {
         return String::new();
     }
     let headings: Vec<_> = std::iter::once("PEERS".to_owned())
         .chain((0..driver.devices.len()).map(|ordinal| format!(">{ordinal}")))
         .collect();
-    let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for (from, row) in driver.peers.iter().enumerate() {
         let mark = |(to, can): (usize, &bool)| {
             if from == to {
