@@ -5,8 +5,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use crate::declarations::Kernel;
-use crate::sources::{self, Image, Unit};
+use crate::declarations::KernelDeclaration;
+use crate::sources::{self, ImageSources, Unit};
 
 /// Parts of the engine, in `cuda/cpu/`.
 const ENGINE: [&str; 3] = ["engine.cpp", "fault.cpp", "fiber.cpp"];
@@ -25,7 +25,7 @@ const FLAGS: [&str; 8] = [
     "-Wno-unknown-pragmas",
 ];
 
-pub(crate) fn build(root: &Path, out: &Path, images: &[Image]) -> Result<(), String> {
+pub(crate) fn build(root: &Path, out: &Path, images: &[ImageSources]) -> Result<(), String> {
     let mut compiler = cc::Build::new();
     compiler.cpp(true).cpp_link_stdlib(None).opt_level(2).warnings(true).extra_warnings(true);
     compiler.include(root.join("cuda")).include(root.join("cuda/cpu"));
@@ -51,7 +51,7 @@ fn translation_unit(unit: &Unit) -> String {
     text
 }
 
-fn thunk(kernel: &Kernel) -> String {
+fn thunk(kernel: &KernelDeclaration) -> String {
     let name = &kernel.name;
     let sizes = kernel.parameters.iter().map(|p| p.size.to_string()).collect::<Vec<_>>().join(", ");
     let mut text = String::new();

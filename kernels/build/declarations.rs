@@ -13,16 +13,16 @@ const SCALARS: [(&str, usize); 6] = [("u32", 4), ("i32", 4), ("f32", 4), ("u64",
 
 /// One kernel.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct KernelDeclaration {
     pub(crate) name: String,
     /// The comment above it, one entry a line.
     pub(crate) documentation: Vec<String>,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<ParameterDeclaration>,
 }
 
 /// One parameter of a kernel.
 #[derive(Debug)]
-pub(crate) struct Parameter {
+pub(crate) struct ParameterDeclaration {
     pub(crate) name: String,
     /// As it is written in the source, e.g. `const u64*`.
     pub(crate) c_type: String,
@@ -33,17 +33,17 @@ pub(crate) struct Parameter {
 }
 
 /// All kernels of one source file, in order.
-pub(crate) fn parse(source: &str) -> Result<Vec<Kernel>, String> {
+pub(crate) fn parse(source: &str) -> Result<Vec<KernelDeclaration>, String> {
     source.match_indices(OPENING).map(|(at, _)| kernel(source, at)).collect()
 }
 
-fn kernel(source: &str, at: usize) -> Result<Kernel, String> {
+fn kernel(source: &str, at: usize) -> Result<KernelDeclaration, String> {
     let declaration = &source[at + OPENING.len()..];
     let (head, _) = declaration.split_once(')').ok_or("a kernel's parameter list has no end")?;
     let (name, list) = head.split_once('(').ok_or("a kernel's name is not followed by its parameters")?;
     let parameters =
         list.split(',').map(|text| parameter(text.trim()).map_err(|why| format!("{name}: {why}")));
-    Ok(Kernel {
+    Ok(KernelDeclaration {
         name: name.to_owned(),
         documentation: documentation(&source[..at]).ok_or(format!("{name}: write a /// line above it"))?,
         parameters: parameters.collect::<Result<_, _>>()?,
@@ -58,14 +58,14 @@ fn documentation(before: &str) -> Option<Vec<String>> {
     (!lines.is_empty()).then_some(lines)
 }
 
-fn parameter(text: &str) -> Result<Parameter, String> {
+fn parameter(text: &str) -> Result<ParameterDeclaration, String> {
     let split = text.rfind([' ', '*']).ok_or(format!("parameter `{text}` needs a type and a name"))? + 1;
     let (c_type, name) = (text[..split].trim(), &text[split..]);
     let (rust_type, size) = layout(c_type).ok_or(format!(
         "parameter `{text}`: a kernel takes pointers and the scalar types of cuda/device.cuh ({})",
         SCALARS.map(|(name, _)| name).join(", ")
     ))?;
-    Ok(Parameter { name: name.to_owned(), c_type: c_type.to_owned(), rust_type, size })
+    Ok(ParameterDeclaration { name: name.to_owned(), c_type: c_type.to_owned(), rust_type, size })
 }
 
 fn layout(c_type: &str) -> Option<(&'static str, usize)> {

@@ -3,11 +3,11 @@
 
 use std::fmt::Write;
 
-use crate::declarations::{Kernel, Parameter};
-use crate::sources::Image;
+use crate::declarations::{KernelDeclaration, ParameterDeclaration};
+use crate::sources::ImageSources;
 
 /// The text of `images.rs`, which `src/lib.rs` includes.
-pub(crate) fn images(images: &[Image]) -> String {
+pub(crate) fn images(images: &[ImageSources]) -> String {
     let mut text = String::new();
     for image in images {
         text += &module(image);
@@ -18,7 +18,7 @@ pub(crate) fn images(images: &[Image]) -> String {
     text
 }
 
-fn module(image: &Image) -> String {
+fn module(image: &ImageSources) -> String {
     let name = &image.name;
     let kernels: String = image.kernels().map(description).collect();
     let arguments: String = image.kernels().enumerate().map(|(at, kernel)| structure(at, kernel)).collect();
@@ -39,7 +39,7 @@ fn module(image: &Image) -> String {
     )
 }
 
-fn description(kernel: &Kernel) -> String {
+fn description(kernel: &KernelDeclaration) -> String {
     let parameters: String = kernel
         .parameters
         .iter()
@@ -48,7 +48,7 @@ fn description(kernel: &Kernel) -> String {
     format!("Kernel {{ name: {:?}, parameters: &[{parameters}] }}, ", kernel.name)
 }
 
-fn structure(at: usize, kernel: &Kernel) -> String {
+fn structure(at: usize, kernel: &KernelDeclaration) -> String {
     let name = camel_case(&kernel.name);
     let mut text = String::new();
     for line in &kernel.documentation {
@@ -66,7 +66,7 @@ fn structure(at: usize, kernel: &Kernel) -> String {
     )
 }
 
-fn field(parameter: &Parameter) -> String {
+fn field(parameter: &ParameterDeclaration) -> String {
     format!("/// `{}`\npub {}: {},\n", parameter.c_type, parameter.name, parameter.rust_type)
 }
 
@@ -77,9 +77,9 @@ fn camel_case(name: &str) -> String {
 }
 
 /// The CPU build's registry: each kernel's name, parameter sizes and thunk.
-fn cpu_table(images: &[Image]) -> String {
+fn cpu_table(images: &[ImageSources]) -> String {
     let (mut thunks, mut rows) = (String::new(), String::new());
-    for kernel in images.iter().flat_map(Image::kernels) {
+    for kernel in images.iter().flat_map(ImageSources::kernels) {
         let name = &kernel.name;
         let sizes: String = kernel.parameters.iter().map(|p| format!("{}, ", p.size)).collect();
         let _ = writeln!(thunks, "fn wm_cpu_thunk_{name}(arguments: *const *const c_void);");

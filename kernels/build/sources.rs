@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::declarations::{self, Kernel};
+use crate::declarations::{self, KernelDeclaration};
 
 /// One folder of `cuda/`: one GPU module.
-pub(crate) struct Image {
+pub(crate) struct ImageSources {
     /// The folder's name.
     pub(crate) name: String,
     pub(crate) units: Vec<Unit>,
@@ -17,23 +17,23 @@ pub(crate) struct Image {
 pub(crate) struct Unit {
     /// Relative to `cuda/`.
     pub(crate) path: String,
-    pub(crate) kernels: Vec<Kernel>,
+    pub(crate) kernels: Vec<KernelDeclaration>,
 }
 
-impl Image {
-    pub(crate) fn kernels(&self) -> impl Iterator<Item = &Kernel> {
+impl ImageSources {
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &KernelDeclaration> {
         self.units.iter().flat_map(|unit| &unit.kernels)
     }
 }
 
 /// All images, sorted by name.
-pub(crate) fn read(root: &Path) -> Result<Vec<Image>, String> {
+pub(crate) fn read(root: &Path) -> Result<Vec<ImageSources>, String> {
     let mut images = Vec::new();
     for folder in sorted(&root.join("cuda"))? {
         let name = file_name(&folder);
         let units = units_in(&folder, &name)?;
         if !units.is_empty() {
-            images.push(Image { name, units });
+            images.push(ImageSources { name, units });
         }
     }
     Ok(images)

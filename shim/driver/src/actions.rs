@@ -30,45 +30,45 @@ const MOST_HELD: usize = 4096;
 const MOST_OF_A_STREAM: usize = 64;
 
 /// A stream: its context, its handle, and its thread's number where the handle means a stream of the thread's.
-type Place = (CUcontext, CUstream, u64);
+type StreamIdentity = (CUcontext, CUstream, u64);
 
 /// Allocations of no use.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     /// Of `cuMemAlloc`, to be freed in a context where the driver's own call must answer.
     plain: Mutex<Vec<(CUcontext, CUdeviceptr)>>,
-    held: Mutex<Held>,
+    held: Mutex<HeldAllocations>,
     /// A pool of ours; null where the driver makes none.
     pool: OnceLock<CUmemoryPool>,
 }
 
 /// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free.
 #[derive(Debug, Default)]
-struct Held {
-    streams: HashMap<Place, Vec<CUdeviceptr>>,
+struct HeldAllocations {
+    streams: HashMap<StreamIdentity, Vec<CUdeviceptr>>,
     /// Of all streams.
     count: usize,
 }
 
-impl Held {
-    fn has_room(&self, place: Place) -> bool {
+impl HeldAllocations {
+    fn has_room(&self, place: StreamIdentity) -> bool {
         let of_stream = self.streams.get(&place).map_or(0, Vec::len);
         self.count < MOST_HELD && of_stream < MOST_OF_A_STREAM
     }
 
-    fn put(&mut self, place: Place, spare: CUdeviceptr) {
+    fn put(&mut self, place: StreamIdentity, spare: CUdeviceptr) {
         self.streams.entry(place).or_default().push(spare);
         self.count += 1;
     }
 
-    fn take(&mut self, place: Place) -> Option<CUdeviceptr> {
+    fn take(&mut self, place: StreamIdentity) -> Option<CUdeviceptr> {
         let spare = self.streams.get_mut(&place)?.pop()?;
         self.count -= 1;
         Some(spare)
     }
 
     /// Takes all that streams hold.
-    fn take_all(&mut self, are_meant: impl Fn(&Place) -> bool) -> Vec<CUdeviceptr> {
+    fn take_all(&mut self, are_meant: impl Fn(&StreamIdentity) -> bool) -> Vec<CUdeviceptr> {
         let taken = self.streams.extract_if(|place, _| are_meant(place));
         let spares: Vec<CUdeviceptr> = taken.flat_map(|(_, spares)| spares).collect();
         self.count -= spares.len();
@@ -85,7 +85,7 @@ impl Spares {
         let _gone = self.held().take_all(|(owner, ..)| *owner == context);
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, HeldAllocations> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,7 +180,7 @@ impl Device {
     }
 
     /// Frees one spare that the stream holds, if it holds one. Beside a capture nothing is taken: then calls answer as they always do.
-    fn free_held(&self, place: Place) -> Option<Result<()>> {
+    fn free_held(&self, place: StreamIdentity) -> Option<Result<()>> {
         if self.streams().capturing() {
             return None;
         }

@@ -8,7 +8,8 @@ use std::mem::transmute;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+/// The signature of `dlopen`.
+pub type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
 /// Versions under which x86-64 and aarch64 glibc export the loader's functions, newest first.

@@ -19,7 +19,7 @@ use crate::gpu::StreamId;
 
 /// What a [`StreamId`] stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct StreamKey {
     /// The stream's context.
     pub context: CUcontext,
     /// The driver's handle, or [`CUstream::LEGACY`] or [`CUstream::PER_THREAD`].
@@ -28,7 +28,7 @@ pub struct Key {
     thread: u64,
 }
 
-impl Key {
+impl StreamKey {
     /// Can the calling thread put work into this stream? A per-thread stream obeys its own thread only.
     pub fn is_reachable(&self) -> bool {
         self.thread == 0 || self.thread == thread_number()
@@ -36,14 +36,14 @@ impl Key {
 }
 
 /// A map that a static can hold from the start.
-type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type StreamMap<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Debug)]
 struct Names {
-    ids: Map<Key, StreamId>,
-    keys: Map<StreamId, Key>,
+    ids: StreamMap<StreamKey, StreamId>,
+    keys: StreamMap<StreamId, StreamKey>,
     /// Contexts of created streams, by handle: a handle is in one context at a time.
-    contexts: Map<CUstream, CUcontext>,
+    contexts: StreamMap<CUstream, CUcontext>,
 }
 
 /// Every stream that the memory manager has met, and how many captures are under way.
@@ -77,7 +77,7 @@ pub(crate) fn thread_of(stream: CUstream) -> u64 {
 
 #[derive(Clone, Copy)]
 struct Remembered {
-    key: Key,
+    key: StreamKey,
     id: StreamId,
     epoch: usize,
 }
@@ -111,7 +111,7 @@ impl Streams {
 
     /// No stream is known yet.
     pub const fn new() -> Self {
-        const fn map<K, V>() -> Map<K, V> {
+        const fn map<K, V>() -> StreamMap<K, V> {
             HashMap::with_hasher(BuildHasherDefault::new())
         }
         Self {
@@ -138,7 +138,7 @@ impl Streams {
 
     /// The stream's identity, made at first sight.
     pub fn identify(&self, context: CUcontext, stream: CUstream) -> StreamId {
-        let key = Key { context, stream, thread: thread_of(stream) };
+        let key = StreamKey { context, stream, thread: thread_of(stream) };
         let epoch = self.epoch();
         if let Some(last) = LAST.get().filter(|last| last.key == key && last.epoch == epoch) {
             return last.id;
@@ -148,11 +148,11 @@ impl Streams {
         id
     }
 
-    fn known(&self, key: &Key) -> Option<StreamId> {
+    fn known(&self, key: &StreamKey) -> Option<StreamId> {
         self.names.read().ok()?.ids.get(key).copied()
     }
 
-    fn admit(&self, key: Key) -> StreamId {
+    fn admit(&self, key: StreamKey) -> StreamId {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         let fresh = StreamId(self.next.fetch_add(1, Ordering::Relaxed));
         let id = *names.ids.entry(key).or_insert(fresh);
@@ -184,7 +184,7 @@ impl Streams {
     }
 
     /// What an identity stands for; `None` once it was forgotten.
-    pub fn key(&self, id: StreamId) -> Option<Key> {
+    pub fn key(&self, id: StreamId) -> Option<StreamKey> {
         self.names.read().ok()?.keys.get(&id).copied()
     }
 
@@ -198,7 +198,7 @@ impl Streams {
         self.matching(|key| key.context == context)
     }
 
-    fn matching(&self, wanted: impl Fn(&Key) -> bool) -> Vec<StreamId> {
+    fn matching(&self, wanted: impl Fn(&StreamKey) -> bool) -> Vec<StreamId> {
         let Ok(names) = self.names.read() else { return Vec::new() };
         names.ids.iter().filter(|(key, _)| wanted(key)).map(|(_, id)| *id).collect()
     }

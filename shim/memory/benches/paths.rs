@@ -10,13 +10,13 @@ use std::thread;
 use divan::Bencher;
 use model::{MIB, Model};
 use wm_driver::StreamId;
-use wm_memory::{Manager, Order, Settings};
+use wm_memory::{Manager, ManagerSettings, Order};
 
 const S: Order = Order::Stream(StreamId(1));
 const MB: usize = MIB as usize;
 
 fn manager() -> Manager<Model> {
-    let settings = Settings { headroom: 0, overflow: vec![], ..Settings::default() };
+    let settings = ManagerSettings { headroom: 0, overflow: vec![], ..ManagerSettings::default() };
     Manager::new(Model::new(64 << 30, 0), settings)
 }
 
@@ -99,7 +99,7 @@ fn next(addresses: &[u64]) -> u64 {
 }
 
 fn fragmented() -> Manager<Model> {
-    let settings = Settings { headroom: 0, overflow: vec![], ..Settings::default() };
+    let settings = ManagerSettings { headroom: 0, overflow: vec![], ..ManagerSettings::default() };
     let manager = Manager::new(Model::new(512 * MIB, 0), settings);
     let blocks: Vec<u64> = (0..16).filter_map(|_| manager.allocate(32 * MB, S).ok()).collect();
     blocks.iter().step_by(2).for_each(|address| manager.free(*address, S).expect("live"));

@@ -4,11 +4,11 @@ mod support;
 
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Manager, Order, Settings};
+use wm_memory::{Manager, ManagerSettings, Order};
 
 #[test]
 fn borders_are_told_inside_the_range_that_is_asked_about() {
-    let settings = Settings { headroom: 0, overflow: vec![Tier::Host], ..Settings::default() };
+    let settings = ManagerSettings { headroom: 0, overflow: vec![Tier::Host], ..ManagerSettings::default() };
     let manager = Manager::new(Model::new(20 * MIB, 256 * MIB), settings);
     let bytes = 50 * MIB;
     let block = manager.allocate(bytes as usize, Order::Stream(StreamId(0))).expect("there is room");

@@ -6,14 +6,14 @@ mod support;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Order, Settings, Usage};
+use wm_memory::{ManagerSettings, Order, Usage};
 
 const S: Order = Order::Stream(StreamId(0));
 const T: Order = Order::Stream(StreamId(1));
 const MB: usize = MIB as usize;
 
-fn settings(overflow: Vec<Tier>) -> Settings {
-    Settings { stitch_views: 1, headroom: 0, overflow, ..Settings::default() }
+fn settings(overflow: Vec<Tier>) -> ManagerSettings {
+    ManagerSettings { stitch_views: 1, headroom: 0, overflow, ..ManagerSettings::default() }
 }
 
 /// 256 MiB of device memory in blocks of 32 MiB, every other one of them free; `frees` says in which order.

@@ -4,18 +4,19 @@ mod support;
 
 use support::model::{GRANULARITY, MIB, Model};
 use wm_driver::StreamId;
-use wm_memory::{Guard, Manager, Order, Settings, guard};
+use wm_memory::{BlockGuard, Manager, ManagerSettings, Order, guard};
 
 const STREAM: StreamId = StreamId(0);
 const S: Order = Order::Stream(STREAM);
 
 fn manager() -> Manager<Model> {
-    let settings = Settings { headroom: 0, stitch_views: 0, overflow: vec![], ..Settings::default() };
+    let settings =
+        ManagerSettings { headroom: 0, stitch_views: 0, overflow: vec![], ..ManagerSettings::default() };
     Manager::new(Model::new(256 * MIB, 0), settings)
 }
 
 fn fenced(manager: &Manager<Model>, bytes: u64) -> u64 {
-    manager.allocate_guarded(bytes as usize, S, Guard::Page).expect("there is room")
+    manager.allocate_guarded(bytes as usize, S, BlockGuard::Page).expect("there is room")
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_handle_that_is_far_too_large_is_taken_only_when_nothing_else_is_left() {
 fn small_blocks_have_no_fence_and_share_their_handle() {
     let manager = manager();
     for _ in 0..100 {
-        manager.allocate_guarded(1000, S, Guard::Page).expect("there is room");
+        manager.allocate_guarded(1000, S, BlockGuard::Page).expect("there is room");
     }
     assert_eq!(manager.usage().reserved.device, GRANULARITY);
 }
@@ -81,7 +82,7 @@ fn small_blocks_have_no_fence_and_share_their_handle() {
 #[test]
 fn a_block_with_a_tail_is_found_again_by_its_size() {
     let manager = manager();
-    let take = || manager.allocate_guarded(5_000_000, S, Guard::Tail).expect("there is room");
+    let take = || manager.allocate_guarded(5_000_000, S, BlockGuard::Tail).expect("there is room");
     let first = take();
     let block = manager.block(first + 4_999_999).expect("inside");
     assert_eq!((block.address, block.bytes), (first, 5_000_000));

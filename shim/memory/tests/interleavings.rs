@@ -41,7 +41,7 @@ use model::{MIB, Model};
 use shuttle::thread;
 use vocabulary::block::Block;
 use vocabulary::order::Order;
-use vocabulary::settings::Settings;
+use vocabulary::settings::ManagerSettings;
 use vocabulary::tiers::TierBytes;
 use wm_driver::{StreamId, Tier};
 
@@ -57,7 +57,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(device: u64, settings: Settings) -> Arc<Self> {
+    fn new(device: u64, settings: ManagerSettings) -> Arc<Self> {
         let model = Model::with_hook(device, device, thread::yield_now);
         Arc::new(Self { manager: Manager::new(model, settings), held: Mutex::default() })
     }
@@ -98,8 +98,8 @@ impl Shared {
     }
 }
 
-fn settings(overflow: Vec<Tier>) -> Settings {
-    Settings { headroom: 0, stitch_views: 1, overflow, ..Settings::default() }
+fn settings(overflow: Vec<Tier>) -> ManagerSettings {
+    ManagerSettings { headroom: 0, stitch_views: 1, overflow, ..ManagerSettings::default() }
 }
 
 fn stream(name: u64) -> Order {
@@ -178,7 +178,7 @@ fn blocks_pass_between_streams_and_threads() {
 #[test]
 fn ranges_stay_mapped_while_access_is_refreshed() {
     under_all_schedulers(|| {
-        let shared = Shared::new(128 * MIB, Settings { stitch_views: 0, ..settings(vec![]) });
+        let shared = Shared::new(128 * MIB, ManagerSettings { stitch_views: 0, ..settings(vec![]) });
         for bytes in [16 * MB, 18 * MB, 40 * MB] {
             shared.must_take_and_give(bytes, stream(1));
         }

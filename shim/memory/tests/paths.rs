@@ -6,14 +6,14 @@ mod support;
 use support::model::{GRANULARITY, MIB, Model};
 use wm_abi::CUresult;
 use wm_driver::{Bears, StreamId, Tier};
-use wm_memory::{AllocateError, FreeError, Manager, Order, Settings};
+use wm_memory::{AllocateError, FreeError, Manager, ManagerSettings, Order};
 
 const S: Order = Order::Stream(StreamId(0));
 const T: Order = Order::Stream(StreamId(1));
 const MB: usize = MIB as usize;
 
 fn manager(device: u64, overflow: Vec<Tier>) -> Manager<Model> {
-    let settings = Settings { headroom: 0, overflow, ..Settings::default() };
+    let settings = ManagerSettings { headroom: 0, overflow, ..ManagerSettings::default() };
     Manager::new(Model::new(device * MIB, 256 * MIB), settings)
 }
 
@@ -404,7 +404,8 @@ fn relief_gives_back_free_device_memory() {
 
 #[test]
 fn idle_views_are_bounded() {
-    let settings = Settings { headroom: 0, stitch_views: 2, overflow: vec![], ..Settings::default() };
+    let settings =
+        ManagerSettings { headroom: 0, stitch_views: 2, overflow: vec![], ..ManagerSettings::default() };
     let manager = Manager::new(Model::new(256 * MIB, 0), settings);
     let blocks: Vec<u64> = (0..8).map(|_| take(&manager, 32 * MB, S)).collect();
     blocks.iter().step_by(2).for_each(|address| manager.free(*address, S).expect("live"));

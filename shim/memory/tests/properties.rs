@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use support::model::{MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Guard, Order, Settings};
+use wm_memory::{BlockGuard, ManagerSettings, Order};
 
 const STREAMS: u64 = 3;
 
@@ -45,11 +45,11 @@ fn step(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = 
     ]
 }
 
-fn settings() -> impl Strategy<Value = Settings> {
+fn settings() -> impl Strategy<Value = ManagerSettings> {
     let overflow = prop::sample::select(vec![vec![], vec![Tier::Host], vec![Tier::Peer(1), Tier::Host]]);
     let limit = prop_oneof![Just(u64::MAX), (100..600u64).prop_map(|mib| mib * MIB)];
     (overflow, limit, 0..4usize, 0..64u64).prop_map(|(overflow, device_limit, stitch_views, headroom)| {
-        Settings {
+        ManagerSettings {
             stitch_views,
             device_limit,
             headroom: headroom * MIB,
@@ -83,7 +83,7 @@ proptest! {
     fn where_memory_is_plenty_no_stream_waits_for_another_and_the_host_for_none(
         steps in prop::collection::vec(step(bytes()), 1..120),
     ) {
-        let mut world = World::new(Model::new(256 << 30, 0), Settings { headroom: 0, ..Settings::default() });
+        let mut world = World::new(Model::new(256 << 30, 0), ManagerSettings { headroom: 0, ..ManagerSettings::default() });
         steps.iter().for_each(|step| world.run(step));
         prop_assert_eq!((world.manager.gpu().calls("order"), world.manager.gpu().calls("wait_any")), (0, 0));
         world.end();
@@ -99,7 +99,7 @@ proptest! {
         settings in settings(),
         steps in prop::collection::vec(step(fragments()), 150..300),
     ) {
-        let mut world = World::new(Model::new(16 * MIB, 8 * MIB), Settings { headroom: 0, ..settings });
+        let mut world = World::new(Model::new(16 * MIB, 8 * MIB), ManagerSettings { headroom: 0, ..settings });
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }
@@ -112,7 +112,7 @@ proptest! {
     #[test]
     fn so_it_is_with_guards(
         settings in settings(),
-        guard in prop::sample::select(vec![Guard::Page, Guard::Tail]),
+        guard in prop::sample::select(vec![BlockGuard::Page, BlockGuard::Tail]),
         steps in prop::collection::vec(step(bytes()), 1..120),
     ) {
         let mut world = World::guarded(Model::new(512 * MIB, 400 * MIB), settings, Some(guard));

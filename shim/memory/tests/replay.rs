@@ -14,7 +14,7 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use support::model::{GRANULARITY, Model};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Manager, Order, Settings, Usage};
+use wm_memory::{Manager, ManagerSettings, Order, Usage};
 
 /// Usage is not free to ask for.
 const LOOK_EVERY: usize = 16;
@@ -59,7 +59,7 @@ fn load(name: &str) -> Trace {
 /// of memory.
 fn replay(trace: &Trace, capacity: u64, overflow: &[Tier], mut look: impl FnMut(&Usage)) -> Option<Usage> {
     let capacity = capacity / GRANULARITY * GRANULARITY;
-    let settings = Settings { headroom: 0, overflow: overflow.to_vec(), ..Settings::default() };
+    let settings = ManagerSettings { headroom: 0, overflow: overflow.to_vec(), ..ManagerSettings::default() };
     let manager = Manager::new(Model::new(capacity, trace.peak), settings);
     let mut addresses = HashMap::new();
     for (index, event) in trace.events.iter().enumerate() {
@@ -110,7 +110,7 @@ fn assert_ratio(name: &str, thousandths: u64) {
 /// Calls that make, map or give back memory, in each of several passes of a program's first events; everything is freed in
 /// between.
 fn calls_by_period(trace: &Trace, events: usize, periods: usize) -> Vec<u64> {
-    let manager = Manager::new(Model::new(2 * trace.peak, 0), Settings::default());
+    let manager = Manager::new(Model::new(2 * trace.peak, 0), ManagerSettings::default());
     let calls = || ["create", "map", "unmap", "release"].map(|name| manager.gpu().calls(name)).iter().sum();
     let pass = |_| {
         let (before, mut addresses): (u64, _) = (calls(), HashMap::new());

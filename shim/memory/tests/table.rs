@@ -7,7 +7,7 @@ mod containers;
 
 use std::collections::BTreeMap;
 
-use containers::table::{Keyed, Table};
+use containers::table::{Keyed, ProbingTable};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +47,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// Does a step to both, and checks that they answer alike.
-fn apply(step: &Step, table: &mut Table<Value>, model: &mut BTreeMap<u64, u32>) {
+fn apply(step: &Step, table: &mut ProbingTable<Value>, model: &mut BTreeMap<u64, u32>) {
     match *step {
         Step::Insert(key, value) => {
             table.insert(Value(key, value));
@@ -72,7 +72,7 @@ fn apply(step: &Step, table: &mut Table<Value>, model: &mut BTreeMap<u64, u32>) 
 proptest! {
     #[test]
     fn a_table_answers_as_a_map_does(steps in steps()) {
-        let (mut table, mut model) = (Table::default(), BTreeMap::new());
+        let (mut table, mut model) = (ProbingTable::default(), BTreeMap::new());
         for step in &steps {
             apply(step, &mut table, &mut model);
             for key in (0..60).map(|index| index * 512) {

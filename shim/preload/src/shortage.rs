@@ -33,7 +33,7 @@ const MAPPING: Duration = Duration::from_millis(100);
 /// What PyTorch was answered for blocks in a thread. A block is one call, so a second attempt is recognised: it asks for as many bytes,
 /// and no block was given in between.
 #[derive(Debug, Clone, Copy)]
-struct Blocks {
+struct TorchBlocks {
     refused: Option<RefusedBlock>,
     /// Blocks that are not refused first.
     spared: u32,
@@ -47,7 +47,7 @@ struct RefusedBlock {
     frees: u64,
 }
 
-impl Blocks {
+impl TorchBlocks {
     const NEW: Self = Self { refused: None, spared: 0 };
 
     /// A block for which the device has no room.
@@ -153,7 +153,7 @@ impl Ways {
 static WAYS: Mutex<Ways> = Mutex::new(Ways::NEW);
 
 thread_local! {
-    static BLOCKS: Cell<Blocks> = const { Cell::new(Blocks::NEW) };
+    static BLOCKS: Cell<TorchBlocks> = const { Cell::new(TorchBlocks::NEW) };
     static PIECES: Cell<Pieces> = const { Cell::new(Pieces::NEW) };
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn mapped() {
 pub(crate) fn met() {
     let blocks = BLOCKS.get();
     if blocks.refused.is_some() {
-        BLOCKS.set(Blocks { refused: None, ..blocks });
+        BLOCKS.set(TorchBlocks { refused: None, ..blocks });
     }
 }
 
@@ -221,13 +221,13 @@ mod tests {
     //! Hazard: PyTorch gives up where memory could be had, or its cache is never emptied.
     use super::*;
 
-    fn ask(blocks: &mut Blocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
+    fn ask(blocks: &mut TorchBlocks, device: CUdevice, bytes: usize, frees: u64) -> Bears {
         blocks.answer(RefusedBlock { device, bytes, frees })
     }
 
     #[test]
     fn a_blocks_second_attempt_goes_elsewhere() {
-        let mut blocks = Blocks::NEW;
+        let mut blocks = TorchBlocks::NEW;
         assert_eq!(ask(&mut blocks, 0, 5, 1), Bears::NotYet);
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::Elsewhere);
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn another_block_is_a_first_attempt() {
-        let mut blocks = Blocks::NEW;
+        let mut blocks = TorchBlocks::NEW;
         for (device, bytes) in [(0, 5), (0, 6), (1, 6)] {
             assert_eq!(ask(&mut blocks, device, bytes, 0), Bears::NotYet);
         }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn who_had_nothing_to_give_up_is_not_asked_again_for_a_while() {
-        let mut blocks = Blocks::NEW;
+        let mut blocks = TorchBlocks::NEW;
         assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
         for _ in 0..=FRUITLESS {
             assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::Elsewhere);

@@ -33,7 +33,7 @@ fn every_setting_is_explained_and_its_default_has_a_reason() {
 
 #[test]
 fn every_command_has_a_section() {
-    let commands = between("tools/wmctl/src/main.rs", "        Command::", "(arguments) =>");
+    let commands = between("tools/wmctl/src/main.rs", "        WmctlCommand::", "(arguments) =>");
     assert!(commands.len() > 8, "the commands are not found: {commands:?}");
     let page = page("docs/wmctl.md");
     for command in commands.iter().map(|name| name.to_lowercase()) {

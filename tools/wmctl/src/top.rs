@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 
 use crate::{client, output, screen};
 use keys::Keys;
-use reading::{By, Change, Reading};
+use reading::{By, Change, Sample};
 
 /// Arguments of `wmctl top`.
 #[derive(Debug, clap::Args)]
@@ -112,9 +112,9 @@ impl Screen {
 }
 
 /// Asks all programs at once: one that is stopped delays a table by no more than the patience for one.
-fn read() -> Reading {
+fn read() -> Sample {
     let found = client::find().alive;
     let answers = client::ask_all(&found, "stats").into_iter().map(Result::ok);
     let processes = found.iter().map(|endpoint| endpoint.pid).zip(answers);
-    Reading { at: Instant::now(), processes: processes.collect() }
+    Sample { at: Instant::now(), processes: processes.collect() }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::books::directory::{Directory, DirectoryWriter};
-use crate::containers::table::{Keyed, Table};
+use crate::containers::table::{Keyed, ProbingTable};
 use crate::vocabulary::block::Block;
 use crate::vocabulary::order::Order;
 use crate::vocabulary::tiers::TierBytes;
@@ -21,7 +21,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 const IDS: u64 = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum BlockState {
     /// Its memory is set aside; the calls that make it usable are under way.
     Granted,
     /// Its size as asked for, and what it was allocated by.
@@ -42,20 +42,20 @@ pub(crate) struct Cached {
 /// A cache line: a hit or a free looks at one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(64))]
-pub(crate) struct Piece {
+pub(crate) struct BlockRecord {
     pub(crate) address: u64,
     /// Where its bytes are, and with it its size in the ledger.
     pub(crate) tiers: TierBytes,
-    state: State,
+    state: BlockState,
     /// Its own, in the directory.
     slot: u32,
     /// Alone in its extent, which goes when the block does.
     pub(crate) guarded: bool,
 }
 
-impl Piece {
+impl BlockRecord {
     pub(crate) fn new(address: u64, tiers: TierBytes, guarded: bool) -> Self {
-        Self { address, tiers, state: State::Granted, slot: 0, guarded }
+        Self { address, tiers, state: BlockState::Granted, slot: 0, guarded }
     }
 
     /// Size in the ledger.
@@ -66,21 +66,21 @@ impl Piece {
     /// Its part in what a stream-ordered pool calls used.
     pub(crate) fn pooled(&self) -> u64 {
         match self.state {
-            State::Live { asked, order: Order::Stream(_) } => asked as u64,
+            BlockState::Live { asked, order: Order::Stream(_) } => asked as u64,
             _ => 0,
         }
     }
 
     fn is_live(&self) -> bool {
-        matches!(self.state, State::Live { .. })
+        matches!(self.state, BlockState::Live { .. })
     }
 
     pub(crate) fn is_cached(&self) -> bool {
-        matches!(self.state, State::Cached(_))
+        matches!(self.state, BlockState::Cached(_))
     }
 }
 
-impl Keyed for Piece {
+impl Keyed for BlockRecord {
     type Key = u64;
 
     fn key(&self) -> u64 {
@@ -88,12 +88,12 @@ impl Keyed for Piece {
     }
 }
 
-const _: () = assert!(size_of::<Option<Piece>>() == 64, "a piece is one cache line");
+const _: () = assert!(size_of::<Option<BlockRecord>>() == 64, "a record is one cache line");
 
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     /// By first address.
-    pieces: Table<Piece>,
+    records: ProbingTable<BlockRecord>,
     writer: DirectoryWriter,
     ids: Range<u64>,
 }
@@ -104,25 +104,25 @@ impl Blocks {
         self.writer.directory()
     }
 
-    /// Notes a piece that is being granted.
-    pub(crate) fn insert(&mut self, piece: Piece) {
-        let slot = self.writer.insert(piece.address, piece.bytes());
-        self.pieces.insert(Piece { slot, ..piece });
+    /// Notes a block that is being granted.
+    pub(crate) fn insert(&mut self, record: BlockRecord) {
+        let slot = self.writer.insert(record.address, record.bytes());
+        self.records.insert(BlockRecord { slot, ..record });
     }
 
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
-        let piece = self.pieces.remove(address)?;
-        self.writer.remove(piece.slot, address);
-        Some(piece)
+    pub(crate) fn remove(&mut self, address: u64) -> Option<BlockRecord> {
+        let record = self.records.remove(address)?;
+        self.writer.remove(record.slot, address);
+        Some(record)
     }
 
-    /// Makes a granted or cached piece a live block of `bytes`.
-    pub(crate) fn give_out(&mut self, address: u64, bytes: usize, order: Order) -> Option<&Piece> {
+    /// Makes a granted or cached block a live one of `bytes`.
+    pub(crate) fn give_out(&mut self, address: u64, bytes: usize, order: Order) -> Option<&BlockRecord> {
         let id = self.new_id();
-        let piece = self.pieces.get_mut(address)?;
-        piece.state = State::Live { asked: bytes, order };
-        self.writer.publish(piece.slot, &Block { address, bytes, id, order, tiers: piece.tiers });
-        Some(piece)
+        let record = self.records.get_mut(address)?;
+        record.state = BlockState::Live { asked: bytes, order };
+        self.writer.publish(record.slot, &Block { address, bytes, id, order, tiers: record.tiers });
+        Some(record)
     }
 
     fn new_id(&mut self) -> u64 {
@@ -135,22 +135,22 @@ impl Blocks {
     }
 
     /// The live block that starts there.
-    pub(crate) fn starting_at(&self, address: u64) -> Option<&Piece> {
-        self.pieces.get(address).filter(|piece| piece.is_live())
+    pub(crate) fn starting_at(&self, address: u64) -> Option<&BlockRecord> {
+        self.records.get(address).filter(|record| record.is_live())
     }
 
-    /// Makes a live block a cached piece, or changes what is noted in a cached one.
+    /// Makes a live block a cached one, or changes what is noted in a cached one.
     pub(crate) fn cache(&mut self, address: u64, cached: Cached) {
-        let Some(piece) = self.pieces.get_mut(address) else { return };
-        piece.state = State::Cached(cached);
-        self.writer.unpublish(piece.slot);
+        let Some(record) = self.records.get_mut(address) else { return };
+        record.state = BlockState::Cached(cached);
+        self.writer.unpublish(record.slot);
     }
 
-    /// What is noted in a cached piece.
+    /// What is noted in a cached block.
     pub(crate) fn cached(&self, address: u64) -> Option<Cached> {
-        match self.pieces.get(address)?.state {
-            State::Cached(cached) => Some(cached),
-            State::Granted | State::Live { .. } => None,
+        match self.records.get(address)?.state {
+            BlockState::Cached(cached) => Some(cached),
+            BlockState::Granted | BlockState::Live { .. } => None,
         }
     }
 
@@ -159,40 +159,40 @@ impl Blocks {
         self.directory().look_up(address)
     }
 
-    /// All pieces, in no order.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter()
+    /// All records, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &BlockRecord> {
+        self.records.iter()
     }
 
     pub(crate) fn live(&self) -> impl Iterator<Item = Block> {
-        self.all().filter(|piece| piece.is_live()).filter_map(|piece| self.around(piece.address))
+        self.all().filter(|record| record.is_live()).filter_map(|record| self.around(record.address))
     }
 
     pub(crate) fn clear(&mut self) {
-        for piece in std::mem::take(&mut self.pieces).iter() {
-            self.writer.remove(piece.slot, piece.address);
+        for record in std::mem::take(&mut self.records).iter() {
+            self.writer.remove(record.slot, record.address);
         }
     }
 
-    /// Checks what readers see: a live block at its first byte and its last, and nothing where a piece is not live.
+    /// Checks what readers see: a live block at its first byte and its last, and nothing where a block is not live.
     pub(crate) fn audit(&self) -> Result<(), String> {
-        match self.all().find(|piece| !self.is_seen(piece)) {
-            Some(piece) => Err(format!("readers see something else than {piece:x?}")),
+        match self.all().find(|record| !self.is_seen(record)) {
+            Some(record) => Err(format!("readers see something else than {record:x?}")),
             None => Ok(()),
         }
     }
 
-    fn is_seen(&self, piece: &Piece) -> bool {
-        let ends = [piece.address, piece.address + piece.bytes() - 1].map(|address| self.around(address));
+    fn is_seen(&self, record: &BlockRecord) -> bool {
+        let ends = [record.address, record.address + record.bytes() - 1].map(|address| self.around(address));
         match ends {
-            [Some(first), Some(last)] => first == last && is_of(&first, piece),
-            [None, None] => !piece.is_live(),
+            [Some(first), Some(last)] => first == last && is_of(&first, record),
+            [None, None] => !record.is_live(),
             _ => false,
         }
     }
 }
 
-fn is_of(block: &Block, piece: &Piece) -> bool {
-    let state = State::Live { asked: block.bytes, order: block.order };
-    (block.address, block.tiers, state) == (piece.address, piece.tiers, piece.state)
+fn is_of(block: &Block, record: &BlockRecord) -> bool {
+    let state = BlockState::Live { asked: block.bytes, order: block.order };
+    (block.address, block.tiers, state) == (record.address, record.tiers, record.state)
 }

@@ -9,20 +9,20 @@
 //! Invariant: whatever is in a bin is cached for `blocks`, and whatever is cached for `blocks` is in one bin.
 
 use crate::books::blocks::{Blocks, Cached};
-use crate::containers::table::{Keyed, Table};
+use crate::containers::table::{Keyed, ProbingTable};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::sizes::Class;
 
 /// Which cached blocks to flush.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Scope {
+pub(crate) enum FlushScope {
     All,
     Of(Order),
     /// Those of a class: flushed, they serve requests of that class at once.
     Packed(Class),
 }
 
-impl Scope {
+impl FlushScope {
     fn has(self, order: Order, bytes: u64) -> bool {
         match self {
             Self::All => true,
@@ -82,7 +82,7 @@ impl Keyed for Bin {
 
 #[derive(Debug, Default)]
 pub(crate) struct FreeCache {
-    bins: Table<Bin>,
+    bins: ProbingTable<Bin>,
     /// Every bin with blocks, and some that have become empty since they were last drained.
     stocked: Vec<(Order, u64)>,
     bytes: u64,
@@ -127,7 +127,7 @@ impl FreeCache {
     }
 
     /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees.
-    pub(crate) fn drain(&mut self, scope: Scope, blocks: &Blocks) -> Vec<(u64, u64, Point)> {
+    pub(crate) fn drain(&mut self, scope: FlushScope, blocks: &Blocks) -> Vec<(u64, u64, Point)> {
         let mut drained = Vec::new();
         for (order, bytes) in self.stocked.extract_if(.., |(order, bytes)| scope.has(*order, *bytes)) {
             let Some(bin) = self.bins.get_mut((order, bytes)) else { continue };

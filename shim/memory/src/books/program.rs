@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use crate::books::blocks::{Blocks, Piece};
+use crate::books::blocks::{BlockRecord, Blocks};
 use crate::books::directory::Directory;
-use crate::books::free_cache::{FreeCache, Scope};
+use crate::books::free_cache::{FlushScope, FreeCache};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
@@ -53,21 +53,21 @@ impl ProgramBlocks {
     /// Makes a granted or cached block the program's.
     #[inline]
     pub(crate) fn give_out(&mut self, address: u64, request: &Request, counters: &mut Counters) {
-        let Some(piece) = self.blocks.give_out(address, request.asked, request.order) else { return };
-        self.live.add(&piece.tiers);
-        self.pooled.add(piece.pooled());
+        let Some(record) = self.blocks.give_out(address, request.asked, request.order) else { return };
+        self.live.add(&record.tiers);
+        self.pooled.add(record.pooled());
         counters.allocations += 1;
-        counters.overflows += u64::from(piece.tiers.elsewhere() > 0);
+        counters.overflows += u64::from(record.tiers.elsewhere() > 0);
     }
 
     /// Takes the live block that starts at an address off the sums.
     #[inline]
     pub(crate) fn take_back(&mut self, address: u64) -> Option<Returned> {
-        let piece = self.blocks.starting_at(address)?;
-        let (bytes, tiers, pooled) = (piece.bytes(), piece.tiers, piece.pooled());
+        let record = self.blocks.starting_at(address)?;
+        let (bytes, tiers, pooled) = (record.bytes(), record.tiers, record.pooled());
         // A very large block is not cached, nor one that is not all on the device: a hit must not hand slow memory out where
         // the device may have room again. Nor is a guarded one: its addresses are not to come back soon.
-        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !piece.guarded;
+        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.guarded;
         self.live.subtract(&tiers);
         self.pooled.subtract(pooled);
         Some(Returned { bytes, cacheable })
@@ -80,16 +80,16 @@ impl ProgramBlocks {
     }
 
     /// Empties the cache, or a part of it. Addresses, sizes, and the points of the frees; the blocks are to be removed.
-    pub(crate) fn drain(&mut self, scope: Scope) -> Vec<(u64, u64, Point)> {
+    pub(crate) fn drain(&mut self, scope: FlushScope) -> Vec<(u64, u64, Point)> {
         self.cache.drain(scope, &self.blocks)
     }
 
     /// Notes a block that is being granted.
-    pub(crate) fn insert(&mut self, piece: Piece) {
-        self.blocks.insert(piece);
+    pub(crate) fn insert(&mut self, record: BlockRecord) {
+        self.blocks.insert(record);
     }
 
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Piece> {
+    pub(crate) fn remove(&mut self, address: u64) -> Option<BlockRecord> {
         self.blocks.remove(address)
     }
 

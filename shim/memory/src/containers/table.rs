@@ -20,19 +20,19 @@ pub(crate) trait Keyed {
 const LEAST: usize = 8;
 
 #[derive(Debug)]
-pub(crate) struct Table<T> {
+pub(crate) struct ProbingTable<T> {
     /// None, or a power of two.
     cells: Box<[Option<T>]>,
     full: usize,
 }
 
-impl<T> Default for Table<T> {
+impl<T> Default for ProbingTable<T> {
     fn default() -> Self {
         Self { cells: Box::default(), full: 0 }
     }
 }
 
-impl<T: Keyed> Table<T> {
+impl<T: Keyed> ProbingTable<T> {
     /// Will the next new value rehash the table?
     pub(crate) fn is_full(&self) -> bool {
         self.full * 2 >= self.cells.len()

@@ -13,7 +13,7 @@ use crate::state::draft::Draft;
 use crate::state::grant::Grant;
 use crate::state::joint::Joint;
 use crate::vocabulary::error::AllocateError;
-use crate::vocabulary::plan::{Failure, Undo};
+use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
 
 impl<G: Gpu> Manager<G> {
@@ -147,7 +147,7 @@ impl<G: Gpu> Manager<G> {
         &self,
         attempt: &mut Attempt,
         draft: Draft,
-        failure: Failure,
+        failure: BuildFailure,
     ) -> Result<Option<u64>, AllocateError> {
         let (code, tier) = (failure.code, failure.tier);
         self.lock().roll_back(draft, failure);

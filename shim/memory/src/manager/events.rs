@@ -10,7 +10,7 @@ use wm_driver::gpu::Result;
 use wm_driver::{Event, Gpu, StreamId};
 
 use super::Manager;
-use crate::books::free_cache::Scope;
+use crate::books::free_cache::FlushScope;
 use crate::ordering::fence::{Fence, Numbered, Query};
 use crate::ordering::results::EventResults;
 use crate::policy::attempt::Attempt;
@@ -157,7 +157,7 @@ impl<G: Gpu> Manager<G> {
     pub fn retire_stream(&self, stream: StreamId) {
         let order = Order::Stream(stream);
         let mut state = self.lock();
-        state.flush(Scope::Of(order));
+        state.flush(FlushScope::Of(order));
         let query = state.timeline.last(order);
         drop(state);
         self.run_queries(query.into_iter().collect());

@@ -8,10 +8,10 @@
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Handle, Tier};
 
-use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
 /// Makes an extent.
-pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, Failure> {
+pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, BuildFailure> {
     let mut undo = Vec::new();
     match attempt(gpu, build, &mut undo) {
         Ok((base, handles)) => {
@@ -20,7 +20,7 @@ pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, Failure> {
         }
         Err((code, tier)) => {
             undo.reverse();
-            Err(Failure { code, tier, not_undone: dismantle(gpu, &undo) })
+            Err(BuildFailure { code, tier, not_undone: dismantle(gpu, &undo) })
         }
     }
 }
@@ -43,10 +43,10 @@ fn attempt<G: Gpu>(gpu: &G, build: &Build, undo: &mut Vec<Undo>) -> Result<(u64,
     Ok((base, handles))
 }
 
-fn obtain<G: Gpu>(gpu: &G, part: Part, undo: &mut Vec<Undo>) -> Result<Handle, Cause> {
+fn obtain<G: Gpu>(gpu: &G, part: ExtentPart, undo: &mut Vec<Undo>) -> Result<Handle, Cause> {
     let (tier, bytes) = match part {
-        Part::Existing { handle, .. } => return Ok(handle),
-        Part::New { tier, bytes } => (tier, bytes),
+        ExtentPart::Existing { handle, .. } => return Ok(handle),
+        ExtentPart::New { tier, bytes } => (tier, bytes),
     };
     let handle = gpu.create(tier, bytes as usize).map_err(|code| (code, Some(tier)))?;
     undo.push(Undo::Release { handle, tier, bytes });

@@ -6,7 +6,7 @@ use wm_driver::Gpu;
 
 use super::Manager;
 use crate::vocabulary::error::AllocateError;
-use crate::vocabulary::guard::Guard;
+use crate::vocabulary::guard::BlockGuard;
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::GUARDED_VIEWS;
@@ -17,10 +17,15 @@ impl<G: Gpu> Manager<G> {
     ///
     /// # Errors
     /// As [`Manager::allocate`].
-    pub fn allocate_guarded(&self, bytes: usize, order: Order, guard: Guard) -> Result<u64, AllocateError> {
+    pub fn allocate_guarded(
+        &self,
+        bytes: usize,
+        order: Order,
+        guard: BlockGuard,
+    ) -> Result<u64, AllocateError> {
         let request = Request::guarded(bytes, order, guard).ok_or(CUresult::INVALID_VALUE)?;
         let met = self.serve(request)?;
-        if guard == Guard::Page {
+        if guard == BlockGuard::Page {
             self.end_views(GUARDED_VIEWS);
         }
         Ok(met)

@@ -12,7 +12,7 @@ use wm_driver::Gpu;
 
 use super::{Manager, execute};
 use crate::sync::MutexGuard;
-use crate::vocabulary::plan::{Build, Built, Failure, Undo};
+use crate::vocabulary::plan::{Build, BuildFailure, Built, Undo};
 
 impl<G: Gpu> Manager<G> {
     fn lock_mappings(&self) -> MutexGuard<'_, ()> {
@@ -20,7 +20,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Makes an extent, or nothing.
-    pub(super) fn build(&self, build: &Build) -> Result<Built, Failure> {
+    pub(super) fn build(&self, build: &Build) -> Result<Built, BuildFailure> {
         let _mappings = self.lock_mappings();
         execute::build(&self.gpu, build)
     }

@@ -20,7 +20,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, StreamId};
 
 use crate::books::directory::Directory;
-use crate::books::free_cache::Scope;
+use crate::books::free_cache::FlushScope;
 use crate::ordering::fence::{Fence, Marks};
 use crate::state::State;
 use crate::sync::{Mutex, MutexGuard};
@@ -28,8 +28,8 @@ use crate::vocabulary::block::Block;
 use crate::vocabulary::error::{AllocateError, FreeError};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::settings::ManagerSettings;
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::settings::Settings;
 use crate::vocabulary::usage::{BlockReport, Usage};
 use waiters::Waiters;
 
@@ -53,7 +53,7 @@ pub struct Mark(Marks);
 
 impl<G: Gpu> Manager<G> {
     /// A manager that holds nothing yet. Calls nothing but [`Gpu::granularity`].
-    pub fn new(gpu: G, settings: Settings) -> Self {
+    pub fn new(gpu: G, settings: ManagerSettings) -> Self {
         let granularity = (gpu.granularity() as u64).next_power_of_two();
         let rules = Rules { settings, granularity };
         let state = State::default();
@@ -68,7 +68,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// The limits it keeps.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &ManagerSettings {
         &self.rules.settings
     }
 
@@ -176,7 +176,7 @@ impl<G: Gpu> Manager<G> {
     /// holds, and where, is accidental, so a program that repeats itself would find other free runs in every period, and need other
     /// extents. Not where the host waits for one stream: a model may do so for every token.
     pub fn flush(&self) {
-        self.lock().flush(Scope::All);
+        self.lock().flush(FlushScope::All);
     }
 
     /// The stream is gone, with its context, and its work is over: whatever was freed in it is reusable anywhere.

@@ -9,7 +9,7 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
-use crate::books::free_cache::Scope;
+use crate::books::free_cache::FlushScope;
 use crate::state::State;
 use crate::vocabulary::plan::Undo;
 
@@ -64,7 +64,7 @@ impl<G: Gpu> Manager<G> {
 
     fn release(&self, tier: Option<Tier>, wanted: &impl Fn(&State) -> u64) -> u64 {
         let mut state = self.wait_until(|state| !state.under_way.is_pinned());
-        state.flush(Scope::All);
+        state.flush(FlushScope::All);
         let bytes = wanted(&state);
         let steps = state.take_idle(tier, bytes);
         state.under_way.begin();

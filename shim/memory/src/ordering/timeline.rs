@@ -19,7 +19,7 @@ use std::sync::Arc;
 use wm_driver::StreamId;
 
 use crate::containers::fast_map::FastMap;
-use crate::containers::table::{Keyed, Table};
+use crate::containers::table::{Keyed, ProbingTable};
 use crate::ordering::fence::{Fence, Marks, Numbered, Query};
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::sizes::{FENCES, RECORDED};
@@ -69,7 +69,7 @@ impl Keyed for StreamClock {
 
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
-    clocks: Table<StreamClock>,
+    clocks: ProbingTable<StreamClock>,
     /// In the order in which they were recorded.
     fences: Vec<Arc<Fence>>,
     /// `(waiter, order)`: the last free of `order` that `waiter`'s later work comes after.
@@ -311,7 +311,7 @@ impl Timeline {
     /// Forgets everything; the fences are the caller's.
     pub(crate) fn clear(&mut self) -> Vec<Arc<Fence>> {
         self.life += 1;
-        self.clocks = Table::default();
+        self.clocks = ProbingTable::default();
         self.behind.clear();
         std::mem::take(&mut self.fences)
     }

@@ -1,6 +1,6 @@
 //! What a decision about one request is shown. Borrowed for as long as the decision takes, and never changed by it.
 
-use crate::books::ledger::{Key, Ledger};
+use crate::books::ledger::{HandleKey, Ledger};
 use crate::ordering::timeline::Timeline;
 use crate::policy::attempt::Attempt;
 use crate::vocabulary::order::Pending;
@@ -24,7 +24,7 @@ impl Facts<'_> {
     }
 
     /// May the request have an idle handle?
-    pub(crate) fn can_take(&self, attempt: &Attempt, key: Key) -> bool {
+    pub(crate) fn can_take(&self, attempt: &Attempt, key: HandleKey) -> bool {
         self.ledger.handles().is_idle(key)
             && self.ledger.is_usable(key, |pending| self.is_usable(attempt, pending))
     }

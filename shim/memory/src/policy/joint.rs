@@ -13,7 +13,7 @@
 
 use wm_driver::Tier;
 
-use crate::books::ledger::{Key, Run, Stretch};
+use crate::books::ledger::{HandleKey, Run, Stretch};
 use crate::policy::attempt::Attempt;
 use crate::policy::facts::Facts;
 use crate::policy::recipe::gather;
@@ -22,26 +22,26 @@ use crate::vocabulary::sizes::{Class, JOINT_VISITS};
 
 /// What is free at one end of a handle.
 #[derive(Debug, Clone, Copy)]
-struct End {
-    key: Key,
+struct HandleEnd {
+    key: HandleKey,
     bytes: u64,
 }
 
-impl End {
+impl HandleEnd {
     /// `None` where nothing is free.
-    fn of(key: Key, bytes: u64) -> Option<Self> {
+    fn of(key: HandleKey, bytes: u64) -> Option<Self> {
         (bytes > 0).then_some(Self { key, bytes })
     }
 }
 
 /// A tail and a head that lie side by side in a joint, or one of them alone.
-type Pair = (Option<End>, Option<End>);
+type Pair = (Option<HandleEnd>, Option<HandleEnd>);
 
 /// The free ends of handles that are used in part.
 #[derive(Debug, Default)]
 struct Ends {
-    tails: Vec<End>,
-    heads: Vec<End>,
+    tails: Vec<HandleEnd>,
+    heads: Vec<HandleEnd>,
 }
 
 /// A joint without a block whose handles have enough free at the right ends: where the request's block begins in it, and
@@ -55,8 +55,8 @@ pub(crate) fn existing(facts: &Facts<'_>, attempt: &Attempt) -> Option<(u64, Vec
 fn room_in(facts: &Facts<'_>, attempt: &Attempt, base: u64) -> Option<(u64, Vec<Stretch>)> {
     let (extents, handles) = (facts.ledger.extents(), facts.ledger.handles());
     let range = extents.range(base)?;
-    let row: Vec<Key> = extents.mappings(range.clone()).map(|(_, mapping)| mapping.key).collect();
-    let length = |keys: &[Key]| keys.iter().map(|key| handles.bytes(*key)).sum::<u64>();
+    let row: Vec<HandleKey> = extents.mappings(range.clone()).map(|(_, mapping)| mapping.key).collect();
+    let length = |keys: &[HandleKey]| keys.iter().map(|key| handles.bytes(*key)).sum::<u64>();
     let [first, between @ .., last] = &row[..] else { return None };
     let whole = length(&row) == range.end - range.start;
     if !whole || !between.iter().all(|key| facts.can_take(attempt, *key)) {
@@ -69,7 +69,7 @@ fn room_in(facts: &Facts<'_>, attempt: &Attempt, base: u64) -> Option<(u64, Vec<
 }
 
 /// Bytes that are free for the request at a handle's end.
-fn free_tail(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
+fn free_tail(facts: &Facts<'_>, attempt: &Attempt, key: HandleKey) -> u64 {
     let free = || {
         let memory = facts.ledger.handles().get(key)?;
         let (start, end) = (memory.active?, memory.active? + memory.bytes);
@@ -82,7 +82,7 @@ fn free_tail(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
 }
 
 /// Bytes that are free for the request at a handle's beginning.
-fn free_head(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
+fn free_head(facts: &Facts<'_>, attempt: &Attempt, key: HandleKey) -> u64 {
     let free = || {
         let memory = facts.ledger.handles().get(key)?;
         let start = memory.active?;
@@ -95,7 +95,7 @@ fn free_head(facts: &Facts<'_>, attempt: &Attempt, key: Key) -> u64 {
 
 /// The handles of a new joint, and where the block begins in it. Better long ends and one idle handle fewer: whole
 /// handles are what larger requests will want.
-pub(crate) fn row(facts: &Facts<'_>, attempt: &Attempt) -> Option<(Vec<Key>, u64)> {
+pub(crate) fn row(facts: &Facts<'_>, attempt: &Attempt) -> Option<(Vec<HandleKey>, u64)> {
     let mut between = Vec::new();
     let missing = match attempt.request.class {
         Class::Large => gather(facts, attempt, Tier::Device, attempt.request.bytes, 0, &mut between),
@@ -106,7 +106,7 @@ pub(crate) fn row(facts: &Facts<'_>, attempt: &Attempt) -> Option<(Vec<Key>, u64
     between.extend(spared.filter(|_| long.is_none()));
     let (tail, head) = long.or_else(|| ends(facts, attempt, missing))?;
     let block_offset = tail.map_or(0, |tail| facts.ledger.handles().bytes(tail.key) - tail.bytes);
-    let key = |end: Option<End>| end.map(|end| end.key);
+    let key = |end: Option<HandleEnd>| end.map(|end| end.key);
     Some((key(tail).into_iter().chain(between).chain(key(head)).collect(), block_offset))
 }
 
@@ -133,13 +133,13 @@ fn note_ends(facts: &Facts<'_>, attempt: &Attempt, start: u64, run: &Run, ends: 
         && from < start
         && to <= end
     {
-        ends.tails.extend(End::of(key, run.segments.usable_upto(to - start, usable).min(to - start)));
+        ends.tails.extend(HandleEnd::of(key, run.segments.usable_upto(to - start, usable).min(to - start)));
     }
     if let Some((from, to, key)) = facts.ledger.extents().mapping_of(end - 1)
         && start <= from
         && end < to
     {
-        ends.heads.extend(End::of(key, run.segments.usable_from(from - start, usable)));
+        ends.heads.extend(HandleEnd::of(key, run.segments.usable_from(from - start, usable)));
     }
 }
 
@@ -151,11 +151,11 @@ impl Ends {
     /// The tail and the head, or the one of them, that are together at least `missing` bytes and as little more as can be.
     fn best(mut self, missing: u64) -> Option<Pair> {
         self.heads.sort_unstable_by_key(|end| end.bytes);
-        let length = |end: Option<End>| end.map_or(0, |end| end.bytes);
-        let partner = |tail: Option<End>| {
+        let length = |end: Option<HandleEnd>| end.map_or(0, |end| end.bytes);
+        let partner = |tail: Option<HandleEnd>| {
             let rest = missing.saturating_sub(length(tail));
             let fitting = &self.heads[self.heads.partition_point(|head| head.bytes < rest)..];
-            let other = |head: &&End| tail.is_none_or(|tail| tail.key != head.key);
+            let other = |head: &&HandleEnd| tail.is_none_or(|tail| tail.key != head.key);
             if rest == 0 { Some(None) } else { fitting.iter().find(other).map(|head| Some(*head)) }
         };
         let tails = self.tails.iter().map(|tail| Some(*tail)).chain([None]);

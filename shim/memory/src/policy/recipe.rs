@@ -5,7 +5,7 @@
 
 use wm_driver::Tier;
 
-use crate::books::ledger::Key;
+use crate::books::ledger::HandleKey;
 use crate::policy::attempt::Attempt;
 use crate::policy::facts::Facts;
 use crate::vocabulary::settings::Rules;
@@ -23,7 +23,7 @@ pub(crate) enum NewHandles {
 /// Idle handles to take, and new ones to make.
 #[derive(Debug, Default)]
 pub(crate) struct Recipe {
-    pub(crate) take: Vec<Key>,
+    pub(crate) take: Vec<HandleKey>,
     pub(crate) create: Vec<(Tier, u64)>,
 }
 
@@ -63,7 +63,7 @@ fn small_recipe(
         .or_else(|| smallest_idle(facts, attempt, tiers, u64::MAX).map(take))
 }
 
-fn smallest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<Key> {
+fn smallest_idle(facts: &Facts<'_>, attempt: &Attempt, tiers: &[Tier], largest: u64) -> Option<HandleKey> {
     let on = |tier: &Tier| facts.ledger.handles().idle(*tier).take_while(|(_, bytes)| *bytes <= largest);
     tiers.iter().flat_map(on).map(|(key, _)| key).find(|key| facts.can_take(attempt, *key))
 }
@@ -98,7 +98,7 @@ pub(crate) fn gather(
     tier: Tier,
     missing: u64,
     largest: u64,
-    take: &mut Vec<Key>,
+    take: &mut Vec<HandleKey>,
 ) -> u64 {
     let (mut left, first) = (missing, take.len());
     for (key, bytes) in facts.ledger.handles().idle(tier).rev() {
@@ -108,7 +108,7 @@ pub(crate) fn gather(
         }
     }
     if left > 0 {
-        let fresh = |(key, bytes): &(Key, u64)| {
+        let fresh = |(key, bytes): &(HandleKey, u64)| {
             (left + 1..=largest).contains(bytes)
                 && !take[first..].contains(key)
                 && facts.can_take(attempt, *key)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use wm_driver::{Bears, Tier};
 
-use crate::books::free_cache::Scope;
+use crate::books::free_cache::FlushScope;
 use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
 use crate::ordering::fence::{Fence, Query};
 use crate::policy::attempt::Attempt;
@@ -19,7 +19,7 @@ use crate::state::State;
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
 use crate::state::joint::Joint;
-use crate::vocabulary::error::{Overflow, Shortage};
+use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::{Class, DEVICE_PART, PACKED, QUERIES};
@@ -70,7 +70,7 @@ impl State {
         }
         // Where little is left, what the free cache holds must not make the fit of others worse.
         if self.is_pressed() && attempt.request.class != Class::Guarded {
-            self.flush(Scope::All);
+            self.flush(FlushScope::All);
         }
         self.on_device(attempt, rules)
             // The device seems full: any stream's progress may change that, and asking costs less than what follows.
@@ -177,7 +177,7 @@ impl State {
     /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
     /// What follows this draws on idle handles, and finds nothing cached.
     fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let parts = [Scope::Packed(attempt.request.class), Scope::All];
+        let parts = [FlushScope::Packed(attempt.request.class), FlushScope::All];
         parts
             .into_iter()
             .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
@@ -311,10 +311,10 @@ impl State {
             device_limit: rules.settings.device_limit,
             host_left: allowance(&facts, attempt, rules, Tier::Host),
             overflow: match attempt.bears {
-                _ if rules.settings.overflow.is_empty() => Overflow::Off,
-                Some(Bears::Never) => Overflow::Unfit,
-                Some(Bears::NotYet) => Overflow::Later,
-                _ => Overflow::Allowed,
+                _ if rules.settings.overflow.is_empty() => OverflowVerdict::Off,
+                Some(Bears::Never) => OverflowVerdict::Unfit,
+                Some(Bears::NotYet) => OverflowVerdict::Later,
+                _ => OverflowVerdict::Allowed,
             },
         }
     }

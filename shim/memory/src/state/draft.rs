@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use wm_driver::Tier;
 
-use crate::books::ledger::{Segments, Taken};
+use crate::books::ledger::{Segments, TakenHandle};
 use crate::policy::recipe::Recipe;
 use crate::state::State;
 use crate::state::grant::Grant;
-use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::Class;
@@ -20,7 +20,7 @@ use crate::vocabulary::tiers::{TierBytes, only};
 /// A part of the extent to be: a handle taken, or one to be made.
 #[derive(Debug)]
 enum Source {
-    Taken(Taken),
+    Taken(TakenHandle),
     New(Tier, u64),
 }
 
@@ -32,10 +32,10 @@ impl Source {
         }
     }
 
-    fn part(&self) -> Part {
+    fn part(&self) -> ExtentPart {
         match self {
-            Self::Taken(taken) => Part::Existing { handle: taken.raw, bytes: taken.bytes },
-            Self::New(tier, bytes) => Part::New { tier: *tier, bytes: *bytes },
+            Self::Taken(taken) => ExtentPart::Existing { handle: taken.raw, bytes: taken.bytes },
+            Self::New(tier, bytes) => ExtentPart::New { tier: *tier, bytes: *bytes },
         }
     }
 }
@@ -133,7 +133,7 @@ impl State {
     }
 
     /// The extent could not be made: everything is as it was, but for what could not be undone.
-    pub(crate) fn roll_back(&mut self, draft: Draft, failure: Failure) {
+    pub(crate) fn roll_back(&mut self, draft: Draft, failure: BuildFailure) {
         self.under_way.end();
         self.counters.rollbacks += 1;
         self.holdings.drop_plan(&draft.created_bytes());

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::books::blocks::Piece;
+use crate::books::blocks::BlockRecord;
 use crate::ordering::fence::Fence;
 use crate::state::State;
 use crate::vocabulary::order::Pending;
@@ -38,7 +38,7 @@ impl State {
         tiers: TierBytes,
         pending: Pending,
     ) -> Grant {
-        self.program.insert(Piece::new(address, tiers, request.class == Class::Guarded));
+        self.program.insert(BlockRecord::new(address, tiers, request.class == Class::Guarded));
         let needs = self.timeline.needs(request.order, &pending);
         self.under_way.begin();
         Grant { address, pending, needs, epoch: self.under_way.epoch() }

@@ -3,13 +3,13 @@
 
 use wm_driver::Handle;
 
-use crate::books::ledger::{Key, Stretch};
+use crate::books::ledger::{HandleKey, Stretch};
 use crate::policy::attempt::Attempt;
 use crate::policy::joint;
 use crate::state::State;
 use crate::state::grant::Grant;
 use crate::vocabulary::order::Pending;
-use crate::vocabulary::plan::{Build, Built, Failure, Part, Undo};
+use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::Class;
 use crate::vocabulary::tiers::TierBytes;
@@ -17,7 +17,7 @@ use crate::vocabulary::tiers::TierBytes;
 /// A joint under way: its bytes are lent to it.
 #[derive(Debug)]
 pub(crate) struct Joint {
-    row: Vec<(Key, Handle, u64)>,
+    row: Vec<(HandleKey, Handle, u64)>,
     /// Where the block begins in it.
     block_offset: u64,
     stretches: Vec<Stretch>,
@@ -28,8 +28,10 @@ pub(crate) struct Joint {
 
 impl Joint {
     pub(crate) fn build(&self) -> Build {
-        let part =
-            |(_, handle, bytes): &(Key, Handle, u64)| Part::Existing { handle: *handle, bytes: *bytes };
+        let part = |(_, handle, bytes): &(HandleKey, Handle, u64)| ExtentPart::Existing {
+            handle: *handle,
+            bytes: *bytes,
+        };
         Build { parts: self.row.iter().map(part).collect(), gap: 0 }
     }
 }
@@ -81,7 +83,7 @@ impl State {
     }
 
     /// The joint could not be made: what was lent is free again.
-    pub(crate) fn roll_back_joint(&mut self, joint: &Joint, failure: Failure) {
+    pub(crate) fn roll_back_joint(&mut self, joint: &Joint, failure: BuildFailure) {
         self.under_way.end();
         self.counters.rollbacks += 1;
         if joint.epoch == self.under_way.epoch() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use wm_driver::Tier;
 
-use crate::books::free_cache::Scope;
+use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
 use crate::books::program::ProgramBlocks;
 use crate::ordering::fence::{Fence, Marks, Numbered};
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// Moves the free cache, or a part of it, into the ledger. Says whether there was any.
-    pub(crate) fn flush(&mut self, scope: Scope) -> bool {
+    pub(crate) fn flush(&mut self, scope: FlushScope) -> bool {
         let drained = self.program.drain(scope);
         let any = !drained.is_empty();
         drained.into_iter().for_each(|(address, bytes, freed)| self.give_up(address, bytes, freed));

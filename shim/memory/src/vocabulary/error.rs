@@ -61,12 +61,12 @@ pub struct Shortage {
     /// Host memory that could still have been pinned.
     pub host_left: u64,
     /// Could other tiers have been used?
-    pub overflow: Overflow,
+    pub overflow: OverflowVerdict,
 }
 
 /// Could a request go to other tiers?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Overflow {
+pub enum OverflowVerdict {
     /// The user does not allow it.
     Off,
     /// The library that asked relies on memory of the device itself.
@@ -79,26 +79,45 @@ pub enum Overflow {
 
 impl fmt::Display for Shortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: {} asked", Size(self.asked))?;
-        write!(f, "; device {} live of {} held", Size(self.live.device), Size(self.reserved.device))?;
-        write!(f, " ({} idle, longest free run {}", Size(self.idle.total()), Size(self.largest_free_run))?;
-        write!(f, ", {} more to have, limit {})", Size(self.device_left), Size(self.device_limit))?;
+        write!(f, "out of memory: {} asked", ReadableBytes(self.asked))?;
+        write!(
+            f,
+            "; device {} live of {} held",
+            ReadableBytes(self.live.device),
+            ReadableBytes(self.reserved.device)
+        )?;
+        write!(
+            f,
+            " ({} idle, longest free run {}",
+            ReadableBytes(self.idle.total()),
+            ReadableBytes(self.largest_free_run)
+        )?;
+        write!(
+            f,
+            ", {} more to have, limit {})",
+            ReadableBytes(self.device_left),
+            ReadableBytes(self.device_limit)
+        )?;
         match self.overflow {
-            Overflow::Off => return write!(f, "; overflow is off"),
-            Overflow::Unfit => return write!(f, "; the library that asks needs memory of the device itself"),
-            Overflow::Later => return write!(f, "; the library that asks gives up what it caches first"),
-            Overflow::Allowed => {}
+            OverflowVerdict::Off => return write!(f, "; overflow is off"),
+            OverflowVerdict::Unfit => {
+                return write!(f, "; the library that asks needs memory of the device itself");
+            }
+            OverflowVerdict::Later => {
+                return write!(f, "; the library that asks gives up what it caches first");
+            }
+            OverflowVerdict::Allowed => {}
         }
-        write!(f, "; peers {} of {}", Size(self.live.peer), Size(self.reserved.peer))?;
-        write!(f, "; host {} of {}", Size(self.live.host), Size(self.reserved.host))?;
-        write!(f, ", {} more to have", Size(self.host_left))
+        write!(f, "; peers {} of {}", ReadableBytes(self.live.peer), ReadableBytes(self.reserved.peer))?;
+        write!(f, "; host {} of {}", ReadableBytes(self.live.host), ReadableBytes(self.reserved.host))?;
+        write!(f, ", {} more to have", ReadableBytes(self.host_left))
     }
 }
 
 /// Bytes for people.
-struct Size(u64);
+struct ReadableBytes(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for ReadableBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             u64::MAX => write!(f, "none"),
@@ -124,7 +143,7 @@ mod tests {
             device_left: 0,
             device_limit: u64::MAX,
             host_left: 100 << 20,
-            overflow: Overflow::Allowed,
+            overflow: OverflowVerdict::Allowed,
         };
         assert_eq!(
             shortage.to_string(),

@@ -1,9 +1,9 @@
 //! Room behind a block that shows when a program writes past its end. Where it is, as pure arithmetic.
 //!
-//! * [`Guard::Page`]: a large block has an extent of its own, and ends where the mapping ends; behind it lies a unit of
+//! * [`BlockGuard::Page`]: a large block has an extent of its own, and ends where the mapping ends; behind it lies a unit of
 //!   address space in which nothing is ever mapped. So an access past the end faults at once, from the first multiple of
 //!   [`ALIGNMENT`] on. Small blocks stay as they are: a unit of memory for each would be too much.
-//! * [`Guard::Tail`]: every block has bytes behind its end that belong to nobody. Whoever allocated it can write a pattern
+//! * [`BlockGuard::Tail`]: every block has bytes behind its end that belong to nobody. Whoever allocated it can write a pattern
 //!   there and see later whether it is still the same.
 
 use std::ops::Range;
@@ -21,19 +21,19 @@ pub const LONGEST_TAIL: usize = (TAIL + UNIT) as usize - 1;
 
 /// How a block is set apart from what lies behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guard {
+pub enum BlockGuard {
     /// Unmapped address space behind every block that is not small.
     Page,
     /// Spare bytes behind every block.
     Tail,
 }
 
-/// Is a request of so many bytes followed by unmapped space, under [`Guard::Page`]?
+/// Is a request of so many bytes followed by unmapped space, under [`BlockGuard::Page`]?
 pub fn is_fenced(bytes: usize) -> bool {
     Class::of(bytes as u64) == Class::Large
 }
 
-/// The spare bytes behind a block of [`Guard::Tail`]: from its end to the end of its last unit.
+/// The spare bytes behind a block of [`BlockGuard::Tail`]: from its end to the end of its last unit.
 pub fn tail(address: u64, bytes: usize) -> Range<u64> {
     let end = address + bytes as u64;
     end..round_up(end + TAIL, UNIT).unwrap_or(end)

@@ -5,14 +5,14 @@ use wm_driver::{Handle, Tier};
 
 /// Where a part of a new extent comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ExtentPart {
     /// A handle that exists, mapped elsewhere or not.
     Existing { handle: Handle, bytes: u64 },
     /// A handle to be made.
     New { tier: Tier, bytes: u64 },
 }
 
-impl Part {
+impl ExtentPart {
     pub(crate) fn bytes(self) -> u64 {
         match self {
             Self::Existing { bytes, .. } | Self::New { bytes, .. } => bytes,
@@ -23,7 +23,7 @@ impl Part {
 /// An extent to be made: its parts in the order of their addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Build {
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<ExtentPart>,
     /// Bytes of address space behind them that stay empty.
     pub(crate) gap: u64,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Built {
 
 /// Why a [`Build`] failed. All of it was undone but the steps in `not_undone`.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct BuildFailure {
     pub(crate) code: CUresult,
     /// The tier whose memory could not be made, if that was it.
     pub(crate) tier: Option<Tier>,

@@ -1,6 +1,6 @@
 //! What the program asks for and gives back, in the terms of the manager.
 
-use crate::vocabulary::guard::{self, ALIGNMENT, Guard, TAIL, is_fenced};
+use crate::vocabulary::guard::{self, ALIGNMENT, BlockGuard, TAIL, is_fenced};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::sizes::{Class, UNIT, round_up};
 
@@ -22,14 +22,14 @@ impl Request {
     }
 
     /// The request for a block with a guard; `None` as for one without.
-    pub(crate) fn guarded(asked: usize, order: Order, guard: Guard) -> Option<Self> {
+    pub(crate) fn guarded(asked: usize, order: Order, guard: BlockGuard) -> Option<Self> {
         let plain = Self::new(asked, order)?;
         match guard {
-            Guard::Page if is_fenced(asked) => {
+            BlockGuard::Page if is_fenced(asked) => {
                 Some(Self { bytes: round_up(asked as u64, ALIGNMENT)?, class: Class::Guarded, ..plain })
             }
-            Guard::Page => Some(plain),
-            Guard::Tail => {
+            BlockGuard::Page => Some(plain),
+            BlockGuard::Tail => {
                 let long = Self::new(asked.checked_add(TAIL as usize)?, order)?;
                 Some(Self { asked, ..long })
             }
@@ -66,7 +66,7 @@ mod tests {
     fn a_tail_begins_at_the_first_byte_that_is_not_the_blocks() {
         for bytes in [1, 511, 512, 513, 1000, 1 << 20] {
             let tail = tail(0x7000_0000, bytes);
-            let request = Request::guarded(bytes, Order::Device, Guard::Tail).expect("a size that fits");
+            let request = Request::guarded(bytes, Order::Device, BlockGuard::Tail).expect("a size that fits");
             assert_eq!(tail.start, 0x7000_0000 + bytes as u64);
             assert_eq!(tail.end, 0x7000_0000 + request.bytes);
             assert!((TAIL..=LONGEST_TAIL as u64).contains(&(tail.end - tail.start)));
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_fenced_block_ends_less_than_the_alignment_before_the_mapping_does() {
         for bytes in [MIB, MIB + 1, 2 * MIB, 3 * MIB - 255, 100 * MIB + 4] {
-            let request = Request::guarded(bytes as usize, Order::Device, Guard::Page).expect("it fits");
+            let request = Request::guarded(bytes as usize, Order::Device, BlockGuard::Page).expect("it fits");
             let mapped = request.bytes.next_multiple_of(2 * MIB);
             let address = at_the_end(0x7000_0000_0000, mapped, request.bytes);
             assert_eq!(address % ALIGNMENT, 0);
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn small_blocks_and_impossible_ones_are_as_without_a_guard() {
-        let small = Request::guarded(1000, Order::Device, Guard::Page).expect("it fits");
+        let small = Request::guarded(1000, Order::Device, BlockGuard::Page).expect("it fits");
         assert_eq!((small.class, small.bytes), (Class::Tiny, 1024));
-        for guard in [Guard::Page, Guard::Tail] {
+        for guard in [BlockGuard::Page, BlockGuard::Tail] {
             assert!(Request::guarded(0, Order::Device, guard).is_none());
             assert!(Request::guarded(usize::MAX, Order::Device, guard).is_none());
         }

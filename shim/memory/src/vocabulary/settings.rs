@@ -4,7 +4,7 @@ use wm_driver::Tier;
 
 /// Limits and choices, read once. All sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct ManagerSettings {
     /// Stitched extents that stay mapped while no block lies in them, for the next request of their size.
     pub stitch_views: usize,
     /// Device memory that the manager may hold; `u64::MAX` for all of it.
@@ -21,7 +21,7 @@ pub struct Settings {
     pub peer_limit: u64,
 }
 
-impl Default for Settings {
+impl Default for ManagerSettings {
     fn default() -> Self {
         Self {
             stitch_views: 512,
@@ -38,6 +38,6 @@ impl Default for Settings {
 /// The user's settings and the driver's unit.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
-    pub(crate) settings: Settings,
+    pub(crate) settings: ManagerSettings,
     pub(crate) granularity: u64,
 }

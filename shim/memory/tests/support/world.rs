@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{AllocateError, Guard, Manager, Order, Settings, guard};
+use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, guard};
 
 use super::model::{Clock, GRANULARITY, Model};
 
@@ -73,8 +73,8 @@ struct Ghost {
 
 pub struct World {
     pub manager: Manager<Model>,
-    settings: Settings,
-    guard: Option<Guard>,
+    settings: ManagerSettings,
+    guard: Option<BlockGuard>,
     live: Vec<Live>,
     ghosts: Vec<Ghost>,
     /// Streams are never named twice: a destroyed one goes on under a new name.
@@ -83,12 +83,12 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(model: Model, settings: Settings) -> Self {
+    pub fn new(model: Model, settings: ManagerSettings) -> Self {
         Self::guarded(model, settings, None)
     }
 
     /// A world in which every block has this guard.
-    pub fn guarded(model: Model, settings: Settings, guard: Option<Guard>) -> Self {
+    pub fn guarded(model: Model, settings: ManagerSettings, guard: Option<BlockGuard>) -> Self {
         let manager = Manager::new(model, settings.clone());
         let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
         Self { manager, settings, guard, live, ghosts, names, refused: 0 }
@@ -162,7 +162,7 @@ impl World {
     }
 
     fn is_fenced(&self, bytes: usize) -> bool {
-        self.guard == Some(Guard::Page) && guard::is_fenced(bytes)
+        self.guard == Some(BlockGuard::Page) && guard::is_fenced(bytes)
     }
 
     /// What lies behind a block; returns the length of all that is its own.
@@ -174,7 +174,7 @@ impl World {
         if fenced {
             assert!(!self.model().is_mapped(address + own, GRANULARITY), "nothing is mapped behind a block");
         }
-        if self.guard == Some(Guard::Tail) { guard::tail(address, bytes).end - address } else { own }
+        if self.guard == Some(BlockGuard::Tail) { guard::tail(address, bytes).end - address } else { own }
     }
 
     fn check_apart(&self, address: u64, bytes: u64, places: &[Place]) {

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use crate::process::keep_errno;
 use crate::sockets::file::{Published, SocketFile};
 use crate::sockets::{descriptor, private_folder};
-use server::Server;
+use server::EndpointServer;
 use wm_driver::thread;
 
 /// Stack of the thread, bytes: it parses short lines and formats JSON.
@@ -135,7 +135,7 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
         }
     };
     wake.publish();
-    let server = Server::new(listener, wake, dump::Dumps::new(directory), source);
+    let server = EndpointServer::new(listener, wake, dump::Dumps::new(directory), source);
     let server = server.leaving(settings.at_exit.clone());
     publish(socket);
     run(server).map_err(|error| {
@@ -148,7 +148,7 @@ fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String
 }
 
 /// Starts the thread.
-fn run(server: Server) -> std::io::Result<()> {
+fn run(server: EndpointServer) -> std::io::Result<()> {
     thread::spawn(c"wmshim-stats", STACK, move || server.run())
 }
 

@@ -15,16 +15,16 @@ use super::dump::Dumps;
 /// Largest answer that goes over the socket. What is larger is asked for as a dump.
 const ANSWER_LIMIT: usize = 8 << 20;
 
-const REQUESTS: [(&str, Request); 5] = [
-    ("stats", Request::Stats),
-    ("blocks", Request::Blocks),
-    ("config", Request::Config),
-    ("dump", Request::Dump),
-    ("final", Request::Final),
+const REQUESTS: [(&str, EndpointRequest); 5] = [
+    ("stats", EndpointRequest::Stats),
+    ("blocks", EndpointRequest::Blocks),
+    ("config", EndpointRequest::Config),
+    ("dump", EndpointRequest::Dump),
+    ("final", EndpointRequest::Final),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum EndpointRequest {
     Stats,
     Blocks,
     Config,
@@ -44,7 +44,7 @@ pub(super) enum Answer {
 ///
 /// # Errors
 /// A sentence for the client.
-pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
+pub(super) fn parse(line: &[u8]) -> Result<EndpointRequest, String> {
     let text = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned())?.trim();
     let word = if text.starts_with('{') { word_of(text)? } else { text.to_owned() };
     let known = REQUESTS.iter().find(|(name, _)| *name == word);
@@ -68,7 +68,7 @@ pub(super) fn answer(line: &Line, source: &dyn Source, dumps: &mut Dumps) -> Ans
         Line::TooLong => Err(format!("the request is longer than {LINE_LIMIT} bytes")),
     };
     let value = match asked {
-        Ok(Request::Final) => return Answer::AtExit,
+        Ok(EndpointRequest::Final) => return Answer::AtExit,
         Ok(request) => guarded(request, source, dumps),
         Err(problem) => refusal(&problem),
     };
@@ -85,12 +85,12 @@ pub(super) fn crowded() -> Vec<u8> {
     encode(&refusal("too many clients wait for the end of this process"))
 }
 
-fn guarded(request: Request, source: &dyn Source, dumps: &mut Dumps) -> Value {
+fn guarded(request: EndpointRequest, source: &dyn Source, dumps: &mut Dumps) -> Value {
     let asked = || match request {
-        Request::Stats | Request::Final => Ok(source.stats()),
-        Request::Blocks => Ok(source.blocks()),
-        Request::Config => Ok(source.config()),
-        Request::Dump => dumps
+        EndpointRequest::Stats | EndpointRequest::Final => Ok(source.stats()),
+        EndpointRequest::Blocks => Ok(source.blocks()),
+        EndpointRequest::Config => Ok(source.config()),
+        EndpointRequest::Dump => dumps
             .write(source)
             .map(|path| json!({ "schema": "wmshim-dumped/1", "path": path.display().to_string() })),
     };

@@ -31,7 +31,7 @@ const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
 const ANY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
 
 /// The endpoint's state; owned by its thread.
-pub(super) struct Server {
+pub(super) struct EndpointServer {
     listener: Option<Descriptor>,
     wake: Wake,
     connections: Vec<Connection>,
@@ -47,7 +47,7 @@ pub(super) struct Server {
     at_exit: Option<PathBuf>,
 }
 
-impl Server {
+impl EndpointServer {
     pub(super) fn new(
         listener: Option<Descriptor>,
         wake: Wake,

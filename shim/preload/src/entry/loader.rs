@@ -10,11 +10,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use wm_driver::loader::next;
+use wm_driver::loader::{Dlopen, next};
 
 use crate::process::keep_errno;
-
-type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
 static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static DLMOPEN: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());

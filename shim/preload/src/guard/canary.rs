@@ -13,7 +13,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Device;
-use wm_memory::{AllocateError, FreeError, Guard, Manager, Order};
+use wm_memory::{AllocateError, BlockGuard, FreeError, Manager, Order};
 
 use super::call::{Call, Lane, Waits, identify};
 use super::counters::{SEEN, Unwatched, unwatched};
@@ -42,7 +42,7 @@ fn watched() -> MutexGuard<'static, WatchedBlocks> {
 }
 
 pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
-    let address = site.manager.allocate_guarded(bytes, order, Guard::Tail)?;
+    let address = site.manager.allocate_guarded(bytes, order, BlockGuard::Tail)?;
     watch(site, address, bytes, order, call).unwrap_or_else(unwatched);
     Ok(address)
 }

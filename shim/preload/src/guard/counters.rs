@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// What guards have seen. One place to add a counter: a field here, and its line in `guard::statistics`.
-pub(super) struct Counters {
+pub(super) struct GuardCounters {
     /// Blocks that got a guard.
     pub(super) guarded: AtomicU64,
     /// Times that a tail was compared.
@@ -14,7 +14,7 @@ pub(super) struct Counters {
     pub(super) unwatched: AtomicU64,
 }
 
-pub(super) static SEEN: Counters = Counters {
+pub(super) static SEEN: GuardCounters = GuardCounters {
     guarded: AtomicU64::new(0),
     looks: AtomicU64::new(0),
     overrun: AtomicU64::new(0),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::Gpu;
-use wm_memory::{AllocateError, Guard, Order, guard};
+use wm_memory::{AllocateError, BlockGuard, Order, guard};
 
 use super::call::Call;
 use super::counters::SEEN;
@@ -41,7 +41,7 @@ fn register() -> MutexGuard<'static, Register> {
 }
 
 pub(super) fn allocate(site: &Site, bytes: usize, order: Order, call: Call) -> Result<u64, AllocateError> {
-    let address = site.manager.allocate_guarded(bytes, order, Guard::Page)?;
+    let address = site.manager.allocate_guarded(bytes, order, BlockGuard::Page)?;
     if guard::is_fenced(bytes)
         && let Some(block) = site.manager.block(address)
     {

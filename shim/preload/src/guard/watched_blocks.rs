@@ -32,7 +32,7 @@ pub(super) enum Pattern {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WatchState {
     Watched,
     Looking,
 }
@@ -48,7 +48,7 @@ pub(super) struct Entry {
     /// An overrun has been told.
     pub(super) told: bool,
     serial: u64,
-    state: State,
+    state: WatchState,
 }
 
 /// What comes of taking a block out.
@@ -96,7 +96,7 @@ impl WatchedBlocks {
             self.fresh.insert(serial, address);
         }
         let ours = written == Pattern::InOurs;
-        let entry = Entry { block, unknown, ours, told: false, serial, state: State::Watched };
+        let entry = Entry { block, unknown, ours, told: false, serial, state: WatchState::Watched };
         self.entries.insert(address, entry);
     }
 
@@ -126,13 +126,13 @@ impl WatchedBlocks {
     pub(super) fn choose(&mut self, device: CUdevice, most: usize) -> Vec<GuardedBlock> {
         let turn = self.next;
         let ready = |entry: &&mut Entry| {
-            entry.block.device == device && entry.unknown.is_none() && entry.state == State::Watched
+            entry.block.device == device && entry.unknown.is_none() && entry.state == WatchState::Watched
         };
         let mut chosen = Vec::new();
         for range in [turn..u64::MAX, 0..turn] {
             let left = most - chosen.len();
             for entry in self.entries.range_mut(range).map(|(_, entry)| entry).filter(ready).take(left) {
-                entry.state = State::Looking;
+                entry.state = WatchState::Looking;
                 self.next = entry.block.address + 1;
                 chosen.push(entry.block.clone());
             }
@@ -151,13 +151,13 @@ impl WatchedBlocks {
     /// The look has ended.
     pub(super) fn looked(&mut self, address: u64) {
         if let Some(entry) = self.entries.get_mut(&address) {
-            entry.state = State::Watched;
+            entry.state = WatchState::Watched;
         }
     }
 
     /// The program frees a block.
     pub(super) fn take(&mut self, address: u64) -> Taken {
-        if self.entries.get(&address).is_some_and(|entry| entry.state == State::Looking) {
+        if self.entries.get(&address).is_some_and(|entry| entry.state == WatchState::Looking) {
             return Taken::Looked;
         }
         self.remove(address).map_or(Taken::Unknown, |entry| Taken::Out(Box::new(entry)))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
 use wm_driver::{Api, Device};
-use wm_memory::{AllocateError, FreeError, Manager, Order, Overflow, Shortage};
+use wm_memory::{AllocateError, FreeError, Manager, Order, OverflowVerdict, Shortage};
 
 use super::boundary::Outcome;
 use super::pool;
@@ -173,7 +173,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
     match error {
         AllocateError::OutOfMemory(report) => {
             match report.overflow {
-                Overflow::Later => log::debug!("device {device}: {report}"),
+                OverflowVerdict::Later => log::debug!("device {device}: {report}"),
                 _ => log_refusal(device, &report),
             }
             Outcome::Return(CUresult::OUT_OF_MEMORY)

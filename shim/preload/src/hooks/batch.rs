@@ -11,7 +11,7 @@ use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 use super::boundary::Outcome;
 use super::copies::SERVED;
 use super::crossing::{self, DURING_THE_CALL, Family, Way};
-use super::cut::{End, Part};
+use super::cut::{CopyEnd, CopyPart};
 use super::peer_access;
 use super::stream::{Legacy, resolve_default};
 use crate::multipath::{self, Linear};
@@ -266,7 +266,7 @@ impl Arrays<'_> {
             PartedBatch { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
         for (index, copy) in self.copies(CUstream::NULL).enumerate() {
             cut.indices.extend(self.indices.iter().filter(|first| **first == index).map(|_| cut.to.len()));
-            let whole = [Part::whole([copy.bytes as u64, 1, 1])];
+            let whole = [CopyPart::whole([copy.bytes as u64, 1, 1])];
             for part in ways[index].as_ref().map_or(&whole[..], |way| &way.parts) {
                 cut.to.push(copy.to + part.at[0]);
                 cut.from.push(copy.from + part.at[0]);
@@ -298,7 +298,7 @@ impl Arrays<'_> {
 
 /// The way of one copy.
 fn way(copy: &Linear) -> Option<Way> {
-    let ends = [Some(End::flat(copy.to)), Some(End::flat(copy.from))];
+    let ends = [Some(CopyEnd::flat(copy.to)), Some(CopyEnd::flat(copy.from))];
     crossing::way(&ends, &[copy.bytes as u64, 1, 1], copy.stream)
 }
 
@@ -324,7 +324,7 @@ pub(super) unsafe fn memcpy_with_attributes_async<S: Symbol<Function = WithAttri
     let copy = Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false };
     let Some(way) = way(&copy) else { return Outcome::Forward };
     if !way.detour {
-        let part = |part: &Part| {
+        let part = |part: &CopyPart| {
             let (to, from, bytes) = (to + part.at[0], from + part.at[0], part.size[0] as usize);
             // SAFETY: a part of the program's copy, with its attributes.
             unsafe { driver().get::<S>()(to, from, bytes, attributes, stream) }

@@ -16,12 +16,13 @@ use super::volume::{self, Description};
 use crate::process::driver;
 
 type Operation = CUDA_MEMCPY3D_BATCH_OP;
-pub(super) type BatchV1 = unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
-pub(super) type BatchV2 = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
+pub(super) type VolumeBatchV1 =
+    unsafe extern "C" fn(usize, *mut c_void, *mut usize, u64, CUstream) -> CUresult;
+pub(super) type VolumeBatchV2 = unsafe extern "C" fn(usize, *mut c_void, u64, CUstream) -> CUresult;
 pub(super) type One = unsafe extern "C" fn(*mut c_void, u64, CUstream) -> CUresult;
 
 /// `cuMemcpy3DBatchAsync`.
-pub(super) unsafe fn memcpy_3d_batch_async<S: Symbol<Function = BatchV1>>(
+pub(super) unsafe fn memcpy_3d_batch_async<S: Symbol<Function = VolumeBatchV1>>(
     count: usize,
     operations: *mut c_void,
     failed: *mut usize,
@@ -38,7 +39,7 @@ pub(super) unsafe fn memcpy_3d_batch_async<S: Symbol<Function = BatchV1>>(
 }
 
 /// `cuMemcpy3DBatchAsync_v2`, which does not say what failed.
-pub(super) unsafe fn memcpy_3d_batch_async_v2<S: Symbol<Function = BatchV2>>(
+pub(super) unsafe fn memcpy_3d_batch_async_v2<S: Symbol<Function = VolumeBatchV2>>(
     count: usize,
     operations: *mut c_void,
     flags: u64,

@@ -19,7 +19,7 @@ use wm_driver::api::scope::Current;
 use wm_driver::{Api, Gpu};
 
 use super::boundary::Outcome;
-use super::cut::{End, Part, Size, cut};
+use super::cut::{CopyEnd, CopyPart, CopySize, cut};
 use super::peer_access;
 use super::stream::{DefaultStream, Legacy, PerThread, is_captured};
 use super::volume::{self, Description};
@@ -52,13 +52,13 @@ impl Family for PerThread {
 /// How a copy is made that cannot be forwarded.
 #[derive(Debug)]
 pub(super) struct Way {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<CopyPart>,
     /// Between the owners' contexts, because the device that would make the copy cannot access an end.
     pub(super) detour: bool,
 }
 
 /// How to make a copy in a stream of the calling thread's context; `None` if it can be forwarded.
-pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Option<Way> {
+pub(super) fn way(ends: &[Option<CopyEnd>; 2], size: &CopySize, stream: CUstream) -> Option<Way> {
     if !concerns(ends) || size.contains(&0) {
         return None;
     }
@@ -67,7 +67,7 @@ pub(super) fn way(ends: &[Option<End>; 2], size: &Size, stream: CUstream) -> Opt
 }
 
 /// As [`reach`], for the device of the stream too, because that device makes the copy.
-fn reach_in(ends: &[Option<End>; 2], stream: CUstream) -> bool {
+fn reach_in(ends: &[Option<CopyEnd>; 2], stream: CUstream) -> bool {
     let there = context_elsewhere(stream).and_then(|context| within(context, || reach(ends)));
     reach(ends) & there.unwrap_or(true)
 }
@@ -79,7 +79,7 @@ fn takes_no_detour(stream: CUstream) -> bool {
 }
 
 /// Grants the calling thread's device access to both ends; `false` if it cannot have access to one.
-fn reach(ends: &[Option<End>; 2]) -> bool {
+fn reach(ends: &[Option<CopyEnd>; 2]) -> bool {
     let addresses = ends.iter().flatten().map(|end| end.address);
     addresses.filter(|address| !peer_access::make_reachable(*address)).count() == 0
 }
@@ -99,26 +99,26 @@ pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<
 }
 
 /// As [`way`], for a copy that names the contexts of both ends and therefore needs no access.
-pub(super) fn way_between(ends: &[Option<End>; 2], size: &Size) -> Option<Way> {
+pub(super) fn way_between(ends: &[Option<CopyEnd>; 2], size: &CopySize) -> Option<Way> {
     concerns(ends).then(|| taken(parts(ends, size), false, size)).flatten()
 }
 
-fn taken(parts: Option<Vec<Part>>, detour: bool, size: &Size) -> Option<Way> {
+fn taken(parts: Option<Vec<CopyPart>>, detour: bool, size: &CopySize) -> Option<Way> {
     (detour || parts.is_some()).then(|| {
-        let parts = parts.unwrap_or_else(|| vec![Part::whole(*size)]);
+        let parts = parts.unwrap_or_else(|| vec![CopyPart::whole(*size)]);
         Way { parts, detour }
     })
 }
 
 /// Does the copy touch memory that we know, of which another device may be the owner?
-fn concerns(ends: &[Option<End>; 2]) -> bool {
-    let ours = |end: &End| registry::owner(end.address).is_some();
+fn concerns(ends: &[Option<CopyEnd>; 2]) -> bool {
+    let ours = |end: &CopyEnd| registry::owner(end.address).is_some();
     peer_access::has_several_devices() && (ends.iter().flatten().any(ours) || physical::is_any_elsewhere())
 }
 
 /// The parts of a copy that touches more than one tier. Within a device one call would do; but the stream may be another device's, and
 /// one call more costs little.
-fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
+fn parts(ends: &[Option<CopyEnd>; 2], size: &CopySize) -> Option<Vec<CopyPart>> {
     let bordered = ends.map(|end| end.map_or_else(Vec::new, |end| borders(&end, size)));
     if bordered.iter().all(Vec::is_empty) {
         return None;
@@ -129,7 +129,7 @@ fn parts(ends: &[Option<End>; 2], size: &Size) -> Option<Vec<Part>> {
 }
 
 /// Where other tiers begin at an end.
-fn borders(end: &End, size: &Size) -> Vec<u64> {
+fn borders(end: &CopyEnd, size: &CopySize) -> Vec<u64> {
     let Some(manager) = registry::owner(end.address) else { return physical::borders(end.range(size)) };
     match manager.block(end.address) {
         Some(block) if block.tiers.elsewhere() == 0 => Vec::new(),
@@ -156,7 +156,7 @@ fn told(range: Range<u64>, unit: u64) -> Vec<u64> {
 }
 
 /// Do all ends that have an address lie in memory that is known to be the calling thread's device's?
-pub(super) fn is_within_a_device(ends: &[Option<End>; 2]) -> bool {
+pub(super) fn is_within_a_device(ends: &[Option<CopyEnd>; 2]) -> bool {
     let here = registry::current_device();
     ends.iter().flatten().all(|end| home(end.address) == here && here.is_some())
 }
@@ -171,7 +171,7 @@ fn home(address: u64) -> Option<CUdevice> {
 }
 
 /// The context to name for an end of a copy between contexts.
-fn context(end: Option<&End>) -> CUcontext {
+fn context(end: Option<&CopyEnd>) -> CUcontext {
     let current = || driver().ctx_current().unwrap_or_default();
     let Some(address) = end.map(|end| end.address) else { return current() };
     if let Some(manager) = registry::owner(address) {
@@ -184,8 +184,8 @@ fn context(end: Option<&End>) -> CUcontext {
 }
 
 /// The copy as one between contexts.
-pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<End>; 2]) -> CUDA_MEMCPY3D_PEER {
-    let kind = |end: &Option<End>, said| {
+pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<CopyEnd>; 2]) -> CUDA_MEMCPY3D_PEER {
+    let kind = |end: &Option<CopyEnd>, said| {
         let ours = end.is_some_and(|end| registry::owner(end.address).is_some());
         if ours { CU_MEMORYTYPE_DEVICE } else { said }
     };
@@ -199,24 +199,24 @@ pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<End>; 2]) -> CUD
 }
 
 /// The parts, cut further so that no row is longer than [`ROW`].
-pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = Part> {
+pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = CopyPart> {
     way.parts.iter().flat_map(|part| {
-        let rows = Part { at: [0; 3], size: part.size };
+        let rows = CopyPart { at: [0; 3], size: part.size };
         let places: Vec<u64> = (1..=part.size[0] / ROW).map(|row| row * ROW).collect();
         let pieces = if part.size[1] * part.size[2] == 1 {
-            cut(rows.size, &[(End::flat(0), places)])
+            cut(rows.size, &[(CopyEnd::flat(0), places)])
         } else {
             vec![rows]
         };
         let at = part.at;
-        pieces.into_iter().map(move |piece| Part { at: [at[0] + piece.at[0], at[1], at[2]], ..piece })
+        pieces.into_iter().map(move |piece| CopyPart { at: [at[0] + piece.at[0], at[1], at[2]], ..piece })
     })
 }
 
 /// Makes a copy between contexts, part by part: in the stream, or synchronously in the family's default stream.
 pub(super) fn detour<F: Family>(
     copy: &CUDA_MEMCPY3D_PEER,
-    ends: &[Option<End>; 2],
+    ends: &[Option<CopyEnd>; 2],
     way: &Way,
     stream: Option<CUstream>,
 ) -> CUresult {
@@ -246,8 +246,8 @@ pub(super) fn read_by(order: u32, stream: CUstream) -> CUresult {
 
 /// Makes the parts of a copy one by one, until one fails.
 pub(super) fn carried(
-    mut parts: impl Iterator<Item = Part>,
-    mut call: impl FnMut(&Part) -> CUresult,
+    mut parts: impl Iterator<Item = CopyPart>,
+    mut call: impl FnMut(&CopyPart) -> CUresult,
 ) -> CUresult {
     parts.try_for_each(|part| call(&part).ok()).into()
 }
@@ -321,7 +321,7 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     if way.detour {
         return Some(detour::<F>(&general, &ends, &way, stream).into());
     }
-    let part = |part: &Part| call(&copy.with(&volume::part(&general, part)));
+    let part = |part: &CopyPart| call(&copy.with(&volume::part(&general, part)));
     Some(carried(way.parts.into_iter(), part).into())
 }
 
@@ -375,13 +375,13 @@ pub(super) fn memcpy_peer_async<F: Family>(
 /// `cuMemcpyPeer` crashes in the driver (580) if an end is host memory that only its device may access, in one tier or several. The form with
 /// a description does not crash, but cannot be captured. The form by addresses can be captured, but needs access to both ends.
 fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) -> Outcome {
-    let (ends, size) = ([Some(End::flat(to)), Some(End::flat(from))], [bytes as u64, 1, 1]);
+    let (ends, size) = ([Some(CopyEnd::flat(to)), Some(CopyEnd::flat(from))], [bytes as u64, 1, 1]);
     if !concerns(&ends) || !ends.iter().flatten().any(|end| is_elsewhere(end, &size)) {
         return Outcome::Forward;
     }
     let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
     let detour = !stream.is_some_and(by_address_only);
-    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![Part::whole(size)]), detour };
+    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![CopyPart::whole(size)]), detour };
     if !way.detour {
         return by_address::<F>([to, from], way, stream).into();
     }
@@ -389,7 +389,7 @@ fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) 
 }
 
 /// Does a part of this end lie elsewhere than on its device?
-fn is_elsewhere(end: &End, size: &Size) -> bool {
+fn is_elsewhere(end: &CopyEnd, size: &CopySize) -> bool {
     let block = registry::owner(end.address).and_then(|manager| manager.block(end.address));
     let opened = || ipc::view(end.address).is_some();
     block.map_or_else(opened, |block| block.tiers.elsewhere() > 0)

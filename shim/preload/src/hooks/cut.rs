@@ -4,11 +4,11 @@
 //! from its first byte to its last, gaps between rows included: no part's range has a border inside, at either end.
 
 /// Bytes in a row, rows, layers.
-pub(super) type Size = [u64; 3];
+pub(super) type CopySize = [u64; 3];
 
 /// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct CopyEnd {
     /// First byte.
     pub(super) address: u64,
     /// Bytes from one byte, row and layer to the next.
@@ -17,9 +17,9 @@ pub(super) struct End {
 
 /// A part of a copy: where it starts in the whole, and its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) at: Size,
-    pub(super) size: Size,
+pub(super) struct CopyPart {
+    pub(super) at: CopySize,
+    pub(super) size: CopySize,
 }
 
 /// A cut through a part, or two, along one dimension: before this place, and before the next one too.
@@ -29,20 +29,20 @@ struct Cut {
     behind: bool,
 }
 
-impl End {
+impl CopyEnd {
     /// An end of consecutive bytes.
     pub(super) fn flat(address: u64) -> Self {
         Self { address, steps: [1, 0, 0] }
     }
 
     /// Where a part starts at this end.
-    pub(super) fn start(&self, part: &Part) -> u64 {
+    pub(super) fn start(&self, part: &CopyPart) -> u64 {
         let offset = |(at, step): (&u64, &u64)| at.wrapping_mul(*step);
         part.at.iter().zip(&self.steps).map(offset).fold(self.address, u64::wrapping_add)
     }
 
     /// The range that a copy of this size looks at. Empty, if it reaches past the end of all addresses.
-    pub(super) fn range(&self, size: &Size) -> std::ops::Range<u64> {
+    pub(super) fn range(&self, size: &CopySize) -> std::ops::Range<u64> {
         let last = size.iter().zip(&self.steps).try_fold(self.address, |sum, (size, step)| {
             sum.checked_add(size.checked_sub(1)?.checked_mul(*step)?)
         });
@@ -50,7 +50,7 @@ impl End {
     }
 
     /// How to part `part` so that `border` is inside fewer of its rows and layers, if it is inside its range.
-    fn cut(&self, part: &Part, border: u64) -> Option<Cut> {
+    fn cut(&self, part: &CopyPart, border: u64) -> Option<Cut> {
         let start = self.start(part);
         let inside = Self { address: start, ..*self }.range(&part.size);
         let offset = border.checked_sub(start).filter(|offset| *offset > 0 && border < inside.end)?;
@@ -62,9 +62,9 @@ impl End {
     }
 }
 
-impl Part {
+impl CopyPart {
     /// The whole of a copy.
-    pub(super) fn whole(size: Size) -> Self {
+    pub(super) fn whole(size: CopySize) -> Self {
         Self { at: [0; 3], size }
     }
 
@@ -85,8 +85,8 @@ impl Part {
 }
 
 /// The parts of a copy, in its order. Each end comes with the borders in its range.
-pub(super) fn cut(size: Size, ends: &[(End, Vec<u64>)]) -> Vec<Part> {
-    let (mut open, mut done) = (vec![Part::whole(size)], Vec::new());
+pub(super) fn cut(size: CopySize, ends: &[(CopyEnd, Vec<u64>)]) -> Vec<CopyPart> {
+    let (mut open, mut done) = (vec![CopyPart::whole(size)], Vec::new());
     while let Some(part) = open.pop() {
         let found = ends.iter().find_map(|(end, borders)| borders.iter().find_map(|at| end.cut(&part, *at)));
         match found {
@@ -104,12 +104,12 @@ mod tests {
 
     use super::*;
 
-    fn end(size: Size, slack: [u64; 2], address: u64) -> End {
+    fn end(size: CopySize, slack: [u64; 2], address: u64) -> CopyEnd {
         let pitch = size[0] + slack[0];
-        End { address, steps: [1, pitch, pitch * (size[1] + slack[1])] }
+        CopyEnd { address, steps: [1, pitch, pitch * (size[1] + slack[1])] }
     }
 
-    fn ends() -> impl Strategy<Value = (Size, Vec<(End, Vec<u64>)>)> {
+    fn ends() -> impl Strategy<Value = (CopySize, Vec<(CopyEnd, Vec<u64>)>)> {
         let size = prop_oneof![[1..200_u64, 1..2, 1..2], [1..9_u64, 1..9, 1..5]];
         size.prop_flat_map(|size| {
             let one = ([0..4_u64, 0..3_u64], 0..500_u64, prop::collection::vec(0..1500_u64, 0..4));
@@ -125,7 +125,7 @@ mod tests {
             let mut seen = vec![0; (size[0] * size[1] * size[2]) as usize];
             for part in &parts {
                 for (end, borders) in &ends {
-                    let range = End { address: end.start(part), ..*end }.range(&part.size);
+                    let range = CopyEnd { address: end.start(part), ..*end }.range(&part.size);
                     prop_assert!(!borders.iter().any(|at| range.start < *at && *at < range.end), "{part:?}");
                 }
                 for z in part.at[2]..part.at[2] + part.size[2] {
@@ -144,20 +144,23 @@ mod tests {
 
     #[test]
     fn without_a_border_inside_it_stays_whole() {
-        let ends = [(End::flat(100), vec![100, 150]), (End::flat(1000), vec![])];
-        assert_eq!(cut([50, 1, 1], &ends), [Part::whole([50, 1, 1])]);
+        let ends = [(CopyEnd::flat(100), vec![100, 150]), (CopyEnd::flat(1000), vec![])];
+        assert_eq!(cut([50, 1, 1], &ends), [CopyPart::whole([50, 1, 1])]);
     }
 
     #[test]
     fn a_border_between_rows_parts_rows_only() {
-        let end = End { address: 0, steps: [1, 16, 0] };
+        let end = CopyEnd { address: 0, steps: [1, 16, 0] };
         let parts = cut([10, 4, 1], &[(end, vec![32])]);
-        assert_eq!(parts, [Part { at: [0; 3], size: [10, 2, 1] }, Part { at: [0, 2, 0], size: [10, 2, 1] }]);
+        assert_eq!(
+            parts,
+            [CopyPart { at: [0; 3], size: [10, 2, 1] }, CopyPart { at: [0, 2, 0], size: [10, 2, 1] }]
+        );
     }
 
     #[test]
     fn what_reaches_past_all_addresses_is_left_alone() {
-        let ends = [(End { address: 64, steps: [1, u64::MAX / 2, 1] }, vec![65])];
-        assert_eq!(cut([8, 4, 1], &ends), [Part::whole([8, 4, 1])]);
+        let ends = [(CopyEnd { address: 64, steps: [1, u64::MAX / 2, 1] }, vec![65])];
+        assert_eq!(cut([8, 4, 1], &ends), [CopyPart::whole([8, 4, 1])]);
     }
 }

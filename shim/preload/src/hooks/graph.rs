@@ -19,7 +19,7 @@ use wm_driver::{Api, Table};
 
 use super::boundary::Outcome;
 use super::crossing::{self, Way, within};
-use super::cut::Part;
+use super::cut::CopyPart;
 use super::peer_access;
 use super::volume::{self, Description};
 use crate::process::driver;
@@ -314,7 +314,7 @@ impl Plan {
     /// A graph with a node for each part, none of which waits for another.
     fn parted(&self) -> Result<Graph<'static, Table>, CUresult> {
         let graph = Graph::new(driver())?;
-        let add = |part: &Part| {
+        let add = |part: &CopyPart| {
             let (copy, mut node) = (self.copy.with(&volume::part(&self.general, part)), CUgraphNode::NULL);
             let (place, none) = (&mut node, std::ptr::null());
             // SAFETY: pointers to live locals; a part of the program's copy.

@@ -8,7 +8,7 @@ use wm_memory::TierBytes;
 
 /// What the program has on one device's account. Sizes are bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Holdings {
+pub(crate) struct DeviceAccount {
     /// In blocks of ours.
     pub(crate) live: TierBytes,
     /// Device memory that we hold and that no block uses.
@@ -20,7 +20,7 @@ pub(crate) struct Holdings {
 }
 
 /// Free and total bytes for the program, from the driver's.
-pub(crate) fn mem_info(free: u64, total: u64, held: &Holdings) -> (u64, u64) {
+pub(crate) fn mem_info(free: u64, total: u64, held: &DeviceAccount) -> (u64, u64) {
     let on_device = held.live.device.saturating_add(held.pieces.device);
     let all = on_device.saturating_add(held.live.elsewhere()).saturating_add(held.pieces.elsewhere());
     let total = total.max(all);
@@ -35,9 +35,9 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn holdings(device: u64, host: u64, unused: u64) -> Holdings {
+    fn holdings(device: u64, host: u64, unused: u64) -> DeviceAccount {
         let live = TierBytes { device: device * GIB, peer: 0, host: host * GIB };
-        Holdings { live, unused: unused * GIB, pieces: TierBytes::default(), limit: u64::MAX }
+        DeviceAccount { live, unused: unused * GIB, pieces: TierBytes::default(), limit: u64::MAX }
     }
 
     #[test]
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn the_users_limit_holds_for_blocks_and_pieces_together() {
         let pieces = TierBytes { device: GIB, peer: 0, host: 0 };
-        let held = Holdings { pieces, limit: 6 * GIB, ..holdings(4, 0, 0) };
+        let held = DeviceAccount { pieces, limit: 6 * GIB, ..holdings(4, 0, 0) };
         assert_eq!(mem_info(5 * GIB, 10 * GIB, &held), (GIB, 10 * GIB));
     }
 
@@ -66,8 +66,12 @@ mod tests {
             .map(|n| std::array::from_fn(|i| sizes[n / sizes.len().pow(i as u32) % sizes.len()]));
         for [free, live, host, pieces, elsewhere, limit] in mixes {
             let tiers = |device, host| TierBytes { device, peer: 0, host };
-            let held =
-                Holdings { live: tiers(live, host), unused: GIB, pieces: tiers(pieces, elsewhere), limit };
+            let held = DeviceAccount {
+                live: tiers(live, host),
+                unused: GIB,
+                pieces: tiers(pieces, elsewhere),
+                limit,
+            };
             let (left, total) = mem_info(free, 80 * GIB, &held);
             let all = [left, live, host, pieces, elsewhere].into_iter().fold(0u64, u64::saturating_add);
             assert!(all <= total, "{held:?}: {left} free of {total}");

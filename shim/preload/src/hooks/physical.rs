@@ -14,7 +14,7 @@ use wm_memory::Manager;
 
 use super::boundary::Outcome;
 use super::{oom, reserved};
-use crate::physical::{self, Asked, Kind, book, kept};
+use crate::physical::{self, Asked, MemoryKind, book, kept};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
 use crate::{registry, shortage};
@@ -28,7 +28,7 @@ struct CreateRequest {
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
     /// What it is kept as, if it is.
-    kind: Option<Kind>,
+    kind: Option<MemoryKind>,
 }
 
 /// `cuMemCreate`.

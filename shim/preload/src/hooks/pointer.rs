@@ -12,7 +12,7 @@ use wm_memory::{Block, Order};
 
 use super::boundary::Outcome;
 use super::marked::Marked;
-use super::mem_info::{Holdings, mem_info};
+use super::mem_info::{DeviceAccount, mem_info};
 use super::{physical, pool};
 use crate::ipc;
 use crate::physical::{MappedPiece, account, elsewhere, kept};
@@ -127,7 +127,7 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcom
         Err(code) => return Outcome::Return(code),
     };
     let usage = site.manager.usage();
-    let holdings = Holdings {
+    let holdings = DeviceAccount {
         live: usage.live,
         unused: usage.reserved.device.saturating_sub(usage.live.device)
             + kept::idle(site.manager.gpu().ordinal()),

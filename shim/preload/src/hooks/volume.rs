@@ -7,7 +7,7 @@ use wm_abi::{
     CUDA_MEMCPY3D_PEER, CUarray, CUcontext,
 };
 
-use super::cut::{End, Part, Size};
+use super::cut::{CopyEnd, CopyPart, CopySize};
 
 /// A description that is one of copies between contexts, or can be made of one.
 pub(super) trait Description: Copy {
@@ -188,12 +188,12 @@ pub(super) fn flat(to: u64, from: u64, bytes: usize) -> CUDA_MEMCPY3D_PEER {
 }
 
 /// Bytes, rows and layers.
-pub(super) fn size(copy: &CUDA_MEMCPY3D_PEER) -> Size {
+pub(super) fn size(copy: &CUDA_MEMCPY3D_PEER) -> CopySize {
     [copy.WidthInBytes as u64, copy.Height as u64, copy.Depth as u64]
 }
 
 /// Destination and source; `None` for an array, and for memory that is said to be the host's.
-pub(super) fn ends(copy: &CUDA_MEMCPY3D_PEER) -> [Option<End>; 2] {
+pub(super) fn ends(copy: &CUDA_MEMCPY3D_PEER) -> [Option<CopyEnd>; 2] {
     let to = [copy.dstXInBytes, copy.dstY, copy.dstZ];
     let from = [copy.srcXInBytes, copy.srcY, copy.srcZ];
     [
@@ -202,13 +202,14 @@ pub(super) fn ends(copy: &CUDA_MEMCPY3D_PEER) -> [Option<End>; 2] {
     ]
 }
 
-fn end(kind: u32, base: u64, at: [usize; 3], [pitch, rows]: [usize; 2]) -> Option<End> {
+fn end(kind: u32, base: u64, at: [usize; 3], [pitch, rows]: [usize; 2]) -> Option<CopyEnd> {
     if !matches!(kind, CU_MEMORYTYPE_DEVICE | CU_MEMORYTYPE_UNIFIED) {
         return None;
     }
     let steps = [1, pitch as u64, (pitch as u64).wrapping_mul(rows as u64)];
-    let start = End { address: base, steps }.start(&Part { at: at.map(|at| at as u64), size: [0; 3] });
-    Some(End { address: start, steps })
+    let start =
+        CopyEnd { address: base, steps }.start(&CopyPart { at: at.map(|at| at as u64), size: [0; 3] });
+    Some(CopyEnd { address: start, steps })
 }
 
 /// With the pitch and the rows of a layer that the driver takes where a description has none.
@@ -224,7 +225,7 @@ pub(super) fn filled(copy: &CUDA_MEMCPY3D_PEER) -> CUDA_MEMCPY3D_PEER {
 }
 
 /// A part of a filled copy.
-pub(super) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &Part) -> CUDA_MEMCPY3D_PEER {
+pub(super) fn part(copy: &CUDA_MEMCPY3D_PEER, part: &CopyPart) -> CUDA_MEMCPY3D_PEER {
     let ([x, y, z], [width, height, depth]) =
         (part.at.map(|at| at as usize), part.size.map(|size| size as usize));
     CUDA_MEMCPY3D_PEER {
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_part_starts_where_it_does_in_the_whole() {
-        let (copy, piece) = (filled(&WHOLE), Part { at: [7, 1, 2], size: [4, 3, 1] });
+        let (copy, piece) = (filled(&WHOLE), CopyPart { at: [7, 1, 2], size: [4, 3, 1] });
         let parted = part(&copy, &piece);
         for (whole, end) in ends(&copy).iter().zip(ends(&parted)) {
             let (whole, end) = (whole.expect("an address"), end.expect("an address"));
@@ -284,7 +285,7 @@ mod tests {
     fn every_form_comes_back_from_the_general_one() {
         let operation = CUDA_MEMCPY3D_BATCH_OP { width: 9, height: 2, depth: 1, ..Default::default() };
         let copy = filled(&CUDA_MEMCPY3D_BATCH_OP { srcAccessOrder: 3, ..operation }.general());
-        let back = operation.with(&part(&copy, &Part { at: [4, 1, 0], size: [5, 1, 1] }));
+        let back = operation.with(&part(&copy, &CopyPart { at: [4, 1, 0], size: [5, 1, 1] }));
         assert_eq!((back.src.ptr, back.dst.ptr, back.width, back.height), (13, 13, 5, 1));
         assert_eq!((back.src.rowLength, back.src.layerHeight), (9, 2));
     }

@@ -2,7 +2,7 @@
 
 use wm_abi::CUipcMemHandle;
 
-use super::key::Key;
+use super::key::ExporterKey;
 use crate::sockets::private_folder;
 
 /// First bytes of every handle of ours; the driver's begin otherwise. The last is the version of the exchange.
@@ -16,7 +16,7 @@ pub(crate) struct Ticket {
     /// The user that it runs as.
     pub(crate) user: u32,
     /// What the exporting process is recognised by.
-    pub(crate) key: Key,
+    pub(crate) key: ExporterKey,
     /// The allocation, unique in that process.
     pub(crate) id: u64,
     /// Its first address there.
@@ -25,7 +25,7 @@ pub(crate) struct Ticket {
 
 impl Ticket {
     /// For an allocation of this process.
-    pub(crate) fn new(id: u64, address: u64, key: Key) -> Self {
+    pub(crate) fn new(id: u64, address: u64, key: ExporterKey) -> Self {
         Self { pid: std::process::id(), user: private_folder::user(), key, id, address }
     }
 
@@ -51,7 +51,7 @@ impl Ticket {
         Some(Self {
             pid: u32::from_le_bytes(*pid),
             user: u32::from_le_bytes(*user),
-            key: Key(*key),
+            key: ExporterKey(*key),
             id: u64::from_le_bytes(*id),
             address: u64::from_le_bytes(*address),
         })
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn what_is_encoded_is_decoded_and_foreign_handles_are_not() {
-        let ticket = Ticket::new(7, 0x7f00_0020_0000, Key(std::array::from_fn(|position| position as u8)));
+        let ticket =
+            Ticket::new(7, 0x7f00_0020_0000, ExporterKey(std::array::from_fn(|position| position as u8)));
         assert_eq!(Ticket::decode(&ticket.encode()), Some(ticket));
         assert_eq!(Ticket::decode(&CUipcMemHandle { reserved: [0x5a; 64] }), None);
     }

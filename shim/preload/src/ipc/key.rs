@@ -29,16 +29,16 @@ pub(super) enum Purpose {
 
 /// The key of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key(pub(super) [u8; 16]);
+pub(crate) struct ExporterKey(pub(super) [u8; 16]);
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ExporterKey {
     /// A key belongs in no log.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Key(..)")
     }
 }
 
-impl Key {
+impl ExporterKey {
     pub(super) fn random() -> io::Result<Self> {
         random().map(Self)
     }
@@ -79,7 +79,7 @@ mod tests {
     //! Hazard: a tag that fits where it must not, or that differs between two builds of the library.
     use super::*;
 
-    const KEY: Key = Key([7; 16]);
+    const KEY: ExporterKey = ExporterKey([7; 16]);
 
     #[test]
     fn a_tag_is_of_one_key_one_purpose_and_one_message() {
@@ -87,7 +87,7 @@ mod tests {
         assert!(KEY.verify(Purpose::Exporter, &[1, 2], tag));
         assert!(!KEY.verify(Purpose::Importer, &[1, 2], tag));
         assert!(!KEY.verify(Purpose::Exporter, &[1, 3], tag));
-        assert!(!Key([8; 16]).verify(Purpose::Exporter, &[1, 2], tag));
+        assert!(!ExporterKey([8; 16]).verify(Purpose::Exporter, &[1, 2], tag));
     }
 
     #[test]
@@ -104,6 +104,9 @@ mod tests {
         assert_eq!(KEY.name().len(), 32);
         assert!(!KEY.name().contains("07070707"));
         assert_eq!(format!("{KEY:?}"), "Key(..)");
-        assert_ne!(Key::random().expect("random").name(), Key::random().expect("random").name());
+        assert_ne!(
+            ExporterKey::random().expect("random").name(),
+            ExporterKey::random().expect("random").name()
+        );
     }
 }

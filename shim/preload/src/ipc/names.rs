@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::net::{SocketAddrUnix, SocketType};
 
 use super::handle::Ticket;
-use super::key::Key;
+use super::key::ExporterKey;
 use crate::settings;
 use crate::sockets::descriptor::Descriptor;
 use crate::sockets::file::{self, Published};
@@ -31,7 +31,7 @@ static FILE: Published = Published::none();
 ///
 /// # Errors
 /// A sentence for the log, where neither address can be had.
-pub(super) fn listen(key: &Key) -> Result<Vec<Descriptor>, String> {
+pub(super) fn listen(key: &ExporterKey) -> Result<Vec<Descriptor>, String> {
     let address = abstract_address(key).map_err(|error| error.to_string());
     let by_name =
         address.and_then(|address| file::listen_at(&address, KIND).map_err(|error| error.to_string()));
@@ -46,7 +46,7 @@ pub(super) fn listen(key: &Key) -> Result<Vec<Descriptor>, String> {
     }
 }
 
-fn listen_in_folder(key: &Key) -> Result<Descriptor, String> {
+fn listen_in_folder(key: &ExporterKey) -> Result<Descriptor, String> {
     let folder = private_folder::directory(settings::load().stats_dir.as_deref())?;
     sweep(&folder);
     let path = folder.join(file_name(key));
@@ -83,11 +83,11 @@ pub(super) fn folders_in_words(ticket: &Ticket) -> String {
     words.join(" or ")
 }
 
-fn abstract_address(key: &Key) -> io::Result<SocketAddrUnix> {
+fn abstract_address(key: &ExporterKey) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(format!("wmshim-ipc-{}", key.name()).as_bytes())?)
 }
 
-fn file_name(key: &Key) -> String {
+fn file_name(key: &ExporterKey) -> String {
     format!("{}-{}.ipc", boot(), key.name())
 }
 

@@ -13,7 +13,7 @@ use wm_abi::CUresult;
 use wm_driver::{Device, Handle};
 use wm_memory::Manager;
 
-use super::key::{Key, Nonce, Purpose, nonce};
+use super::key::{ExporterKey, Nonce, Purpose, nonce};
 use super::wire::{self, BATCH, Failure};
 use crate::sockets::descriptor::Descriptor;
 use crate::{process, registry};
@@ -60,7 +60,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer is gone, or must go.
-    pub(super) fn attend(&mut self, key: &Key, now: Instant) -> Result<()> {
+    pub(super) fn attend(&mut self, key: &ExporterKey, now: Instant) -> Result<()> {
         let packet = match wire::receive(self.socket.get()?) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Ok(());
@@ -79,7 +79,7 @@ impl Peer {
         }
     }
 
-    fn challenge(&mut self, key: &Key, theirs: Nonce) -> Result<()> {
+    fn challenge(&mut self, key: &ExporterKey, theirs: Nonce) -> Result<()> {
         let nonces = [theirs, nonce()?];
         let [.., [first, second]] = nonces;
         let [one, two] = key.tag(Purpose::Exporter, nonces.as_flattened());
@@ -87,7 +87,7 @@ impl Peer {
         self.send(&[first, second, one, two], &[])
     }
 
-    fn offer(&mut self, key: &Key, nonces: [Nonce; 2], asked: [u64; 4], now: Instant) -> Result<()> {
+    fn offer(&mut self, key: &ExporterKey, nonces: [Nonce; 2], asked: [u64; 4], now: Instant) -> Result<()> {
         let [id, address, one, two] = asked;
         let proved = [nonces.as_flattened(), &[id, address]].concat();
         if !key.verify(Purpose::Importer, &proved, [one, two]) {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use wm_driver::thread;
 
-use super::key::Key;
+use super::key::ExporterKey;
 use super::names;
 use super::peer::Peer;
 use crate::sockets::descriptor::Descriptor;
@@ -32,13 +32,13 @@ const PEER_LIMIT: usize = 64;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Known once the thread runs. A start that failed (no descriptor left, say) is tried again at the next handle.
-static KEY: OnceCell<Key> = OnceCell::new();
+static KEY: OnceCell<ExporterKey> = OnceCell::new();
 
 /// Has the thread ended again?
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 /// Starts the thread if it has not been; the key that goes into handles.
-pub(super) fn start() -> Result<Key, String> {
+pub(super) fn start() -> Result<ExporterKey, String> {
     let key = *KEY.get_or_try_init(launch)?;
     if ENDED.load(Ordering::Acquire) {
         return Err("its thread has ended; does the program close descriptors that it did not open?".into());
@@ -47,14 +47,14 @@ pub(super) fn start() -> Result<Key, String> {
 }
 
 /// Is this process the one that issues handles with this key?
-pub(super) fn is_own(key: &Key) -> bool {
+pub(super) fn is_own(key: &ExporterKey) -> bool {
     KEY.get() == Some(key)
 }
 
-fn launch() -> Result<Key, String> {
-    let key = Key::random().map_err(|error| error.to_string())?;
+fn launch() -> Result<ExporterKey, String> {
+    let key = ExporterKey::random().map_err(|error| error.to_string())?;
     let listeners = names::listen(&key)?;
-    let server = Server { key, listeners, peers: Vec::new(), paused_until: None };
+    let server = ExportServer { key, listeners, peers: Vec::new(), paused_until: None };
     thread::spawn(c"wmshim-ipc", STACK, move || server.run()).map_err(|error| {
         names::withdraw();
         error.to_string()
@@ -62,21 +62,21 @@ fn launch() -> Result<Key, String> {
     Ok(key)
 }
 
-struct Server {
-    key: Key,
+struct ExportServer {
+    key: ExporterKey,
     listeners: Vec<Descriptor>,
     peers: Vec<Peer>,
     paused_until: Option<Instant>,
 }
 
-impl Drop for Server {
+impl Drop for ExportServer {
     /// On every way out of the thread, a panic too.
     fn drop(&mut self) {
         ENDED.store(true, Ordering::Release);
     }
 }
 
-impl Server {
+impl ExportServer {
     /// Serves until the process ends, or has taken the listeners from us.
     fn run(mut self) {
         while self.round().is_continue() {}

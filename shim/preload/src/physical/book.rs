@@ -33,13 +33,13 @@ struct Piece {
 
 /// A handle that the program holds: the driver may have given it several for one piece.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldHandle {
     piece: u64,
     references: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Mapping {
+struct ProgramMapping {
     bytes: u64,
     piece: u64,
 }
@@ -62,16 +62,16 @@ pub(crate) struct Account {
 }
 
 /// Hashed without a random seed: the keys are the driver's numbers and ours, and a static needs a const.
-type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+type HandleMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// All pieces of the process.
 #[derive(Debug)]
 pub(crate) struct Book {
     accounts: BTreeMap<CUdevice, Account>,
-    pieces: Map<Piece>,
-    handles: Map<Held>,
+    pieces: HandleMap<Piece>,
+    handles: HandleMap<HeldHandle>,
     /// By first address.
-    mappings: BTreeMap<u64, Mapping>,
+    mappings: BTreeMap<u64, ProgramMapping>,
     last: u64,
 }
 
@@ -79,8 +79,8 @@ impl Book {
     pub(super) const fn new() -> Self {
         Self {
             accounts: BTreeMap::new(),
-            pieces: Map::with_hasher(BuildHasherDefault::new()),
-            handles: Map::with_hasher(BuildHasherDefault::new()),
+            pieces: HandleMap::with_hasher(BuildHasherDefault::new()),
+            handles: HandleMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
             last: 0,
         }
@@ -126,7 +126,7 @@ impl Book {
     fn hold(&mut self, handle: u64, number: u64) {
         let Some(piece) = self.pieces.get_mut(&number) else { return };
         piece.references += 1;
-        let held = self.handles.entry(handle).or_insert(Held { piece: number, references: 0 });
+        let held = self.handles.entry(handle).or_insert(HeldHandle { piece: number, references: 0 });
         // A handle of another piece is one that the driver has given out again.
         held.references = if held.piece == number { held.references + 1 } else { 1 };
         held.piece = number;
@@ -164,7 +164,7 @@ impl Book {
         let Some(held) = self.handles.get(&handle).copied() else { return };
         if let Some(piece) = self.pieces.get_mut(&held.piece) {
             piece.mappings += 1;
-            self.mappings.insert(address, Mapping { bytes, piece: held.piece });
+            self.mappings.insert(address, ProgramMapping { bytes, piece: held.piece });
         }
     }
 
@@ -214,7 +214,7 @@ impl Book {
         self.accounts.get(&device).copied().unwrap_or_default()
     }
 
-    fn mapping(&self, address: u64) -> Option<(u64, Mapping)> {
+    fn mapping(&self, address: u64) -> Option<(u64, ProgramMapping)> {
         let (base, mapping) = self.mappings.range(..=address).next_back()?;
         (address - base < mapping.bytes).then_some((*base, *mapping))
     }

@@ -15,7 +15,7 @@ use wm_driver::api::{Failed, Named};
 use wm_driver::{Api, Device};
 use wm_memory::{Keep, Manager};
 
-use super::shelf::{Access, Kind, Shelf, Vmm};
+use super::shelf::{Access, MemoryKind, Shelf, Vmm};
 use crate::process::{callers, driver};
 use crate::registry;
 use crate::settings::{self, TorchPieces};
@@ -44,7 +44,7 @@ fn shelf() -> Option<MutexGuard<'static, Shelf>> {
 struct DriverCalls;
 
 impl Vmm for DriverCalls {
-    fn make(&self, kind: &Kind) -> Result<u64, CUresult> {
+    fn make(&self, kind: &MemoryKind) -> Result<u64, CUresult> {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: kind.handle_types,
@@ -85,13 +85,13 @@ fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUre
 }
 
 /// What a request would be kept as; `None` for what is not kept.
-pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<Kind> {
+pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<MemoryKind> {
     let CUmemAllocationFlags { compressionType, gpuDirectRDMACapable, usage, .. } = property.allocFlags;
     let plain = compressionType == 0
         && usage == 0
         && property.requestedHandleTypes & !CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 0;
     let keeps = settings::load().torch_pieces == TorchPieces::Keep && plain && callers::is_torch_itself();
-    keeps.then_some(Kind {
+    keeps.then_some(MemoryKind {
         device: property.location.id,
         bytes: bytes as u64,
         handle_types: property.requestedHandleTypes,
@@ -100,12 +100,12 @@ pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<Kind>
 }
 
 /// A token for memory that lies idle.
-pub(crate) fn promise(kind: Kind) -> Option<u64> {
+pub(crate) fn promise(kind: MemoryKind) -> Option<u64> {
     shelf()?.promise(kind)
 }
 
 /// A token for memory that was made.
-pub(crate) fn made(kind: Kind, handle: u64) -> u64 {
+pub(crate) fn made(kind: MemoryKind, handle: u64) -> u64 {
     USED.store(true, Relaxed);
     keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
     SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(kind, handle)

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) use book::{Account, Asked, Book, MappedPiece};
-pub(crate) use shelf::Kind;
+pub(crate) use shelf::MemoryKind;
 use wm_abi::CUdevice;
 use wm_driver::Aside;
 

@@ -5,7 +5,7 @@
 //! may be meant, by a test or an experiment, so it is in force; but it is told as an error too.
 
 use wm_abi::CUdevice;
-use wm_memory::Settings;
+use wm_memory::ManagerSettings;
 
 use crate::settings::Size;
 
@@ -75,7 +75,7 @@ fn little(bytes: u64, total: u64) -> String {
 }
 
 /// What is in force on a device, in words.
-pub(crate) fn tell(device: CUdevice, total: u64, limits: &Settings) {
+pub(crate) fn tell(device: CUdevice, total: u64, limits: &ManagerSettings) {
     let mib = |bytes: u64| if bytes == u64::MAX { "none".to_owned() } else { format!("{} MiB", bytes >> 20) };
     log::info!(
         "device {device}: managed, {} in all; limit {}, headroom {}, keeps {} idle; limits of host and peers {}, {}; \

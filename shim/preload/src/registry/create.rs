@@ -89,11 +89,11 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
 }
 
 /// The settings' limits for a device of `total` bytes.
-fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
+fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
     let budget = budget::of(device, total, settings.device_limit, settings.headroom);
-    wm_memory::Settings {
+    wm_memory::ManagerSettings {
         device_limit: budget.limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
@@ -106,7 +106,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::Settings {
 
 /// No stitched view is kept with page guards: a guarded block's view cannot serve the next block.
 fn stitch_views(settings: &settings::Settings) -> usize {
-    if settings.guard == Guard::Page { 0 } else { wm_memory::Settings::default().stitch_views }
+    if settings.guard == Guard::Page { 0 } else { wm_memory::ManagerSettings::default().stitch_views }
 }
 
 fn tiers(overflow: Overflow, device: CUdevice) -> Vec<Tier> {

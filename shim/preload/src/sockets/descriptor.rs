@@ -21,16 +21,16 @@ const CLAIMED: RawFd = -2;
 
 /// Everything of ours that is open: listeners, pipes and connections, and the memory that is being passed on, a batch at a
 /// time for each thread that opens some.
-static SLOTS: [Slot; 1024] = [const { Slot::empty() }; 1024];
+static SLOTS: [DescriptorSlot; 1024] = [const { DescriptorSlot::empty() }; 1024];
 
 /// One open descriptor and what it was when we opened it.
-struct Slot {
+struct DescriptorSlot {
     raw: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-impl Slot {
+impl DescriptorSlot {
     const fn empty() -> Self {
         Self { raw: AtomicI32::new(FREE), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
     }
@@ -74,7 +74,7 @@ impl Descriptor {
     pub(crate) fn adopt(low: OwnedFd) -> io::Result<Self> {
         let raised = raise(low);
         let identity = identity(raised.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
-        let slot = SLOTS.iter().position(Slot::claim).ok_or(io::ErrorKind::QuotaExceeded)?;
+        let slot = SLOTS.iter().position(DescriptorSlot::claim).ok_or(io::ErrorKind::QuotaExceeded)?;
         SLOTS[slot].fill(raised.into_raw_fd(), identity);
         Ok(Self { slot })
     }
@@ -113,12 +113,12 @@ impl Drop for Descriptor {
 
 /// The descriptor in a slot, if it is open and ours. Async-signal-safe.
 pub(crate) fn raw_of(slot: usize) -> Option<RawFd> {
-    SLOTS.get(slot).and_then(Slot::verified)
+    SLOTS.get(slot).and_then(DescriptorSlot::verified)
 }
 
 /// Closes everything that is ours: what a forked child does. Async-signal-safe.
 pub(crate) fn close_all() {
-    SLOTS.iter().for_each(Slot::close);
+    SLOTS.iter().for_each(DescriptorSlot::close);
 }
 
 /// A copy with a high number, or the same descriptor where the limit on open files forbids that.

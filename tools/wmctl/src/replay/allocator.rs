@@ -4,7 +4,7 @@ use anyhow::Result;
 use wm_abi::{CUmemoryPool, CUresult};
 use wm_driver::api::PoolAttribute;
 use wm_driver::{Api, Device};
-use wm_memory::{Manager, Order, Settings, Usage};
+use wm_memory::{Manager, ManagerSettings, Order, Usage};
 
 use super::driver::{ReplayGpu, Stream};
 
@@ -40,7 +40,7 @@ impl Managed {
     ///
     /// # Errors
     /// Which capability the device lacks.
-    pub(crate) fn new(gpu: &ReplayGpu, settings: Settings) -> Result<Self> {
+    pub(crate) fn new(gpu: &ReplayGpu, settings: ManagerSettings) -> Result<Self> {
         Ok(Self(Manager::new(gpu.device()?, settings)))
     }
 

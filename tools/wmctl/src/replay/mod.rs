@@ -26,7 +26,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use wm_driver::Tier;
-use wm_memory::Settings;
+use wm_memory::ManagerSettings;
 
 use crate::output;
 use allocator::{DriverPool, Managed};
@@ -142,12 +142,12 @@ impl Work<'_> {
         Ok(outcome.with_failures(&failures))
     }
 
-    fn settings(&self, device_limit: u64) -> Settings {
+    fn settings(&self, device_limit: u64) -> ManagerSettings {
         let overflow = match self.arguments.overflow {
             OverflowChoice::Off => Vec::new(),
             OverflowChoice::Host => vec![Tier::Host],
         };
-        Settings { device_limit, overflow, ..Settings::default() }
+        ManagerSettings { device_limit, overflow, ..ManagerSettings::default() }
     }
 
     /// Without a limit first: what that held is enough, and what was live is the least there can be.

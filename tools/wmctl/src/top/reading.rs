@@ -10,7 +10,7 @@ use crate::answer::{items, number, word};
 
 /// What all programs said at one time; `None` for one that did not answer.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) processes: BTreeMap<u32, Option<Value>>,
 }
@@ -111,7 +111,7 @@ impl Change {
     }
 }
 
-impl Reading {
+impl Sample {
     /// What has changed since an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Change {
         let interval_s = self.at.duration_since(before.at).as_secs_f64();
@@ -190,7 +190,7 @@ mod tests {
 
     fn change(before: &[(u32, Option<Value>)], now: &[(u32, Option<Value>)]) -> Change {
         let start = Instant::now();
-        let reading = |at, processes: &[(u32, Option<Value>)]| Reading {
+        let reading = |at, processes: &[(u32, Option<Value>)]| Sample {
             at,
             processes: processes.iter().cloned().collect(),
         };

@@ -1,6 +1,6 @@
 //! Checks the ledger's invariants. Slow: for tests and for a person with a suspicion.
 
-use super::{HandleRecord, Key, Ledger};
+use super::{HandleKey, HandleRecord, Ledger};
 
 impl Ledger {
     /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
@@ -36,7 +36,12 @@ impl Ledger {
         ensure(backed == bytes, || format!("piece {address:#x} of {bytes} bytes is backed by {backed}"))
     }
 
-    fn audit_handle(&self, key: Key, memory: &HandleRecord, blocks: &[(u64, u64)]) -> Result<(), String> {
+    fn audit_handle(
+        &self,
+        key: HandleKey,
+        memory: &HandleRecord,
+        blocks: &[(u64, u64)],
+    ) -> Result<(), String> {
         let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
         let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);

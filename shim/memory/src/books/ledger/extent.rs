@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::keys::Key;
+use super::keys::HandleKey;
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::sizes::Class;
 
@@ -36,7 +36,7 @@ pub(crate) struct Extent {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mapping {
     pub(crate) bytes: u64,
-    pub(crate) key: Key,
+    pub(crate) key: HandleKey,
 }
 
 impl Extent {
@@ -73,7 +73,7 @@ impl Extent {
     }
 
     /// Mappings that a stretch touches, each with the touched part.
-    pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, Key)> {
+    pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         let end = address + bytes;
         let begun = self.mappings[self.near(address)..].iter().take_while(move |(start, _)| *start < end);
         let part = move |(start, mapping): &(u64, Mapping)| {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::extent::{Extent, Mapping};
-use super::keys::Key;
+use super::keys::HandleKey;
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
 
@@ -108,7 +108,7 @@ impl Extents {
     }
 
     /// Notes a mapping in an extent.
-    pub(crate) fn map(&mut self, address: u64, bytes: u64, key: Key) {
+    pub(crate) fn map(&mut self, address: u64, bytes: u64, key: HandleKey) {
         let Some((_, extent)) = self.at_mut(address) else {
             debug_assert!(false, "no extent at {address:#x}");
             return;
@@ -136,7 +136,7 @@ impl Extents {
     }
 
     /// The mapping that an address lies in: its first address, the one behind it, and the handle.
-    pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, Key)> {
+    pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, HandleKey)> {
         let (_, extent) = self.at(address)?;
         let (start, mapping) = extent.mappings.get(extent.near(address))?;
         let end = start + mapping.bytes;
@@ -150,7 +150,7 @@ impl Extents {
     }
 
     /// Mappings that a stretch of one extent touches, each with the touched part.
-    pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, Key)> {
+    pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         self.at(address).into_iter().flat_map(move |(_, extent)| extent.touched(address, bytes))
     }
 
@@ -166,12 +166,12 @@ impl Extents {
         &self,
         class: Class,
         bytes: u64,
-        free: impl Fn(u64, Key) -> bool,
+        free: impl Fn(u64, HandleKey) -> bool,
     ) -> Option<Range<u64>> {
         self.by_age(class, bytes).find(|range| self.is_free_throughout(range, &free))
     }
 
-    fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, Key) -> bool) -> bool {
+    fn is_free_throughout(&self, range: &Range<u64>, free: &impl Fn(u64, HandleKey) -> bool) -> bool {
         let Some(extent) = self.extents.get(&range.start) else { return false };
         let is_free = |address| extent.mapping(address).filter(|mapping| free(address, mapping.key));
         if is_free(extent.blocking_hint.get()).is_none() {
@@ -195,7 +195,7 @@ impl Extents {
         class: Class,
         bytes: u64,
         visits: usize,
-        free: impl Fn(u64, Key) -> bool,
+        free: impl Fn(u64, HandleKey) -> bool,
     ) -> Option<Range<u64>> {
         let mut left = visits;
         for extent in self.by_age(class, bytes) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
-use super::keys::{Key, KeySet};
+use super::keys::{HandleKey, KeySet};
 use crate::vocabulary::tiers::{TierBytes, only};
 
 /// One handle.
@@ -53,24 +53,24 @@ pub(crate) struct HandleTable {
 }
 
 impl HandleTable {
-    pub(crate) fn get(&self, key: Key) -> Option<&HandleRecord> {
+    pub(crate) fn get(&self, key: HandleKey) -> Option<&HandleRecord> {
         self.table.get(key.0 as usize)?.as_ref()
     }
 
     /// How long a handle is; 0 if it is gone.
-    pub(crate) fn bytes(&self, key: Key) -> u64 {
+    pub(crate) fn bytes(&self, key: HandleKey) -> u64 {
         self.get(key).map_or(0, |memory| memory.bytes)
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Key, &HandleRecord)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (HandleKey, &HandleRecord)> {
         self.table
             .iter()
             .enumerate()
-            .filter_map(|(index, memory)| Some((Key(index as u32), memory.as_ref()?)))
+            .filter_map(|(index, memory)| Some((HandleKey(index as u32), memory.as_ref()?)))
     }
 
     /// Takes a new handle in, idle and not mapped.
-    pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+    pub(crate) fn insert(&mut self, raw: Handle, tier: Tier, bytes: u64) -> HandleKey {
         let set = self.set(tier, bytes);
         let memory = HandleRecord {
             raw,
@@ -87,8 +87,8 @@ impl HandleTable {
             self.table.len() as u32 - 1
         });
         self.table[index as usize] = Some(memory);
-        self.index(Key(index));
-        Key(index)
+        self.index(HandleKey(index));
+        HandleKey(index)
     }
 
     fn set(&mut self, tier: Tier, bytes: u64) -> usize {
@@ -98,7 +98,7 @@ impl HandleTable {
         })
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<HandleRecord> {
+    pub(crate) fn remove(&mut self, key: HandleKey) -> Option<HandleRecord> {
         self.unindex(key);
         let memory = self.table.get_mut(key.0 as usize)?.take()?;
         self.vacant.push(key.0);
@@ -106,7 +106,11 @@ impl HandleTable {
     }
 
     /// Changes a handle and keeps the index of idle ones true.
-    pub(crate) fn change<T>(&mut self, key: Key, change: impl FnOnce(&mut HandleRecord) -> T) -> Option<T> {
+    pub(crate) fn change<T>(
+        &mut self,
+        key: HandleKey,
+        change: impl FnOnce(&mut HandleRecord) -> T,
+    ) -> Option<T> {
         let memory = self.table.get_mut(key.0 as usize)?.as_mut()?;
         let was_idle = memory.is_idle();
         let result = change(memory);
@@ -118,14 +122,14 @@ impl HandleTable {
         Some(result)
     }
 
-    fn index(&mut self, key: Key) {
+    fn index(&mut self, key: HandleKey) {
         let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].insert(key) {
             self.idle_bytes.add(&only(tier, bytes));
         }
     }
 
-    fn unindex(&mut self, key: Key) {
+    fn unindex(&mut self, key: HandleKey) {
         let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].remove(key) {
             self.idle_bytes.subtract(&only(tier, bytes));
@@ -133,12 +137,12 @@ impl HandleTable {
     }
 
     /// Idle handles of a tier with their sizes, small ones first.
-    pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (Key, u64)> {
+    pub(crate) fn idle(&self, tier: Tier) -> impl DoubleEndedIterator<Item = (HandleKey, u64)> {
         let sizes = self.sets.range((tier, 0)..=(tier, u64::MAX));
         sizes.flat_map(|((_, bytes), set)| self.idle[*set].iter().map(|key| (key, *bytes)))
     }
 
-    pub(crate) fn is_idle(&self, key: Key) -> bool {
+    pub(crate) fn is_idle(&self, key: HandleKey) -> bool {
         self.get(key).is_some_and(HandleRecord::is_idle)
     }
 

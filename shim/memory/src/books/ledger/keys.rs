@@ -4,7 +4,7 @@ const BITS: u32 = u64::BITS;
 
 /// Names a handle in the table; reused after the handle is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(pub(super) u32);
+pub(crate) struct HandleKey(pub(super) u32);
 
 /// An ordered set. Grows to the largest name it has held.
 #[derive(Debug, Default)]
@@ -12,13 +12,13 @@ pub(crate) struct KeySet {
     words: Vec<u64>,
 }
 
-fn place(key: Key) -> (usize, u64) {
+fn place(key: HandleKey) -> (usize, u64) {
     ((key.0 / BITS) as usize, 1 << (key.0 % BITS))
 }
 
 impl KeySet {
     /// Says whether it was not there before.
-    pub(crate) fn insert(&mut self, key: Key) -> bool {
+    pub(crate) fn insert(&mut self, key: HandleKey) -> bool {
         let (word, bit) = place(key);
         if self.words.len() <= word {
             self.words.resize(word + 1, 0);
@@ -29,7 +29,7 @@ impl KeySet {
     }
 
     /// Says whether it was there.
-    pub(crate) fn remove(&mut self, key: Key) -> bool {
+    pub(crate) fn remove(&mut self, key: HandleKey) -> bool {
         let (word, bit) = place(key);
         let there = self.words.get(word).is_some_and(|bits| bits & bit != 0);
         if there {
@@ -39,11 +39,11 @@ impl KeySet {
     }
 
     /// Lowest first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Key> {
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = HandleKey> {
         let words = self.words.iter().enumerate().filter(|(_, bits)| **bits != 0);
         words.flat_map(|(word, bits)| {
             let set = (0..BITS).filter(move |bit| bits & (1 << bit) != 0);
-            set.map(move |bit| Key(word as u32 * BITS + bit))
+            set.map(move |bit| HandleKey(word as u32 * BITS + bit))
         })
     }
 }
@@ -62,7 +62,7 @@ mod tests {
         fn it_is_a_set_in_order(steps in prop::collection::vec((0u32..200, any::<bool>()), 0..200)) {
             let (mut keys, mut model) = (KeySet::default(), BTreeSet::new());
             for (name, add) in steps {
-                let key = Key(name);
+                let key = HandleKey(name);
                 let changed = if add { keys.insert(key) } else { keys.remove(key) };
                 prop_assert_eq!(changed, if add { model.insert(key) } else { model.remove(&key) });
                 prop_assert!(keys.iter().eq(model.iter().copied()));

@@ -5,7 +5,7 @@
 //! again. So a handle is active in one mapping whatever joints map it. Only this file and [`super::audit`] know that a block
 //! may lie elsewhere than its bytes are booked.
 
-use super::{Key, Ledger, Stretch};
+use super::{HandleKey, Ledger, Stretch};
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::tiers::TierBytes;
 
@@ -49,7 +49,12 @@ impl Ledger {
     }
 
     /// Where `bytes` from `block_offset` on are booked in a row of handles; `None` where a handle is active nowhere.
-    pub(crate) fn where_booked(&self, row: &[Key], block_offset: u64, bytes: u64) -> Option<Vec<Stretch>> {
+    pub(crate) fn where_booked(
+        &self,
+        row: &[HandleKey],
+        block_offset: u64,
+        bytes: u64,
+    ) -> Option<Vec<Stretch>> {
         let (mut stretches, mut begin) = (Vec::new(), 0);
         for key in row {
             let memory = self.handles.get(*key)?;

@@ -26,7 +26,7 @@ use wm_driver::{Handle, Tier};
 pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
-pub(crate) use keys::Key;
+pub(crate) use keys::HandleKey;
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
@@ -38,8 +38,8 @@ use crate::vocabulary::tiers::TierBytes;
 
 /// A handle that a plan holds, and what it takes to put it back.
 #[derive(Debug)]
-pub(crate) struct Taken {
-    pub(crate) key: Key,
+pub(crate) struct TakenHandle {
+    pub(crate) key: HandleKey,
     pub(crate) raw: Handle,
     pub(crate) tier: Tier,
     pub(crate) bytes: u64,
@@ -78,7 +78,7 @@ impl Ledger {
     }
 
     /// Takes in a new handle, idle and not mapped.
-    pub(crate) fn insert_handle(&mut self, raw: Handle, tier: Tier, bytes: u64) -> Key {
+    pub(crate) fn insert_handle(&mut self, raw: Handle, tier: Tier, bytes: u64) -> HandleKey {
         self.handles.insert(raw, tier, bytes)
     }
 
@@ -118,7 +118,7 @@ impl Ledger {
             return;
         }
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
-        let mut astray: SmallVec<[(Key, u64); 2]> = SmallVec::new();
+        let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
         let handles = &mut self.handles;
         let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
             let length = part.end - part.start;
@@ -139,12 +139,12 @@ impl Ledger {
     }
 
     /// Makes an idle handle active in another of its mappings.
-    fn activate_at(&mut self, key: Key, address: u64) {
+    fn activate_at(&mut self, key: HandleKey, address: u64) {
         let segments = self.deactivate(key);
         self.activate(key, address, segments);
     }
 
-    fn give(&mut self, part: Range<u64>, key: Key, segments: Segments) {
+    fn give(&mut self, part: Range<u64>, key: HandleKey, segments: Segments) {
         let (Some(memory), Some((base, extent))) = (self.handles.get(key), self.extents.at(part.start))
         else {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
@@ -155,17 +155,17 @@ impl Ledger {
     }
 
     /// Is all of an idle handle usable, by what its bytes wait for?
-    pub(crate) fn is_usable(&self, key: Key, usable: impl Fn(&Pending) -> bool) -> bool {
+    pub(crate) fn is_usable(&self, key: HandleKey, usable: impl Fn(&Pending) -> bool) -> bool {
         self.idle_range(key).is_none_or(|(run, range)| run.segments.is_usable(range, usable))
     }
 
     /// What an idle handle waits for.
-    pub(crate) fn pending(&self, key: Key) -> Pending {
+    pub(crate) fn pending(&self, key: HandleKey) -> Pending {
         self.idle_range(key).map(|(run, range)| run.segments.pending_over(range)).unwrap_or_default()
     }
 
     /// The run that an idle handle lies in, and where in it; `None` where it is active nowhere.
-    fn idle_range(&self, key: Key) -> Option<(&Run, Range<u64>)> {
+    fn idle_range(&self, key: HandleKey) -> Option<(&Run, Range<u64>)> {
         let memory = self.handles.get(key)?;
         let (start, run) = self.runs.at(memory.active?)?;
         let begin = memory.active? - start;
@@ -173,7 +173,7 @@ impl Ledger {
     }
 
     /// Makes the mapping at `address` the one that an idle handle's bytes are free under. No `segments`: nothing was using them.
-    pub(crate) fn activate(&mut self, key: Key, address: u64, segments: Segments) {
+    pub(crate) fn activate(&mut self, key: HandleKey, address: u64, segments: Segments) {
         let Some(bytes) = self.handles.change(key, |memory| {
             memory.active = Some(address);
             memory.bytes
@@ -187,7 +187,7 @@ impl Ledger {
 
     /// Takes an idle handle's bytes out of the free runs. The extent they were free in remembers what may still be
     /// touching it.
-    pub(crate) fn deactivate(&mut self, key: Key) -> Segments {
+    pub(crate) fn deactivate(&mut self, key: HandleKey) -> Segments {
         let taken =
             self.handles.change(key, |memory| memory.active.take().map(|at| (at, memory.bytes))).flatten();
         let found = taken.and_then(|(at, bytes)| Some((at, bytes, self.extents.at_mut(at)?)));
@@ -208,17 +208,17 @@ impl Ledger {
     }
 
     /// Gives an idle handle to a plan.
-    pub(crate) fn take_for_plan(&mut self, key: Key) -> Option<Taken> {
+    pub(crate) fn take_for_plan(&mut self, key: HandleKey) -> Option<TakenHandle> {
         let was = self.handles.get(key)?.active;
         let segments = self.deactivate(key);
         self.handles.change(key, |memory| {
             memory.held = true;
-            Taken { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
+            TakenHandle { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
         })
     }
 
     /// Puts a handle back as it was before [`Ledger::take_for_plan`], or into another of its mappings if that one is gone.
-    pub(crate) fn put_back(&mut self, taken: &Taken) {
+    pub(crate) fn put_back(&mut self, taken: &TakenHandle) {
         let target = self.handles.change(taken.key, |memory| {
             memory.held = false;
             taken.was.filter(|was| memory.mapped.contains(was)).or(memory.mapped.last().copied())
@@ -229,7 +229,7 @@ impl Ledger {
     }
 
     /// Notes a mapping. It is not active.
-    pub(crate) fn map(&mut self, key: Key, address: u64) {
+    pub(crate) fn map(&mut self, key: HandleKey, address: u64) {
         let bytes = self.handles.change(key, |memory| {
             memory.held = false;
             memory.mapped.push(address);
@@ -250,7 +250,7 @@ impl Ledger {
         }
     }
 
-    fn activate_elsewhere(&mut self, key: Key) {
+    fn activate_elsewhere(&mut self, key: HandleKey) {
         let segments = self.deactivate(key);
         let elsewhere = self.handles.get(key).and_then(|memory| memory.mapped.first().copied());
         elsewhere.into_iter().for_each(|address| self.activate(key, address, segments.clone()));

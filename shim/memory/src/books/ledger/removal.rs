@@ -2,13 +2,13 @@
 
 use wm_driver::Tier;
 
-use super::{HandleRecord, Key, Ledger, Mapping};
+use super::{HandleKey, HandleRecord, Ledger, Mapping};
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::plan::{Steps, Undo};
 
 impl Ledger {
     /// Idle handles and their sizes, large ones first. Device memory first: it is what others wait for.
-    pub(crate) fn idle_by_size(&self, tier: Option<Tier>) -> Vec<(Key, u64)> {
+    pub(crate) fn idle_by_size(&self, tier: Option<Tier>) -> Vec<(HandleKey, u64)> {
         let idle = self.handles.all().filter(|(key, _)| self.is_idle_on(*key, tier));
         let mut idle: Vec<_> =
             idle.map(|(key, memory)| (memory.tier, u64::MAX - memory.bytes, key)).collect();
@@ -17,7 +17,7 @@ impl Ledger {
     }
 
     /// Forgets an idle handle and its mappings.
-    pub(crate) fn take_handle(&mut self, key: Key, steps: &mut Steps) {
+    pub(crate) fn take_handle(&mut self, key: HandleKey, steps: &mut Steps) {
         let Some(memory) = self.handles.get(key) else { return };
         let (handle, tier, bytes) = (memory.raw, memory.tier, memory.bytes);
         for address in memory.mapped.clone() {
@@ -40,13 +40,13 @@ impl Ledger {
         steps.unreserve.extend(self.remove_if_bare(base));
     }
 
-    fn is_idle_on(&self, key: Key, tier: Option<Tier>) -> bool {
+    fn is_idle_on(&self, key: HandleKey, tier: Option<Tier>) -> bool {
         let on_tier = |only| self.handles.get(key).is_some_and(|memory| memory.tier == only);
         self.handles.is_idle(key) && tier.is_none_or(on_tier)
     }
 
     /// Everything that may still be touching a handle, through any of its mappings.
-    pub(crate) fn touching_handle(&self, key: Key) -> Pending {
+    pub(crate) fn touching_handle(&self, key: HandleKey) -> Pending {
         let mut pending = self.pending(key);
         for address in self.handles.get(key).iter().flat_map(|memory| &memory.mapped) {
             let retired_uses = self.extents.at(*address).map(|(_, extent)| &extent.retired_uses);
@@ -76,7 +76,7 @@ impl Ledger {
             steps.unmap.extend(mappings.filter_map(|(address, mapping)| self.unmapping(address, &mapping)));
             steps.unreserve.push(Undo::Unreserve { address: base, bytes: extent.bytes });
         }
-        let release = |(_, memory): (Key, &HandleRecord)| Undo::Release {
+        let release = |(_, memory): (HandleKey, &HandleRecord)| Undo::Release {
             handle: memory.raw,
             tier: memory.tier,
             bytes: memory.bytes,

@@ -8,18 +8,18 @@ use super::run::{Ranks, Run};
 use crate::vocabulary::sizes::Class;
 
 /// Rank, size, and where the run ends, which names it.
-type Place = (u64, u64, u64);
+type RunKey = (u64, u64, u64);
 
 #[derive(Debug)]
-struct Bucket {
+struct TierRuns {
     holds: (Class, Tier),
-    places: BTreeSet<Place>,
+    places: BTreeSet<RunKey>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct SizeIndex(Vec<Bucket>);
+pub(super) struct SizeIndex(Vec<TierRuns>);
 
-fn place(end: u64, run: &Run) -> Place {
+fn place(end: u64, run: &Run) -> RunKey {
     (run.rank, run.bytes, end)
 }
 
@@ -38,11 +38,11 @@ impl SizeIndex {
         places.filter(move |place| place.1 >= bytes).map(|place| place.2)
     }
 
-    fn places(&mut self, run: &Run) -> &mut BTreeSet<Place> {
+    fn places(&mut self, run: &Run) -> &mut BTreeSet<RunKey> {
         let holds = (run.class, run.tier);
         let known = self.0.iter().position(|bucket| bucket.holds == holds);
         let index = known.unwrap_or_else(|| {
-            self.0.push(Bucket { holds, places: BTreeSet::new() });
+            self.0.push(TierRuns { holds, places: BTreeSet::new() });
             self.0.len() - 1
         });
         &mut self.0[index].places

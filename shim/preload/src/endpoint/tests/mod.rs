@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::dump::Dumps;
-use super::server::Server;
+use super::server::EndpointServer;
 use super::{Source, run, signal, socket};
 use crate::sockets::private_folder;
 
@@ -114,6 +114,7 @@ pub(super) fn serve(scratch: &Scratch, source: Fake) -> PathBuf {
     let bound = socket::bind(Some(&path), scratch.path()).expect("bound");
     let wake = signal::pipe().expect("a pipe");
     let dumps = Dumps::new(scratch.path().to_owned());
-    run(Server::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source)))).expect("a thread");
+    run(EndpointServer::new(Some(bound.listener), wake, dumps, Box::leak(Box::new(source))))
+        .expect("a thread");
     path
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wm_abi::CUdevice;
 
-use super::kind::Kind;
+use super::kind::MemoryKind;
 
 /// Idle memory that one search passes by.
 const MOST_PASSED: usize = 4096;
@@ -15,16 +15,16 @@ const MOST_PASSED: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Idle {
     /// When it became idle, which.
-    kinds: BTreeMap<Kind, BTreeSet<(u64, u64)>>,
+    kinds: BTreeMap<MemoryKind, BTreeSet<(u64, u64)>>,
     /// Tokens without memory.
-    promised: BTreeMap<Kind, usize>,
+    promised: BTreeMap<MemoryKind, usize>,
     passed: Option<Passed>,
 }
 
 /// How far a search came. The next one of the same request goes on there.
 #[derive(Debug, Clone, Copy)]
 struct Passed {
-    kind: Kind,
+    kind: MemoryKind,
     /// Where the request ends.
     end: u64,
     /// Of the memory that was found.
@@ -36,18 +36,18 @@ impl Idle {
         Self { kinds: BTreeMap::new(), promised: BTreeMap::new(), passed: None }
     }
 
-    pub(super) fn lay(&mut self, kind: Kind, since: u64, number: u64) {
+    pub(super) fn lay(&mut self, kind: MemoryKind, since: u64, number: u64) {
         self.kinds.entry(kind).or_default().insert((since, number));
     }
 
-    pub(super) fn take(&mut self, kind: Kind, since: u64, number: u64) {
+    pub(super) fn take(&mut self, kind: MemoryKind, since: u64, number: u64) {
         if let Some(idle) = self.kinds.get_mut(&kind) {
             idle.remove(&(since, number));
         }
     }
 
     /// How much is promised to no token.
-    fn spare(&self, kind: Kind) -> usize {
+    fn spare(&self, kind: MemoryKind) -> usize {
         self.kinds.get(&kind).map_or(0, BTreeSet::len).saturating_sub(self.promised(kind))
     }
 
@@ -58,7 +58,7 @@ impl Idle {
     }
 
     /// Promises memory, if some is spare.
-    pub(super) fn promise(&mut self, kind: Kind) -> bool {
+    pub(super) fn promise(&mut self, kind: MemoryKind) -> bool {
         let is_spare = self.spare(kind) > 0;
         if is_spare {
             *self.promised.entry(kind).or_default() += 1;
@@ -66,31 +66,36 @@ impl Idle {
         is_spare
     }
 
-    pub(super) fn promised(&self, kind: Kind) -> usize {
+    pub(super) fn promised(&self, kind: MemoryKind) -> usize {
         self.promised.get(&kind).copied().unwrap_or(0)
     }
 
     /// A token has got memory, or is no more.
-    pub(super) fn keep_promise(&mut self, kind: Kind) {
+    pub(super) fn keep_promise(&mut self, kind: MemoryKind) {
         if let Some(promised) = self.promised.get_mut(&kind) {
             *promised = promised.saturating_sub(1);
         }
     }
 
     /// What has been idle longest.
-    pub(super) fn oldest(&self, kind: Kind) -> Option<u64> {
+    pub(super) fn oldest(&self, kind: MemoryKind) -> Option<u64> {
         self.kinds.get(&kind)?.first().map(|(_, number)| *number)
     }
 
     /// The same for all kinds of a device, and what is promised to no token.
-    pub(super) fn oldest_spare(&self, device: CUdevice) -> Option<(Kind, u64)> {
+    pub(super) fn oldest_spare(&self, device: CUdevice) -> Option<(MemoryKind, u64)> {
         let kinds = self.kinds.iter().filter(|(kind, _)| kind.device == device && self.spare(**kind) > 0);
         let oldest = kinds.filter_map(|(kind, idle)| Some((*idle.first()?, *kind)));
         oldest.min().map(|((_, number), kind)| (kind, number))
     }
 
     /// What has been idle longest and is not needed by a request that ends at an address; else what has been idle longest.
-    pub(super) fn choose(&mut self, kind: Kind, end: u64, is_needed: impl Fn(u64) -> bool) -> Option<u64> {
+    pub(super) fn choose(
+        &mut self,
+        kind: MemoryKind,
+        end: u64,
+        is_needed: impl Fn(u64) -> bool,
+    ) -> Option<u64> {
         let idle = self.kinds.get(&kind)?;
         let passed = self.passed.filter(|passed| (passed.kind, passed.end) == (kind, end));
         let mut candidates = idle.range((passed.map_or(0, |passed| passed.since), 0)..).take(MOST_PASSED);

@@ -4,7 +4,7 @@ use wm_abi::CUdevice;
 
 /// What memory must be alike in to stand for other memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Kind {
+pub(crate) struct MemoryKind {
     pub(crate) device: CUdevice,
     pub(crate) bytes: u64,
     pub(crate) handle_types: u32,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use idle::Idle;
-pub(crate) use kind::Kind;
+pub(crate) use kind::MemoryKind;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
 
@@ -29,7 +29,7 @@ pub(crate) type Access = SmallVec<[(CUdevice, u32); 1]>;
 
 /// The driver's calls.
 pub(crate) trait Vmm {
-    fn make(&self, kind: &Kind) -> Result<u64, CUresult>;
+    fn make(&self, kind: &MemoryKind) -> Result<u64, CUresult>;
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult>;
     fn unmap(&self, address: u64, bytes: u64) -> Result<(), CUresult>;
     fn release(&self, handle: u64) -> Result<(), CUresult>;
@@ -37,8 +37,8 @@ pub(crate) trait Vmm {
 }
 
 #[derive(Debug)]
-struct Memory {
-    kind: Kind,
+struct KeptMemory {
+    kind: MemoryKind,
     /// The driver's.
     handle: u64,
     /// The token that it is bound to, or else it is idle.
@@ -62,20 +62,20 @@ struct ShelfMapping {
 
 #[derive(Debug, Clone, Copy)]
 struct Token {
-    kind: Kind,
+    kind: MemoryKind,
     memory: Option<u64>,
     /// Addresses at which the program has it mapped.
     mappings: usize,
     released: bool,
 }
 
-type Map<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
+type ShelfMap<V> = HashMap<u64, V, BuildHasherDefault<DefaultHasher>>;
 
 /// All of it.
 #[derive(Debug)]
 pub(crate) struct Shelf {
-    memories: Map<Memory>,
-    tokens: Map<Token>,
+    memories: ShelfMap<KeptMemory>,
+    tokens: ShelfMap<Token>,
     mappings: BTreeMap<u64, ShelfMapping>,
     idle: Idle,
     last: u64,
@@ -84,8 +84,8 @@ pub(crate) struct Shelf {
 impl Shelf {
     pub(crate) const fn new() -> Self {
         Self {
-            memories: Map::with_hasher(BuildHasherDefault::new()),
-            tokens: Map::with_hasher(BuildHasherDefault::new()),
+            memories: ShelfMap::with_hasher(BuildHasherDefault::new()),
+            tokens: ShelfMap::with_hasher(BuildHasherDefault::new()),
             mappings: BTreeMap::new(),
             idle: Idle::new(),
             last: 0,
@@ -108,12 +108,12 @@ impl Shelf {
     }
 
     /// A token for memory that lies idle, if there is some that is not promised.
-    pub(crate) fn promise(&mut self, kind: Kind) -> Option<u64> {
+    pub(crate) fn promise(&mut self, kind: MemoryKind) -> Option<u64> {
         self.idle.promise(kind).then(|| self.token(kind, None))
     }
 
     /// A token for memory that was made.
-    pub(crate) fn made(&mut self, kind: Kind, handle: u64) -> u64 {
+    pub(crate) fn made(&mut self, kind: MemoryKind, handle: u64) -> u64 {
         let number = self.remember(kind, handle);
         let token = self.token(kind, Some(number));
         if let Some(memory) = self.memories.get_mut(&number) {
@@ -122,15 +122,21 @@ impl Shelf {
         token
     }
 
-    fn remember(&mut self, kind: Kind, handle: u64) -> u64 {
+    fn remember(&mut self, kind: MemoryKind, handle: u64) -> u64 {
         let number = self.next();
-        let memory =
-            Memory { kind, handle, holder: None, idle_since: 0, mappings: SmallVec::new(), shared: false };
+        let memory = KeptMemory {
+            kind,
+            handle,
+            holder: None,
+            idle_since: 0,
+            mappings: SmallVec::new(),
+            shared: false,
+        };
         self.memories.insert(number, memory);
         number
     }
 
-    fn token(&mut self, kind: Kind, memory: Option<u64>) -> u64 {
+    fn token(&mut self, kind: MemoryKind, memory: Option<u64>) -> u64 {
         let token = TOKENS | self.next();
         self.tokens.insert(token, Token { kind, memory, mappings: 0, released: false });
         token
@@ -206,7 +212,7 @@ impl Shelf {
     }
 
     /// Memory that is mapped at an address and may be had there.
-    fn idle_at(&self, address: u64, kind: Kind) -> Option<u64> {
+    fn idle_at(&self, address: u64, kind: MemoryKind) -> Option<u64> {
         let view = self.mappings.get(&address)?;
         let memory = self.memories.get(&view.memory)?;
         (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
@@ -228,7 +234,7 @@ impl Shelf {
 
     /// Idle memory for an address: what has been idle longest, but not what lies where the tokens that follow will be mapped, as
     /// far as one can know. PyTorch maps a request's pages in order, so that those will hit it there.
-    fn choose(&mut self, kind: Kind, address: u64) -> Option<u64> {
+    fn choose(&mut self, kind: MemoryKind, address: u64) -> Option<u64> {
         let end = address.saturating_add(kind.bytes.saturating_mul(self.idle.promised(kind) as u64));
         let memories = &self.memories;
         let is_needed = |number: u64| {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 const MIB: u64 = 1 << 20;
-const KIND: Kind = Kind { device: 0, bytes: 2 * MIB, handle_types: 1, rdma: false };
+const KIND: MemoryKind = MemoryKind { device: 0, bytes: 2 * MIB, handle_types: 1, rdma: false };
 const ALL: [(CUdevice, u32); 1] = [(0, 3)];
 
 /// A driver that knows what is mapped where, and refuses what the real one does.
@@ -48,7 +48,7 @@ fn check(holds: bool) -> Result<(), CUresult> {
 }
 
 impl Vmm for Model {
-    fn make(&self, _: &Kind) -> Result<u64, CUresult> {
+    fn make(&self, _: &MemoryKind) -> Result<u64, CUresult> {
         Ok(self.new_handle())
     }
 
