@@ -23,7 +23,6 @@ mod tag;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use serde_json::{Value, json};
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Device, StreamId};
 use wm_memory::{AllocateError, FreeError, Manager, Order};
@@ -255,16 +254,16 @@ pub(crate) fn finish() {
 }
 
 /// For the statistics; null where nothing is guarded.
-pub(crate) fn figures() -> Value {
+pub(crate) fn figures() -> Option<wm_schema::Guard> {
     if is_off() {
-        return Value::Null;
+        return None;
     }
     let read = |counter: &AtomicU64| counter.load(Relaxed);
-    json!({
-        "mode": if is(PAGE) { "page" } else { "canary" },
-        "guarded": read(&SEEN.guarded),
-        "looks": read(&SEEN.looks),
-        "overrun": read(&SEEN.overrun),
-        "unwatched": read(&SEEN.unwatched),
+    Some(wm_schema::Guard {
+        mode: if is(PAGE) { "page" } else { "canary" }.to_owned(),
+        guarded: read(&SEEN.guarded),
+        looks: read(&SEEN.looks),
+        overrun: read(&SEEN.overrun),
+        unwatched: read(&SEEN.unwatched),
     })
 }
