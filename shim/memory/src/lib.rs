@@ -40,4 +40,4 @@ pub use vocabulary::guard::{self, Guard};
 pub use vocabulary::order::Order;
 pub use vocabulary::settings::Settings;
 pub use vocabulary::tiers::TierBytes;
-pub use vocabulary::usage::{BlockReport, Counters, Usage};
+pub use vocabulary::usage::Usage;

@@ -15,6 +15,7 @@ mod headers;
 mod hooks;
 mod kernels;
 mod mutations;
+mod schema;
 mod step;
 mod stress;
 mod table;
@@ -62,6 +63,12 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Write docs/schema.md from the types of what a process tells
+    Schema {
+        /// Write nothing; fail when the page is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -105,6 +112,7 @@ fn run(command: Command) -> Result<()> {
         Command::Generate { check } => generate::run(check),
         Command::Kernels { check } => kernels::run(check),
         Command::Hooks { check } => hooks::run(check),
+        Command::Schema { check } => schema::run(check),
         Command::Test { filter } => test::run(&filter),
         Command::Check => check::run(),
         Command::Dist => dist::run(),
