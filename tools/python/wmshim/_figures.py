@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, Tuple, cast
 
 from . import _driver
 from ._client import stats
+from ._schema import Counters
 
 # Sections of PyTorch's dict that are about blocks and segments of its own allocator: zero, as in that back end.
 ARRAYS = (
@@ -66,7 +67,7 @@ def _count(answer: Dict[str, Any], device: int) -> None:
 def counters(device: int) -> Dict[str, int]:
     """wmshim's own counters of a device; empty before it has served one."""
     rows = stats().get("devices", [])
-    found = next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
+    found: Counters = next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
     # All fields of the type are numbers, which Python's types cannot say.
     return cast(Dict[str, int], found)
 
