@@ -7,7 +7,6 @@ from typing import Any, Dict, Iterator, Tuple, cast
 
 from . import _driver
 from ._client import stats
-from ._schema import Counters
 
 # Sections of PyTorch's dict that are about blocks and segments of its own allocator: zero, as in that back end.
 ARRAYS = (
@@ -66,10 +65,11 @@ def _count(answer: Dict[str, Any], device: int) -> None:
 
 def counters(device: int) -> Dict[str, int]:
     """wmshim's own counters of a device; empty before it has served one."""
-    rows = stats().get("devices", [])
-    found: Counters = next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
-    # All fields of the type are numbers, which Python's types cannot say.
-    return cast(Dict[str, int], found)
+    for row in stats().get("devices", []):
+        if row.get("ordinal") == device:
+            # All fields of the type are numbers, which Python's types cannot say.
+            return cast(Dict[str, int], row.get("counters", {}))
+    return {}
 
 
 def reset_accumulated(device: int) -> None:
