@@ -165,6 +165,6 @@ mod tests {
         let measured = Measured { driver: &driver, probes: &probes };
         assert_eq!(measured.event_query(wm_abi::CUevent::NULL), Err(CUresult::NOT_SUPPORTED));
         let [reading] = &probes.read()[..] else { panic!("one function was called") };
-        assert_eq!((reading.name, reading.count, reading.errors), ("cuEventQuery", 1, 1));
+        assert_eq!((reading.name.as_str(), reading.count, reading.errors), ("cuEventQuery", 1, 1));
     }
 }
