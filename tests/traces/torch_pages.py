@@ -5,8 +5,8 @@ keep the pages that it gives up.
     python3 tests/traces/torch_pages.py TRACE.trace.gz [--scale 3] [--limit 134.6] [--marks 2]
 
 The allocator is the model of `torch_allocators.py`. `release`: pages go back to the driver. `oldest`: they stay mapped, and a page without
-memory at its address takes what has been idle longest; `spared`: the same, but not what is mapped where the rest of the request will be,
-as `shim/preload/src/physical/shelf` does. Sizes of 1 MiB and more that are not powers of two are scaled; an iteration ends at every so many
+memory at its address takes what has been idle longest, as `shim/preload/src/physical/shelf` does; `spared`: the same, but not what is mapped
+where the rest of the request will be (that gained nothing on an H200). Sizes of 1 MiB and more that are not powers of two are scaled; an iteration ends at every so many
 blocks of the largest size. Calls are those of each iteration; `hits` are pages that needed none.
 """
 import argparse

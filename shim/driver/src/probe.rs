@@ -5,9 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use serde::Serialize;
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, Symbol};
+use wm_schema::{Bucket, DriverCall};
 
 use crate::api::Api;
 use crate::table::Table;
@@ -37,48 +37,6 @@ pub struct Probe {
     buckets: [AtomicU64; BOUNDS_NS.len() + 1],
 }
 
-/// A reading of a [`Probe`].
-#[derive(Debug, Clone, Serialize)]
-pub struct Reading {
-    /// The driver function's exported name.
-    pub name: &'static str,
-    /// Calls made.
-    pub count: u64,
-    /// Of these, calls that did not succeed.
-    pub errors: u64,
-    /// Time spent in the driver, nanoseconds.
-    pub total_ns: u64,
-    /// Calls by duration, empty buckets left out.
-    pub histogram: Vec<Bucket>,
-}
-
-/// Calls that took at most `le_ns`, and more than the bucket before.
-#[derive(Debug, Clone, Serialize)]
-pub struct Bucket {
-    /// Upper bound in nanoseconds; absent in the last bucket, which has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub le_ns: Option<u64>,
-    /// Calls in this bucket.
-    pub count: u64,
-}
-
-impl Reading {
-    /// Adds another device's figures for the same function.
-    pub fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.errors += other.errors;
-        self.total_ns += other.total_ns;
-        for bucket in &other.histogram {
-            match self.histogram.iter_mut().find(|known| known.le_ns == bucket.le_ns) {
-                Some(known) => known.count += bucket.count,
-                None => self.histogram.push(bucket.clone()),
-            }
-        }
-        // The bucket without a bound is the last.
-        self.histogram.sort_by_key(|bucket| bucket.le_ns.unwrap_or(u64::MAX));
-    }
-}
-
 impl Probe {
     pub(crate) const fn new() -> Self {
         Self {
@@ -99,12 +57,12 @@ impl Probe {
         self.buckets[bucket].fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn read(&self, name: &'static str) -> Reading {
+    pub(crate) fn read(&self, name: &str) -> DriverCall {
         let counts = self.buckets.iter().map(|bucket| bucket.load(Relaxed));
         let bounds = BOUNDS_NS.iter().map(|bound| Some(*bound)).chain([None]);
         let histogram = bounds.zip(counts).filter(|(_, count)| *count > 0);
-        Reading {
-            name,
+        DriverCall {
+            name: name.to_owned(),
             count: self.count.load(Relaxed),
             errors: self.errors.load(Relaxed),
             total_ns: self.total_ns.load(Relaxed),
@@ -164,7 +122,7 @@ impl Probes {
     }
 
     /// Every function that has been called.
-    pub fn read(&self) -> Vec<Reading> {
+    pub fn read(&self) -> Vec<DriverCall> {
         let named = MEASURED.iter().zip(&self.0);
         named.map(|((_, name), probe)| probe.read(name)).filter(|reading| reading.count > 0).collect()
     }
@@ -207,6 +165,6 @@ mod tests {
         let measured = Measured { driver: &driver, probes: &probes };
         assert_eq!(measured.event_query(wm_abi::CUevent::NULL), Err(CUresult::NOT_SUPPORTED));
         let [reading] = &probes.read()[..] else { panic!("one function was called") };
-        assert_eq!((reading.name, reading.count, reading.errors), ("cuEventQuery", 1, 1));
+        assert_eq!((reading.name.as_str(), reading.count, reading.errors), ("cuEventQuery", 1, 1));
     }
 }

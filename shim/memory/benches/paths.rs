@@ -89,7 +89,7 @@ fn look_up_while_another_thread_allocates(bencher: Bencher) {
 
 /// An address in the middle of each block.
 fn addresses(manager: &Manager<Model>) -> Vec<u64> {
-    manager.blocks().iter().map(|block| block.address + block.bytes as u64 / 2).collect()
+    manager.blocks().iter().map(|block| block.address + block.bytes / 2).collect()
 }
 
 /// Any of them, not the one after the last.

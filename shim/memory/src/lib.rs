@@ -40,4 +40,4 @@ pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::order::Order;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::tiers::TierBytes;
-pub use vocabulary::usage::{BlockReport, Counters, Usage};
+pub use vocabulary::usage::Usage;

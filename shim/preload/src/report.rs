@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use wm_abi::CUdevice;
-use wm_driver::probe::Reading;
 use wm_driver::{Api, Device};
-use wm_memory::{Manager, Usage};
-use wm_multipath::pool::Relay;
+use wm_memory::{Manager, TierBytes, Usage};
 use wm_multipath::traffic::Way;
+use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
@@ -41,47 +41,58 @@ pub(crate) fn open_endpoint() {
 
 impl Source for Process {
     fn stats(&self) -> Value {
-        stats(device)
+        value(&stats(device))
     }
 
     fn audited(&self) -> Value {
-        stats(audited)
+        value(&stats(audited))
     }
 
     fn blocks(&self) -> Value {
-        let devices = registry::all()
-            .map(|manager| json!({ "ordinal": manager.gpu().ordinal(), "blocks": manager.blocks() }));
-        json!({ "schema": "wmshim-blocks/1", "pid": std::process::id(), "devices": devices.collect::<Vec<_>>() })
+        let of_device = |manager: &'static Manager<Device>| schema::DeviceBlocks {
+            ordinal: manager.gpu().ordinal(),
+            blocks: manager.blocks(),
+        };
+        value(&schema::Blocks {
+            schema: schema::Blocks::SCHEMA.to_owned(),
+            pid: std::process::id(),
+            devices: registry::all().map(of_device).collect(),
+        })
     }
 
     fn config(&self) -> Value {
-        json!({
-            "schema": "wmshim-config/2",
-            "pid": std::process::id(),
-            "library": wm_driver::search::own_path().as_deref().map(shown),
-            "settings": settings::get().map(settings::Settings::describe),
-            "devices": registry::all().map(in_force).collect::<Vec<_>>(),
+        value(&schema::Config {
+            schema: schema::Config::SCHEMA.to_owned(),
+            pid: std::process::id(),
+            library: wm_driver::search::own_path().as_deref().map(shown),
+            settings: settings::get().map(settings::Settings::describe).unwrap_or_default(),
+            devices: registry::all().map(in_force).collect(),
         })
     }
 }
 
-fn stats(of_device: fn(&'static Manager<Device>) -> Value) -> Value {
-    json!({
-        "schema": "wmshim-stats/1",
-        "version": env!("CARGO_PKG_VERSION"),
-        "pid": std::process::id(),
-        "program": program(),
-        "uptime_s": STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
-        "driver": driver(),
-        "torch_allocator": torch::back_end(),
-        "devices": registry::all().map(of_device).collect::<Vec<_>>(),
-        "calls": calls(),
-        "driver_calls": driver_calls(),
-        "copies": copies(),
-        "relays": relays(),
-        "guard": guard::statistics(),
-        "fail_open": fail_open(),
-    })
+/// An answer as JSON. Its maps have keys of text, so there is always one.
+fn value(answer: &impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap_or_default()
+}
+
+fn stats(of_device: fn(&'static Manager<Device>) -> schema::Device) -> schema::Stats {
+    schema::Stats {
+        schema: schema::Stats::SCHEMA.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        program: program(),
+        uptime_s: STARTED.get().map_or(0.0, |start| start.elapsed().as_secs_f64()),
+        driver: driver(),
+        torch_allocator: torch::back_end().to_owned(),
+        devices: registry::all().map(of_device).collect(),
+        calls: calls(),
+        driver_calls: driver_calls(),
+        copies: copies(),
+        relays: relays(),
+        guard: guard::statistics(),
+        fail_open: fail_open(),
+    }
 }
 
 /// A path as JSON can hold it: the bytes of a path need not be text.
@@ -94,90 +105,93 @@ fn program() -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn driver() -> Value {
-    let Some(table) = process::opened() else { return Value::Null };
+fn driver() -> Option<schema::Driver> {
+    let table = process::opened()?;
     // The function needs no context and never blocks.
-    json!({ "path": shown(table.path()), "version": table.driver_version().ok() })
+    Some(schema::Driver { path: shown(table.path()), version: table.driver_version().ok() })
 }
 
-fn device(manager: &'static Manager<Device>) -> Value {
+fn device(manager: &'static Manager<Device>) -> schema::Device {
     let (usage, limits) = (manager.usage(), manager.settings());
-    let label = registry::label(manager.gpu().ordinal());
-    json!({
-        "ordinal": manager.gpu().ordinal(),
-        "name": label.name,
-        "total_bytes": label.total,
-        "limit_bytes": limits.device_limit.min(label.total),
-        "headroom_bytes": limits.headroom,
-        "tiers": tiers(&usage),
-        "pieces": pieces(manager.gpu().ordinal()),
-        "cached_bytes": usage.cached,
-        "idle_bytes": usage.idle.total(),
-        "utilization": usage.utilization,
-        "largest_free_run_bytes": usage.largest_free_run,
-        "extents": usage.extents,
-        "idle_views": usage.idle_views,
-        "quarantined": usage.quarantined,
-        "counters": usage.counters,
-    })
-}
-
-/// What the settings come to on a device, in bytes; null where there is no limit.
-fn in_force(manager: &'static Manager<Device>) -> Value {
-    let limits = manager.settings();
-    let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
-    json!({
-        "ordinal": manager.gpu().ordinal(),
-        "device_limit_bytes": bytes(limits.device_limit),
-        "headroom_bytes": limits.headroom,
-        "keep_idle_bytes": limits.keep_idle,
-        "host_limit_bytes": bytes(limits.host_limit),
-        "peer_limit_bytes": bytes(limits.peer_limit),
-    })
+    let ordinal = manager.gpu().ordinal();
+    let label = registry::label(ordinal);
+    schema::Device {
+        ordinal,
+        name: label.name.clone(),
+        total_bytes: label.total,
+        limit_bytes: limits.device_limit.min(label.total),
+        headroom_bytes: limits.headroom,
+        tiers: tiers(&usage),
+        pieces: pieces(ordinal),
+        cached_bytes: usage.cached,
+        idle_bytes: usage.idle.total(),
+        utilization: usage.utilization,
+        largest_free_run_bytes: usage.largest_free_run,
+        extents: usage.extents as u64,
+        idle_views: usage.idle_views as u64,
+        quarantined: usage.quarantined as u64,
+        counters: usage.counters,
+        audit: None,
+    }
 }
 
 /// A device with the verdict on its books: "ok", or what does not agree.
-fn audited(manager: &'static Manager<Device>) -> Value {
-    let mut value = device(manager);
-    value["audit"] = manager.audit().map_or_else(Value::from, |()| "ok".into());
-    value
+fn audited(manager: &'static Manager<Device>) -> schema::Device {
+    let verdict = manager.audit().map_or_else(|finding| finding, |()| "ok".to_owned());
+    schema::Device { audit: Some(verdict), ..device(manager) }
 }
 
-fn tiers(usage: &Usage) -> Value {
-    let tier = |pick: fn(&wm_memory::TierBytes) -> u64| {
-        json!({
-            "live_bytes": pick(&usage.live),
-            "reserved_bytes": pick(&usage.reserved),
-            "peak_live_bytes": pick(&usage.live_peak),
-            "peak_reserved_bytes": pick(&usage.reserved_peak),
-        })
+/// What the settings come to on a device.
+fn in_force(manager: &'static Manager<Device>) -> schema::DeviceBudget {
+    let limits = manager.settings();
+    let bytes = |limit: u64| (limit != u64::MAX).then_some(limit);
+    schema::DeviceBudget {
+        ordinal: manager.gpu().ordinal(),
+        device_limit_bytes: bytes(limits.device_limit),
+        headroom_bytes: limits.headroom,
+        keep_idle_bytes: limits.keep_idle,
+        host_limit_bytes: bytes(limits.host_limit),
+        peer_limit_bytes: bytes(limits.peer_limit),
+    }
+}
+
+fn tiers(usage: &Usage) -> schema::Tiers {
+    let tier = |of: fn(&TierBytes) -> u64| schema::Tier {
+        live_bytes: of(&usage.live),
+        reserved_bytes: of(&usage.reserved),
+        peak_live_bytes: of(&usage.live_peak),
+        peak_reserved_bytes: of(&usage.reserved_peak),
     };
-    json!({ "device": tier(|t| t.device), "peer": tier(|t| t.peer), "host": tier(|t| t.host) })
+    schema::Tiers {
+        device: tier(|bytes| bytes.device),
+        peer: tier(|bytes| bytes.peer),
+        host: tier(|bytes| bytes.host),
+    }
 }
 
 /// Physical memory that the program made itself.
-fn pieces(device: CUdevice) -> Value {
+fn pieces(device: CUdevice) -> schema::Pieces {
     let account = physical::account(device);
-    json!({
-        "device_bytes": account.held.device,
-        "idle_bytes": physical::kept::idle(device),
-        "host_bytes": account.held.host,
-        "overflows": account.overflows,
-    })
+    schema::Pieces {
+        device_bytes: account.held.device,
+        idle_bytes: physical::kept::idle(device),
+        host_bytes: account.held.host,
+        overflows: account.overflows,
+    }
 }
 
-fn calls() -> Vec<Value> {
+fn calls() -> Vec<schema::Call> {
     let made = hooked().into_iter().filter(|(_, (count, _))| *count > 0);
-    made.map(|(name, (count, errors))| json!({ "name": name, "count": count, "errors": errors })).collect()
+    made.map(|(name, (count, errors))| schema::Call { name: name.to_owned(), count, errors }).collect()
 }
 
 /// Our own calls, of all devices together.
-fn driver_calls() -> Vec<Reading> {
-    let mut sum: Vec<Reading> = Vec::new();
-    for reading in registry::all().flat_map(|manager| manager.gpu().probes.read()) {
-        match sum.iter_mut().find(|known| known.name == reading.name) {
-            Some(known) => known.add(&reading),
-            None => sum.push(reading),
+fn driver_calls() -> Vec<schema::DriverCall> {
+    let mut sum: Vec<schema::DriverCall> = Vec::new();
+    for call in registry::all().flat_map(|manager| manager.gpu().probes.read()) {
+        match sum.iter_mut().find(|known| known.name == call.name) {
+            Some(known) => known.add(&call),
+            None => sum.push(call),
         }
     }
     sum
@@ -185,10 +199,12 @@ fn driver_calls() -> Vec<Reading> {
 
 /// By path: what the driver copied, and the direct part of pinned copies over several links, went `direct`; what threads of ours carried over
 /// the target's own link, `threads`.
-fn copies() -> Vec<Value> {
-    let mut rows: Vec<(String, &str, u64, u64)> = Vec::new();
-    let plain = COPIES.iter().map(|copies| (copies.direction, copies.read()));
-    rows.extend(plain.map(|(direction, (count, bytes))| ("direct".into(), direction, count, bytes)));
+fn copies() -> Vec<schema::Copies> {
+    let plain = COPIES.iter().map(|copies| {
+        let (count, bytes) = copies.read();
+        schema::Copies { path: "direct".to_owned(), direction: copies.direction.to_owned(), count, bytes }
+    });
+    let mut rows: Vec<schema::Copies> = plain.collect();
     for flow in multipath::traffic() {
         let path = match flow.way {
             Way::Direct => "direct".to_owned(),
@@ -196,34 +212,37 @@ fn copies() -> Vec<Value> {
             Way::Relay(relay) => format!("relay {relay}"),
         };
         let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
-        match rows.iter_mut().find(|row| (row.0.as_str(), row.1) == (&path, direction)) {
-            Some(row) => (row.2, row.3) = (row.2 + flow.count, row.3 + flow.bytes),
-            None => rows.push((path, direction, flow.count, flow.bytes)),
+        match rows.iter_mut().find(|row| row.path == path && row.direction == direction) {
+            Some(row) => (row.count, row.bytes) = (row.count + flow.count, row.bytes + flow.bytes),
+            None => rows.push(schema::Copies {
+                path,
+                direction: direction.to_owned(),
+                count: flow.count,
+                bytes: flow.bytes,
+            }),
         }
     }
-    let made = rows.into_iter().filter(|(_, _, count, _)| *count > 0);
-    made.map(|(path, direction, count, bytes)| {
-        json!({ "path": path, "direction": direction, "count": count, "bytes": bytes })
-    })
-    .collect()
+    rows.retain(|row| row.count > 0);
+    rows
 }
 
 /// Device memory that copies through siblings take there.
-fn relays() -> Vec<Value> {
-    let row = |relay: Relay| {
-        json!({
-            "ordinal": relay.device,
-            "staging_bytes": relay.staging,
-            "context_bytes_at_most": relay.context,
+fn relays() -> Vec<schema::Relay> {
+    let relays = multipath::relays().into_iter();
+    relays
+        .map(|relay| schema::Relay {
+            ordinal: relay.device,
+            staging_bytes: relay.staging as u64,
+            context_bytes_at_most: relay.context,
         })
-    };
-    multipath::relays().into_iter().map(row).collect()
+        .collect()
 }
 
-fn fail_open() -> Value {
-    let reasons = fail_open_reasons();
-    let rows = reasons.iter().map(|(reason, count)| json!({ "reason": reason, "count": count }));
-    json!({ "count": reasons.values().sum::<u64>(), "reasons": rows.collect::<Vec<_>>() })
+fn fail_open() -> schema::FailOpen {
+    let reasons = fail_open_reasons().into_iter();
+    let reasons: Vec<schema::Reason> =
+        reasons.map(|(reason, count)| schema::Reason { reason: reason.to_string(), count }).collect();
+    schema::FailOpen { count: reasons.iter().map(|reason| reason.count).sum(), reasons }
 }
 
 /// This library's version, as a C string. Its presence tells a program that it runs under the shim.

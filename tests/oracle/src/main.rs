@@ -137,7 +137,7 @@ struct Options {
     /// Seconds to cut a program down
     #[arg(long, default_value_t = 60)]
     shrink_seconds: u64,
-    /// Print the programs and run nothing
+    /// Print the programs and run nothing; with --json as `oracle child` takes them, a line each
     #[arg(long)]
     print: bool,
     /// One JSON document instead of a text
@@ -175,8 +175,7 @@ fn ended(outcome: Result<bool, String>) -> ExitCode {
 impl Options {
     fn run(&self) -> Result<bool, String> {
         if self.print {
-            (0..self.programs.unwrap_or(1)).for_each(|at| print!("{}", self.draw(self.seed + at)));
-            return Ok(true);
+            return (0..self.programs.unwrap_or(1)).try_for_each(|at| self.print(at)).map(|()| true);
         }
         let judge = self.judge()?;
         end::listen_for_interrupts();
@@ -192,6 +191,16 @@ impl Options {
             return Err("no copy of any program was relayed: nothing is said about relays".into());
         }
         Ok(found.failed.is_empty())
+    }
+
+    fn print(&self, at: u64) -> Result<(), String> {
+        let program = self.draw(self.seed + at);
+        if self.json {
+            println!("{}", serde_json::to_string(&program).map_err(|error| error.to_string())?);
+        } else {
+            print!("{program}");
+        }
+        Ok(())
     }
 
     /// What is to be run.

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::{CUresult, CUstream};
 
+use crate::cancel::Uncancelled;
 use crate::{callback, fail, state};
 
 /// What a driver function answers, in a form that works with `?`.
@@ -44,6 +45,7 @@ pub(crate) fn enter(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult
 
 /// Runs the body of a function that may come before `cuInit`.
 pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult {
+    let _whole = Uncancelled::begin();
     let guarded = AssertUnwindSafe(|| fail::strike(call.index).and_then(|()| body(&call)));
     catch_unwind(guarded).unwrap_or(Err(CUresult::UNKNOWN)).into()
 }

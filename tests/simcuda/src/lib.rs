@@ -37,6 +37,7 @@ mod array_copy;
 mod attributes;
 mod batch;
 mod callback;
+mod cancel;
 mod capture;
 mod context;
 mod context_api;

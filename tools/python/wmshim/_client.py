@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 from ._library import loaded
+from ._schema import Stats
 
 # A program answers from a thread of its own: seconds mean that it is stopped.
 PATIENCE_S = 5.0
@@ -26,13 +27,14 @@ class Unavailable(RuntimeError):
     """The process has no endpoint, or its endpoint does not answer. The message says why and what to do."""
 
 
-def stats(pid: Optional[int] = None) -> Dict[str, Any]:
-    """Statistics of a process, by default this one, as a dict in the schema of docs/statistics.md.
+def stats(pid: Optional[int] = None) -> Stats:
+    """Statistics of a process, by default this one, as a dict in the schema of docs/schema.md.
 
     Raises Unavailable for a process that does not run under the library or has made no CUDA call yet.
     """
     own = _own_stats() if pid is None else None
-    return own if own is not None else ask("stats", os.getpid() if pid is None else pid)
+    answer: Stats = own if own is not None else ask("stats", os.getpid() if pid is None else pid)
+    return answer
 
 
 def ask(request: str, pid: int) -> Any:
@@ -61,7 +63,7 @@ def directories() -> List[Path]:
     return [Path(runtime) / "wmshim", Path(temporary) / f"wmshim-{user}"]
 
 
-def _own_stats() -> Optional[Dict[str, Any]]:
+def _own_stats() -> Optional[Stats]:
     """What this process's own library says, without a socket; None if it is not loaded."""
     library = loaded()
     if library is None or not hasattr(library, "wmshim_stats_json"):
@@ -71,7 +73,7 @@ def _own_stats() -> Optional[Dict[str, Any]]:
     if not text:
         return None
     try:
-        own: Dict[str, Any] = json.loads(ctypes.string_at(text))
+        own: Stats = json.loads(ctypes.string_at(text))
         return own
     finally:
         release = ctypes.CDLL(None).free

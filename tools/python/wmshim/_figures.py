@@ -3,7 +3,7 @@
 They are those of the device's memory pool, as PyTorch's ``cudaMallocAsync`` back end reports them, and the counters of wmshim.
 """
 
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple, cast
 
 from . import _driver
 from ._client import stats
@@ -65,8 +65,11 @@ def _count(answer: Dict[str, Any], device: int) -> None:
 
 def counters(device: int) -> Dict[str, int]:
     """wmshim's own counters of a device; empty before it has served one."""
-    rows = stats().get("devices", [])
-    return next((row.get("counters", {}) for row in rows if row.get("ordinal") == device), {})
+    for row in stats().get("devices", []):
+        if row.get("ordinal") == device:
+            # All fields of the type are numbers, which Python's types cannot say.
+            return cast(Dict[str, int], row.get("counters", {}))
+    return {}
 
 
 def reset_accumulated(device: int) -> None:

@@ -205,3 +205,6 @@ pub(crate) fn text(answer: &Value) -> String {
 pub(crate) fn cuda(version: i32) -> String {
     render::cuda(u64::try_from(version).unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ mod headers;
 mod hooks;
 mod kernels;
 mod mutations;
+mod schema;
 mod step;
 mod stress;
 mod table;
@@ -62,6 +63,12 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Write docs/schema.md from the types of what a process tells
+    Schema {
+        /// Write nothing; fail when the page is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -105,6 +112,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Generate { check } => generate::run(check),
         XtaskCommand::Kernels { check } => kernels::run(check),
         XtaskCommand::Hooks { check } => hooks::run(check),
+        XtaskCommand::Schema { check } => schema::run(check),
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use wm_schema::Counters;
+
 use crate::books::blocks::{BlockRecord, Blocks};
 use crate::books::directory::Directory;
 use crate::books::free_cache::{FlushScope, FreeCache};
@@ -14,7 +16,6 @@ use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
 use crate::vocabulary::tiers::{Gauge, Level, TierBytes};
-use crate::vocabulary::usage::Counters;
 
 #[derive(Debug, Default)]
 #[repr(C)]

@@ -30,7 +30,7 @@ use crate::vocabulary::order::Order;
 use crate::vocabulary::request::{Freed, Request};
 use crate::vocabulary::settings::ManagerSettings;
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::usage::{BlockReport, Usage};
+use crate::vocabulary::usage::Usage;
 use waiters::Waiters;
 
 /// One GPU's memory.
@@ -226,7 +226,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Every live block, lowest address first.
-    pub fn blocks(&self) -> Vec<BlockReport> {
+    pub fn blocks(&self) -> Vec<wm_schema::Block> {
         let mut reports: Vec<_> = self.lock().program.blocks().live().map(report).collect();
         reports.sort_unstable_by_key(|report| report.address);
         reports
@@ -260,7 +260,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn report(block: Block) -> BlockReport {
+fn report(block: Block) -> wm_schema::Block {
     let stream = block.order.stream().map(|stream| stream.0);
-    BlockReport { address: block.address, bytes: block.bytes, id: block.id, stream, tiers: block.tiers }
+    let (bytes, tiers) = (block.bytes as u64, block.tiers.into());
+    wm_schema::Block { address: block.address, bytes, id: block.id, stream, tiers }
 }

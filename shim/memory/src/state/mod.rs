@@ -13,6 +13,7 @@ mod under_way;
 use std::sync::Arc;
 
 use wm_driver::Tier;
+use wm_schema::Counters;
 
 use crate::books::free_cache::FlushScope;
 use crate::books::holdings::Holdings;
@@ -29,7 +30,6 @@ use crate::vocabulary::error::FreeError;
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
-use crate::vocabulary::usage::Counters;
 
 /// In this order in memory: what a hit and a free look at comes first, on neighbouring cache lines.
 #[derive(Debug, Default)]

@@ -14,6 +14,12 @@ pub struct TierBytes {
     pub host: u64,
 }
 
+impl From<TierBytes> for wm_schema::TierBytes {
+    fn from(TierBytes { device, peer, host }: TierBytes) -> Self {
+        Self { device, peer, host }
+    }
+}
+
 impl TierBytes {
     /// Bytes that are not on the GPU itself.
     pub fn elsewhere(&self) -> u64 {

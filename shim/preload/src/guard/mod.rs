@@ -27,7 +27,6 @@ mod watched_blocks;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde_json::{Value, json};
 use wm_abi::{CUcontext, CUdevice, CUresult};
 use wm_driver::Device;
 use wm_memory::{AllocateError, FreeError, Manager, Order};
@@ -163,16 +162,16 @@ pub(crate) fn finish() {
 }
 
 /// For the statistics; null where nothing is guarded.
-pub(crate) fn statistics() -> Value {
+pub(crate) fn statistics() -> Option<wm_schema::Guard> {
     if is_off() {
-        return Value::Null;
+        return None;
     }
     let read = |counter: &AtomicU64| counter.load(Relaxed);
-    json!({
-        "mode": if is(PAGE) { "page" } else { "canary" },
-        "guarded": read(&SEEN.guarded),
-        "looks": read(&SEEN.looks),
-        "overrun": read(&SEEN.overrun),
-        "unwatched": read(&SEEN.unwatched),
+    Some(wm_schema::Guard {
+        mode: if is(PAGE) { "page" } else { "canary" }.to_owned(),
+        guarded: read(&SEEN.guarded),
+        looks: read(&SEEN.looks),
+        overrun: read(&SEEN.overrun),
+        unwatched: read(&SEEN.unwatched),
     })
 }

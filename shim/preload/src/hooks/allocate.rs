@@ -190,7 +190,7 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
 /// Names of our own driver calls on a device that have failed.
 fn failures(device: CUdevice) -> String {
     let readings = registry::existing(device).map(|manager| manager.gpu().probes.read()).unwrap_or_default();
-    let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name).collect();
+    let names: Vec<&str> = readings.iter().filter(|it| it.errors > 0).map(|it| it.name.as_str()).collect();
     names.join(", ")
 }
 

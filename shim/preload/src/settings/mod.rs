@@ -9,11 +9,11 @@ mod file_names;
 mod shown;
 mod values;
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use serde_json::{Value, json};
 use shown::Shown;
 use values::{
     allowance, amount, bytes, created, guard, headroom, level, limit, multipath, overflow, path, path_or_off,
@@ -47,8 +47,8 @@ macro_rules! settings {
             }
 
             /// For the `config` request: each variable with its value as it is written, or null where there is none.
-            pub(crate) fn describe(&self) -> Value {
-                json!({ $($variable: self.$field.shown(),)* })
+            pub(crate) fn describe(&self) -> BTreeMap<String, Option<String>> {
+                BTreeMap::from([$(($variable.to_owned(), self.$field.shown()),)*])
             }
         }
     };

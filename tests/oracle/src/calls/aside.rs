@@ -92,10 +92,15 @@ pub(super) fn cancellable<T>(call: impl FnOnce() -> T) -> T {
 /// Pages that may fault: the first and the end, as addresses.
 static PROTECTED: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
+/// All pages that ever might. A thread may have touched one just before another thread opened it.
+static EVER: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(0)];
+
 /// Lets some pages fault at their next use, and has a handler for them.
 fn protect(start: usize, bytes: usize) {
     let (first, end) = (start.next_multiple_of(PAGE), (start + bytes) / PAGE * PAGE);
-    release();
+    open();
+    EVER[0].fetch_min(first, Ordering::SeqCst);
+    EVER[1].fetch_max(end, Ordering::SeqCst);
     PROTECTED[0].store(first, Ordering::SeqCst);
     PROTECTED[1].store(end, Ordering::SeqCst);
     // SAFETY: whole pages of the world's pageable memory; the handler is valid for good.
@@ -117,8 +122,7 @@ unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_
         let mut name = MaybeUninit::<[u8; 16]>::zeroed().assume_init();
         libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr());
         let page = (*information).si_addr() as usize / PAGE * PAGE;
-        let is_ours =
-            (PROTECTED[0].load(Ordering::SeqCst)..PROTECTED[1].load(Ordering::SeqCst)).contains(&page);
+        let is_ours = (EVER[0].load(Ordering::SeqCst)..EVER[1].load(Ordering::SeqCst)).contains(&page);
         if !is_ours || name.starts_with(b"wm-") {
             libc::signal(libc::SIGSEGV, libc::SIG_DFL);
             return;
@@ -127,14 +131,20 @@ unsafe extern "C" fn serve(_: i32, information: *mut libc::siginfo_t, _: *mut c_
     }
 }
 
-/// Before a program: no page faults, and nobody serves faults.
-pub(crate) fn release() {
+/// Opens all pages again; whether some were protected.
+fn open() -> bool {
     let [first, end] = [&PROTECTED[0], &PROTECTED[1]].map(|at| at.swap(0, Ordering::SeqCst));
     if end > first {
-        // SAFETY: as in `protect`; there was no other handler, or it was given up for this one.
-        unsafe {
-            libc::mprotect(first as *mut c_void, end - first, libc::PROT_READ | libc::PROT_WRITE);
-            libc::signal(libc::SIGSEGV, libc::SIG_DFL);
-        }
+        // SAFETY: as in `protect`.
+        unsafe { libc::mprotect(first as *mut c_void, end - first, libc::PROT_READ | libc::PROT_WRITE) };
+    }
+    end > first
+}
+
+/// Before a program, when nothing runs: no page faults, and nobody serves faults.
+pub(crate) fn release() {
+    if open() {
+        // SAFETY: there was no other handler, or it was given up for this one.
+        unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
     }
 }

@@ -100,7 +100,7 @@ impl Allocator for Managed {
 
     fn vmm_calls(&self) -> u64 {
         let readings = self.0.gpu().probes.read();
-        let vmm = readings.iter().filter(|reading| is_vmm(reading.name));
+        let vmm = readings.iter().filter(|reading| is_vmm(&reading.name));
         vmm.map(|reading| reading.count).sum()
     }
 }

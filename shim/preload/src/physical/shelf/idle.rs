@@ -8,9 +8,6 @@ use wm_abi::CUdevice;
 
 use super::kind::MemoryKind;
 
-/// Idle memory that one search passes by.
-const MOST_PASSED: usize = 4096;
-
 /// Idle memory, by its number.
 #[derive(Debug)]
 pub(super) struct Idle {
@@ -18,22 +15,11 @@ pub(super) struct Idle {
     kinds: BTreeMap<MemoryKind, BTreeSet<(u64, u64)>>,
     /// Tokens without memory.
     promised: BTreeMap<MemoryKind, usize>,
-    passed: Option<Passed>,
-}
-
-/// How far a search came. The next one of the same request goes on there.
-#[derive(Debug, Clone, Copy)]
-struct Passed {
-    kind: MemoryKind,
-    /// Where the request ends.
-    end: u64,
-    /// Of the memory that was found.
-    since: u64,
 }
 
 impl Idle {
     pub(super) const fn new() -> Self {
-        Self { kinds: BTreeMap::new(), promised: BTreeMap::new(), passed: None }
+        Self { kinds: BTreeMap::new(), promised: BTreeMap::new() }
     }
 
     pub(super) fn lay(&mut self, kind: MemoryKind, since: u64, number: u64) {
@@ -66,7 +52,7 @@ impl Idle {
         is_spare
     }
 
-    pub(super) fn promised(&self, kind: MemoryKind) -> usize {
+    fn promised(&self, kind: MemoryKind) -> usize {
         self.promised.get(&kind).copied().unwrap_or(0)
     }
 
@@ -87,23 +73,6 @@ impl Idle {
         let kinds = self.kinds.iter().filter(|(kind, _)| kind.device == device && self.spare(**kind) > 0);
         let oldest = kinds.filter_map(|(kind, idle)| Some((*idle.first()?, *kind)));
         oldest.min().map(|((_, number), kind)| (kind, number))
-    }
-
-    /// What has been idle longest and is not needed by a request that ends at an address; else what has been idle longest.
-    pub(super) fn choose(
-        &mut self,
-        kind: MemoryKind,
-        end: u64,
-        is_needed: impl Fn(u64) -> bool,
-    ) -> Option<u64> {
-        let idle = self.kinds.get(&kind)?;
-        let passed = self.passed.filter(|passed| (passed.kind, passed.end) == (kind, end));
-        let mut candidates = idle.range((passed.map_or(0, |passed| passed.since), 0)..).take(MOST_PASSED);
-        let chosen = candidates.find(|(_, number)| !is_needed(*number)).copied();
-        if let Some((since, _)) = chosen {
-            self.passed = Some(Passed { kind, end, since });
-        }
-        chosen.or_else(|| idle.first().copied()).map(|(_, number)| number)
     }
 
     /// Everything of a device is gone.

@@ -175,7 +175,7 @@ impl Shelf {
         self.clear(vmm, address, bytes)?;
         let number = match found.memory {
             Some(number) => number,
-            None => self.choose(found.kind, address).ok_or(CUresult::INVALID_VALUE)?,
+            None => self.idle.oldest(found.kind).ok_or(CUresult::INVALID_VALUE)?,
         };
         let placed = self.place(vmm, address, bytes, number);
         let number = match placed {
@@ -230,18 +230,6 @@ impl Shelf {
             || Access::from([(memory.kind.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)]),
             |view| view.access.clone(),
         )
-    }
-
-    /// Idle memory for an address: what has been idle longest, but not what lies where the tokens that follow will be mapped, as
-    /// far as one can know. PyTorch maps a request's pages in order, so that those will hit it there.
-    fn choose(&mut self, kind: MemoryKind, address: u64) -> Option<u64> {
-        let end = address.saturating_add(kind.bytes.saturating_mul(self.idle.promised(kind) as u64));
-        let memories = &self.memories;
-        let is_needed = |number: u64| {
-            let mappings = memories.get(&number).map_or(&[][..], |memory| &memory.mappings);
-            mappings.iter().any(|at| (address..end).contains(at))
-        };
-        self.idle.choose(kind, end, is_needed)
     }
 
     /// Gives a token that memory. What it had before lies idle.

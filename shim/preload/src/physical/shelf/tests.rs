@@ -161,23 +161,6 @@ fn what_repeats_itself_makes_no_call() {
     assert_eq!(program.model.0.borrow().made, 6);
 }
 
-/// Hazard: memory is taken away from addresses that are about to be mapped, and each of them then takes it from the next one.
-#[test]
-fn what_follows_in_a_request_keeps_its_memory() {
-    let mut program = Program::new();
-    program.map(0..8);
-    (0..8).for_each(|page| program.unmap(page));
-    let before = program.model.calls();
-    // Two new pages before six that have memory: two maps, with access, and what they take is not mapped at the six.
-    let base = 10;
-    program.map(base..base + 8);
-    (base..base + 8).for_each(|page| program.unmap(page));
-    let first = program.model.calls() - before;
-    program.map(base - 2..base + 6);
-    assert_eq!((first, program.model.calls() - before - first), (16, 4));
-    program.check();
-}
-
 /// Hazard: what the driver has against one piece of memory is the program's.
 #[test]
 fn memory_that_cannot_be_mapped_any_more_is_replaced() {

@@ -1,0 +1,48 @@
+//! The answer to `blocks`: every block that a program holds.
+
+use serde::{Deserialize, Serialize};
+
+use crate::stats::TierBytes;
+
+/// The answer to `blocks`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Blocks {
+    /// `wmshim-blocks/1`.
+    pub schema: String,
+    /// The process.
+    pub pid: u32,
+    /// One for each device that the program has used for memory.
+    pub devices: Vec<DeviceBlocks>,
+}
+
+impl Blocks {
+    /// The version of this answer.
+    pub const SCHEMA: &'static str = "wmshim-blocks/1";
+}
+
+/// Blocks of a device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeviceBlocks {
+    /// The device, as the process numbers it.
+    pub ordinal: i32,
+    /// By address.
+    pub blocks: Vec<Block>,
+}
+
+/// A block that the program holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Block {
+    /// First address.
+    pub address: u64,
+    /// Size that the program asked for.
+    pub bytes: u64,
+    /// Unique in the process, although addresses return.
+    pub id: u64,
+    /// The stream that it was allocated in, by a number of the library's; null for memory without a stream.
+    pub stream: Option<u64>,
+    /// Where its bytes are.
+    pub tiers: TierBytes,
+}

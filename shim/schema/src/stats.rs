@@ -1,0 +1,299 @@
+//! The answer to `stats`: what a process holds and does.
+
+use serde::{Deserialize, Serialize};
+
+/// The answer to `stats` and `final`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stats {
+    /// `wmshim-stats/1`.
+    pub schema: String,
+    /// The library's version.
+    pub version: String,
+    /// The process.
+    pub pid: u32,
+    /// File name of its executable.
+    pub program: String,
+    /// Seconds since its first successful `cuInit`.
+    pub uptime_s: f64,
+    /// The real driver; null before it is opened.
+    pub driver: Option<Driver>,
+    /// What was chosen for PyTorch at load: `async`, `native`, `expandable`, or `untouched`; `pluggable` once tensors come through `wmshim.torch.enable()`.
+    pub torch_allocator: String,
+    /// One for each device that the program has used for memory.
+    pub devices: Vec<Device>,
+    /// Intercepted functions that the program called.
+    pub calls: Vec<Call>,
+    /// Functions that the library itself called.
+    pub driver_calls: Vec<DriverCall>,
+    /// Copies between host and devices, by path and direction.
+    pub copies: Vec<Copies>,
+    /// *Optional*: devices that copies to and from others go through.
+    pub relays: Vec<Relay>,
+    /// *Optional*: what guards have seen; null where there are none.
+    pub guard: Option<Guard>,
+    /// Times that the library stepped aside.
+    pub fail_open: FailOpen,
+}
+
+impl Stats {
+    /// The version of this answer.
+    pub const SCHEMA: &'static str = "wmshim-stats/1";
+}
+
+/// The real driver.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Driver {
+    /// Its file.
+    pub path: String,
+    /// The CUDA version that it serves: 13000 is CUDA 13.0. Null where it does not say.
+    pub version: Option<i32>,
+}
+
+/// A device.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Device {
+    /// As the process numbers it.
+    pub ordinal: i32,
+    /// As the driver names it.
+    pub name: String,
+    /// All of its memory.
+    pub total_bytes: u64,
+    /// Most device memory to hold.
+    pub limit_bytes: u64,
+    /// Device memory left free for the driver.
+    pub headroom_bytes: u64,
+    /// Where memory is, by tier.
+    pub tiers: Tiers,
+    /// *Optional*: physical memory that the program made itself with `cuMemCreate`.
+    pub pieces: Pieces,
+    /// *Optional*: freed blocks that are kept whole for the next request of their size.
+    pub cached_bytes: u64,
+    /// *Optional*: reserved memory without a block, in whole handles.
+    pub idle_bytes: u64,
+    /// Live over reserved, 0 to 1; 0 where nothing is reserved.
+    pub utilization: f64,
+    /// Longest stretch of free addresses that is backed now.
+    pub largest_free_run_bytes: u64,
+    /// *Optional*: mapped ranges of addresses.
+    pub extents: u64,
+    /// *Optional*: of these, stitched ones without a block.
+    pub idle_views: u64,
+    /// *Optional*: objects that the driver refused to take back.
+    pub quarantined: u64,
+    /// What happened so far.
+    pub counters: Counters,
+    /// *Optional*: in dumps and in the answer to `final`, whether the books agree with themselves: `ok`, or what does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<String>,
+}
+
+/// What a device's tiers hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tiers {
+    /// On the device itself.
+    pub device: Tier,
+    /// On other devices.
+    pub peer: Tier,
+    /// In pinned memory of the host.
+    pub host: Tier,
+}
+
+/// What a tier holds, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tier {
+    /// In blocks that the program holds.
+    pub live_bytes: u64,
+    /// Physical memory held.
+    pub reserved_bytes: u64,
+    /// The most that was live.
+    pub peak_live_bytes: u64,
+    /// The most that was reserved.
+    pub peak_reserved_bytes: u64,
+}
+
+/// Bytes by tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TierBytes {
+    /// On the device itself.
+    pub device: u64,
+    /// On other devices.
+    pub peer: u64,
+    /// In pinned memory of the host.
+    pub host: u64,
+}
+
+/// Physical memory that the program made itself with `cuMemCreate`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pieces {
+    /// On the device.
+    pub device_bytes: u64,
+    /// Of these, what is kept for PyTorch's next pages.
+    pub idle_bytes: u64,
+    /// On the host.
+    pub host_bytes: u64,
+    /// Times that it went to the host because the device was full.
+    pub overflows: u64,
+}
+
+/// What happened so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Blocks given out.
+    pub allocations: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Allocations that a cached block answered: no driver call.
+    pub hits: u64,
+    /// Allocations cut from a free run.
+    pub splits: u64,
+    /// Allocations in an extent that was mapped before, whose handles had to be claimed back.
+    pub reuses: u64,
+    /// Allocations in an extent put together from free handles, or free and new ones.
+    pub stitches: u64,
+    /// Allocations in an extent made from what was free at the ends of handles.
+    pub joints: u64,
+    /// Handles made.
+    pub creates: u64,
+    /// Allocations with a part that is not on the device.
+    pub overflows: u64,
+    /// Times that a stream had to wait, on the GPU, for another stream's free, as the device was full.
+    pub orders: u64,
+    /// Times that a thread had to wait for the GPU before it would be refused. The wait that belongs to each `cuMemFree` is not counted.
+    pub waits: u64,
+    /// Stitched ranges unmapped because too many were idle.
+    pub evictions: u64,
+    /// Changes undone because a driver call failed.
+    pub rollbacks: u64,
+    /// Handles given back to the driver.
+    pub releases: u64,
+    /// Steps of giving back that were put off, as the driver refused or another thread is about to unmap something there (`quarantined` until they are done).
+    pub failed_releases: u64,
+    /// Allocations refused.
+    pub out_of_memory: u64,
+}
+
+/// An intercepted function.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Call {
+    /// Its exported name.
+    pub name: String,
+    /// Calls.
+    pub count: u64,
+    /// Of these, calls that did not succeed.
+    pub errors: u64,
+}
+
+/// A function that the library called.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DriverCall {
+    /// Its exported name.
+    pub name: String,
+    /// Calls.
+    pub count: u64,
+    /// Of these, calls that did not succeed.
+    pub errors: u64,
+    /// Time spent in the driver.
+    pub total_ns: u64,
+    /// Calls by duration; empty buckets are left out.
+    pub histogram: Vec<Bucket>,
+}
+
+impl DriverCall {
+    /// Adds another device's figures for the same function.
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.errors += other.errors;
+        self.total_ns += other.total_ns;
+        for bucket in &other.histogram {
+            match self.histogram.iter_mut().find(|known| known.le_ns == bucket.le_ns) {
+                Some(known) => known.count += bucket.count,
+                None => self.histogram.push(*bucket),
+            }
+        }
+        // The last one has no bound.
+        self.histogram.sort_by_key(|bucket| bucket.le_ns.unwrap_or(u64::MAX));
+    }
+}
+
+/// Calls that took at most so long, and longer than the bucket before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Bucket {
+    /// The longest; the last bucket has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub le_ns: Option<u64>,
+    /// Calls in this bucket.
+    pub count: u64,
+}
+
+/// What went over one path in one direction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Copies {
+    /// `direct`; `threads` for what threads of the library carried over the GPU's own link; `relay N` for what went through device N.
+    pub path: String,
+    /// `htod`, `dtoh` or `dtod`.
+    pub direction: String,
+    /// Copies that had a part there.
+    pub count: u64,
+    /// What went there.
+    pub bytes: u64,
+}
+
+/// A device that copies to and from others go through.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Relay {
+    /// As the process numbers it.
+    pub ordinal: i32,
+    /// Memory held there for copies under way.
+    pub staging_bytes: u64,
+    /// What the context made for this can take: all that was in use there when it had been made, by whomever.
+    pub context_bytes_at_most: u64,
+}
+
+/// What guards have seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Guard {
+    /// `page` or `canary`.
+    pub mode: String,
+    /// Blocks that were guarded.
+    pub guarded: u64,
+    /// Looks at their tails.
+    pub looks: u64,
+    /// Blocks that were overrun.
+    pub overrun: u64,
+    /// Blocks left unwatched.
+    pub unwatched: u64,
+}
+
+/// Times that the library stepped aside and the driver served a call.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailOpen {
+    /// All of them.
+    pub count: u64,
+    /// By reason.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why the library stepped aside.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reason {
+    /// In words.
+    pub reason: String,
+    /// How often.
+    pub count: u64,
+}

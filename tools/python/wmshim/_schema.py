@@ -1,0 +1,220 @@
+"""What a process tells, as types (docs/schema.md). Fields of an older library may be absent.
+
+Written by ``cargo xtask schema`` from shim/schema/src. Do not edit.
+"""
+
+from typing import Dict, List, Optional, TypedDict
+
+
+class Driver(TypedDict, total=False):
+    """The real driver."""
+
+    path: str
+    version: Optional[int]
+
+
+class Tier(TypedDict, total=False):
+    """What a tier holds, in bytes."""
+
+    live_bytes: int
+    reserved_bytes: int
+    peak_live_bytes: int
+    peak_reserved_bytes: int
+
+
+class Tiers(TypedDict, total=False):
+    """What a device's tiers hold."""
+
+    device: Tier
+    peer: Tier
+    host: Tier
+
+
+class TierBytes(TypedDict, total=False):
+    """Bytes by tier."""
+
+    device: int
+    peer: int
+    host: int
+
+
+class Pieces(TypedDict, total=False):
+    """Physical memory that the program made itself with `cuMemCreate`."""
+
+    device_bytes: int
+    idle_bytes: int
+    host_bytes: int
+    overflows: int
+
+
+class Counters(TypedDict, total=False):
+    """What happened so far."""
+
+    allocations: int
+    frees: int
+    hits: int
+    splits: int
+    reuses: int
+    stitches: int
+    joints: int
+    creates: int
+    overflows: int
+    orders: int
+    waits: int
+    evictions: int
+    rollbacks: int
+    releases: int
+    failed_releases: int
+    out_of_memory: int
+
+
+class Device(TypedDict, total=False):
+    """A device."""
+
+    ordinal: int
+    name: str
+    total_bytes: int
+    limit_bytes: int
+    headroom_bytes: int
+    tiers: Tiers
+    pieces: Pieces
+    cached_bytes: int
+    idle_bytes: int
+    utilization: float
+    largest_free_run_bytes: int
+    extents: int
+    idle_views: int
+    quarantined: int
+    counters: Counters
+    audit: Optional[str]
+
+
+class Call(TypedDict, total=False):
+    """An intercepted function."""
+
+    name: str
+    count: int
+    errors: int
+
+
+class Bucket(TypedDict, total=False):
+    """Calls that took at most so long, and longer than the bucket before."""
+
+    le_ns: Optional[int]
+    count: int
+
+
+class DriverCall(TypedDict, total=False):
+    """A function that the library called."""
+
+    name: str
+    count: int
+    errors: int
+    total_ns: int
+    histogram: List[Bucket]
+
+
+class Copies(TypedDict, total=False):
+    """What went over one path in one direction."""
+
+    path: str
+    direction: str
+    count: int
+    bytes: int
+
+
+class Relay(TypedDict, total=False):
+    """A device that copies to and from others go through."""
+
+    ordinal: int
+    staging_bytes: int
+    context_bytes_at_most: int
+
+
+class Guard(TypedDict, total=False):
+    """What guards have seen."""
+
+    mode: str
+    guarded: int
+    looks: int
+    overrun: int
+    unwatched: int
+
+
+class Reason(TypedDict, total=False):
+    """Why the library stepped aside."""
+
+    reason: str
+    count: int
+
+
+class FailOpen(TypedDict, total=False):
+    """Times that the library stepped aside and the driver served a call."""
+
+    count: int
+    reasons: List[Reason]
+
+
+class Stats(TypedDict, total=False):
+    """The answer to `stats` and `final`."""
+
+    schema: str
+    version: str
+    pid: int
+    program: str
+    uptime_s: float
+    driver: Optional[Driver]
+    torch_allocator: str
+    devices: List[Device]
+    calls: List[Call]
+    driver_calls: List[DriverCall]
+    copies: List[Copies]
+    relays: List[Relay]
+    guard: Optional[Guard]
+    fail_open: FailOpen
+
+
+class Block(TypedDict, total=False):
+    """A block that the program holds."""
+
+    address: int
+    bytes: int
+    id: int
+    stream: Optional[int]
+    tiers: TierBytes
+
+
+class DeviceBlocks(TypedDict, total=False):
+    """Blocks of a device."""
+
+    ordinal: int
+    blocks: List[Block]
+
+
+class Blocks(TypedDict, total=False):
+    """The answer to `blocks`."""
+
+    schema: str
+    pid: int
+    devices: List[DeviceBlocks]
+
+
+class DeviceBudget(TypedDict, total=False):
+    """What the settings come to on a device; null where there is no limit."""
+
+    ordinal: int
+    device_limit_bytes: Optional[int]
+    headroom_bytes: int
+    keep_idle_bytes: int
+    host_limit_bytes: Optional[int]
+    peer_limit_bytes: Optional[int]
+
+
+class Config(TypedDict, total=False):
+    """The answer to `config`."""
+
+    schema: str
+    pid: int
+    library: Optional[str]
+    settings: Dict[str, Optional[str]]
+    devices: List[DeviceBudget]

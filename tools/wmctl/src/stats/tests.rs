@@ -1,0 +1,156 @@
+//! Hazard: a field changes its name in the library, and the table goes on without it, since what is absent is left out.
+//!
+//! Each number of an answer, made by the library's own types, is another one. All of them must be in the tables, but for those that have a
+//! reason here not to be.
+use wm_schema::{
+    Block, Blocks, Bucket, Call, Config, Copies, Counters, Device, DeviceBlocks, DeviceBudget, Driver,
+    DriverCall, FailOpen, Guard, Pieces, Reason, Stats, Tier, TierBytes, Tiers,
+};
+
+use super::render;
+
+fn value(answer: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(answer).expect("an answer is JSON")
+}
+
+fn tier(first: u64) -> Tier {
+    let [live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes] =
+        [0, 1, 2, 3].map(|more| (first + more) << 30);
+    Tier { live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes }
+}
+
+fn device() -> Device {
+    Device {
+        ordinal: 3,
+        name: "Model H".to_owned(),
+        total_bytes: 101 << 30,
+        limit_bytes: 102 << 30,
+        headroom_bytes: 103 << 30,
+        tiers: Tiers { device: tier(111), peer: tier(121), host: tier(131) },
+        pieces: Pieces {
+            device_bytes: 141 << 30,
+            idle_bytes: 142 << 30,
+            host_bytes: 143 << 30,
+            overflows: 144,
+        },
+        utilization: 0.456,
+        largest_free_run_bytes: 104 << 30,
+        counters: Counters {
+            hits: 151,
+            splits: 152,
+            stitches: 153,
+            creates: 154,
+            out_of_memory: 155,
+            ..Counters::default()
+        },
+        audit: Some("a run is lost".to_owned()),
+        ..Device::default()
+    }
+}
+
+fn stats() -> Stats {
+    let histogram = vec![Bucket { le_ns: Some(64_000), count: 176 }];
+    let calls = vec![Call { name: "cuMemAlloc_v2".to_owned(), count: 161, errors: 162 }];
+    let driver_calls = vec![DriverCall {
+        name: "cuMemMap".to_owned(),
+        count: 171,
+        errors: 172,
+        total_ns: 173_000_000_000,
+        histogram,
+    }];
+    Stats {
+        schema: Stats::SCHEMA.to_owned(),
+        version: "9.8.7".to_owned(),
+        pid: 4711,
+        program: "train".to_owned(),
+        uptime_s: 12.0,
+        driver: Some(Driver { path: "/lib/libcuda.so.1".to_owned(), version: Some(13_010) }),
+        torch_allocator: "expandable".to_owned(),
+        devices: vec![device()],
+        calls,
+        driver_calls,
+        copies: vec![Copies {
+            path: "relay 6".to_owned(),
+            direction: "htod".to_owned(),
+            count: 181,
+            bytes: 182 << 30,
+        }],
+        relays: Vec::new(),
+        guard: Some(Guard {
+            mode: "canary".to_owned(),
+            guarded: 191,
+            looks: 192,
+            overrun: 193,
+            unwatched: 194,
+        }),
+        fail_open: FailOpen {
+            count: 201,
+            reasons: vec![Reason { reason: "a reason".to_owned(), count: 202 }],
+        },
+    }
+}
+
+fn assert_shown(text: &str, shown: &[&str]) {
+    let missing: Vec<_> = shown.iter().filter(|part| !text.contains(**part)).collect();
+    assert!(missing.is_empty(), "{missing:?} are not in\n{text}");
+}
+
+#[test]
+fn what_the_library_says_is_in_the_tables() {
+    let text = render::stats(&value(&stats()));
+    let tiers =
+        [111, 112, 113, 114, 121, 122, 123, 124, 131, 132, 133, 134].map(|size| format!("{size}.0 GiB"));
+    assert_shown(&text, &tiers.each_ref().map(String::as_str));
+    assert_shown(
+        &text,
+        &[
+            "train (process 4711), up 12",
+            "wmshim 9.8.7",
+            "allocator: expandable",
+            "/lib/libcuda.so.1 (CUDA 13.1)",
+        ],
+    );
+    assert_shown(
+        &text,
+        &["Device 3 Model H: 101.0 GiB (limit 102.0 GiB, headroom 103.0 GiB)", "45.6 %", "104.0 GiB"],
+    );
+    assert_shown(
+        &text,
+        &["hits 151", "splits 152", "stitches 153", "creates 154", "out of memory 155", "a run is lost"],
+    );
+    assert_shown(&text, &["141.0 GiB on the device", "143.0 GiB on the host", "overflows 144"]);
+    assert_shown(&text, &["cuMemAlloc_v2", "161", "162", "cuMemMap", "171", "172", "173.0 s", "64.0 µs"]);
+    assert_shown(
+        &text,
+        &["relay 6", "htod", "181", "182.0 GiB", "canary", "191", "192", "193", "194", "a reason", "202"],
+    );
+}
+
+#[test]
+fn so_are_its_blocks() {
+    let tiers = TierBytes { device: 11 << 30, peer: 12 << 30, host: 13 << 30 };
+    let block = Block { address: 0xabc000, bytes: 14 << 30, id: 1, stream: None, tiers };
+    let devices = vec![DeviceBlocks { ordinal: 5, blocks: vec![block] }];
+    let text = render::blocks(&value(&Blocks { schema: Blocks::SCHEMA.to_owned(), pid: 1, devices }));
+    assert_shown(&text, &["5", "0xabc000", "11.0 GiB", "12.0 GiB", "13.0 GiB", "14.0 GiB"]);
+}
+
+#[test]
+fn so_are_its_settings() {
+    let settings = [("WMSHIM_OVERFLOW".to_owned(), Some("host".to_owned()))].into();
+    let budget = DeviceBudget {
+        ordinal: 6,
+        device_limit_bytes: Some(21 << 30),
+        headroom_bytes: 22 << 30,
+        keep_idle_bytes: 23 << 30,
+        host_limit_bytes: Some(24 << 30),
+        peer_limit_bytes: Some(25 << 30),
+    };
+    let config =
+        Config { schema: Config::SCHEMA.to_owned(), pid: 1, library: None, settings, devices: vec![budget] };
+    let text = render::config(&value(&config));
+    assert_shown(
+        &text,
+        &["WMSHIM_OVERFLOW", "host", "21.0 GiB", "22.0 GiB", "23.0 GiB", "24.0 GiB", "25.0 GiB"],
+    );
+}
