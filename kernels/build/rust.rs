@@ -85,11 +85,11 @@ fn cpu_table(images: &[ImageSources]) -> String {
         let _ = writeln!(thunks, "fn wm_cpu_thunk_{name}(arguments: *const *const c_void);");
         let _ = writeln!(
             rows,
-            "cpu::Kernel {{ name: {name:?}, parameters: &[{sizes}], thunk: wm_cpu_thunk_{name} }},"
+            "cpu::CpuKernel {{ name: {name:?}, parameters: &[{sizes}], thunk: wm_cpu_thunk_{name} }},"
         );
     }
     format!(
         "#[cfg(feature = \"cpu\")]\nunsafe extern \"C\" {{\n{thunks}}}\n\n\
-         #[cfg(feature = \"cpu\")]\npub(crate) static CPU_KERNELS: &[cpu::Kernel] = &[\n{rows}];\n"
+         #[cfg(feature = \"cpu\")]\npub(crate) static CPU_KERNELS: &[cpu::CpuKernel] = &[\n{rows}];\n"
     )
 }

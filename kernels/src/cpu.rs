@@ -17,7 +17,7 @@ use std::fmt;
 
 /// A kernel that can run on the CPU.
 #[derive(Debug)]
-pub struct Kernel {
+pub struct CpuKernel {
     /// The name that it has in a GPU module.
     pub name: &'static str,
     /// Size in bytes of each parameter, in order.
@@ -67,16 +67,16 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 /// The kernel called `name`, of whatever image.
-pub fn find(name: &str) -> Option<&'static Kernel> {
+pub fn find(name: &str) -> Option<&'static CpuKernel> {
     all().iter().find(|kernel| kernel.name == name)
 }
 
 /// Every kernel.
-pub fn all() -> &'static [Kernel] {
+pub fn all() -> &'static [CpuKernel] {
     crate::CPU_KERNELS
 }
 
-impl Kernel {
+impl CpuKernel {
     /// Runs the grid; returns when all of it has run or a fault ended it. What a faulting grid wrote stays
     /// written.
     ///

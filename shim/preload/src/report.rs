@@ -29,7 +29,7 @@ pub(crate) fn open_endpoint() {
     STARTED.get_or_init(Instant::now);
     let Some(settings) = settings::get() else { return };
     let off = settings.stats_socket.as_deref() == Some(Path::new("off"));
-    let endpoint = endpoint::Settings {
+    let endpoint = endpoint::EndpointSettings {
         socket: settings.stats_socket.clone(),
         directory: settings.stats_dir.clone(),
         at_exit: settings.stats_at_exit.clone(),

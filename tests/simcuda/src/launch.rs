@@ -44,12 +44,12 @@ impl Grid {
 ///
 /// # Errors
 /// `INVALID_VALUE` if there is no such parameter.
-pub(crate) fn parameter(kernel: &cpu::Kernel, index: usize) -> Outcome<(usize, usize)> {
+pub(crate) fn parameter(kernel: &cpu::CpuKernel, index: usize) -> Outcome<(usize, usize)> {
     require(index < kernel.parameters.len(), CUresult::INVALID_VALUE)?;
     Ok(layout(kernel).swap_remove(index))
 }
 
-fn layout(kernel: &cpu::Kernel) -> Vec<(usize, usize)> {
+fn layout(kernel: &cpu::CpuKernel) -> Vec<(usize, usize)> {
     let mut end = 0_usize;
     let place = |size: &usize| {
         let alignment = if size.is_power_of_two() && *size <= 16 { *size } else { 8 };
@@ -227,7 +227,7 @@ pub(crate) fn reachable(context: &Context, address: u64) -> Outcome {
     require(allowed, CUresult::ILLEGAL_ADDRESS)
 }
 
-fn run(kernel: &cpu::Kernel, grid: Grid, arguments: &Arguments) -> Outcome {
+fn run(kernel: &cpu::CpuKernel, grid: Grid, arguments: &Arguments) -> Outcome {
     let pointers: Vec<*const c_void> =
         arguments.layout.iter().map(|(offset, _)| arguments.at(*offset).cast_const().cast()).collect();
     let launch = cpu::Launch {

@@ -35,7 +35,7 @@ pub(crate) struct Function {
     /// As C wants it.
     pub(crate) name: CString,
     /// What runs.
-    pub(crate) kernel: &'static cpu::Kernel,
+    pub(crate) kernel: &'static cpu::CpuKernel,
     /// What `cuFuncSetAttribute` set, by attribute.
     pub(crate) attributes: Mutex<HashMap<u32, i32>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Kernel {
     /// As C wants it.
     pub(crate) name: CString,
     /// What runs.
-    pub(crate) kernel: &'static cpu::Kernel,
+    pub(crate) kernel: &'static cpu::CpuKernel,
 }
 
 /// The names of the kernels in an image.
@@ -88,11 +88,11 @@ impl Image {
     }
 
     /// The kernels that can run.
-    pub(crate) fn kernels(&self) -> impl Iterator<Item = &'static cpu::Kernel> {
+    pub(crate) fn kernels(&self) -> impl Iterator<Item = &'static cpu::CpuKernel> {
         self.0.iter().filter_map(|name| cpu::find(name))
     }
 
-    fn kernel(&self, name: &str) -> Outcome<&'static cpu::Kernel> {
+    fn kernel(&self, name: &str) -> Outcome<&'static cpu::CpuKernel> {
         require(self.0.iter().any(|known| known == name), CUresult::NOT_FOUND)?;
         cpu::find(name).ok_or_else(|| {
             if !settings().quiet {

@@ -19,12 +19,12 @@ use crate::vocabulary::tiers::{TierBytes, only};
 
 /// A part of the extent to be: a handle taken, or one to be made.
 #[derive(Debug)]
-enum Source {
+enum HandleSource {
     Taken(TakenHandle),
     New(Tier, u64),
 }
 
-impl Source {
+impl HandleSource {
     fn tier(&self) -> Tier {
         match self {
             Self::Taken(taken) => taken.tier,
@@ -43,7 +43,7 @@ impl Source {
 /// An extent under way.
 #[derive(Debug)]
 pub(crate) struct Draft {
-    sources: Vec<Source>,
+    sources: Vec<HandleSource>,
     class: Class,
     /// Address space behind the handles that stays empty.
     gap: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Draft {
 
 impl Draft {
     pub(crate) fn build(&self) -> Build {
-        Build { parts: self.sources.iter().map(Source::part).collect(), gap: self.gap }
+        Build { parts: self.sources.iter().map(HandleSource::part).collect(), gap: self.gap }
     }
 
     fn mapped(&self) -> u64 {
@@ -61,8 +61,8 @@ impl Draft {
 
     fn created(&self) -> impl Iterator<Item = (Tier, u64)> {
         self.sources.iter().filter_map(|source| match source {
-            Source::New(tier, bytes) => Some((*tier, *bytes)),
-            Source::Taken(_) => None,
+            HandleSource::New(tier, bytes) => Some((*tier, *bytes)),
+            HandleSource::Taken(_) => None,
         })
     }
 
@@ -76,11 +76,14 @@ impl Draft {
 impl State {
     /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
     pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
-        let taken =
-            recipe.take.iter().filter_map(|key| self.holdings.ledger.take_for_plan(*key)).map(Source::Taken);
-        let mut sources: Vec<Source> = taken.collect();
-        sources.extend(recipe.create.iter().map(|(tier, bytes)| Source::New(*tier, *bytes)));
-        sources.sort_by_key(Source::tier);
+        let taken = recipe
+            .take
+            .iter()
+            .filter_map(|key| self.holdings.ledger.take_for_plan(*key))
+            .map(HandleSource::Taken);
+        let mut sources: Vec<HandleSource> = taken.collect();
+        sources.extend(recipe.create.iter().map(|(tier, bytes)| HandleSource::New(*tier, *bytes)));
+        sources.sort_by_key(HandleSource::tier);
         let gap = if class == Class::Guarded { rules.granularity } else { 0 };
         let draft = Draft { sources, class, gap, epoch: self.under_way.epoch() };
         self.holdings.plan(&draft.created_bytes());
@@ -107,7 +110,7 @@ impl State {
     }
 
     fn note_extent(&mut self, draft: &Draft, built: &Built) {
-        let stitched = draft.sources.iter().any(|source| matches!(source, Source::Taken(_)));
+        let stitched = draft.sources.iter().any(|source| matches!(source, HandleSource::Taken(_)));
         // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
         let view = stitched || draft.class == Class::Guarded;
         let made = draft.created_bytes().total();
@@ -120,8 +123,8 @@ impl State {
         let mut address = built.base;
         for (source, handle) in draft.sources.iter().zip(&built.handles) {
             let (key, segments) = match source {
-                Source::Taken(taken) => (taken.key, taken.segments.clone()),
-                Source::New(tier, bytes) => {
+                HandleSource::Taken(taken) => (taken.key, taken.segments.clone()),
+                HandleSource::New(tier, bytes) => {
                     self.counters.creates += 1;
                     (self.holdings.ledger.insert_handle(*handle, *tier, *bytes), Segments::default())
                 }
@@ -139,7 +142,7 @@ impl State {
         self.holdings.drop_plan(&draft.created_bytes());
         if draft.epoch == self.under_way.epoch() {
             for source in &draft.sources {
-                if let Source::Taken(taken) = source {
+                if let HandleSource::Taken(taken) = source {
                     self.holdings.ledger.put_back(taken);
                 }
             }

@@ -57,7 +57,7 @@ pub(crate) trait Source: Send + Sync + 'static {
 
 /// What the user set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Settings {
+pub(crate) struct EndpointSettings {
     /// Exact path of the socket (`WMSHIM_STATS_SOCKET`). While another process listens there, the directory is used.
     pub(crate) socket: Option<PathBuf>,
     /// Directory for the socket and for dumps (`WMSHIM_STATS_DIR`).
@@ -79,7 +79,7 @@ static SOCKET: Published = Published::none();
 /// Starts the endpoint: binds the socket, takes the signal, starts the thread. Later calls do nothing.
 ///
 /// Called from the first successful `cuInit`. When it returns, the socket answers.
-pub(crate) fn start(settings: Settings, source: &'static dyn Source) {
+pub(crate) fn start(settings: EndpointSettings, source: &'static dyn Source) {
     if !settings.enabled || !claim() {
         return;
     }
@@ -122,7 +122,7 @@ fn claim() -> bool {
 }
 
 /// Everything that can go wrong in [`start`]. The signal works without a socket, and the other way round.
-fn launch(settings: &Settings, source: &'static dyn Source) -> Result<(), String> {
+fn launch(settings: &EndpointSettings, source: &'static dyn Source) -> Result<(), String> {
     let directory = private_folder::directory(settings.directory.as_deref())?;
     let wake = signal::pipe().map_err(|error| format!("no pipe for the statistics thread: {error}"))?;
     let bound = socket::bind(settings.socket.as_deref(), &directory);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::{Client, Fake, Scratch};
-use crate::endpoint::{Settings, forked, start, stop};
+use crate::endpoint::{EndpointSettings, forked, start, stop};
 
 /// An endpoint that is up until the end of its test.
 struct Running {
@@ -18,7 +18,7 @@ impl Running {
     fn start(name: &str, signal: Option<i32>) -> Self {
         let scratch = Scratch::new(name);
         let directory = Some(scratch.path().to_owned());
-        let settings = Settings { directory, enabled: true, signal, ..Settings::default() };
+        let settings = EndpointSettings { directory, enabled: true, signal, ..EndpointSettings::default() };
         start(settings, Box::leak(Box::new(Fake::default())));
         Self { scratch }
     }
@@ -122,7 +122,12 @@ fn an_exit_that_nobody_waits_for_does_not_pause() {
 fn disabled_means_nothing_at_all() {
     let scratch = Scratch::new("disabled");
     let directory = Some(scratch.path().to_owned());
-    let settings = Settings { directory, enabled: false, signal: Some(libc::SIGUSR2), ..Settings::default() };
+    let settings = EndpointSettings {
+        directory,
+        enabled: false,
+        signal: Some(libc::SIGUSR2),
+        ..EndpointSettings::default()
+    };
     start(settings, Box::leak(Box::new(Fake::default())));
     assert_eq!(fs::read_dir(scratch.path()).expect("the directory").count(), 0);
 }
@@ -131,7 +136,7 @@ fn disabled_means_nothing_at_all() {
 fn errno_survives_even_a_start_that_fails() {
     let scratch = Scratch::new("errno");
     let directory = Some(scratch.path().join("missing/parent"));
-    let settings = Settings { directory, enabled: true, ..Settings::default() };
+    let settings = EndpointSettings { directory, enabled: true, ..EndpointSettings::default() };
     // SAFETY: the C library's own accessor.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: this thread's `errno`.
