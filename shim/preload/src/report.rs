@@ -53,8 +53,8 @@ impl Source for Process {
             ordinal: manager.gpu().ordinal(),
             blocks: manager.blocks(),
         };
-        value(&schema::Blocks {
-            schema: schema::Blocks::SCHEMA.to_owned(),
+        value(&schema::BlockList {
+            schema: schema::BlockList::SCHEMA.to_owned(),
             pid: std::process::id(),
             devices: registry::all().map(of_device).collect(),
         })
@@ -76,7 +76,7 @@ fn value(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).unwrap_or_default()
 }
 
-fn stats(of_device: fn(&'static Manager<Device>) -> schema::Device) -> schema::Stats {
+fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> schema::Stats {
     schema::Stats {
         schema: schema::Stats::SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -105,17 +105,17 @@ fn program() -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn driver() -> Option<schema::Driver> {
+fn driver() -> Option<schema::DriverInfo> {
     let table = process::opened()?;
     // The function needs no context and never blocks.
-    Some(schema::Driver { path: shown(table.path()), version: table.driver_version().ok() })
+    Some(schema::DriverInfo { path: shown(table.path()), version: table.driver_version().ok() })
 }
 
-fn device(manager: &'static Manager<Device>) -> schema::Device {
+fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
     let (usage, limits) = (manager.usage(), manager.settings());
     let ordinal = manager.gpu().ordinal();
     let label = registry::label(ordinal);
-    schema::Device {
+    schema::DeviceStats {
         ordinal,
         name: label.name.clone(),
         total_bytes: label.total,
@@ -136,9 +136,9 @@ fn device(manager: &'static Manager<Device>) -> schema::Device {
 }
 
 /// A device with the verdict on its books: "ok", or what does not agree.
-fn audited(manager: &'static Manager<Device>) -> schema::Device {
+fn audited(manager: &'static Manager<Device>) -> schema::DeviceStats {
     let verdict = manager.audit().map_or_else(|finding| finding, |()| "ok".to_owned());
-    schema::Device { audit: Some(verdict), ..device(manager) }
+    schema::DeviceStats { audit: Some(verdict), ..device(manager) }
 }
 
 /// What the settings come to on a device.
@@ -156,7 +156,7 @@ fn in_force(manager: &'static Manager<Device>) -> schema::DeviceBudget {
 }
 
 fn tiers(usage: &Usage) -> schema::Tiers {
-    let tier = |of: fn(&TierBytes) -> u64| schema::Tier {
+    let tier = |of: fn(&TierBytes) -> u64| schema::TierUsage {
         live_bytes: of(&usage.live),
         reserved_bytes: of(&usage.reserved),
         peak_live_bytes: of(&usage.live_peak),
@@ -170,9 +170,9 @@ fn tiers(usage: &Usage) -> schema::Tiers {
 }
 
 /// Physical memory that the program made itself.
-fn pieces(device: CUdevice) -> schema::Pieces {
+fn pieces(device: CUdevice) -> schema::PieceStats {
     let account = physical::account(device);
-    schema::Pieces {
+    schema::PieceStats {
         device_bytes: account.held.device,
         idle_bytes: physical::kept::idle(device),
         host_bytes: account.held.host,
@@ -180,9 +180,9 @@ fn pieces(device: CUdevice) -> schema::Pieces {
     }
 }
 
-fn calls() -> Vec<schema::Call> {
+fn calls() -> Vec<schema::CallCount> {
     let made = hooked().into_iter().filter(|(_, (count, _))| *count > 0);
-    made.map(|(name, (count, errors))| schema::Call { name: name.to_owned(), count, errors }).collect()
+    made.map(|(name, (count, errors))| schema::CallCount { name: name.to_owned(), count, errors }).collect()
 }
 
 /// Our own calls, of all devices together.
@@ -199,12 +199,12 @@ fn driver_calls() -> Vec<schema::DriverCall> {
 
 /// By path: what the driver copied, and the direct part of pinned copies over several links, went `direct`; what threads of ours carried over
 /// the target's own link, `threads`.
-fn copies() -> Vec<schema::Copies> {
+fn copies() -> Vec<schema::CopyStats> {
     let plain = COPIES.iter().map(|copies| {
         let (count, bytes) = copies.read();
-        schema::Copies { path: "direct".to_owned(), direction: copies.direction.to_owned(), count, bytes }
+        schema::CopyStats { path: "direct".to_owned(), direction: copies.direction.to_owned(), count, bytes }
     });
-    let mut rows: Vec<schema::Copies> = plain.collect();
+    let mut rows: Vec<schema::CopyStats> = plain.collect();
     for flow in multipath::traffic() {
         let path = match flow.way {
             Way::Direct => "direct".to_owned(),
@@ -214,7 +214,7 @@ fn copies() -> Vec<schema::Copies> {
         let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
         match rows.iter_mut().find(|row| row.path == path && row.direction == direction) {
             Some(row) => (row.count, row.bytes) = (row.count + flow.count, row.bytes + flow.bytes),
-            None => rows.push(schema::Copies {
+            None => rows.push(schema::CopyStats {
                 path,
                 direction: direction.to_owned(),
                 count: flow.count,
@@ -227,10 +227,10 @@ fn copies() -> Vec<schema::Copies> {
 }
 
 /// Device memory that copies through siblings take there.
-fn relays() -> Vec<schema::Relay> {
+fn relays() -> Vec<schema::RelayStats> {
     let relays = multipath::relays().into_iter();
     relays
-        .map(|relay| schema::Relay {
+        .map(|relay| schema::RelayStats {
             ordinal: relay.device,
             staging_bytes: relay.staging as u64,
             context_bytes_at_most: relay.context,

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stats::TierBytes;
+use crate::stats::BytesByTier;
 
 /// The answer to `blocks`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Blocks {
+pub struct BlockList {
     /// `wmshim-blocks/1`.
     pub schema: String,
     /// The process.
@@ -16,7 +16,7 @@ pub struct Blocks {
     pub devices: Vec<DeviceBlocks>,
 }
 
-impl Blocks {
+impl BlockList {
     /// The version of this answer.
     pub const SCHEMA: &'static str = "wmshim-blocks/1";
 }
@@ -28,13 +28,13 @@ pub struct DeviceBlocks {
     /// The device, as the process numbers it.
     pub ordinal: i32,
     /// By address.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<BlockEntry>,
 }
 
 /// A block that the program holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Block {
+pub struct BlockEntry {
     /// First address.
     pub address: u64,
     /// Size that the program asked for.
@@ -44,5 +44,5 @@ pub struct Block {
     /// The stream that it was allocated in, by a number of the library's; null for memory without a stream.
     pub stream: Option<u64>,
     /// Where its bytes are.
-    pub tiers: TierBytes,
+    pub tiers: BytesByTier,
 }

@@ -8,9 +8,9 @@ mod blocks;
 mod config;
 mod stats;
 
-pub use blocks::{Block, Blocks, DeviceBlocks};
+pub use blocks::{BlockEntry, BlockList, DeviceBlocks};
 pub use config::{Config, DeviceBudget};
 pub use stats::{
-    Bucket, Call, Copies, Counters, Device, Driver, DriverCall, FailOpen, Guard, Pieces, Reason, Relay,
-    Stats, Tier, TierBytes, Tiers,
+    Bucket, BytesByTier, CallCount, CopyStats, Counters, DeviceStats, DriverCall, DriverInfo, FailOpen,
+    GuardStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
 };

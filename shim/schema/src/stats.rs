@@ -17,21 +17,21 @@ pub struct Stats {
     /// Seconds since its first successful `cuInit`.
     pub uptime_s: f64,
     /// The real driver; null before it is opened.
-    pub driver: Option<Driver>,
+    pub driver: Option<DriverInfo>,
     /// What was chosen for PyTorch at load: `async`, `native`, `expandable`, or `untouched`; `pluggable` once tensors come through `wmshim.torch.enable()`.
     pub torch_allocator: String,
     /// One for each device that the program has used for memory.
-    pub devices: Vec<Device>,
+    pub devices: Vec<DeviceStats>,
     /// Intercepted functions that the program called.
-    pub calls: Vec<Call>,
+    pub calls: Vec<CallCount>,
     /// Functions that the library itself called.
     pub driver_calls: Vec<DriverCall>,
     /// Copies between host and devices, by path and direction.
-    pub copies: Vec<Copies>,
+    pub copies: Vec<CopyStats>,
     /// *Optional*: devices that copies to and from others go through.
-    pub relays: Vec<Relay>,
+    pub relays: Vec<RelayStats>,
     /// *Optional*: what guards have seen; null where there are none.
-    pub guard: Option<Guard>,
+    pub guard: Option<GuardStats>,
     /// Times that the library stepped aside.
     pub fail_open: FailOpen,
 }
@@ -44,7 +44,7 @@ impl Stats {
 /// The real driver.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Driver {
+pub struct DriverInfo {
     /// Its file.
     pub path: String,
     /// The CUDA version that it serves: 13000 is CUDA 13.0. Null where it does not say.
@@ -54,7 +54,7 @@ pub struct Driver {
 /// A device.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Device {
+pub struct DeviceStats {
     /// As the process numbers it.
     pub ordinal: i32,
     /// As the driver names it.
@@ -68,7 +68,7 @@ pub struct Device {
     /// Where memory is, by tier.
     pub tiers: Tiers,
     /// *Optional*: physical memory that the program made itself with `cuMemCreate`.
-    pub pieces: Pieces,
+    pub pieces: PieceStats,
     /// *Optional*: freed blocks that are kept whole for the next request of their size.
     pub cached_bytes: u64,
     /// *Optional*: reserved memory without a block, in whole handles.
@@ -95,17 +95,17 @@ pub struct Device {
 #[serde(default)]
 pub struct Tiers {
     /// On the device itself.
-    pub device: Tier,
+    pub device: TierUsage,
     /// On other devices.
-    pub peer: Tier,
+    pub peer: TierUsage,
     /// In pinned memory of the host.
-    pub host: Tier,
+    pub host: TierUsage,
 }
 
 /// What a tier holds, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Tier {
+pub struct TierUsage {
     /// In blocks that the program holds.
     pub live_bytes: u64,
     /// Physical memory held.
@@ -119,7 +119,7 @@ pub struct Tier {
 /// Bytes by tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TierBytes {
+pub struct BytesByTier {
     /// On the device itself.
     pub device: u64,
     /// On other devices.
@@ -131,7 +131,7 @@ pub struct TierBytes {
 /// Physical memory that the program made itself with `cuMemCreate`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pieces {
+pub struct PieceStats {
     /// On the device.
     pub device_bytes: u64,
     /// Of these, what is kept for PyTorch's next pages.
@@ -183,7 +183,7 @@ pub struct Counters {
 /// An intercepted function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Call {
+pub struct CallCount {
     /// Its exported name.
     pub name: String,
     /// Calls.
@@ -239,7 +239,7 @@ pub struct Bucket {
 /// What went over one path in one direction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Copies {
+pub struct CopyStats {
     /// `direct`; `threads` for what threads of the library carried over the GPU's own link; `relay N` for what went through device N.
     pub path: String,
     /// `htod`, `dtoh` or `dtod`.
@@ -253,7 +253,7 @@ pub struct Copies {
 /// A device that copies to and from others go through.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Relay {
+pub struct RelayStats {
     /// As the process numbers it.
     pub ordinal: i32,
     /// Memory held there for copies under way.
@@ -265,7 +265,7 @@ pub struct Relay {
 /// What guards have seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Guard {
+pub struct GuardStats {
     /// `page` or `canary`.
     pub mode: String,
     /// Blocks that were guarded.

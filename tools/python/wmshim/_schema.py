@@ -6,14 +6,14 @@ Written by ``cargo xtask schema`` from shim/schema/src. Do not edit.
 from typing import Dict, List, Optional, TypedDict
 
 
-class Driver(TypedDict, total=False):
+class DriverInfo(TypedDict, total=False):
     """The real driver."""
 
     path: str
     version: Optional[int]
 
 
-class Tier(TypedDict, total=False):
+class TierUsage(TypedDict, total=False):
     """What a tier holds, in bytes."""
 
     live_bytes: int
@@ -25,12 +25,12 @@ class Tier(TypedDict, total=False):
 class Tiers(TypedDict, total=False):
     """What a device's tiers hold."""
 
-    device: Tier
-    peer: Tier
-    host: Tier
+    device: TierUsage
+    peer: TierUsage
+    host: TierUsage
 
 
-class TierBytes(TypedDict, total=False):
+class BytesByTier(TypedDict, total=False):
     """Bytes by tier."""
 
     device: int
@@ -38,7 +38,7 @@ class TierBytes(TypedDict, total=False):
     host: int
 
 
-class Pieces(TypedDict, total=False):
+class PieceStats(TypedDict, total=False):
     """Physical memory that the program made itself with `cuMemCreate`."""
 
     device_bytes: int
@@ -68,7 +68,7 @@ class Counters(TypedDict, total=False):
     out_of_memory: int
 
 
-class Device(TypedDict, total=False):
+class DeviceStats(TypedDict, total=False):
     """A device."""
 
     ordinal: int
@@ -77,7 +77,7 @@ class Device(TypedDict, total=False):
     limit_bytes: int
     headroom_bytes: int
     tiers: Tiers
-    pieces: Pieces
+    pieces: PieceStats
     cached_bytes: int
     idle_bytes: int
     utilization: float
@@ -89,7 +89,7 @@ class Device(TypedDict, total=False):
     audit: Optional[str]
 
 
-class Call(TypedDict, total=False):
+class CallCount(TypedDict, total=False):
     """An intercepted function."""
 
     name: str
@@ -114,7 +114,7 @@ class DriverCall(TypedDict, total=False):
     histogram: List[Bucket]
 
 
-class Copies(TypedDict, total=False):
+class CopyStats(TypedDict, total=False):
     """What went over one path in one direction."""
 
     path: str
@@ -123,7 +123,7 @@ class Copies(TypedDict, total=False):
     bytes: int
 
 
-class Relay(TypedDict, total=False):
+class RelayStats(TypedDict, total=False):
     """A device that copies to and from others go through."""
 
     ordinal: int
@@ -131,7 +131,7 @@ class Relay(TypedDict, total=False):
     context_bytes_at_most: int
 
 
-class Guard(TypedDict, total=False):
+class GuardStats(TypedDict, total=False):
     """What guards have seen."""
 
     mode: str
@@ -163,35 +163,35 @@ class Stats(TypedDict, total=False):
     pid: int
     program: str
     uptime_s: float
-    driver: Optional[Driver]
+    driver: Optional[DriverInfo]
     torch_allocator: str
-    devices: List[Device]
-    calls: List[Call]
+    devices: List[DeviceStats]
+    calls: List[CallCount]
     driver_calls: List[DriverCall]
-    copies: List[Copies]
-    relays: List[Relay]
-    guard: Optional[Guard]
+    copies: List[CopyStats]
+    relays: List[RelayStats]
+    guard: Optional[GuardStats]
     fail_open: FailOpen
 
 
-class Block(TypedDict, total=False):
+class BlockEntry(TypedDict, total=False):
     """A block that the program holds."""
 
     address: int
     bytes: int
     id: int
     stream: Optional[int]
-    tiers: TierBytes
+    tiers: BytesByTier
 
 
 class DeviceBlocks(TypedDict, total=False):
     """Blocks of a device."""
 
     ordinal: int
-    blocks: List[Block]
+    blocks: List[BlockEntry]
 
 
-class Blocks(TypedDict, total=False):
+class BlockList(TypedDict, total=False):
     """The answer to `blocks`."""
 
     schema: str

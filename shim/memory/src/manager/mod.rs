@@ -226,7 +226,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Every live block, lowest address first.
-    pub fn blocks(&self) -> Vec<wm_schema::Block> {
+    pub fn blocks(&self) -> Vec<wm_schema::BlockEntry> {
         let mut reports: Vec<_> = self.lock().program.blocks().live().map(report).collect();
         reports.sort_unstable_by_key(|report| report.address);
         reports
@@ -260,8 +260,8 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-fn report(block: Block) -> wm_schema::Block {
+fn report(block: Block) -> wm_schema::BlockEntry {
     let stream = block.order.stream().map(|stream| stream.0);
     let (bytes, tiers) = (block.bytes as u64, block.tiers.into());
-    wm_schema::Block { address: block.address, bytes, id: block.id, stream, tiers }
+    wm_schema::BlockEntry { address: block.address, bytes, id: block.id, stream, tiers }
 }

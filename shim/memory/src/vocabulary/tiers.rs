@@ -14,7 +14,7 @@ pub struct TierBytes {
     pub host: u64,
 }
 
-impl From<TierBytes> for wm_schema::TierBytes {
+impl From<TierBytes> for wm_schema::BytesByTier {
     fn from(TierBytes { device, peer, host }: TierBytes) -> Self {
         Self { device, peer, host }
     }

@@ -162,12 +162,12 @@ pub(crate) fn finish() {
 }
 
 /// For the statistics; null where nothing is guarded.
-pub(crate) fn statistics() -> Option<wm_schema::Guard> {
+pub(crate) fn statistics() -> Option<wm_schema::GuardStats> {
     if is_off() {
         return None;
     }
     let read = |counter: &AtomicU64| counter.load(Relaxed);
-    Some(wm_schema::Guard {
+    Some(wm_schema::GuardStats {
         mode: if is(PAGE) { "page" } else { "canary" }.to_owned(),
         guarded: read(&SEEN.guarded),
         looks: read(&SEEN.looks),

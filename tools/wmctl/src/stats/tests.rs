@@ -3,8 +3,9 @@
 //! Each number of an answer, made by the library's own types, is another one. All of them must be in the tables, but for those that have a
 //! reason here not to be.
 use wm_schema::{
-    Block, Blocks, Bucket, Call, Config, Copies, Counters, Device, DeviceBlocks, DeviceBudget, Driver,
-    DriverCall, FailOpen, Guard, Pieces, Reason, Stats, Tier, TierBytes, Tiers,
+    BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DeviceBlocks,
+    DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, PieceStats, Reason, Stats,
+    TierUsage, Tiers,
 };
 
 use super::render;
@@ -13,21 +14,21 @@ fn value(answer: &impl serde::Serialize) -> serde_json::Value {
     serde_json::to_value(answer).expect("an answer is JSON")
 }
 
-fn tier(first: u64) -> Tier {
+fn tier(first: u64) -> TierUsage {
     let [live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes] =
         [0, 1, 2, 3].map(|more| (first + more) << 30);
-    Tier { live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes }
+    TierUsage { live_bytes, reserved_bytes, peak_live_bytes, peak_reserved_bytes }
 }
 
-fn device() -> Device {
-    Device {
+fn device() -> DeviceStats {
+    DeviceStats {
         ordinal: 3,
         name: "Model H".to_owned(),
         total_bytes: 101 << 30,
         limit_bytes: 102 << 30,
         headroom_bytes: 103 << 30,
         tiers: Tiers { device: tier(111), peer: tier(121), host: tier(131) },
-        pieces: Pieces {
+        pieces: PieceStats {
             device_bytes: 141 << 30,
             idle_bytes: 142 << 30,
             host_bytes: 143 << 30,
@@ -44,13 +45,13 @@ fn device() -> Device {
             ..Counters::default()
         },
         audit: Some("a run is lost".to_owned()),
-        ..Device::default()
+        ..DeviceStats::default()
     }
 }
 
 fn stats() -> Stats {
     let histogram = vec![Bucket { le_ns: Some(64_000), count: 176 }];
-    let calls = vec![Call { name: "cuMemAlloc_v2".to_owned(), count: 161, errors: 162 }];
+    let calls = vec![CallCount { name: "cuMemAlloc_v2".to_owned(), count: 161, errors: 162 }];
     let driver_calls = vec![DriverCall {
         name: "cuMemMap".to_owned(),
         count: 171,
@@ -64,19 +65,19 @@ fn stats() -> Stats {
         pid: 4711,
         program: "train".to_owned(),
         uptime_s: 12.0,
-        driver: Some(Driver { path: "/lib/libcuda.so.1".to_owned(), version: Some(13_010) }),
+        driver: Some(DriverInfo { path: "/lib/libcuda.so.1".to_owned(), version: Some(13_010) }),
         torch_allocator: "expandable".to_owned(),
         devices: vec![device()],
         calls,
         driver_calls,
-        copies: vec![Copies {
+        copies: vec![CopyStats {
             path: "relay 6".to_owned(),
             direction: "htod".to_owned(),
             count: 181,
             bytes: 182 << 30,
         }],
         relays: Vec::new(),
-        guard: Some(Guard {
+        guard: Some(GuardStats {
             mode: "canary".to_owned(),
             guarded: 191,
             looks: 192,
@@ -128,10 +129,10 @@ fn what_the_library_says_is_in_the_tables() {
 
 #[test]
 fn so_are_its_blocks() {
-    let tiers = TierBytes { device: 11 << 30, peer: 12 << 30, host: 13 << 30 };
-    let block = Block { address: 0xabc000, bytes: 14 << 30, id: 1, stream: None, tiers };
+    let tiers = BytesByTier { device: 11 << 30, peer: 12 << 30, host: 13 << 30 };
+    let block = BlockEntry { address: 0xabc000, bytes: 14 << 30, id: 1, stream: None, tiers };
     let devices = vec![DeviceBlocks { ordinal: 5, blocks: vec![block] }];
-    let text = render::blocks(&value(&Blocks { schema: Blocks::SCHEMA.to_owned(), pid: 1, devices }));
+    let text = render::blocks(&value(&BlockList { schema: BlockList::SCHEMA.to_owned(), pid: 1, devices }));
     assert_shown(&text, &["5", "0xabc000", "11.0 GiB", "12.0 GiB", "13.0 GiB", "14.0 GiB"]);
 }
 
