@@ -10,49 +10,49 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdevice, CUresult};
 
-use crate::enqueue::Copy;
-use crate::lane::{Cargo, Lane};
-use crate::links::{Links, Result};
-use crate::plan::{Direction, SLOTS};
-use crate::pool::Bounce;
-use crate::wire::Wire;
-use crate::work::{End, Piece, Work};
+use crate::enqueue::HostDeviceCopy;
+use crate::lane::{ChunkAddrs, RelayPipeline};
+use crate::links::{CopyDriver, DriverResult};
+use crate::plan::{LinkDirection, SLOTS};
+use crate::pool::BounceBuffer;
+use crate::wire::DirectPipeline;
+use crate::work::{Chunk, ChunkQueue, RangeEnd};
 
 /// The path of a courier.
 #[derive(Debug)]
-pub enum Carrier {
+pub enum Pipeline {
     /// The target's own link.
-    Wire(Wire),
+    Direct(DirectPipeline),
     /// Through a relay.
-    Lane(Lane),
+    Relay(RelayPipeline),
 }
 
 /// What moves pieces over one path.
 #[derive(Debug)]
-pub struct Courier {
-    carrier: Carrier,
-    bounce: Bounce,
-    flights: [Option<Piece>; SLOTS],
+pub struct PathWorker {
+    carrier: Pipeline,
+    bounce: BounceBuffer,
+    flights: [Option<Chunk>; SLOTS],
     moved: usize,
     fault: Option<CUresult>,
 }
 
-impl Courier {
+impl PathWorker {
     /// A courier over a path, with its buffer.
-    pub fn new(carrier: Carrier, bounce: Bounce) -> Self {
+    pub fn new(carrier: Pipeline, bounce: BounceBuffer) -> Self {
         Self { carrier, bounce, flights: [None; SLOTS], moved: 0, fault: None }
     }
 
     /// The path and the buffer, to be given back.
-    pub fn into_parts(self) -> (Carrier, Bounce) {
+    pub fn into_parts(self) -> (Pipeline, BounceBuffer) {
         (self.carrier, self.bounce)
     }
 
     /// The relay, if it goes through one.
     pub fn relay(&self) -> Option<CUdevice> {
         match &self.carrier {
-            Carrier::Wire(_) => None,
-            Carrier::Lane(lane) => Some(lane.relay()),
+            Pipeline::Direct(_) => None,
+            Pipeline::Relay(lane) => Some(lane.relay()),
         }
     }
 
@@ -67,40 +67,45 @@ impl Courier {
     }
 
     /// Pulls until nothing is left, waiting for each piece. A courier at fault moves nothing any more.
-    pub(crate) fn run<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) {
+    pub(crate) fn run<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, work: &Mutex<ChunkQueue>) {
         if self.fault.is_none()
-            && let Err(code) = self.pull(links, copy, work)
+            && let Err(code) = self.pull(driver, copy, work)
         {
-            self.fail(links, work, code);
+            self.fail(driver, work, code);
         }
     }
 
-    fn pull<L: Links>(&mut self, links: &L, copy: &Copy, work: &Mutex<Work>) -> Result<()> {
+    fn pull<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        copy: &HostDeviceCopy,
+        work: &Mutex<ChunkQueue>,
+    ) -> DriverResult<()> {
         loop {
             let slot = self.slot();
             if self.flights[slot].is_some() {
-                self.settle(links, slot)?;
-                self.land(links, copy, slot);
+                self.settle(driver, slot)?;
+                self.land(driver, copy, slot);
             }
             let Some(piece) = lock(work).take(self.end()) else { break };
-            self.send(links, copy, slot, piece)?;
+            self.send(driver, copy, slot, piece)?;
         }
         while let Some(slot) = self.oldest() {
-            self.settle(links, slot)?;
-            self.land(links, copy, slot);
+            self.settle(driver, slot)?;
+            self.land(driver, copy, slot);
         }
         Ok(())
     }
 
-    fn end(&self) -> End {
-        if self.relay().is_none() { End::Head } else { End::Tail }
+    fn end(&self) -> RangeEnd {
+        if self.relay().is_none() { RangeEnd::Head } else { RangeEnd::Tail }
     }
 
     /// The slot that the next piece will take.
     fn slot(&self) -> usize {
         match &self.carrier {
-            Carrier::Wire(wire) => wire.slot(),
-            Carrier::Lane(lane) => lane.slot(),
+            Pipeline::Direct(wire) => wire.slot(),
+            Pipeline::Relay(lane) => lane.slot(),
         }
     }
 
@@ -110,54 +115,60 @@ impl Courier {
         (next..next + SLOTS).map(|slot| slot % SLOTS).find(|slot| self.flights[*slot].is_some())
     }
 
-    fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
+    fn settle<D: CopyDriver>(&self, driver: &D, slot: usize) -> DriverResult<()> {
         match &self.carrier {
-            Carrier::Wire(wire) => wire.settle(links, slot),
-            Carrier::Lane(lane) => lane.settle(links, slot),
+            Pipeline::Direct(wire) => wire.settle(driver, slot),
+            Pipeline::Relay(lane) => lane.settle(driver, slot),
         }
     }
 
-    fn send<L: Links>(&mut self, links: &L, copy: &Copy, slot: usize, piece: Piece) -> Result<()> {
+    fn send<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        copy: &HostDeviceCopy,
+        slot: usize,
+        piece: Chunk,
+    ) -> DriverResult<()> {
         self.flights[slot] = Some(piece);
         let cargo = self.cargo(copy, slot, piece);
-        if copy.direction == Direction::In {
-            links.move_bytes(cargo.host, copy.cargo(piece).host, piece.bytes);
+        if copy.direction == LinkDirection::In {
+            driver.move_bytes(cargo.host, copy.cargo(piece).host, piece.bytes);
         }
         match &mut self.carrier {
-            Carrier::Wire(wire) => wire.carry(links, copy.direction, cargo),
-            Carrier::Lane(lane) => lane.carry(links, copy.direction, cargo),
+            Pipeline::Direct(wire) => wire.carry(driver, copy.direction, cargo),
+            Pipeline::Relay(lane) => lane.carry(driver, copy.direction, cargo),
         }
     }
 
     /// A piece as the devices see it: in pinned memory.
-    fn cargo(&self, copy: &Copy, slot: usize, piece: Piece) -> Cargo {
-        Cargo { host: self.bounce.slot(slot), ..copy.cargo(piece) }
+    fn cargo(&self, copy: &HostDeviceCopy, slot: usize, piece: Chunk) -> ChunkAddrs {
+        ChunkAddrs { host: self.bounce.slot(slot), ..copy.cargo(piece) }
     }
 
     /// A slot's piece has arrived: it goes on to pageable memory if that is where the copy goes.
-    fn land<L: Links>(&mut self, links: &L, copy: &Copy, slot: usize) {
+    fn land<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, slot: usize) {
         let Some(piece) = self.flights[slot].take() else { return };
-        if copy.direction == Direction::Out {
-            links.move_bytes(copy.cargo(piece).host, self.bounce.slot(slot), piece.bytes);
+        if copy.direction == LinkDirection::Out {
+            driver.move_bytes(copy.cargo(piece).host, self.bounce.slot(slot), piece.bytes);
         }
         self.moved += piece.bytes;
     }
 
     /// A relay's pieces go back. An error of the direct path is the copy's: all stop.
-    fn fail<L: Links>(&mut self, links: &L, work: &Mutex<Work>, code: CUresult) {
+    fn fail<D: CopyDriver>(&mut self, driver: &D, work: &Mutex<ChunkQueue>, code: CUresult) {
         self.fault = Some(code);
         match &self.carrier {
-            Carrier::Wire(wire) => wire.drain(links),
-            Carrier::Lane(lane) => lane.drain(links),
+            Pipeline::Direct(wire) => wire.drain(driver),
+            Pipeline::Relay(lane) => lane.drain(driver),
         }
         let flights = std::mem::take(&mut self.flights);
         match self.end() {
-            End::Head => lock(work).abandon(),
-            End::Tail => lock(work).give_back(flights.into_iter().flatten()),
+            RangeEnd::Head => lock(work).abandon(),
+            RangeEnd::Tail => lock(work).give_back(flights.into_iter().flatten()),
         }
     }
 }
 
-fn lock(work: &Mutex<Work>) -> MutexGuard<'_, Work> {
+fn lock(work: &Mutex<ChunkQueue>) -> MutexGuard<'_, ChunkQueue> {
     work.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@
 //!
 //! A driver's queues are finite, and a caller that fills one waits until the device has made room. Behind a stream that
 //! the host holds back that could be for ever. So lanes take a bounded number of pieces ahead of the device
-//! ([`Lane::has_room`]); what is then left of a share goes the direct way.
+//! ([`RelayPipeline::has_room`]); what is then left of a share goes the direct way.
 //!
 //! A lane that fails is not waited for either: the user's stream waits for whatever the lane may still do, and then copies the
 //! share itself.
@@ -25,22 +25,22 @@ use std::sync::Arc;
 
 use wm_abi::CUdevice;
 
-use crate::gauge::{Gauge, Moment};
-use crate::lane::{Cargo, Lane};
-use crate::links::{Links, Result};
-use crate::plan::{Direction, GRAIN, Share, Split, pieces};
-use crate::point::Point;
-use crate::user::{Kind, User};
+use crate::gauge::{CopyTimer, TimerEvent};
+use crate::lane::{ChunkAddrs, RelayPipeline};
+use crate::links::{CopyDriver, DriverResult};
+use crate::plan::{GRAIN, LinkDirection, RelayShare, Split, pieces};
+use crate::point::StreamEvent;
+use crate::user::{ProgramStream, StreamOrdering};
 use crate::wire::whole;
-use crate::work::Piece;
+use crate::work::Chunk;
 
 /// A copy, as the program asked for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Copy {
+pub struct HostDeviceCopy {
     /// Where it is ordered.
-    pub user: User,
+    pub user: ProgramStream,
     /// Which way it goes.
-    pub direction: Direction,
+    pub direction: LinkDirection,
     /// First byte in host memory.
     pub host: u64,
     /// First byte in the target's memory.
@@ -49,50 +49,54 @@ pub struct Copy {
     pub bytes: usize,
 }
 
-impl Copy {
+impl HostDeviceCopy {
     /// A part of it, as a copy.
-    pub fn part(&self, piece: Piece) -> Self {
-        let Cargo { host, device, bytes } = self.cargo(piece);
+    pub fn part(&self, piece: Chunk) -> Self {
+        let ChunkAddrs { host, device, bytes } = self.cargo(piece);
         Self { host, device, bytes, ..*self }
     }
 
     /// Where a piece of it is.
-    pub fn cargo(&self, piece: Piece) -> Cargo {
+    pub fn cargo(&self, piece: Chunk) -> ChunkAddrs {
         let offset = piece.offset as u64;
-        Cargo { host: self.host + offset, device: self.device + offset, bytes: piece.bytes }
+        ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: piece.bytes }
     }
 }
 
 /// A relay's share on its way.
-struct Leg<'a> {
-    share: Share,
-    lane: &'a mut Lane,
+struct RelayTransfer<'a> {
+    share: RelayShare,
+    lane: &'a mut RelayPipeline,
     /// What the relay does not carry: its lane is full.
-    left: Option<Piece>,
+    left: Option<Chunk>,
     failed: bool,
 }
 
-impl Leg<'_> {
-    fn attempt<L: Links>(&mut self, links: &L, step: impl FnOnce(&L, &mut Lane) -> Result<()>) {
+impl RelayTransfer<'_> {
+    fn attempt<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        step: impl FnOnce(&D, &mut RelayPipeline) -> DriverResult<()>,
+    ) {
         if !self.failed {
-            self.failed = step(links, self.lane).is_err();
+            self.failed = step(driver, self.lane).is_err();
         }
     }
 
-    fn carry<L: Links>(&mut self, links: &L, copy: &Copy, piece: Piece) {
+    fn carry<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, piece: Chunk) {
         if self.left.is_some() || self.failed {
             return;
         }
-        if self.lane.has_room(links) {
-            self.attempt(links, |links, lane| lane.carry(links, copy.direction, copy.cargo(piece)));
+        if self.lane.has_room(driver) {
+            self.attempt(driver, |driver, lane| lane.carry(driver, copy.direction, copy.cargo(piece)));
         } else {
             let end = self.share.part.end();
-            self.left = Some(Piece { offset: piece.offset, bytes: end - piece.offset });
+            self.left = Some(Chunk { offset: piece.offset, bytes: end - piece.offset });
         }
     }
 
     /// What of its share goes the direct way after all.
-    fn returned(&self) -> Option<Piece> {
+    fn returned(&self) -> Option<Chunk> {
         if self.failed { Some(self.share.part) } else { self.left }
     }
 }
@@ -113,60 +117,66 @@ pub struct Carried {
 ///
 /// # Errors
 /// The direct path's error. Later work of the user's stream waits for what relays still do: the caller can make the plain call.
-pub fn enqueue<L: Links>(
-    links: &L,
-    copy: &Copy,
+pub fn enqueue<D: CopyDriver>(
+    driver: &D,
+    copy: &HostDeviceCopy,
     split: &Split,
     largest: usize,
-    lanes: &mut [Lane],
-    start: &Arc<Point>,
-    mut gauge: Option<&mut Gauge>,
-) -> Result<Vec<Carried>> {
-    let mut note = |moment| gauge.iter_mut().for_each(|gauge| gauge.mark(links, copy.user, moment));
+    lanes: &mut [RelayPipeline],
+    start: &Arc<StreamEvent>,
+    mut gauge: Option<&mut CopyTimer>,
+) -> DriverResult<Vec<Carried>> {
+    let mut note = |moment| gauge.iter_mut().for_each(|gauge| gauge.mark(driver, copy.user, moment));
     let [head, body, tail] = parts(split.direct, copy.user.kind);
-    direct(links, copy, head)?;
-    start.record(links, copy.user.stream)?;
+    direct(driver, copy, head)?;
+    start.record(driver, copy.user.stream)?;
     // Behind the start, so that lanes do not wait for it, and before anything else, so that its link starts first.
-    note(Moment::Start);
-    direct(links, copy, body)?;
-    note(Moment::Direct);
-    let leg = |(share, lane): (&Share, _)| Leg { share: *share, lane, left: None, failed: false };
+    note(TimerEvent::Start);
+    direct(driver, copy, body)?;
+    note(TimerEvent::Direct);
+    let leg =
+        |(share, lane): (&RelayShare, _)| RelayTransfer { share: *share, lane, left: None, failed: false };
     let mut legs: Vec<_> = split.shares.iter().zip(lanes).map(leg).collect();
     legs.iter_mut().for_each(|leg| leg.lane.engage(copy.user.stream, start));
-    carry_in_turns(links, copy, largest, &mut legs);
-    legs.iter_mut().for_each(|leg| join(links, copy, leg));
-    note(Moment::End);
-    let carried = repair(links, copy, &legs)?;
-    direct(links, copy, tail)?;
+    carry_in_turns(driver, copy, largest, &mut legs);
+    legs.iter_mut().for_each(|leg| join(driver, copy, leg));
+    note(TimerEvent::End);
+    let carried = repair(driver, copy, &legs)?;
+    direct(driver, copy, tail)?;
     Ok(carried)
 }
 
 /// What of the direct share goes ahead of the start, between, and behind the end.
-pub(crate) fn parts(share: Piece, kind: Kind) -> [Piece; 3] {
+pub(crate) fn parts(share: Chunk, kind: StreamOrdering) -> [Chunk; 3] {
     let edge = GRAIN.min(share.bytes / 3);
     let (head, tail) = match kind {
-        Kind::Alone => (0, 0),
+        StreamOrdering::Alone => (0, 0),
         // A point in the legacy default stream is ordered as its work is.
-        Kind::Legacy => (0, edge),
-        Kind::Blocking => (edge, edge),
+        StreamOrdering::Legacy => (0, edge),
+        StreamOrdering::Blocking => (edge, edge),
     };
     let body = share.bytes - head - tail;
-    let at = |offset, bytes| Piece { offset: share.offset + offset, bytes };
+    let at = |offset, bytes| Chunk { offset: share.offset + offset, bytes };
     [at(0, head), at(head, body), at(head + body, tail)]
 }
 
-pub(crate) fn direct<L: Links>(links: &L, copy: &Copy, part: Piece) -> Result<()> {
+pub(crate) fn direct<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, part: Chunk) -> DriverResult<()> {
     if part.bytes == 0 {
         return Ok(());
     }
-    links.copy(copy.user.home.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
+    driver.copy(copy.user.home.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
 }
 
 /// One piece of each share after another: no link waits until another one's share is enqueued.
-fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [Leg<'_>]) {
+fn carry_in_turns<D: CopyDriver>(
+    driver: &D,
+    copy: &HostDeviceCopy,
+    largest: usize,
+    legs: &mut [RelayTransfer<'_>],
+) {
     let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, copy.direction, largest)).collect();
     for leg in legs.iter_mut() {
-        leg.attempt(links, |links, lane| lane.follow(links, copy.direction));
+        leg.attempt(driver, |driver, lane| lane.follow(driver, copy.direction));
     }
     let mut left = true;
     while left {
@@ -174,29 +184,33 @@ fn carry_in_turns<L: Links>(links: &L, copy: &Copy, largest: usize, legs: &mut [
         for (leg, rest) in legs.iter_mut().zip(&mut rest) {
             if let Some(piece) = rest.next() {
                 left = true;
-                leg.carry(links, copy, piece);
+                leg.carry(driver, copy, piece);
             }
         }
     }
 }
 
 /// The user's stream waits for a lane; for everything in it, if the lane is at fault.
-fn join<L: Links>(links: &L, copy: &Copy, leg: &mut Leg<'_>) {
-    let User { home, stream, .. } = copy.user;
-    leg.attempt(links, |links, lane| {
-        lane.end().map_or(Ok(()), |mark| links.order(home.context, stream, mark.event))
+fn join<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, leg: &mut RelayTransfer<'_>) {
+    let ProgramStream { home, stream, .. } = copy.user;
+    leg.attempt(driver, |driver, lane| {
+        lane.end().map_or(Ok(()), |mark| driver.order(home.context, stream, mark.event))
     });
     if leg.failed {
-        leg.lane.give_up(links, copy.user);
+        leg.lane.give_up(driver, copy.user);
     }
 }
 
 /// What relays did not carry goes the direct way. Whose share then succeeds, the relay was at fault.
-fn repair<L: Links>(links: &L, copy: &Copy, legs: &[Leg<'_>]) -> Result<Vec<Carried>> {
-    let carried = |leg: &Leg<'_>| {
-        let returned = leg.returned().unwrap_or(Piece { offset: 0, bytes: 0 });
+fn repair<D: CopyDriver>(
+    driver: &D,
+    copy: &HostDeviceCopy,
+    legs: &[RelayTransfer<'_>],
+) -> DriverResult<Vec<Carried>> {
+    let carried = |leg: &RelayTransfer<'_>| {
+        let returned = leg.returned().unwrap_or(Chunk { offset: 0, bytes: 0 });
         let bytes = leg.share.part.bytes - returned.bytes;
-        direct(links, copy, returned).map(|()| Carried { relay: leg.share.relay, bytes, failed: leg.failed })
+        direct(driver, copy, returned).map(|()| Carried { relay: leg.share.relay, bytes, failed: leg.failed })
     };
     legs.iter().map(carried).collect()
 }

@@ -6,15 +6,15 @@
 
 use wm_abi::{CUdevice, CUevent, CUstream};
 
-use crate::enqueue::Copy;
-use crate::links::{Links, Result, Wake};
-use crate::making::Making;
-use crate::plan::Direction;
-use crate::user::{Home, User};
+use crate::enqueue::HostDeviceCopy;
+use crate::links::{CopyDriver, DriverResult, WaitMode};
+use crate::making::ResourceGuard;
+use crate::plan::LinkDirection;
+use crate::user::{Home, ProgramStream};
 
 /// Which of a copy's moments an event marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimerEvent {
     /// Before anything of it.
     Start,
     /// Behind the direct share.
@@ -29,7 +29,7 @@ pub struct Observation {
     /// Where it went to or came from.
     pub target: CUdevice,
     /// Which way.
-    pub direction: Direction,
+    pub direction: LinkDirection,
     /// Time of the direct share.
     pub direct: f64,
     /// How much later the relays' shares ended.
@@ -38,22 +38,22 @@ pub struct Observation {
 
 /// Three events in a home.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct CopyTimer {
     home: Home,
     events: [CUevent; 3],
     /// A copy that has been marked, and not been read.
-    pending: Option<(CUdevice, Direction)>,
+    pending: Option<(CUdevice, LinkDirection)>,
     broken: bool,
 }
 
-impl Gauge {
+impl CopyTimer {
     /// A new gauge in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        let mut making = Making::new(links, home.context);
-        let events = making.events(Wake::Timed)?;
+    pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
+        let mut making = ResourceGuard::new(driver, home.context);
+        let events = making.events(WaitMode::Timed)?;
         making.keep();
         Ok(Self { home, events, pending: None, broken: false })
     }
@@ -74,23 +74,23 @@ impl Gauge {
     }
 
     /// Takes a copy on.
-    pub fn followed(&mut self, copy: &Copy) -> &mut Self {
+    pub fn followed(&mut self, copy: &HostDeviceCopy) -> &mut Self {
         self.pending = Some((copy.user.device, copy.direction));
         self
     }
 
     /// Marks a moment of it.
-    pub fn mark<L: Links>(&mut self, links: &L, user: User, moment: Moment) {
+    pub fn mark<D: CopyDriver>(&mut self, driver: &D, user: ProgramStream, moment: TimerEvent) {
         let event = self.events[moment as usize];
-        self.broken |= links.record(self.home.context, event, user.stream).is_err();
+        self.broken |= driver.record(self.home.context, event, user.stream).is_err();
     }
 
     /// How the last copy went, if that can be said now, and has not been.
-    pub fn read<L: Links>(&mut self, links: &L) -> Option<Observation> {
+    pub fn read<D: CopyDriver>(&mut self, driver: &D) -> Option<Observation> {
         let (target, direction) = self.pending.filter(|_| !self.broken)?;
         let [start, direct, end] = self.events;
-        let times = links.passed(self.home.context, end).and_then(|passed| {
-            let between = |from, to| links.elapsed(self.home.context, from, to);
+        let times = driver.passed(self.home.context, end).and_then(|passed| {
+            let between = |from, to| driver.elapsed(self.home.context, from, to);
             passed.then(|| Ok((between(start, direct)?, between(direct, end)?))).transpose()
         });
         self.broken |= times.is_err();
@@ -100,7 +100,7 @@ impl Gauge {
     }
 
     /// Gives its events back.
-    pub fn close<L: Links>(self, links: &L) {
-        links.retire(self.home.context, CUstream::NULL, &self.events);
+    pub fn close<D: CopyDriver>(self, driver: &D) {
+        driver.retire(self.home.context, CUstream::NULL, &self.events);
     }
 }

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
-use crate::links::{Hop, Links, Result, Transfer, Wake};
-use crate::making::Making;
-use crate::plan::{Direction, SLOT, SLOTS};
-use crate::point::Point;
-use crate::user::{Home, User};
+use crate::links::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::making::ResourceGuard;
+use crate::plan::{LinkDirection, SLOT, SLOTS};
+use crate::point::StreamEvent;
+use crate::user::{Home, ProgramStream};
 
 /// Pieces that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
 /// commands, a piece is three in each of two.
@@ -31,7 +31,7 @@ const AHEAD: usize = 128;
 
 /// One piece of a copy, by its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cargo {
+pub struct ChunkAddrs {
     /// The end in pinned host memory.
     pub host: u64,
     /// The end in the target's memory.
@@ -42,7 +42,7 @@ pub struct Cargo {
 
 /// A record of an event: waiting for it is waiting for all that was in its stream then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct RecordedEvent {
     /// The event's context.
     pub context: CUcontext,
     /// The event.
@@ -51,7 +51,7 @@ pub struct Mark {
 
 /// What a lane has in one of its two contexts.
 #[derive(Debug)]
-struct Side {
+struct PipelineSide {
     context: CUcontext,
     stream: CUstream,
     /// One a slot.
@@ -64,26 +64,26 @@ struct Side {
 #[derive(Debug)]
 struct Last {
     stream: CUstream,
-    start: Arc<Point>,
+    start: Arc<StreamEvent>,
 }
 
 /// A pipeline through a relay.
 #[derive(Debug)]
-pub struct Lane {
+pub struct RelayPipeline {
     relay: CUdevice,
     home: Home,
-    near: Side,
-    far: Side,
+    near: PipelineSide,
+    far: PipelineSide,
     staging: u64,
     /// For each slot the end of its last piece's second hop.
-    ends: [Option<Mark>; SLOTS],
+    ends: [Option<RecordedEvent>; SLOTS],
     next: usize,
     last: Option<Last>,
     /// Pieces enqueued since a copy's start was last seen to be passed.
     ahead: usize,
 }
 
-impl Lane {
+impl RelayPipeline {
     /// Bytes of staging memory of one lane.
     pub const STAGING: usize = SLOT * SLOTS;
 
@@ -91,12 +91,17 @@ impl Lane {
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, relay: CUdevice, context: CUcontext, user: User) -> Result<Self> {
-        let mut here = Making::new(links, context);
+    pub fn new<D: CopyDriver>(
+        driver: &D,
+        relay: CUdevice,
+        context: CUcontext,
+        user: ProgramStream,
+    ) -> DriverResult<Self> {
+        let mut here = ResourceGuard::new(driver, context);
         let staging = here.staging(relay, Self::STAGING)?;
-        links.admit(staging, Self::STAGING, user.device)?;
-        let mut there = Making::new(links, user.home.context);
-        let (near, far) = (Side::new(&mut here)?, Side::new(&mut there)?);
+        driver.admit(staging, Self::STAGING, user.device)?;
+        let mut there = ResourceGuard::new(driver, user.home.context);
+        let (near, far) = (PipelineSide::new(&mut here)?, PipelineSide::new(&mut there)?);
         here.keep();
         there.keep();
         let (home, ends) = (user.home, [None; SLOTS]);
@@ -114,13 +119,13 @@ impl Lane {
     }
 
     /// May a copy in `stream` follow what is in the lane?
-    pub fn admits<L: Links>(&self, links: &L, stream: CUstream) -> bool {
+    pub fn admits<D: CopyDriver>(&self, driver: &D, stream: CUstream) -> bool {
         let is_same = |last: &Last| last.stream == stream && stream != CUstream::PER_THREAD;
-        self.last.as_ref().is_none_or(|last| is_same(last) || last.start.is_passed(links))
+        self.last.as_ref().is_none_or(|last| is_same(last) || last.start.is_passed(driver))
     }
 
     /// Takes on a copy in `stream` that starts at a point which was recorded there.
-    pub fn engage(&mut self, stream: CUstream, start: &Arc<Point>) {
+    pub fn engage(&mut self, stream: CUstream, start: &Arc<StreamEvent>) {
         self.last = Some(Last { stream, start: Arc::clone(start) });
     }
 
@@ -128,15 +133,15 @@ impl Lane {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn follow<L: Links>(&mut self, links: &L, direction: Direction) -> Result<()> {
+    pub fn follow<D: CopyDriver>(&mut self, driver: &D, direction: LinkDirection) -> DriverResult<()> {
         let start = &self.last.as_ref().ok_or(CUresult::ILLEGAL_STATE)?.start;
         let (first, _) = self.sides(direction);
-        start.order(links, first.context, first.stream)
+        start.order(driver, first.context, first.stream)
     }
 
     /// Can one more piece be enqueued without waiting for a stream that may be held back?
-    pub fn has_room<L: Links>(&mut self, links: &L) -> bool {
-        if self.ahead >= AHEAD && self.last.as_ref().is_none_or(|last| last.start.is_passed(links)) {
+    pub fn has_room<D: CopyDriver>(&mut self, driver: &D) -> bool {
+        if self.ahead >= AHEAD && self.last.as_ref().is_none_or(|last| last.start.is_passed(driver)) {
             self.ahead = 0;
         }
         self.ahead < AHEAD
@@ -151,19 +156,24 @@ impl Lane {
     ///
     /// # Errors
     /// Those of the driver. The piece is then not copied, or not entirely; the lane must be given up.
-    pub fn carry<L: Links>(&mut self, links: &L, direction: Direction, cargo: Cargo) -> Result<()> {
+    pub fn carry<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        direction: LinkDirection,
+        cargo: ChunkAddrs,
+    ) -> DriverResult<()> {
         let index = self.next;
         let (into, out_of) = hops(direction, cargo, self.staging + (index * SLOT) as u64);
         let (first, second) = self.sides(direction);
         if let Some(last) = self.ends[index] {
-            links.order(first.context, first.stream, last.event)?;
+            driver.order(first.context, first.stream, last.event)?;
         }
-        links.copy(first.context, first.stream, into)?;
-        links.record(first.context, first.slots[index], first.stream)?;
-        links.order(second.context, second.stream, first.slots[index])?;
-        links.copy(second.context, second.stream, out_of)?;
-        links.record(second.context, second.slots[index], second.stream)?;
-        let end = Mark { context: second.context, event: second.slots[index] };
+        driver.copy(first.context, first.stream, into)?;
+        driver.record(first.context, first.slots[index], first.stream)?;
+        driver.order(second.context, second.stream, first.slots[index])?;
+        driver.copy(second.context, second.stream, out_of)?;
+        driver.record(second.context, second.slots[index], second.stream)?;
+        let end = RecordedEvent { context: second.context, event: second.slots[index] };
         self.ends[index] = Some(end);
         self.next = (index + 1) % SLOTS;
         self.ahead += 1;
@@ -171,15 +181,15 @@ impl Lane {
     }
 
     /// The sides of the first and the second hop.
-    fn sides(&self, direction: Direction) -> (&Side, &Side) {
+    fn sides(&self, direction: LinkDirection) -> (&PipelineSide, &PipelineSide) {
         match direction {
-            Direction::In => (&self.near, &self.far),
-            Direction::Out => (&self.far, &self.near),
+            LinkDirection::In => (&self.near, &self.far),
+            LinkDirection::Out => (&self.far, &self.near),
         }
     }
 
     /// The end of what was enqueued last. All earlier pieces of the copy are behind it: they end in one stream.
-    pub fn end(&self) -> Option<Mark> {
+    pub fn end(&self) -> Option<RecordedEvent> {
         self.ends[(self.next + SLOTS - 1) % SLOTS]
     }
 
@@ -187,25 +197,25 @@ impl Lane {
     ///
     /// # Errors
     /// A sticky error of one of the two contexts.
-    pub fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
-        self.ends[slot].map_or(Ok(()), |mark| links.wait(mark.context, mark.event))
+    pub fn settle<D: CopyDriver>(&self, driver: &D, slot: usize) -> DriverResult<()> {
+        self.ends[slot].map_or(Ok(()), |mark| driver.wait(mark.context, mark.event))
     }
 
     /// Blocks until both streams are empty, as far as they can still tell. Only for a copy that the host has seen start.
-    pub fn drain<L: Links>(&self, links: &L) {
-        self.near.drain(links);
-        self.far.drain(links);
+    pub fn drain<D: CopyDriver>(&self, driver: &D) {
+        self.near.drain(driver);
+        self.far.drain(driver);
     }
 
     /// Makes the program's stream wait for all that a lane at fault may still do. No more pieces may come.
-    pub fn give_up<L: Links>(&self, links: &L, user: User) {
+    pub fn give_up<D: CopyDriver>(&self, driver: &D, user: ProgramStream) {
         for side in [&self.near, &self.far] {
             let ordered =
-                side.close(links).and_then(|()| links.order(user.home.context, user.stream, side.end));
+                side.close(driver).and_then(|()| driver.order(user.home.context, user.stream, side.end));
             if ordered.is_err() {
                 // A context that is lost has nothing under way, and says so at once. Of one that lives and refuses to record
                 // an event, nothing else tells when its copies are over.
-                side.drain(links);
+                side.drain(driver);
             }
         }
     }
@@ -214,59 +224,59 @@ impl Lane {
     ///
     /// # Errors
     /// Those of the driver. Nothing will tell when the lane is over.
-    pub fn orphan<L: Links>(&self, links: &L) -> Result<()> {
-        self.near.close(links)
+    pub fn orphan<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
+        self.near.close(driver)
     }
 
-    /// Is all over that was marked by [`Lane::give_up`], or, where the home has ended, by [`Lane::orphan`]? What cannot be said
+    /// Is all over that was marked by [`RelayPipeline::give_up`], or, where the home has ended, by [`RelayPipeline::orphan`]? What cannot be said
     /// is taken for no.
-    pub fn is_over<L: Links>(&self, links: &L, has_home: bool) -> bool {
-        self.near.is_over(links) && (!has_home || self.far.is_over(links))
+    pub fn is_over<D: CopyDriver>(&self, driver: &D, has_home: bool) -> bool {
+        self.near.is_over(driver) && (!has_home || self.far.is_over(driver))
     }
 
     /// Gives everything back that is still there. Both streams are empty.
-    pub fn bury<L: Links>(self, links: &L, has_home: bool) {
-        self.near.retire(links);
+    pub fn bury<D: CopyDriver>(self, driver: &D, has_home: bool) {
+        self.near.retire(driver);
         if has_home {
-            self.far.retire(links);
+            self.far.retire(driver);
         }
-        links.discard(self.staging, Self::STAGING);
+        driver.discard(self.staging, Self::STAGING);
     }
 }
 
-impl Side {
-    fn new<L: Links>(making: &mut Making<'_, L>) -> Result<Self> {
-        let (stream, slots) = (making.stream()?, making.events(Wake::Sleeping)?);
-        Ok(Self { context: making.context(), stream, slots, end: making.event(Wake::Sleeping)? })
+impl PipelineSide {
+    fn new<D: CopyDriver>(making: &mut ResourceGuard<'_, D>) -> DriverResult<Self> {
+        let (stream, slots) = (making.stream()?, making.events(WaitMode::Sleeping)?);
+        Ok(Self { context: making.context(), stream, slots, end: making.event(WaitMode::Sleeping)? })
     }
 
-    fn close<L: Links>(&self, links: &L) -> Result<()> {
-        links.record(self.context, self.end, self.stream)
+    fn close<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
+        driver.record(self.context, self.end, self.stream)
     }
 
-    fn is_over<L: Links>(&self, links: &L) -> bool {
-        links.passed(self.context, self.end).unwrap_or(false)
+    fn is_over<D: CopyDriver>(&self, driver: &D) -> bool {
+        driver.passed(self.context, self.end).unwrap_or(false)
     }
 
-    fn drain<L: Links>(&self, links: &L) {
-        let _ = links.drain(self.context, self.stream);
+    fn drain<D: CopyDriver>(&self, driver: &D) {
+        let _ = driver.drain(self.context, self.stream);
     }
 
-    fn retire<L: Links>(&self, links: &L) {
+    fn retire<D: CopyDriver>(&self, driver: &D) {
         let events: Vec<_> = self.slots.into_iter().chain([self.end]).collect();
-        links.retire(self.context, self.stream, &events);
+        driver.retire(self.context, self.stream, &events);
     }
 }
 
 /// A piece's two hops through a slot, in the order of time.
-fn hops(direction: Direction, cargo: Cargo, slot: u64) -> (Transfer, Transfer) {
-    let Cargo { host, device, bytes } = cargo;
+fn hops(direction: LinkDirection, cargo: ChunkAddrs, slot: u64) -> (Transfer, Transfer) {
+    let ChunkAddrs { host, device, bytes } = cargo;
     match direction {
-        Direction::In => (
+        LinkDirection::In => (
             Transfer { hop: Hop::HostToDevice, to: slot, from: host, bytes },
             Transfer { hop: Hop::DeviceToDevice, to: device, from: slot, bytes },
         ),
-        Direction::Out => (
+        LinkDirection::Out => (
             Transfer { hop: Hop::DeviceToDevice, to: slot, from: device, bytes },
             Transfer { hop: Hop::DeviceToHost, to: host, from: slot, bytes },
         ),

@@ -51,8 +51,8 @@ pub mod user;
 pub mod wire;
 pub mod work;
 
-pub use driver::Driver;
-pub use engine::{Answer, Engine, Settings};
-pub use links::Links;
-pub use plan::{Direction, HostMemory};
-pub use user::{Home, Kind, User};
+pub use driver::TableDriver;
+pub use engine::{CopyOutcome, Engine, EngineSettings};
+pub use links::CopyDriver;
+pub use plan::{HostMemory, LinkDirection};
+pub use user::{Home, ProgramStream, StreamOrdering};

@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
 use crate::topology::Path;
-use crate::work::Piece;
+use crate::work::Chunk;
 
 /// Which way a copy goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
+pub enum LinkDirection {
     /// Host to device.
     In,
     /// Device to host.
@@ -50,33 +50,33 @@ pub const BOUNCE: usize = 2 << 20;
 
 /// One relay's part of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct RelayShare {
     /// The relay.
     pub relay: CUdevice,
     /// Its part.
-    pub part: Piece,
+    pub part: Chunk,
 }
 
 /// A copy, cut up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// The direct path's part: the head of the range.
-    pub direct: Piece,
+    pub direct: Chunk,
     /// The relays' parts, in the order of their offsets.
-    pub shares: Vec<Share>,
+    pub shares: Vec<RelayShare>,
 }
 
 impl Split {
     /// The same for pipelines through these relays: several through one divide its part.
     pub fn over(&self, lanes: &[CUdevice]) -> Self {
-        let divided = |share: &Share| {
+        let divided = |share: &RelayShare| {
             let count = lanes.iter().filter(|relay| **relay == share.relay).count().max(1);
             let each = (share.part.bytes / count).next_multiple_of(GRAIN);
             let (relay, end) = (share.relay, share.part.end());
-            let part = move |offset| Piece { offset, bytes: each.min(end - offset) };
+            let part = move |offset| Chunk { offset, bytes: each.min(end - offset) };
             (share.part.offset..end)
                 .step_by(each.max(1))
-                .map(move |offset| Share { relay, part: part(offset) })
+                .map(move |offset| RelayShare { relay, part: part(offset) })
         };
         Self { direct: self.direct, shares: self.shares.iter().flat_map(divided).collect() }
     }
@@ -97,7 +97,7 @@ pub struct Costs {
 
 /// What is done with a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum CopyPlan {
     /// The plain copy.
     Direct,
     /// Several paths.
@@ -105,18 +105,18 @@ pub enum Plan {
 }
 
 /// Cuts a copy of `bytes` for `paths`, the first of which is the direct one.
-pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> Plan {
-    let Some((direct, relays)) = paths.split_first() else { return Plan::Direct };
+pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> CopyPlan {
+    let Some((direct, relays)) = paths.split_first() else { return CopyPlan::Direct };
     if bytes < threshold || direct.rate <= 0.0 {
-        return Plan::Direct;
+        return CopyPlan::Direct;
     }
     let wanted = wanted(bytes, direct, relays, costs);
     let shares = shares(bytes, relays, &wanted);
     let head = shares.first().map_or(bytes, |share| share.part.offset);
     if head == bytes {
-        return Plan::Direct;
+        return CopyPlan::Direct;
     }
-    Plan::Split(Split { direct: Piece { offset: 0, bytes: head }, shares })
+    CopyPlan::Split(Split { direct: Chunk { offset: 0, bytes: head }, shares })
 }
 
 /// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left out, the last first.
@@ -137,12 +137,12 @@ fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<us
 }
 
 /// Relays' parts, the last relay's at the end of the range.
-fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<Share> {
+fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<RelayShare> {
     let mut end = bytes;
     let part = |(relay, wanted): (&Path, &usize)| {
         let bytes = *wanted.min(&end);
         end -= bytes;
-        Share { relay: relay.device, part: Piece { offset: end, bytes } }
+        RelayShare { relay: relay.device, part: Chunk { offset: end, bytes } }
     };
     let mut shares: Vec<_> = relays.iter().zip(wanted).rev().map(part).collect();
     shares.reverse();
@@ -151,15 +151,15 @@ fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<Share> {
 
 /// The pieces of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
 /// one where nothing overlaps its second hop.
-pub fn pieces(part: Piece, direction: Direction, largest: usize) -> impl Iterator<Item = Piece> {
+pub fn pieces(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
     let largest = largest.clamp(GRAIN, SLOT);
     let each = bulk.div_ceil(bulk.div_ceil(largest).max(1)).next_multiple_of(GRAIN).max(GRAIN);
-    let start = part.offset + if direction == Direction::Out { edge } else { 0 };
-    let (head, end) = (Piece { offset: part.offset, bytes: start - part.offset }, start + bulk);
-    let tail = Piece { offset: end, bytes: part.end() - end };
-    let step = move |offset| Piece { offset, bytes: each.min(end - offset) };
+    let start = part.offset + if direction == LinkDirection::Out { edge } else { 0 };
+    let (head, end) = (Chunk { offset: part.offset, bytes: start - part.offset }, start + bulk);
+    let tail = Chunk { offset: end, bytes: part.end() - end };
+    let step = move |offset| Chunk { offset, bytes: each.min(end - offset) };
     let bulk = (start..end).step_by(each).map(step);
     std::iter::once(head).chain(bulk).chain([tail]).filter(|piece| piece.bytes > 0)
 }

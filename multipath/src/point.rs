@@ -6,23 +6,23 @@
 
 use wm_abi::{CUcontext, CUevent, CUstream};
 
-use crate::links::{Links, Result, Wake};
+use crate::links::{CopyDriver, DriverResult, WaitMode};
 use crate::user::Home;
 
 /// An event in a home.
 #[derive(Debug)]
-pub struct Point {
+pub struct StreamEvent {
     home: Home,
     event: CUevent,
 }
 
-impl Point {
+impl StreamEvent {
     /// A point that has not been recorded.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        Ok(Self { home, event: links.event(home.context, Wake::Prompt)? })
+    pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
+        Ok(Self { home, event: driver.event(home.context, WaitMode::Prompt)? })
     }
 
     /// The context that it belongs to, and ends with.
@@ -34,28 +34,28 @@ impl Point {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn record<L: Links>(&self, links: &L, stream: CUstream) -> Result<()> {
-        links.record(self.home.context, self.event, stream)
+    pub fn record<D: CopyDriver>(&self, driver: &D, stream: CUstream) -> DriverResult<()> {
+        driver.record(self.home.context, self.event, stream)
     }
 
     /// Makes later work of a stream, of whatever context, wait for it.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn order<L: Links>(&self, links: &L, context: CUcontext, stream: CUstream) -> Result<()> {
-        links.order(context, stream, self.event)
+    pub fn order<D: CopyDriver>(&self, driver: &D, context: CUcontext, stream: CUstream) -> DriverResult<()> {
+        driver.order(context, stream, self.event)
     }
 
     /// Blocks the host until the stream is past it.
     ///
     /// # Errors
     /// A sticky error of the context.
-    pub fn wait<L: Links>(&self, links: &L) -> Result<()> {
-        links.wait(self.home.context, self.event)
+    pub fn wait<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
+        driver.wait(self.home.context, self.event)
     }
 
     /// Is the stream past it? What cannot be said is taken for no.
-    pub fn is_passed<L: Links>(&self, links: &L) -> bool {
-        links.passed(self.home.context, self.event).unwrap_or(false)
+    pub fn is_passed<D: CopyDriver>(&self, driver: &D) -> bool {
+        driver.passed(self.home.context, self.event).unwrap_or(false)
     }
 }

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
 
-use crate::gauge::Gauge;
-use crate::lane::Lane;
-use crate::links::{Links, Result};
+use crate::gauge::CopyTimer;
+use crate::lane::RelayPipeline;
+use crate::links::{CopyDriver, DriverResult};
 use crate::plan::{BOUNCE, LANES, SLOTS};
-use crate::point::Point;
-use crate::user::{Home, User};
-use crate::wire::Wire;
+use crate::point::StreamEvent;
+use crate::user::{Home, ProgramStream};
+use crate::wire::DirectPipeline;
 
 /// A relay must have one part in so many of its memory free, once its context is there.
 const SPARE: u64 = 32;
@@ -31,13 +31,13 @@ const LONGEST: u32 = 256;
 
 /// Pinned memory that a pageable copy passes through, one piece a slot.
 #[derive(Debug)]
-pub struct Bounce {
+pub struct BounceBuffer {
     device: CUdevice,
     /// First byte of the first slot.
     pub address: u64,
 }
 
-impl Bounce {
+impl BounceBuffer {
     /// Bytes of one.
     pub const BYTES: usize = BOUNCE * SLOTS;
 
@@ -49,7 +49,7 @@ impl Bounce {
 
 /// A relay's context.
 #[derive(Debug, Clone, Copy)]
-struct Opened {
+struct RelayContext {
     context: CUcontext,
     /// Bytes in use on the device when it had been made.
     in_use: u64,
@@ -57,7 +57,7 @@ struct Opened {
 
 /// A relay that failed.
 #[derive(Debug, Clone, Copy)]
-struct Lost {
+struct FailedRelay {
     until: Duration,
     /// How long the next pause is, in units of [`PAUSE`].
     next: u32,
@@ -65,33 +65,33 @@ struct Lost {
 
 /// A lane that carries nothing any more, and may still have copies under way.
 #[derive(Debug)]
-struct Grave {
-    lane: Lane,
+struct RetiredPipeline {
+    lane: RelayPipeline,
     /// Its home lives: only copies in that home may look.
     has_home: bool,
 }
 
 #[derive(Debug, Default)]
-struct Shelf {
-    lanes: Vec<Lane>,
-    wires: Vec<Wire>,
-    points: Vec<Arc<Point>>,
-    gauges: Vec<Gauge>,
-    bounces: Vec<Bounce>,
-    graves: Vec<Grave>,
-    opened: BTreeMap<CUdevice, Opened>,
+struct PoolLists {
+    lanes: Vec<RelayPipeline>,
+    wires: Vec<DirectPipeline>,
+    points: Vec<Arc<StreamEvent>>,
+    gauges: Vec<CopyTimer>,
+    bounces: Vec<BounceBuffer>,
+    graves: Vec<RetiredPipeline>,
+    opened: BTreeMap<CUdevice, RelayContext>,
     /// Contexts that a thread is making now.
     opening: BTreeSet<CUdevice>,
     /// The homes that copies came from.
     lives: BTreeMap<CUcontext, u64>,
     /// Lanes that exist, lent ones included.
     made: BTreeMap<(CUdevice, Home), usize>,
-    lost: BTreeMap<CUdevice, Lost>,
+    lost: BTreeMap<CUdevice, FailedRelay>,
 }
 
-impl Shelf {
+impl PoolLists {
     /// Forgets a home; the lanes that served it are left.
-    fn forget(&mut self, home: Home) -> Vec<Lane> {
+    fn forget(&mut self, home: Home) -> Vec<RelayPipeline> {
         self.wires.retain(|wire| wire.home() != home);
         self.points.retain(|point| point.home() != home);
         self.gauges.retain(|gauge| gauge.home() != home);
@@ -104,7 +104,7 @@ impl Shelf {
     }
 
     /// Lanes that were lent when their home ended, and came back since.
-    fn late(&mut self) -> Vec<Lane> {
+    fn late(&mut self) -> Vec<RelayPipeline> {
         let Self { lanes, lives, .. } = self;
         take_where(lanes, |lane| lives.get(&lane.home().context) != Some(&lane.home().life))
     }
@@ -119,7 +119,7 @@ impl Shelf {
 
 /// What copies hold on a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relay {
+pub struct RelayUsage {
     /// The relay.
     pub device: CUdevice,
     /// Staging memory, bytes.
@@ -131,23 +131,23 @@ pub struct Relay {
 /// What copies borrow.
 #[derive(Debug, Default)]
 pub struct Pool {
-    shelf: Mutex<Shelf>,
+    shelf: Mutex<PoolLists>,
 }
 
 impl Pool {
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+    fn shelf(&self) -> MutexGuard<'_, PoolLists> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What copies hold on each relay, for the statistics.
-    pub fn relays(&self) -> Vec<Relay> {
+    pub fn relays(&self) -> Vec<RelayUsage> {
         let shelf = self.shelf();
         let lanes = |device: CUdevice| -> usize {
             shelf.made.iter().filter(|((relay, _), _)| *relay == device).map(|(_, made)| made).sum()
         };
-        let relay = |(device, opened): (&CUdevice, &Opened)| Relay {
+        let relay = |(device, opened): (&CUdevice, &RelayContext)| RelayUsage {
             device: *device,
-            staging: lanes(*device) * Lane::STAGING,
+            staging: lanes(*device) * RelayPipeline::STAGING,
             context: opened.in_use,
         };
         shelf.opened.iter().map(relay).collect()
@@ -164,17 +164,17 @@ impl Pool {
     }
 
     /// A copy comes: what is over of earlier ones is given back.
-    pub fn sweep<L: Links>(&self, links: &L, home: Home) {
+    pub fn sweep<D: CopyDriver>(&self, driver: &D, home: Home) {
         let mut shelf = self.shelf();
         let before = shelf.lives.insert(home.context, home.life).filter(|life| *life != home.life);
         let mut orphans = before.map(|life| shelf.forget(Home { life, ..home })).unwrap_or_default();
         orphans.extend(shelf.late());
         let graves = take_where(&mut shelf.graves, |grave| !grave.has_home || grave.lane.home() == home);
         drop(shelf);
-        self.orphan(links, orphans);
+        self.orphan(driver, orphans);
         for grave in graves {
-            if grave.lane.is_over(links, grave.has_home) {
-                grave.lane.bury(links, grave.has_home);
+            if grave.lane.is_over(driver, grave.has_home) {
+                grave.lane.bury(driver, grave.has_home);
             } else {
                 self.shelf().graves.push(grave);
             }
@@ -182,26 +182,31 @@ impl Pool {
     }
 
     /// Lanes whose home has ended. One that cannot even be marked is left to the driver.
-    fn orphan<L: Links>(&self, links: &L, lanes: Vec<Lane>) {
-        let marked = lanes.into_iter().filter(|lane| lane.orphan(links).is_ok());
-        let graves: Vec<_> = marked.map(|lane| Grave { lane, has_home: false }).collect();
+    fn orphan<D: CopyDriver>(&self, driver: &D, lanes: Vec<RelayPipeline>) {
+        let marked = lanes.into_iter().filter(|lane| lane.orphan(driver).is_ok());
+        let graves: Vec<_> = marked.map(|lane| RetiredPipeline { lane, has_home: false }).collect();
         self.shelf().graves.extend(graves);
     }
 
     /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
     /// `None` where there is none to be had: the relay is not open, is busy with copies that have not begun, or has failed.
-    pub fn lane<L: Links>(&self, links: &L, relay: CUdevice, user: User) -> Option<Lane> {
-        if self.is_lost(relay, links.clock()) {
+    pub fn lane<D: CopyDriver>(
+        &self,
+        driver: &D,
+        relay: CUdevice,
+        user: ProgramStream,
+    ) -> Option<RelayPipeline> {
+        if self.is_lost(relay, driver.clock()) {
             return None;
         }
         let context = self.shelf().opened.get(&relay)?.context;
         let mut idle =
             take_where(&mut self.shelf().lanes, |lane| (lane.relay(), lane.home()) == (relay, user.home));
-        let fit = idle.iter().position(|lane| lane.admits(links, user.stream));
+        let fit = idle.iter().position(|lane| lane.admits(driver, user.stream));
         let lane = fit.map(|position| idle.swap_remove(position));
         self.shelf().lanes.extend(idle);
         lane.or_else(|| {
-            self.reserve(relay, user.home).then(|| self.make(links, relay, context, user)).flatten()
+            self.reserve(relay, user.home).then(|| self.make(driver, relay, context, user)).flatten()
         })
     }
 
@@ -214,24 +219,30 @@ impl Pool {
         fits
     }
 
-    fn make<L: Links>(&self, links: &L, relay: CUdevice, context: CUcontext, user: User) -> Option<Lane> {
-        let made = has_room(links, context).and_then(|_| Lane::new(links, relay, context, user));
+    fn make<D: CopyDriver>(
+        &self,
+        driver: &D,
+        relay: CUdevice,
+        context: CUcontext,
+        user: ProgramStream,
+    ) -> Option<RelayPipeline> {
+        let made = has_room(driver, context).and_then(|_| RelayPipeline::new(driver, relay, context, user));
         made.inspect_err(|code| {
             log::warn!("device {relay} does not serve as a relay now: {code}");
             self.shelf().unmake(relay, user.home);
-            self.lose(relay, links.clock());
+            self.lose(relay, driver.clock());
         })
         .ok()
     }
 
     /// Opens a relay, where nobody has done so or does so now.
-    pub fn open<L: Links>(&self, links: &L, relay: CUdevice) {
+    pub fn open<D: CopyDriver>(&self, driver: &D, relay: CUdevice) {
         if self.shelf().opened.contains_key(&relay) || !self.shelf().opening.insert(relay) {
             return;
         }
-        let opened = links.open(relay).and_then(|context| {
-            let in_use = has_room(links, context).inspect_err(|_| links.close(context))?;
-            Ok(Opened { context, in_use })
+        let opened = driver.open(relay).and_then(|context| {
+            let in_use = has_room(driver, context).inspect_err(|_| driver.close(context))?;
+            Ok(RelayContext { context, in_use })
         });
         self.shelf().opening.remove(&relay);
         match opened {
@@ -241,7 +252,7 @@ impl Pool {
             }
             Err(code) => {
                 log::warn!("device {relay} does not serve as a relay now: {code}");
-                self.lose(relay, links.clock());
+                self.lose(relay, driver.clock());
             }
         }
     }
@@ -250,32 +261,32 @@ impl Pool {
     pub fn lose(&self, relay: CUdevice, now: Duration) {
         let mut shelf = self.shelf();
         let pause = shelf.lost.get(&relay).map_or(1, |lost| lost.next);
-        shelf.lost.insert(relay, Lost { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
+        shelf.lost.insert(relay, FailedRelay { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
     }
 
     /// Takes a lane back.
-    pub fn give_back(&self, lane: Lane) {
+    pub fn give_back(&self, lane: RelayPipeline) {
         self.shelf().lanes.push(lane);
     }
 
     /// Takes a lane back that was at fault and has been given up.
-    pub fn give_up(&self, lane: Lane) {
+    pub fn give_up(&self, lane: RelayPipeline) {
         let mut shelf = self.shelf();
         shelf.unmake(lane.relay(), lane.home());
-        shelf.graves.push(Grave { lane, has_home: true });
+        shelf.graves.push(RetiredPipeline { lane, has_home: true });
     }
 
     /// A wire in a home, made if none is idle.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wire<L: Links>(&self, links: &L, home: Home) -> Result<Wire> {
+    pub fn wire<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<DirectPipeline> {
         let idle = take_one(&mut self.shelf().wires, |wire| wire.home() == home);
-        idle.map_or_else(|| Wire::new(links, home), Ok)
+        idle.map_or_else(|| DirectPipeline::new(driver, home), Ok)
     }
 
     /// Takes a wire back.
-    pub fn give_wire(&self, wire: Wire) {
+    pub fn give_wire(&self, wire: DirectPipeline) {
         self.shelf().wires.push(wire);
     }
 
@@ -283,30 +294,30 @@ impl Pool {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn point<L: Links>(&self, links: &L, home: Home) -> Result<Arc<Point>> {
-        let is_free = |point: &Arc<Point>| point.home() == home && Arc::strong_count(point) == 1;
+    pub fn point<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<Arc<StreamEvent>> {
+        let is_free = |point: &Arc<StreamEvent>| point.home() == home && Arc::strong_count(point) == 1;
         let idle = take_one(&mut self.shelf().points, is_free);
-        idle.map_or_else(|| Point::new(links, home).map(Arc::new), Ok)
+        idle.map_or_else(|| StreamEvent::new(driver, home).map(Arc::new), Ok)
     }
 
     /// Takes a point back. Lanes may still remember it.
-    pub fn give_point(&self, point: Arc<Point>) {
+    pub fn give_point(&self, point: Arc<StreamEvent>) {
         self.shelf().points.push(point);
     }
 
     /// A gauge in a home, made if none is idle. `None` where it cannot be made.
-    pub fn gauge<L: Links>(&self, links: &L, home: Home) -> Option<Gauge> {
+    pub fn gauge<D: CopyDriver>(&self, driver: &D, home: Home) -> Option<CopyTimer> {
         let idle = take_one(&mut self.shelf().gauges, |gauge| gauge.home() == home);
-        idle.or_else(|| Gauge::new(links, home).ok())
+        idle.or_else(|| CopyTimer::new(driver, home).ok())
     }
 
     /// Takes a gauge back; one that is broken, or that there is another one of, ends here.
-    pub fn give_gauge<L: Links>(&self, links: &L, gauge: Gauge) {
+    pub fn give_gauge<D: CopyDriver>(&self, driver: &D, gauge: CopyTimer) {
         let mut shelf = self.shelf();
         let known = shelf.gauges.iter().any(|other| other.home() == gauge.home());
         if known || gauge.is_broken() {
             drop(shelf);
-            gauge.close(links);
+            gauge.close(driver);
         } else {
             shelf.gauges.push(gauge);
         }
@@ -316,42 +327,42 @@ impl Pool {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn bounce<L: Links>(&self, links: &L, device: CUdevice) -> Result<Bounce> {
+    pub fn bounce<D: CopyDriver>(&self, driver: &D, device: CUdevice) -> DriverResult<BounceBuffer> {
         if let Some(idle) = take_one(&mut self.shelf().bounces, |bounce| bounce.device == device) {
             return Ok(idle);
         }
-        Ok(Bounce { device, address: links.buffer(device, Bounce::BYTES)? })
+        Ok(BounceBuffer { device, address: driver.buffer(device, BounceBuffer::BYTES)? })
     }
 
     /// Takes a pinned buffer back.
-    pub fn give_bounce(&self, bounce: Bounce) {
+    pub fn give_bounce(&self, bounce: BounceBuffer) {
         self.shelf().bounces.push(bounce);
     }
 
     /// A home has ended, and everything that was made there.
-    pub fn end_home<L: Links>(&self, links: &L, home: Home) {
+    pub fn end_home<D: CopyDriver>(&self, driver: &D, home: Home) {
         let mut shelf = self.shelf();
         if shelf.lives.get(&home.context) == Some(&home.life) {
             shelf.lives.remove(&home.context);
         }
         let orphans = shelf.forget(home);
         drop(shelf);
-        self.orphan(links, orphans);
+        self.orphan(driver, orphans);
     }
 }
 
 /// A sibling that is nearly full is left to whoever filled it. Bytes in use on another one.
-pub(crate) fn has_room<L: Links>(links: &L, context: CUcontext) -> Result<u64> {
-    let (free, total) = links.room(context)?;
+pub(crate) fn has_room<D: CopyDriver>(driver: &D, context: CUcontext) -> DriverResult<u64> {
+    let (free, total) = driver.room(context)?;
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
 }
 
 /// What copies begin to hold on a relay, in words.
-fn first_use(relay: CUdevice, opened: Opened) -> String {
+fn first_use(relay: CUdevice, opened: RelayContext) -> String {
     format!(
         "copies go through device {relay} from now on: a context of ours there, at most {} MiB, and {} MiB of staging for each pipeline",
         opened.in_use >> 20,
-        Lane::STAGING >> 20
+        RelayPipeline::STAGING >> 20
     )
 }
 

@@ -11,20 +11,20 @@ use std::sync::Mutex;
 use wm_abi::CUresult;
 use wm_driver::thread;
 
-use crate::courier::Courier;
-use crate::enqueue::Copy;
-use crate::links::{Links, Result};
-use crate::spare::Waits;
-use crate::work::Work;
+use crate::courier::PathWorker;
+use crate::enqueue::HostDeviceCopy;
+use crate::links::{CopyDriver, DriverResult};
+use crate::spare::ThreadTimes;
+use crate::work::ChunkQueue;
 
 /// Stack of a courier's thread, bytes: it calls the driver and copies.
 const STACK: usize = 512 << 10;
 
 /// What couriers have in common.
 struct Job<'a> {
-    copy: &'a Copy,
-    work: &'a Mutex<Work>,
-    waits: &'a Waits,
+    copy: &'a HostDeviceCopy,
+    work: &'a Mutex<ChunkQueue>,
+    waits: &'a ThreadTimes,
 }
 
 /// Carries a whole copy out and returns when every byte has arrived. The host has seen the copy's start. The first courier
@@ -32,32 +32,32 @@ struct Job<'a> {
 ///
 /// # Errors
 /// The direct path's error. Nothing is under way any more: the caller can make the plain call.
-pub fn pull<L: Links>(
-    links: &L,
-    copy: &Copy,
+pub fn pull<D: CopyDriver>(
+    driver: &D,
+    copy: &HostDeviceCopy,
     largest: usize,
-    couriers: &mut [Courier],
-    waits: &Waits,
-) -> Result<()> {
-    let work = Mutex::new(Work::new(copy.bytes, largest, couriers.len()));
-    spread(links, &Job { copy, work: &work, waits }, couriers);
+    couriers: &mut [PathWorker],
+    waits: &ThreadTimes,
+) -> DriverResult<()> {
+    let work = Mutex::new(ChunkQueue::new(copy.bytes, largest, couriers.len()));
+    spread(driver, &Job { copy, work: &work, waits }, couriers);
     // Pieces that a relay gave back when the direct couriers had finished already.
-    couriers[0].run(links, copy, &work);
+    couriers[0].run(driver, copy, &work);
     let direct = couriers.iter().filter(|courier| courier.relay().is_none());
-    direct.filter_map(Courier::fault).next().map_or(Ok(()), |code: CUresult| Err(code))
+    direct.filter_map(PathWorker::fault).next().map_or(Ok(()), |code: CUresult| Err(code))
 }
 
 /// Runs all couriers, the first on this thread. Each thread makes one for half of what it has been given, so that the last
 /// one starts after a few steps and not after as many as there are couriers. Those whose thread cannot be made carry
 /// nothing.
-fn spread<L: Links>(links: &L, job: &Job<'_>, couriers: &mut [Courier]) {
+fn spread<D: CopyDriver>(driver: &D, job: &Job<'_>, couriers: &mut [PathWorker]) {
     if let [courier] = couriers {
-        return courier.run(links, job.copy, job.work);
+        return courier.run(driver, job.copy, job.work);
     }
     let (near, far) = couriers.split_at_mut(couriers.len() / 2);
     let far = std::iter::once(move || {
-        links.quietly(|| spread(links, job, far));
-        links.ran_and_waited().into_iter().for_each(|(ran, waited)| job.waits.add(ran, waited));
+        driver.quietly(|| spread(driver, job, far));
+        driver.ran_and_waited().into_iter().for_each(|(ran, waited)| job.waits.add(ran, waited));
     });
-    thread::beside(c"wm-copy", STACK, far, || spread(links, job, near));
+    thread::beside(c"wm-copy", STACK, far, || spread(driver, job, near));
 }

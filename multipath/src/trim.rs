@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use wm_abi::CUdevice;
 
 use crate::gauge::Observation;
-use crate::plan::Direction;
+use crate::plan::LinkDirection;
 use crate::topology::Path;
 
 /// A copy is late from here on: what events themselves take, in seconds, and a part of its time.
@@ -27,13 +27,13 @@ const COPIES: u32 = 32;
 
 /// What is known of one target and direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Trim {
+struct RateCorrection {
     factor: f64,
     /// Copies since the factor was last above [`DOUBTED`].
     low: u32,
 }
 
-impl Trim {
+impl RateCorrection {
     fn learn(self, direct: f64, late: f64) -> Self {
         let slack = SLACK.0 + SLACK.1 * direct;
         let factor = if late > slack {
@@ -49,31 +49,32 @@ impl Trim {
 
 /// What is known of all.
 #[derive(Debug, Default)]
-pub struct Trims {
-    known: Mutex<BTreeMap<(CUdevice, usize), Trim>>,
+pub struct RateCorrections {
+    known: Mutex<BTreeMap<(CUdevice, usize), RateCorrection>>,
 }
 
-impl Trims {
+impl RateCorrections {
     /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once, until it has been refuted.
     pub fn learn(&self, seen: &Observation) -> bool {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let trim =
-            known.entry((seen.target, seen.direction as usize)).or_insert(Trim { factor: 1.0, low: 0 });
+        let trim = known
+            .entry((seen.target, seen.direction as usize))
+            .or_insert(RateCorrection { factor: 1.0, low: 0 });
         *trim = trim.learn(seen.direct, seen.late);
         trim.low == COPIES
     }
 
     /// What relays carry now of what they were measured to.
-    pub fn factor(&self, target: CUdevice, direction: Direction) -> f64 {
+    pub fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(target, direction as usize)).map_or(1.0, |trim| trim.factor)
     }
 
     /// Sets relays' rates to what they carry now. The first path is the direct one.
-    pub fn apply(&self, target: CUdevice, direction: Direction, paths: &mut [Path]) {
+    pub fn apply(&self, target: CUdevice, direction: LinkDirection, paths: &mut [Path]) {
         let factor = self.factor(target, direction);
         paths.iter_mut().skip(1).for_each(|path| path.rate *= factor);
     }
@@ -85,11 +86,11 @@ mod tests {
     use super::*;
 
     fn seen(direct: f64, late: f64) -> Observation {
-        Observation { target: 0, direction: Direction::In, direct, late }
+        Observation { target: 0, direction: LinkDirection::In, direct, late }
     }
 
     /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a second or so.
-    fn after(copies: usize, real: f64, trims: &Trims) -> f64 {
+    fn after(copies: usize, real: f64, trims: &RateCorrections) -> f64 {
         for _ in 0..copies {
             let planned = factor(trims) * 50.0;
             let direct = 100.0 / (50.0 + planned);
@@ -98,9 +99,9 @@ mod tests {
         factor(trims)
     }
 
-    fn factor(trims: &Trims) -> f64 {
+    fn factor(trims: &RateCorrections) -> f64 {
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, Direction::In, &mut paths);
+        trims.apply(0, LinkDirection::In, &mut paths);
         assert_eq!(paths[0].rate, 1.0, "the direct path is what others are compared with");
         paths[1].rate
     }
@@ -108,38 +109,38 @@ mod tests {
     #[test]
     fn relays_get_what_they_carry() {
         for (real, expected) in [(50.0, 1.0), (40.0, 0.8), (25.0, 0.5), (60.0, 1.2)] {
-            let found = after(60, real, &Trims::default());
+            let found = after(60, real, &RateCorrections::default());
             assert!((found / expected - 1.0).abs() < 0.03, "{found} for {expected}");
         }
     }
 
     #[test]
     fn a_link_that_is_idle_again_is_used_again() {
-        let trims = Trims::default();
+        let trims = RateCorrections::default();
         assert!(after(30, 20.0, &trims) < 0.45);
         assert!(after(120, 50.0, &trims) > 0.97);
     }
 
     #[test]
     fn one_hiccup_changes_little() {
-        let trims = Trims::default();
+        let trims = RateCorrections::default();
         trims.learn(&seen(1.0, 9.0));
         assert!(factor(&trims) > 0.5);
     }
 
     #[test]
     fn directions_and_targets_are_apart() {
-        let trims = Trims::default();
+        let trims = RateCorrections::default();
         after(30, 20.0, &trims);
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, Direction::Out, &mut paths);
-        trims.apply(1, Direction::In, &mut paths);
+        trims.apply(0, LinkDirection::Out, &mut paths);
+        trims.apply(1, LinkDirection::In, &mut paths);
         assert_eq!(paths[1].rate, 1.0);
     }
 
     #[test]
     fn a_measurement_is_doubted_once_when_copies_keep_being_late() {
-        let trims = Trims::default();
+        let trims = RateCorrections::default();
         let doubts = (0..100).filter(|_| trims.learn(&seen(1.0, 3.0))).count();
         assert_eq!(doubts, 1);
         assert_eq!((0..100).filter(|_| trims.learn(&seen(1.0, 0.0))).count(), 0);
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn figures_of_no_clock_are_not_learned() {
-        let trims = Trims::default();
+        let trims = RateCorrections::default();
         for (direct, late) in [(0.0, 1.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, -1.0)] {
             assert!(!trims.learn(&seen(direct, late)));
         }

@@ -5,15 +5,15 @@
 
 use wm_abi::{CUevent, CUstream};
 
-use crate::lane::Cargo;
-use crate::links::{Hop, Links, Result, Transfer, Wake};
-use crate::making::Making;
-use crate::plan::{Direction, SLOTS};
+use crate::lane::ChunkAddrs;
+use crate::links::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::making::ResourceGuard;
+use crate::plan::{LinkDirection, SLOTS};
 use crate::user::Home;
 
 /// A stream on the target's link, with an event for each piece in flight.
 #[derive(Debug)]
-pub struct Wire {
+pub struct DirectPipeline {
     home: Home,
     stream: CUstream,
     events: [CUevent; SLOTS],
@@ -21,14 +21,14 @@ pub struct Wire {
     next: usize,
 }
 
-impl Wire {
+impl DirectPipeline {
     /// A new wire in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        let mut making = Making::new(links, home.context);
-        let (stream, events) = (making.stream()?, making.events(Wake::Sleeping)?);
+    pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
+        let mut making = ResourceGuard::new(driver, home.context);
+        let (stream, events) = (making.stream()?, making.events(WaitMode::Sleeping)?);
         making.keep();
         Ok(Self { home, stream, events, busy: [false; SLOTS], next: 0 })
     }
@@ -47,9 +47,14 @@ impl Wire {
     ///
     /// # Errors
     /// Those of the driver: they are the program's.
-    pub fn carry<L: Links>(&mut self, links: &L, direction: Direction, cargo: Cargo) -> Result<()> {
-        links.copy(self.home.context, self.stream, whole(direction, cargo))?;
-        links.record(self.home.context, self.events[self.next], self.stream)?;
+    pub fn carry<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        direction: LinkDirection,
+        cargo: ChunkAddrs,
+    ) -> DriverResult<()> {
+        driver.copy(self.home.context, self.stream, whole(direction, cargo))?;
+        driver.record(self.home.context, self.events[self.next], self.stream)?;
         self.busy[self.next] = true;
         self.next = (self.next + 1) % SLOTS;
         Ok(())
@@ -59,21 +64,21 @@ impl Wire {
     ///
     /// # Errors
     /// A sticky error of the context.
-    pub fn settle<L: Links>(&self, links: &L, slot: usize) -> Result<()> {
-        if self.busy[slot] { links.wait(self.home.context, self.events[slot]) } else { Ok(()) }
+    pub fn settle<D: CopyDriver>(&self, driver: &D, slot: usize) -> DriverResult<()> {
+        if self.busy[slot] { driver.wait(self.home.context, self.events[slot]) } else { Ok(()) }
     }
 
     /// Blocks until the stream is empty, as far as it can still tell.
-    pub fn drain<L: Links>(&self, links: &L) {
-        let _ = links.drain(self.home.context, self.stream);
+    pub fn drain<D: CopyDriver>(&self, driver: &D) {
+        let _ = driver.drain(self.home.context, self.stream);
     }
 }
 
 /// A piece in one hop.
-pub fn whole(direction: Direction, cargo: Cargo) -> Transfer {
-    let Cargo { host, device, bytes } = cargo;
+pub fn whole(direction: LinkDirection, cargo: ChunkAddrs) -> Transfer {
+    let ChunkAddrs { host, device, bytes } = cargo;
     match direction {
-        Direction::In => Transfer { hop: Hop::HostToDevice, to: device, from: host, bytes },
-        Direction::Out => Transfer { hop: Hop::DeviceToHost, to: host, from: device, bytes },
+        LinkDirection::In => Transfer { hop: Hop::HostToDevice, to: device, from: host, bytes },
+        LinkDirection::Out => Transfer { hop: Hop::DeviceToHost, to: host, from: device, bytes },
     }
 }

@@ -8,14 +8,14 @@
 
 /// A part of a copy, as an offset from its start. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct Chunk {
     /// First byte.
     pub offset: usize,
     /// Length.
     pub bytes: usize,
 }
 
-impl Piece {
+impl Chunk {
     /// One past the last byte.
     pub fn end(&self) -> usize {
         self.offset + self.bytes
@@ -24,7 +24,7 @@ impl Piece {
 
 /// Which end of the rest a path takes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RangeEnd {
     /// The start: the direct path.
     Head,
     /// The end: relays.
@@ -33,16 +33,16 @@ pub enum End {
 
 /// The rest of a copy.
 #[derive(Debug)]
-pub struct Work {
+pub struct ChunkQueue {
     head: usize,
     tail: usize,
     largest: usize,
     smallest: usize,
     paths: usize,
-    returned: Vec<Piece>,
+    returned: Vec<Chunk>,
 }
 
-impl Work {
+impl ChunkQueue {
     /// A whole copy of `bytes`, for `paths` paths that take at most `largest` at once.
     pub fn new(bytes: usize, largest: usize, paths: usize) -> Self {
         let largest = largest.max(1);
@@ -51,8 +51,8 @@ impl Work {
     }
 
     /// The next piece, `None` when nothing is left. The direct path, which cannot fail alone, also takes what was returned.
-    pub fn take(&mut self, end: End) -> Option<Piece> {
-        if end == End::Head
+    pub fn take(&mut self, end: RangeEnd) -> Option<Chunk> {
+        if end == RangeEnd::Head
             && let Some(piece) = self.returned.pop()
         {
             return Some(piece);
@@ -62,21 +62,21 @@ impl Work {
         (bytes > 0).then(|| self.cut(end, bytes))
     }
 
-    fn cut(&mut self, end: End, bytes: usize) -> Piece {
+    fn cut(&mut self, end: RangeEnd, bytes: usize) -> Chunk {
         match end {
-            End::Head => {
+            RangeEnd::Head => {
                 self.head += bytes;
-                Piece { offset: self.head - bytes, bytes }
+                Chunk { offset: self.head - bytes, bytes }
             }
-            End::Tail => {
+            RangeEnd::Tail => {
                 self.tail -= bytes;
-                Piece { offset: self.tail, bytes }
+                Chunk { offset: self.tail, bytes }
             }
         }
     }
 
     /// Takes pieces back that a path could not finish.
-    pub fn give_back(&mut self, pieces: impl IntoIterator<Item = Piece>) {
+    pub fn give_back(&mut self, pieces: impl IntoIterator<Item = Chunk>) {
         self.returned.extend(pieces);
     }
 

@@ -14,7 +14,7 @@ use wm_abi::{CUdevice, CUresult};
 use wm_driver::thread;
 
 use super::Inner;
-use crate::links::{Links, Survey};
+use crate::links::{CopyDriver, Survey};
 use crate::topology::Topology;
 use crate::topology::cache::{self, Turn};
 use crate::topology::calibrate::{self, Calibration};
@@ -25,15 +25,15 @@ const STACK: usize = 512 << 10;
 const LAST: Duration = Duration::from_millis(200);
 
 /// The right to measure or to open contexts: nobody else has it while this lives.
-struct Busy<L>(Arc<Inner<L>>);
+struct Busy<D>(Arc<Inner<D>>);
 
-impl<L> Drop for Busy<L> {
+impl<D> Drop for Busy<D> {
     fn drop(&mut self) {
         self.0.busy.store(false, Release);
     }
 }
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     /// The topology, if it is known. If not, somebody finds it out.
     pub(super) fn known(&self) -> Option<&Topology> {
         if self.settings.prompt {
@@ -77,7 +77,7 @@ impl<L: Links + 'static> Inner<L> {
     pub(super) fn open(&self, relays: Vec<CUdevice>) {
         let open = move |inner: &Self| {
             let wanted = relays.iter().take_while(|_| !inner.over.load(Acquire));
-            wanted.for_each(|relay| inner.pool.open(&inner.links, *relay));
+            wanted.for_each(|relay| inner.pool.open(&inner.driver, *relay));
         };
         if self.settings.prompt {
             open(self);
@@ -95,7 +95,7 @@ impl<L: Links + 'static> Inner<L> {
         }
     }
 
-    fn busy(&self) -> Option<Busy<L>> {
+    fn busy(&self) -> Option<Busy<D>> {
         let inner = self.me.upgrade()?;
         let is_ours = !self.over.load(Acquire) && !self.busy.swap(true, AcqRel);
         is_ours.then_some(Busy(inner))
@@ -108,7 +108,7 @@ impl<L: Links + 'static> Inner<L> {
 
     /// The devices; `None` where they are none to copy through, which is then known.
     fn survey(&self) -> Option<Survey> {
-        let survey = self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
+        let survey = self.driver.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
         let survey = survey.ok().filter(|survey| survey.key.devices.len() > 1);
         if survey.is_none() {
             self.learn(None);
@@ -139,7 +139,7 @@ impl<L: Links + 'static> Inner<L> {
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
         let quiet = self.share().is_quiet();
         let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
-        let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices, &go_on)
+        let Calibration { topology, steady } = calibrate::calibrate(&self.driver, survey, &devices, &go_on)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
         let folder = self.settings.cache.as_deref();
@@ -160,8 +160,8 @@ impl<L: Links + 'static> Inner<L> {
 }
 
 /// Runs `body` on a thread of ours.
-fn spawn<L: Links + 'static>(busy: Busy<L>, body: impl FnOnce(&Inner<L>) + Send + 'static) {
-    let run = move || busy.0.links.quietly(|| body(&busy.0));
+fn spawn<D: CopyDriver + 'static>(busy: Busy<D>, body: impl FnOnce(&Inner<D>) + Send + 'static) {
+    let run = move || busy.0.driver.quietly(|| body(&busy.0));
     if let Err(error) = thread::spawn(c"wm-links", STACK, run) {
         log::debug!("no thread to measure links or open contexts: {error}");
     }

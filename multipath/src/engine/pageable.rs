@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{Answer, Inner, Request};
-use crate::courier::{Carrier, Courier};
-use crate::enqueue::{Copy, direct, parts};
-use crate::lane::Lane;
-use crate::links::Links;
-use crate::plan::{self, BOUNCE, Direction};
-use crate::point::Point;
+use super::{CopyOutcome, CopyRequest, Inner};
+use crate::courier::{PathWorker, Pipeline};
+use crate::enqueue::{HostDeviceCopy, direct, parts};
+use crate::lane::RelayPipeline;
+use crate::links::CopyDriver;
+use crate::plan::{self, BOUNCE, LinkDirection};
+use crate::point::StreamEvent;
 use crate::pull::pull;
-use crate::spare::{FEWEST, Waits};
+use crate::spare::{FEWEST, ThreadTimes};
 use crate::topology::Path;
-use crate::traffic::Way;
-use crate::work::Piece;
+use crate::traffic::CopyRoute;
+use crate::work::Chunk;
 
 /// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
 /// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
@@ -33,104 +33,110 @@ const COURIERS_LEAST: usize = FEWEST + 1;
 /// An idle stream passes an event sooner than this.
 const MOMENT: Duration = Duration::from_micros(200);
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     /// Over the target's own link alone.
-    pub(super) fn alone(&self, request: &Request) -> Answer {
+    pub(super) fn alone(&self, request: &CopyRequest) -> CopyOutcome {
         self.pageable(request, &[Path { device: request.copy.user.device, rate: 0.0 }])
     }
 
     /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
     /// done, so the host waits here, once, for all that comes before it in the stream; no courier reads the program's memory
     /// sooner.
-    pub(super) fn pageable(&self, request: &Request, paths: &[Path]) -> Answer {
+    pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
         if copy.bytes < self.settings.minimum.unwrap_or(LEAST) || !self.has_threads(copy, paths) {
-            return Answer::Plain;
+            return CopyOutcome::Plain;
         }
-        let Ok(start) = self.pool.point(&self.links, copy.user.home) else { return Answer::Plain };
+        let Ok(start) = self.pool.point(&self.driver, copy.user.home) else { return CopyOutcome::Plain };
         let begun = self.begin(request, &start);
-        let answer = begun.map_or(Answer::Plain, |rest| self.fill(request, paths, &rest, &start));
+        let answer = begun.map_or(CopyOutcome::Plain, |rest| self.fill(request, paths, &rest, &start));
         self.pool.give_point(start);
         answer
     }
 
     fn cores(&self) -> usize {
-        self.settings.cores.min(self.links.cores())
+        self.settings.cores.min(self.driver.cores())
     }
 
     /// Couriers that have enough to do.
-    fn worthwhile(&self, copy: &Copy) -> usize {
+    fn worthwhile(&self, copy: &HostDeviceCopy) -> usize {
         copy.bytes / self.settings.portion.max(1)
     }
 
     /// Couriers for each of several paths. A core is left to the program.
-    fn fillers(&self, copy: &Copy, paths: &[Path]) -> Vec<usize> {
+    fn fillers(&self, copy: &HostDeviceCopy, paths: &[Path]) -> Vec<usize> {
         plan::fillers(self.cores().saturating_sub(1).min(self.worthwhile(copy)), paths)
     }
 
-    fn has_threads(&self, copy: &Copy, paths: &[Path]) -> bool {
+    fn has_threads(&self, copy: &HostDeviceCopy, paths: &[Path]) -> bool {
         if let [_] = paths {
-            return self.spare.room(self.cores(), self.beside(copy), self.links.clock()) > 0;
+            return self.spare.room(self.cores(), self.beside(copy), self.driver.clock()) > 0;
         }
         self.fillers(copy, paths).iter().sum::<usize>() >= COURIERS_LEAST
     }
 
     /// Threads beside the caller's own that have enough to do.
-    fn beside(&self, copy: &Copy) -> usize {
+    fn beside(&self, copy: &HostDeviceCopy) -> usize {
         self.worthwhile(copy).saturating_sub(1)
     }
 
     /// Waits for the copy's start. What couriers are to carry.
-    fn begin(&self, request: &Request, start: &Point) -> Option<Copy> {
+    fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> Option<HostDeviceCopy> {
         let copy = &request.copy;
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
-        let [head, body, _] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
+        let [head, body, _] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
         // The driver may read these bytes at once, before the stream has made them: on the way in they are carried again with the rest.
-        let from = if copy.direction == Direction::In { 0 } else { body.offset };
-        let begun = direct(&self.links, copy, head).is_ok() && self.starts(request, start);
-        begun.then(|| copy.part(Piece { offset: from, bytes: copy.bytes - from }))
+        let from = if copy.direction == LinkDirection::In { 0 } else { body.offset };
+        let begun = direct(&self.driver, copy, head).is_ok() && self.starts(request, start);
+        begun.then(|| copy.part(Chunk { offset: from, bytes: copy.bytes - from }))
     }
 
     /// Has the host seen the start? A copy to the device that is not waited for may return before its stream gets there, if the driver
     /// has room for the bytes: then the stream must not be waited for here, and the copy is the driver's.
-    fn starts(&self, request: &Request, start: &Point) -> bool {
+    fn starts(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
-        if request.waits || copy.direction == Direction::Out {
+        if request.waits || copy.direction == LinkDirection::Out {
             return self.wait_for(copy, start);
         }
-        let recorded = start.record(&self.links, copy.user.stream).is_ok();
-        let end = self.links.clock() + MOMENT;
-        let mut passed = recorded && start.is_passed(&self.links);
-        while recorded && !passed && self.links.clock() < end {
-            passed = start.is_passed(&self.links);
+        let recorded = start.record(&self.driver, copy.user.stream).is_ok();
+        let end = self.driver.clock() + MOMENT;
+        let mut passed = recorded && start.is_passed(&self.driver);
+        while recorded && !passed && self.driver.clock() < end {
+            passed = start.is_passed(&self.driver);
         }
         passed
     }
 
     /// The threads are taken only now: until its start, a copy has no use for them.
-    fn fill(&self, request: &Request, paths: &[Path], rest: &Copy, start: &Arc<Point>) -> Answer {
+    fn fill(
+        &self,
+        request: &CopyRequest,
+        paths: &[Path],
+        rest: &HostDeviceCopy,
+        start: &Arc<StreamEvent>,
+    ) -> CopyOutcome {
         let copy = &request.copy;
         let [_] = paths else {
             let fillers = self.fillers(copy, paths);
-            return self.carried(request, paths, &fillers, rest, start, &Waits::default());
+            return self.carried(request, paths, &fillers, rest, start, &ThreadTimes::default());
         };
-        let lent = self.spare.borrow(self.cores(), self.beside(copy), self.links.clock());
-        let waits = Waits::default();
+        let lent = self.spare.borrow(self.cores(), self.beside(copy), self.driver.clock());
+        let waits = ThreadTimes::default();
         let answer = self.carried(request, paths, &[lent + 1], rest, start, &waits);
-        self.spare.give_back(lent, &waits, self.links.clock());
+        self.spare.give_back(lent, &waits, self.driver.clock());
         answer
     }
 
     /// Carries it by so many couriers over each path.
     fn carried(
         &self,
-        request: &Request,
+        request: &CopyRequest,
         paths: &[Path],
         fillers: &[usize],
-        rest: &Copy,
-        start: &Arc<Point>,
-        waits: &Waits,
-    ) -> Answer {
+        rest: &HostDeviceCopy,
+        start: &Arc<StreamEvent>,
+        waits: &ThreadTimes,
+    ) -> CopyOutcome {
         let mut couriers = Vec::new();
         for (index, count) in fillers.iter().enumerate() {
             let relay = (index > 0).then(|| paths[index].device);
@@ -139,22 +145,27 @@ impl<L: Links + 'static> Inner<L> {
         // Without a direct courier nobody would carry what relays give back.
         let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
         let carries = has_direct && couriers.len() >= COURIERS_LEAST;
-        let arrived = carries && pull(&self.links, rest, BOUNCE, &mut couriers, waits).is_ok();
+        let arrived = carries && pull(&self.driver, rest, BOUNCE, &mut couriers, waits).is_ok();
         self.settle(&request.copy, couriers, arrived)
     }
 
-    fn courier(&self, request: &Request, relay: Option<CUdevice>, start: &Arc<Point>) -> Option<Courier> {
+    fn courier(
+        &self,
+        request: &CopyRequest,
+        relay: Option<CUdevice>,
+        start: &Arc<StreamEvent>,
+    ) -> Option<PathWorker> {
         let user = request.copy.user;
-        let bounce = self.pool.bounce(&self.links, user.device).ok()?;
+        let bounce = self.pool.bounce(&self.driver, user.device).ok()?;
         let carrier = match relay {
-            None => self.pool.wire(&self.links, user.home).ok().map(Carrier::Wire),
-            Some(relay) => self.pool.lane(&self.links, relay, user).map(|mut lane| {
+            None => self.pool.wire(&self.driver, user.home).ok().map(Pipeline::Direct),
+            Some(relay) => self.pool.lane(&self.driver, relay, user).map(|mut lane| {
                 lane.engage(user.stream, start);
-                Carrier::Lane(lane)
+                Pipeline::Relay(lane)
             }),
         };
         match carrier {
-            Some(carrier) => Some(Courier::new(carrier, bounce)),
+            Some(carrier) => Some(PathWorker::new(carrier, bounce)),
             None => {
                 self.pool.give_bounce(bounce);
                 None
@@ -163,7 +174,7 @@ impl<L: Links + 'static> Inner<L> {
     }
 
     /// Counts what couriers carried, drops relays at fault, and takes everything back.
-    fn settle(&self, copy: &Copy, couriers: Vec<Courier>, arrived: bool) -> Answer {
+    fn settle(&self, copy: &HostDeviceCopy, couriers: Vec<PathWorker>, arrived: bool) -> CopyOutcome {
         if arrived {
             self.count_couriers(copy, &couriers);
         }
@@ -172,25 +183,26 @@ impl<L: Links + 'static> Inner<L> {
             let (carrier, bounce) = courier.into_parts();
             self.pool.give_bounce(bounce);
             match carrier {
-                Carrier::Wire(wire) => self.pool.give_wire(wire),
-                Carrier::Lane(lane) if failed => self.fail(lane, copy),
-                Carrier::Lane(lane) => self.pool.give_back(lane),
+                Pipeline::Direct(wire) => self.pool.give_wire(wire),
+                Pipeline::Relay(lane) if failed => self.fail(lane, copy),
+                Pipeline::Relay(lane) => self.pool.give_back(lane),
             }
         }
-        if arrived { Answer::Done } else { Answer::Plain }
+        if arrived { CopyOutcome::Done } else { CopyOutcome::Plain }
     }
 
     /// Several couriers over one path carry one part.
-    fn count_couriers(&self, copy: &Copy, couriers: &[Courier]) {
+    fn count_couriers(&self, copy: &HostDeviceCopy, couriers: &[PathWorker]) {
         let mut moved = std::collections::BTreeMap::new();
         for courier in couriers {
-            *moved.entry(courier.relay().map_or(Way::Threads, Way::Relay)).or_insert(0) += courier.moved();
+            *moved.entry(courier.relay().map_or(CopyRoute::Threads, CopyRoute::Relay)).or_insert(0) +=
+                courier.moved();
         }
         moved.into_iter().for_each(|(way, bytes)| self.traffic.add(way, copy.direction, bytes));
     }
 
     /// A courier's lane was at fault.
-    fn fail(&self, lane: Lane, copy: &Copy) {
+    fn fail(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         self.drop_relay(lane.relay());
         self.give_up(lane, copy);
     }

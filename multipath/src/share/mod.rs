@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wm_abi::CUdevice;
 
-use crate::plan::Direction;
+use crate::plan::LinkDirection;
 use crate::topology::Identity;
 use claims::Claims;
 use page::Page;
@@ -27,7 +27,7 @@ pub struct Link(pub u64);
 
 impl Link {
     /// The link of a device.
-    pub fn of(device: &Identity, direction: Direction) -> Self {
+    pub fn of(device: &Identity, direction: LinkDirection) -> Self {
         // FNV-1a: the same in every build, which the standard library's hasher does not promise.
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = device.uuid.bytes().chain(device.pci.bytes()).fold(0xcbf2_9ce4_8422_2325, step);
@@ -37,12 +37,12 @@ impl Link {
 
 /// Claims of this process, and the page where others see them.
 #[derive(Debug)]
-pub struct Share {
+pub struct LinkClaims {
     own: Mutex<Claims>,
     page: Option<Page>,
 }
 
-impl Share {
+impl LinkClaims {
     /// With the page at `path`, or for this process alone.
     pub fn new(path: Option<PathBuf>) -> Self {
         let page = path.and_then(|path| {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn directions_of_one_link_differ_and_zero_is_no_link() {
         let device = Identity { uuid: String::new(), pci: String::new(), numa: None };
-        let (into, out) = (Link::of(&device, Direction::In), Link::of(&device, Direction::Out));
+        let (into, out) = (Link::of(&device, LinkDirection::In), Link::of(&device, LinkDirection::Out));
         assert_ne!(into, out);
         assert!(into.0 != 0 && out.0 != 0);
     }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 
 use super::{Rates, Topology};
-use crate::lane::{Cargo, Lane};
-use crate::links::{Links, Result, Survey};
-use crate::making::Making;
-use crate::plan::{Costs, Direction, SMALLEST_PIECE};
-use crate::point::Point;
+use crate::lane::{ChunkAddrs, RelayPipeline};
+use crate::links::{CopyDriver, DriverResult, Survey};
+use crate::making::ResourceGuard;
+use crate::plan::{Costs, LinkDirection, SMALLEST_PIECE};
+use crate::point::StreamEvent;
 use crate::pool::has_room;
-use crate::user::{Home, Kind, User};
+use crate::user::{Home, ProgramStream, StreamOrdering};
 use crate::wire::whole;
 
 /// Bytes of one measured copy.
@@ -44,7 +44,7 @@ pub struct Calibration {
 }
 
 /// One device under measurement.
-struct Probe {
+struct MeasuredDevice {
     device: CUdevice,
     context: CUcontext,
     /// What opening its context took, in seconds.
@@ -60,35 +60,35 @@ struct Probe {
 ///
 /// # Errors
 /// `NOT_SUPPORTED` if fewer than two devices can be measured; that of `go_on`.
-pub fn calibrate<L: Links>(
-    links: &L,
+pub fn calibrate<D: CopyDriver>(
+    driver: &D,
     survey: Survey,
     devices: &[CUdevice],
-    go_on: &dyn Fn() -> Result<()>,
-) -> Result<Calibration> {
+    go_on: &dyn Fn() -> DriverResult<()>,
+) -> DriverResult<Calibration> {
     let mut probes = Vec::new();
     for device in devices {
         go_on()?;
-        probes.extend(Probe::open(links, *device));
+        probes.extend(MeasuredDevice::open(driver, *device));
     }
-    let measured = measure(links, survey, &probes, go_on);
+    let measured = measure(driver, survey, &probes, go_on);
     go_on()?;
-    probes.into_iter().for_each(|probe| probe.close(links));
+    probes.into_iter().for_each(|probe| probe.close(driver));
     measured
 }
 
-fn measure<L: Links>(
-    links: &L,
+fn measure<D: CopyDriver>(
+    driver: &D,
     survey: Survey,
-    probes: &[Probe],
-    go_on: &dyn Fn() -> Result<()>,
-) -> Result<Calibration> {
+    probes: &[MeasuredDevice],
+    go_on: &dyn Fn() -> DriverResult<()>,
+) -> DriverResult<Calibration> {
     if probes.len() < 2 {
         return Err(CUresult::NOT_SUPPORTED);
     }
     let count = survey.key.devices.len();
-    let way = |way| rates(links, probes, count, way, go_on);
-    let pass = || -> Result<[Rates; 2]> { Ok([way(Direction::In)?, way(Direction::Out)?]) };
+    let way = |way| rates(driver, probes, count, way, go_on);
+    let pass = || -> DriverResult<[Rates; 2]> { Ok([way(LinkDirection::In)?, way(LinkDirection::Out)?]) };
     let (mut best, mut steady) = (pass()?, false);
     for _ in 1..PASSES {
         let again = pass()?;
@@ -98,48 +98,48 @@ fn measure<L: Links>(
             break;
         }
     }
-    let costs = costs(links, &survey, probes)?;
+    let costs = costs(driver, &survey, probes)?;
     let [into, out] = best;
     let topology = Topology { key: survey.key, reach: survey.reach, into, out, costs };
     Ok(Calibration { topology, steady })
 }
 
 /// One pass over all links in one direction.
-fn rates<L: Links>(
-    links: &L,
-    probes: &[Probe],
+fn rates<D: CopyDriver>(
+    driver: &D,
+    probes: &[MeasuredDevice],
     count: usize,
-    way: Direction,
-    go_on: &dyn Fn() -> Result<()>,
-) -> Result<Rates> {
+    way: LinkDirection,
+    go_on: &dyn Fn() -> DriverResult<()>,
+) -> DriverResult<Rates> {
     let mut rates = Rates { alone: vec![0.0; count], together: vec![vec![0.0; count]; count], all: 0.0 };
     // The first copy of a stream pays for what the driver sets up.
-    run(links, &probes.iter().collect::<Vec<_>>(), way)?;
+    run(driver, &probes.iter().collect::<Vec<_>>(), way)?;
     for (index, one) in probes.iter().enumerate() {
-        rates.alone[one.device as usize] = rate(links, &[one], way)?;
+        rates.alone[one.device as usize] = rate(driver, &[one], way)?;
         for other in &probes[..index] {
             go_on()?;
-            let sum = rate(links, &[one, other], way)?;
+            let sum = rate(driver, &[one, other], way)?;
             rates.together[one.device as usize][other.device as usize] = sum;
             rates.together[other.device as usize][one.device as usize] = sum;
         }
     }
-    rates.all = rate(links, &probes.iter().collect::<Vec<_>>(), way)?;
+    rates.all = rate(driver, &probes.iter().collect::<Vec<_>>(), way)?;
     Ok(rates)
 }
 
 /// What a set of links carries at once, bytes a second.
-fn rate<L: Links>(links: &L, set: &[&Probe], way: Direction) -> Result<f64> {
-    (0..TRIES).try_fold(0.0, |best, _| Ok(run(links, set, way)?.max(best)))
+fn rate<D: CopyDriver>(driver: &D, set: &[&MeasuredDevice], way: LinkDirection) -> DriverResult<f64> {
+    (0..TRIES).try_fold(0.0, |best, _| Ok(run(driver, set, way)?.max(best)))
 }
 
-fn run<L: Links>(links: &L, set: &[&Probe], way: Direction) -> Result<f64> {
-    let start = links.clock();
+fn run<D: CopyDriver>(driver: &D, set: &[&MeasuredDevice], way: LinkDirection) -> DriverResult<f64> {
+    let start = driver.clock();
     for _ in 0..ROUNDS {
-        set.iter().try_for_each(|probe| probe.send(links, way, BLOCK))?;
+        set.iter().try_for_each(|probe| probe.send(driver, way, BLOCK))?;
     }
-    set.iter().try_for_each(|probe| probe.drain(links))?;
-    Ok((ROUNDS * BLOCK * set.len()) as f64 / seconds(links.clock() - start))
+    set.iter().try_for_each(|probe| probe.drain(driver))?;
+    Ok((ROUNDS * BLOCK * set.len()) as f64 / seconds(driver.clock() - start))
 }
 
 fn seconds(duration: Duration) -> f64 {
@@ -147,30 +147,33 @@ fn seconds(duration: Duration) -> f64 {
 }
 
 /// Times of the smallest piece, from an idle stream and back: what a cut copy costs on top.
-fn costs<L: Links>(links: &L, survey: &Survey, probes: &[Probe]) -> Result<Costs> {
-    let reach = |target: &Probe, relay: &Probe| survey.reach[target.device as usize][relay.device as usize];
+fn costs<D: CopyDriver>(driver: &D, survey: &Survey, probes: &[MeasuredDevice]) -> DriverResult<Costs> {
+    let reach = |target: &MeasuredDevice, relay: &MeasuredDevice| {
+        survey.reach[target.device as usize][relay.device as usize]
+    };
     let pairs = probes.iter().flat_map(|target| probes.iter().map(move |relay| (target, relay)));
     let mut pairs = pairs.filter(|(target, relay)| target.device != relay.device && reach(target, relay));
     let (target, relay) = pairs.next().ok_or(CUresult::PEER_ACCESS_UNSUPPORTED)?;
     // These contexts are ours, and end with the measurement.
     let home = Home { context: target.context, life: 0 };
-    let user = User { home, device: target.device, stream: target.streams[0], kind: Kind::Alone };
-    let mut lane = Lane::new(links, relay.device, relay.context, user)?;
-    let samples = Point::new(links, home).map(Arc::new).and_then(|start| {
+    let user =
+        ProgramStream { home, device: target.device, stream: target.streams[0], kind: StreamOrdering::Alone };
+    let mut lane = RelayPipeline::new(driver, relay.device, relay.context, user)?;
+    let samples = StreamEvent::new(driver, home).map(Arc::new).and_then(|start| {
         // The first trip pays for what the driver sets up.
-        trip(links, &mut lane, target, &start)?;
-        let sample = |_| Ok((trip(links, &mut lane, target, &start)?, straight(links, target)?));
-        (0..SAMPLES).map(sample).collect::<Result<Vec<_>>>()
+        trip(driver, &mut lane, target, &start)?;
+        let sample = |_| Ok((trip(driver, &mut lane, target, &start)?, straight(driver, target)?));
+        (0..SAMPLES).map(sample).collect::<DriverResult<Vec<_>>>()
     });
-    lane.drain(links);
-    lane.bury(links, true);
+    lane.drain(driver);
+    lane.bury(driver, true);
     let samples = samples?;
     let middle = |pick: fn(&((f64, f64), f64)) -> f64| median(samples.iter().map(pick).collect());
     let (fixed, step, straight) = (middle(|s| s.0.0), middle(|s| s.0.1), middle(|s| s.1));
     Ok(Costs { fixed, step, lag: (fixed - straight).max(0.0), open: opening(probes) })
 }
 
-fn opening(probes: &[Probe]) -> f64 {
+fn opening(probes: &[MeasuredDevice]) -> f64 {
     median(probes.iter().map(|probe| probe.opening).collect())
 }
 
@@ -180,64 +183,74 @@ fn median(mut samples: Vec<f64>) -> f64 {
 }
 
 /// Through a relay: the whole time, and what of it the calls took.
-fn trip<L: Links>(links: &L, lane: &mut Lane, target: &Probe, at: &Arc<Point>) -> Result<(f64, f64)> {
+fn trip<D: CopyDriver>(
+    driver: &D,
+    lane: &mut RelayPipeline,
+    target: &MeasuredDevice,
+    at: &Arc<StreamEvent>,
+) -> DriverResult<(f64, f64)> {
     let (context, stream) = (target.context, target.streams[0]);
-    let start = links.clock();
-    at.record(links, stream)?;
+    let start = driver.clock();
+    at.record(driver, stream)?;
     lane.engage(stream, at);
-    lane.follow(links, Direction::In)?;
-    lane.carry(links, Direction::In, target.block(Direction::In, SMALLEST_PIECE))?;
-    let called = links.clock() - start;
+    lane.follow(driver, LinkDirection::In)?;
+    lane.carry(driver, LinkDirection::In, target.block(LinkDirection::In, SMALLEST_PIECE))?;
+    let called = driver.clock() - start;
     if let Some(mark) = lane.end() {
-        links.order(context, stream, mark.event)?;
+        driver.order(context, stream, mark.event)?;
     }
-    links.drain(context, stream)?;
-    Ok((seconds(links.clock() - start), seconds(called)))
+    driver.drain(context, stream)?;
+    Ok((seconds(driver.clock() - start), seconds(called)))
 }
 
 /// The same bytes the direct way.
-fn straight<L: Links>(links: &L, target: &Probe) -> Result<f64> {
-    let start = links.clock();
-    target.send(links, Direction::In, SMALLEST_PIECE)?;
-    links.drain(target.context, target.streams[0])?;
-    Ok(seconds(links.clock() - start))
+fn straight<D: CopyDriver>(driver: &D, target: &MeasuredDevice) -> DriverResult<f64> {
+    let start = driver.clock();
+    target.send(driver, LinkDirection::In, SMALLEST_PIECE)?;
+    driver.drain(target.context, target.streams[0])?;
+    Ok(seconds(driver.clock() - start))
 }
 
-impl Probe {
-    fn open<L: Links>(links: &L, device: CUdevice) -> Result<Self> {
-        let start = links.clock();
-        let context = links.open(device)?;
-        let opening = seconds(links.clock() - start);
-        Self::build(links, device, context, opening).inspect_err(|_| links.close(context))
+impl MeasuredDevice {
+    fn open<D: CopyDriver>(driver: &D, device: CUdevice) -> DriverResult<Self> {
+        let start = driver.clock();
+        let context = driver.open(device)?;
+        let opening = seconds(driver.clock() - start);
+        Self::build(driver, device, context, opening).inspect_err(|_| driver.close(context))
     }
 
-    fn build<L: Links>(links: &L, device: CUdevice, context: CUcontext, opening: f64) -> Result<Self> {
-        has_room(links, context)?;
-        let mut making = Making::new(links, context);
+    fn build<D: CopyDriver>(
+        driver: &D,
+        device: CUdevice,
+        context: CUcontext,
+        opening: f64,
+    ) -> DriverResult<Self> {
+        has_room(driver, context)?;
+        let mut making = ResourceGuard::new(driver, context);
         let (memory, host) = (making.staging(device, 2 * BLOCK)?, making.buffer(device, 2 * BLOCK)?);
         let streams = [making.stream()?, making.stream()?];
         making.keep();
         Ok(Self { device, context, opening, streams, memory, host })
     }
 
-    fn block(&self, way: Direction, bytes: usize) -> Cargo {
+    fn block(&self, way: LinkDirection, bytes: usize) -> ChunkAddrs {
         let offset = (way as usize * BLOCK) as u64;
-        Cargo { host: self.host + offset, device: self.memory + offset, bytes }
+        ChunkAddrs { host: self.host + offset, device: self.memory + offset, bytes }
     }
 
-    fn send<L: Links>(&self, links: &L, way: Direction, bytes: usize) -> Result<()> {
-        links.copy(self.context, self.streams[way as usize], whole(way, self.block(way, bytes)))
+    fn send<D: CopyDriver>(&self, driver: &D, way: LinkDirection, bytes: usize) -> DriverResult<()> {
+        driver.copy(self.context, self.streams[way as usize], whole(way, self.block(way, bytes)))
     }
 
-    fn drain<L: Links>(&self, links: &L) -> Result<()> {
-        self.streams.iter().try_for_each(|stream| links.drain(self.context, *stream))
+    fn drain<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
+        self.streams.iter().try_for_each(|stream| driver.drain(self.context, *stream))
     }
 
-    fn close<L: Links>(self, links: &L) {
-        let _ = self.drain(links);
-        self.streams.iter().for_each(|stream| links.retire(self.context, *stream, &[]));
-        links.discard(self.host, 2 * BLOCK);
-        links.discard(self.memory, 2 * BLOCK);
-        links.close(self.context);
+    fn close<D: CopyDriver>(self, driver: &D) {
+        let _ = self.drain(driver);
+        self.streams.iter().for_each(|stream| driver.retire(self.context, *stream, &[]));
+        driver.discard(self.host, 2 * BLOCK);
+        driver.discard(self.memory, 2 * BLOCK);
+        driver.close(self.context);
     }
 }

@@ -5,7 +5,7 @@
 //! anything to a copy, and what each will carry. A relay behind the target's own uplink, or behind one that is in use, adds
 //! nothing and is left alone.
 //!
-//! Rates are bytes a second. Devices are ordinals of this process; [`Key`] ties a topology to the machine and to the
+//! Rates are bytes a second. Devices are ordinals of this process; [`MachineKey`] ties a topology to the machine and to the
 //! devices that this process sees.
 
 pub mod cache;
@@ -17,11 +17,11 @@ pub use rates::Rates;
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::plan::{self, Costs, Direction};
+use crate::plan::{self, Costs, LinkDirection};
 
 /// Which machine and devices a measurement belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Key {
+pub struct MachineKey {
     /// The driver's version, as it numbers itself.
     pub driver: i32,
     /// The devices, by ordinal.
@@ -43,7 +43,7 @@ pub struct Identity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
     /// What it is a measurement of.
-    pub key: Key,
+    pub key: MachineKey,
     /// `reach[a][b]`: device `a` can use memory of device `b`.
     pub reach: Vec<Vec<bool>>,
     /// Host to device.
@@ -65,16 +65,16 @@ pub struct Path {
 
 impl Topology {
     /// Rates of a direction.
-    pub fn rates(&self, direction: Direction) -> &Rates {
+    pub fn rates(&self, direction: LinkDirection) -> &Rates {
         match direction {
-            Direction::In => &self.into,
-            Direction::Out => &self.out,
+            LinkDirection::In => &self.into,
+            LinkDirection::Out => &self.out,
         }
     }
 
     /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable` that still adds
     /// something, the best first.
-    pub fn paths(&self, target: CUdevice, direction: Direction, usable: &[CUdevice]) -> Vec<Path> {
+    pub fn paths(&self, target: CUdevice, direction: LinkDirection, usable: &[CUdevice]) -> Vec<Path> {
         let rates = self.rates(direction);
         let Some(direct) = rates.index(target) else { return Vec::new() };
         let mut chosen = vec![direct];
@@ -97,7 +97,7 @@ impl Topology {
     }
 
     /// From how many bytes on a copy over these paths beats the plain one.
-    pub fn threshold(&self, paths: &[Path], direction: Direction) -> usize {
+    pub fn threshold(&self, paths: &[Path], direction: LinkDirection) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
         let alone = self.rates(direction).alone[direct.device as usize];
         plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.costs.fixed)
@@ -109,7 +109,7 @@ mod tests {
     //! Hazard: relays that share the target's uplink slow the copy down, and look like a gain.
     use super::*;
 
-    const IN: Direction = Direction::In;
+    const IN: LinkDirection = LinkDirection::In;
 
     /// Eight links of 55 GB/s in pairs behind uplinks of 52, and a ceiling.
     fn pairs(ceiling: f64) -> Rates {
@@ -120,7 +120,7 @@ mod tests {
 
     fn machine() -> Topology {
         let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
-        let key = Key { driver: 13_000, devices: (0..8).map(identity).collect() };
+        let key = MachineKey { driver: 13_000, devices: (0..8).map(identity).collect() };
         let (reach, costs) = (vec![vec![true; 8]; 8], Costs { fixed: 1e-4, ..Costs::default() });
         Topology { key, reach, into: pairs(208.0), out: pairs(116.0), costs }
     }
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_hosts_ceiling_limits_how_many_relays_pay() {
-        let paths = machine().paths(0, Direction::Out, &[1, 2, 3, 4, 5, 6, 7]);
+        let paths = machine().paths(0, LinkDirection::Out, &[1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(devices(&paths), [0, 2, 4]);
     }
 

@@ -13,8 +13,8 @@ use wm_abi::CUdevice;
 use wm_driver::probe::Reading;
 use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
-use wm_multipath::pool::Relay;
-use wm_multipath::traffic::Way;
+use wm_multipath::pool::RelayUsage;
+use wm_multipath::traffic::CopyRoute;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
@@ -191,11 +191,11 @@ fn copies() -> Vec<Value> {
     rows.extend(plain.map(|(direction, (count, bytes))| ("direct".into(), direction, count, bytes)));
     for flow in multipath::traffic() {
         let path = match flow.way {
-            Way::Direct => "direct".to_owned(),
-            Way::Threads => "threads".to_owned(),
-            Way::Relay(relay) => format!("relay {relay}"),
+            CopyRoute::Direct => "direct".to_owned(),
+            CopyRoute::Threads => "threads".to_owned(),
+            CopyRoute::Relay(relay) => format!("relay {relay}"),
         };
-        let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
+        let direction = if flow.direction == wm_multipath::LinkDirection::In { "htod" } else { "dtoh" };
         match rows.iter_mut().find(|row| (row.0.as_str(), row.1) == (&path, direction)) {
             Some(row) => (row.2, row.3) = (row.2 + flow.count, row.3 + flow.bytes),
             None => rows.push((path, direction, flow.count, flow.bytes)),
@@ -210,7 +210,7 @@ fn copies() -> Vec<Value> {
 
 /// Device memory that copies through siblings take there.
 fn relays() -> Vec<Value> {
-    let row = |relay: Relay| {
+    let row = |relay: RelayUsage| {
         json!({
             "ordinal": relay.device,
             "staging_bytes": relay.staging,

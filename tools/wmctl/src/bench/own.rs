@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
 use wm_multipath::topology::Topology;
-use wm_multipath::{Direction, HostMemory, Settings};
+use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
 
 use super::copy::{Arguments, VERIFIED};
 use super::machine::Machine;
@@ -42,11 +42,13 @@ pub(super) fn compare(arguments: &Arguments, devices: Topology) -> Result<()> {
         SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
     let minimum = arguments.minimum.map(|mib| mib << 20);
-    let settings = Settings { relays: Some(Vec::new()), minimum, ..Settings::default() };
+    let settings = EngineSettings { relays: Some(Vec::new()), minimum, ..EngineSettings::default() };
     let mut machine = Machine::new(arguments.target, devices, settings, largest)?;
     machine.verify(HostMemory::Pageable, VERIFIED.min(largest))?;
     let mut rows = Vec::new();
-    for (kind, way) in [(&WAITED, Direction::In), (&ASYNCHRONOUS, Direction::In), (&WAITED, Direction::Out)] {
+    for (kind, way) in
+        [(&WAITED, LinkDirection::In), (&ASYNCHRONOUS, LinkDirection::In), (&WAITED, LinkDirection::Out)]
+    {
         for bytes in &sizes {
             rows.push(row(&machine, kind, way, *bytes)?);
         }
@@ -60,7 +62,7 @@ pub(super) fn compare(arguments: &Arguments, devices: Topology) -> Result<()> {
     output::print(&render(&rows))
 }
 
-fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<Row> {
+fn row(machine: &Machine, kind: &Kind, way: LinkDirection, bytes: usize) -> Result<Row> {
     const MOST: usize = 8 << 30;
     let (mut plain, mut threads, mut pinned, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
     // The first round pays for what is made at first use.
@@ -79,7 +81,7 @@ fn row(machine: &Machine, kind: &Kind, way: Direction, bytes: usize) -> Result<R
     let row = Row {
         bytes,
         memory: kind.name,
-        direction: if way == Direction::In { "in" } else { "out" },
+        direction: if way == LinkDirection::In { "in" } else { "out" },
         plain,
         threads,
         ratio: threads / plain,
