@@ -8,45 +8,12 @@
 //! Invariants: the direct share and the relays' shares partition the range; no piece is larger than a staging slot;
 //! below the threshold, or without a relay that pays, the plan is the plain copy.
 
-use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::topology::Path;
-use crate::work::Chunk;
-
-/// Which way a copy goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LinkDirection {
-    /// Host to device.
-    In,
-    /// Device to host.
-    Out,
-}
-
-/// What the host end of a copy is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostMemory {
-    /// Page-locked: the devices reach it by themselves.
-    Pinned,
-    /// Ordinary memory: it passes through pinned buffers of ours.
-    Pageable,
-}
-
-/// Size of a staging slot, bytes: the largest piece.
-pub const SLOT: usize = 8 << 20;
-/// Slots of a pipeline: one fills while the other drains.
-pub const SLOTS: usize = 2;
-/// Pipelines through one relay at most: 64 MiB of staging.
-pub const LANES: usize = 4;
-/// Smallest piece that is worth the six driver calls it takes, bytes.
-pub const SMALLEST_PIECE: usize = 1 << 20;
-/// A part's piece at the end where nothing overlaps its second hop, bytes: the last one in, the first one out. Long enough
-/// for a whole slot to cross NVLink meanwhile.
-pub const EDGE: usize = 2 << 20;
-/// Parts begin and end at multiples of this, bytes.
-pub const GRAIN: usize = 64 << 10;
-/// Piece of a pageable copy, bytes: as much as stays in a core's cache between two passes.
-pub const BOUNCE: usize = 2 << 20;
+use crate::vocabulary::chunk::Chunk;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::path::{Costs, Path};
+use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_PIECE};
 
 /// One relay's part of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,19 +47,6 @@ impl Split {
         };
         Self { direct: self.direct, shares: self.shares.iter().flat_map(divided).collect() }
     }
-}
-
-/// What cutting up costs, in seconds, as calibration measured it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
-    /// The smallest piece through a relay, from an idle stream until the host knows.
-    pub fixed: f64,
-    /// How much later than on the direct path the same bytes arrive through a relay.
-    pub lag: f64,
-    /// The caller's time to start one relay more.
-    pub step: f64,
-    /// Time to open a context.
-    pub open: f64,
 }
 
 /// What is done with a copy.
@@ -174,11 +128,11 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
     if saved_per_byte.is_nan() || saved_per_byte <= 0.0 {
         return usize::MAX;
     }
-    ((MARGIN * fixed / saved_per_byte) as usize).max(LEAST)
+    ((MARGIN * fixed / saved_per_byte) as usize).max(LEAST_SPLIT)
 }
 
 /// No copy below this is ever cut, bytes.
-pub const LEAST: usize = 4 << 20;
+pub const LEAST_SPLIT: usize = 4 << 20;
 
 /// Couriers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
 ///

@@ -1,11 +1,12 @@
 //! Guards against bytes that no path copies, or two paths, and pieces that overrun a staging slot.
 
 use proptest::prelude::*;
-use wm_multipath::plan::{
-    self, CopyPlan, Costs, EDGE, GRAIN, LANES, LinkDirection, SLOT, SMALLEST_PIECE, fillers, pieces, split,
+use wm_multipath::LinkDirection;
+use wm_multipath::measured::Costs;
+use wm_multipath::parts::{
+    Chunk, ChunkQueue, CopyPlan, EDGE, GRAIN, LANES, LEAST_SPLIT, Path, RangeEnd, SLOT, SMALLEST_PIECE,
+    fillers, pieces, split, threshold,
 };
-use wm_multipath::topology::Path;
-use wm_multipath::work::{Chunk, ChunkQueue, RangeEnd};
 
 fn paths() -> impl Strategy<Value = Vec<Path>> {
     prop::collection::vec(1e8..1e11_f64, 1..9).prop_map(|rates| {
@@ -133,9 +134,9 @@ fn an_abandoned_copy_has_nothing_left() {
 
 #[test]
 fn the_threshold_grows_with_what_cutting_costs() {
-    let at = |fixed| plan::threshold(55e9, 110e9, fixed);
-    assert_eq!(at(0.0), plan::LEAST);
+    let at = |fixed| threshold(55e9, 110e9, fixed);
+    assert_eq!(at(0.0), LEAST_SPLIT);
     assert!((at(1e-4) as f64 / 22e6 - 1.0).abs() < 0.01, "{}", at(1e-4));
-    assert_eq!(plan::threshold(55e9, 55e9, 1e-4), usize::MAX);
-    assert_eq!(plan::threshold(0.0, 0.0, 1e-4), usize::MAX);
+    assert_eq!(threshold(55e9, 55e9, 1e-4), usize::MAX);
+    assert_eq!(threshold(0.0, 0.0, 1e-4), usize::MAX);
 }

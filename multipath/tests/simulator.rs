@@ -8,13 +8,10 @@ use std::sync::OnceLock;
 
 use wm_abi::*;
 use wm_driver::{Api, Loader, Table};
-use wm_multipath::engine::{CopyRequest, EngineSettings};
-use wm_multipath::enqueue::HostDeviceCopy;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, MachineKey, Rates, Topology};
-use wm_multipath::traffic::CopyRoute;
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology};
 use wm_multipath::{
-    CopyOutcome, Engine, Home, HostMemory, LinkDirection, ProgramStream, StreamOrdering, TableDriver,
+    CopyOutcome, CopyRequest, CopyRoute, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, StreamOrdering, TableDriver,
 };
 
 const MIB: usize = 1 << 20;

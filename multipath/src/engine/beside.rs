@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::thread;
 
-use super::Inner;
-use crate::links::{CopyDriver, Survey};
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::measure::{self, Calibration};
 use crate::topology::Topology;
 use crate::topology::cache::{self, Turn};
-use crate::topology::calibrate::{self, Calibration};
+use crate::vocabulary::machine::Survey;
 
 /// Stack of the thread, bytes: it calls the driver.
 const STACK: usize = 512 << 10;
@@ -139,7 +140,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
         let quiet = self.share().is_quiet();
         let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
-        let Calibration { topology, steady } = calibrate::calibrate(&self.driver, survey, &devices, &go_on)
+        let Calibration { topology, steady } = measure::calibrate(&self.driver, survey, &devices, &go_on)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
         let folder = self.settings.cache.as_deref();

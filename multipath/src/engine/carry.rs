@@ -2,16 +2,20 @@
 
 use wm_abi::CUresult;
 
-use super::{CopyOutcome, CopyRequest, Inner};
-use crate::enqueue::{Carried, HostDeviceCopy, enqueue};
-use crate::gauge::CopyTimer;
-use crate::lane::RelayPipeline;
-use crate::links::CopyDriver;
-use crate::plan::{self, CopyPlan, GRAIN, HostMemory, Split};
-use crate::point::StreamEvent;
-use crate::topology::{Path, Topology};
-use crate::traffic::CopyRoute;
-use crate::user::StreamOrdering;
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::engine::request::{CopyOutcome, CopyRequest};
+use crate::engine::traffic::CopyRoute;
+use crate::plan::{self, CopyPlan, Split};
+use crate::topology::Topology;
+use crate::transfer::copy_timer::CopyTimer;
+use crate::transfer::enqueue::{Carried, enqueue};
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::copy::{HostDeviceCopy, HostMemory};
+use crate::vocabulary::path::Path;
+use crate::vocabulary::sizes::GRAIN;
+use crate::vocabulary::stream::StreamOrdering;
 
 impl<D: CopyDriver + 'static> Inner<D> {
     pub(super) fn carry(&self, topology: &Topology, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {

@@ -6,118 +6,37 @@
 //!
 //! What takes long is no call of the program: links are measured, and relays' contexts are opened, on a thread of ours
 //! ([`beside`]), while copies take the paths that there are. Relays are opened only when copies have missed as much time as
-//! opening them takes ([`crate::opening`]): a context costs device memory, too.
+//! opening them takes ([`crate::arbitration::opening`]): a context costs device memory, too.
 
 mod beside;
 mod carry;
 mod pageable;
+pub(crate) mod request;
 mod routes;
+pub(crate) mod settings;
+pub(crate) mod traffic;
 
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use wm_abi::CUdevice;
 
-use crate::crossing::OpposingTraffic;
-use crate::enqueue::HostDeviceCopy;
-use crate::links::CopyDriver;
-use crate::opening::DeferredBenefit;
-use crate::plan::{HostMemory, LEAST, LinkDirection, SLOT, SMALLEST_PIECE};
-use crate::pool::{Pool, RelayUsage};
-use crate::share::LinkClaims;
-use crate::spare::ThreadBudget;
+use crate::arbitration::link_claims::LinkClaims;
+use crate::arbitration::opening::DeferredBenefit;
+use crate::arbitration::opposing::OpposingTraffic;
+use crate::arbitration::threads::ThreadBudget;
+use crate::driver::CopyDriver;
+use crate::engine::request::{CopyOutcome, CopyRequest};
+use crate::engine::settings::EngineSettings;
+use crate::engine::traffic::{RouteUsage, Traffic};
+use crate::plan::LEAST_SPLIT;
+use crate::topology::correction::RateCorrections;
 use crate::topology::{Topology, cache};
-use crate::traffic::{RouteUsage, Traffic};
-use crate::trim::RateCorrections;
-use crate::user::Home;
-
-/// What a user can set, and where things are kept.
-#[derive(Debug, Clone)]
-pub struct EngineSettings {
-    /// Devices that may be relays; `None` for all. Without any, nothing is measured and nothing told to other processes: pageable copies take
-    /// their target's own link, others are plain.
-    pub relays: Option<Vec<CUdevice>>,
-    /// Copies below this are plain, whatever calibration says. Bytes.
-    pub minimum: Option<usize>,
-    /// Bytes that large copies must have moved before the links are measured, or their measurement is read.
-    pub patience: u64,
-    /// Relays' contexts are opened at first use, and not only when they have paid.
-    pub eager: bool,
-    /// The copy that first needs a measurement or a relay's context waits for it: for benches and tests.
-    pub prompt: bool,
-    /// Cores that a pageable copy may keep busy, if there are as many.
-    pub cores: usize,
-    /// What each thread of a pageable copy should have to do, bytes.
-    pub portion: usize,
-    /// From how many bytes on it is looked how a copy went.
-    pub learn: usize,
-    /// Largest piece through a relay, bytes; a slot holds no more than [`SLOT`].
-    pub piece: usize,
-    /// Pipelines through each relay that a pinned copy takes, [`crate::plan::LANES`] at most.
-    pub lanes: usize,
-    /// Where measurements are kept.
-    pub cache: Option<PathBuf>,
-    /// The page where processes share what they use.
-    pub page: Option<PathBuf>,
-}
-
-/// A program that moves less in large copies is left alone, where the user did not name relays. Bytes.
-pub const PATIENCE: u64 = 1 << 30;
-
-/// With less to do, starting a thread costs more than it brings. Bytes.
-pub const PORTION: usize = 4 << 20;
-
-/// A shorter copy tells more of what events take than of links. Bytes.
-pub const LEARN: usize = 128 << 20;
-
-impl Default for EngineSettings {
-    fn default() -> Self {
-        Self {
-            relays: None,
-            minimum: None,
-            patience: PATIENCE,
-            eager: false,
-            prompt: false,
-            cores: usize::MAX,
-            portion: PORTION,
-            learn: LEARN,
-            piece: SLOT,
-            lanes: 1,
-            cache: None,
-            page: None,
-        }
-    }
-}
-
-/// A copy that may take several paths.
-#[derive(Debug, Clone, Copy)]
-pub struct CopyRequest {
-    /// What is copied.
-    pub copy: HostDeviceCopy,
-    /// What the host end is.
-    pub memory: HostMemory,
-    /// Does the caller wait for the end anyway?
-    pub waits: bool,
-}
-
-impl CopyRequest {
-    /// Does the call return only when the bytes have arrived? A pageable copy always does: its memory is the caller's
-    /// again afterwards.
-    fn blocks(&self) -> bool {
-        self.waits || self.memory == HostMemory::Pageable
-    }
-}
-
-/// What became of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyOutcome {
-    /// It is done, or enqueued.
-    Done,
-    /// Make the plain call.
-    Plain,
-}
+use crate::transfer::pool::{Pool, RelayUsage};
+use crate::vocabulary::copy::{HostMemory, LinkDirection};
+use crate::vocabulary::sizes::SMALLEST_PIECE;
+use crate::vocabulary::stream::Home;
 
 /// The copies of one process.
 #[derive(Debug)]
@@ -189,7 +108,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
 
     /// Copies of fewer bytes are plain, whatever the machine.
     pub fn least(&self) -> usize {
-        let least = if self.is_alone() { pageable::LEAST } else { LEAST };
+        let least = if self.is_alone() { settings::LEAST_PAGEABLE } else { LEAST_SPLIT };
         self.settings.minimum.unwrap_or(least).max(SMALLEST_PIECE)
     }
 

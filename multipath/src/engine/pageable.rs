@@ -4,29 +4,31 @@
 //! link carries, and the driver copies with one.
 //!
 //! Invariants: no courier touches the program's memory before the host has seen the copy's start, and all have ended when the call
-//! returns; pinned buffers are as many as couriers have ever been at once ([`crate::spare`] bounds those of the own link).
+//! returns; pinned buffers are as many as couriers have ever been at once ([`crate::arbitration::threads`] bounds those of the own link).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{CopyOutcome, CopyRequest, Inner};
-use crate::courier::{PathWorker, Pipeline};
-use crate::enqueue::{HostDeviceCopy, direct, parts};
-use crate::lane::RelayPipeline;
-use crate::links::CopyDriver;
-use crate::plan::{self, BOUNCE, LinkDirection};
-use crate::point::StreamEvent;
-use crate::pull::pull;
-use crate::spare::{FEWEST, ThreadTimes};
-use crate::topology::Path;
-use crate::traffic::CopyRoute;
-use crate::work::Chunk;
+use crate::arbitration::threads::FEWEST;
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::engine::request::{CopyOutcome, CopyRequest};
+use crate::engine::settings::LEAST_PAGEABLE;
+use crate::engine::traffic::CopyRoute;
+use crate::plan;
+use crate::transfer::enqueue::{direct, parts};
+use crate::transfer::path_worker::{PathWorker, Pipeline};
+use crate::transfer::pull::pull;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::chunk::Chunk;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::path::Path;
+use crate::vocabulary::sizes::BOUNCE;
+use crate::vocabulary::times::ThreadTimes;
 
-/// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
-/// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
-pub(super) const LEAST: usize = 48 << 20;
 /// Fewer couriers than this move less than the driver does by itself.
 const COURIERS_LEAST: usize = FEWEST + 1;
 
@@ -44,7 +46,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// sooner.
     pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
-        if copy.bytes < self.settings.minimum.unwrap_or(LEAST) || !self.has_threads(copy, paths) {
+        if copy.bytes < self.settings.minimum.unwrap_or(LEAST_PAGEABLE) || !self.has_threads(copy, paths) {
             return CopyOutcome::Plain;
         }
         let Ok(start) = self.pool.point(&self.driver, copy.user.home) else { return CopyOutcome::Plain };

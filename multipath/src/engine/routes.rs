@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{CopyRequest, Inner};
-use crate::enqueue::HostDeviceCopy;
-use crate::links::CopyDriver;
-use crate::plan::LinkDirection;
-use crate::share::{Link, LinkClaims};
-use crate::topology::{Path, Topology};
+use crate::arbitration::link_claims::LinkClaims;
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::engine::request::CopyRequest;
+use crate::topology::Topology;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::machine::Link;
+use crate::vocabulary::path::Path;
 
 /// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
 const LONGEST: f64 = 10.0;

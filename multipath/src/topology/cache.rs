@@ -12,8 +12,9 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{MachineKey, Topology};
-use crate::plan::Costs;
+use crate::topology::Topology;
+use crate::vocabulary::machine::MachineKey;
+use crate::vocabulary::path::Costs;
 
 /// Raised when what is measured, or how, changes.
 const FORMAT: u32 = 5;
@@ -122,7 +123,8 @@ fn is_sound(topology: &Topology) -> bool {
 mod tests {
     //! Hazard: a measurement of another machine, or half a file, decides how copies are cut.
     use super::*;
-    use crate::topology::{Identity, Rates};
+    use crate::topology::rates::Rates;
+    use crate::vocabulary::machine::Identity;
 
     fn topology() -> Topology {
         let identity = Identity { uuid: "ab".into(), pci: "0000:1b:00.0".into(), numa: Some(0) };

@@ -1,7 +1,7 @@
 //! What the links of this machine carry: measured once, judged purely.
 //!
 //! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of its own, different for
-//! the two directions. So [`calibrate`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
+//! the two directions. So [`crate::measure`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
 //! anything to a copy, and what each will carry. A relay behind the target's own uplink, or behind one that is in use, adds
 //! nothing and is left alone.
 //!
@@ -9,35 +9,18 @@
 //! devices that this process sees.
 
 pub mod cache;
-pub mod calibrate;
+pub(crate) mod correction;
 pub mod picture;
-mod rates;
+pub(crate) mod rates;
 
-pub use rates::Rates;
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::plan::{self, Costs, LinkDirection};
-
-/// Which machine and devices a measurement belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct MachineKey {
-    /// The driver's version, as it numbers itself.
-    pub driver: i32,
-    /// The devices, by ordinal.
-    pub devices: Vec<Identity>,
-}
-
-/// One device, whatever its ordinal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    /// UUID in hexadecimal digits.
-    pub uuid: String,
-    /// PCI address, such as `0000:1b:00.0`.
-    pub pci: String,
-    /// The NUMA node of the host memory next to it, where known.
-    pub numa: Option<i32>,
-}
+use crate::plan;
+use crate::topology::rates::Rates;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::machine::MachineKey;
+use crate::vocabulary::path::{Costs, Path};
 
 /// The measured machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,15 +35,6 @@ pub struct Topology {
     pub out: Rates,
     /// What cutting a copy up costs.
     pub costs: Costs,
-}
-
-/// A link that takes part in a copy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Path {
-    /// Whose PCIe link it is.
-    pub device: CUdevice,
-    /// What it is expected to carry beside the others.
-    pub rate: f64,
 }
 
 impl Topology {
@@ -108,6 +82,7 @@ impl Topology {
 mod tests {
     //! Hazard: relays that share the target's uplink slow the copy down, and look like a gain.
     use super::*;
+    use crate::vocabulary::machine::Identity;
 
     const IN: LinkDirection = LinkDirection::In;
 

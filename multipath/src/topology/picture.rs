@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Rates, Topology};
-use crate::plan::LinkDirection;
+use crate::topology::Topology;
+use crate::topology::rates::Rates;
+use crate::vocabulary::copy::LinkDirection;
 
 /// A drawing of the links, GB/s in and out.
 pub fn draw(topology: &Topology) -> String {

@@ -3,9 +3,10 @@
 
 use super::model::{Model, Place};
 use super::world::{MIB, topology};
-use wm_multipath::engine::{CopyRequest, EngineSettings};
-use wm_multipath::enqueue::HostDeviceCopy;
-use wm_multipath::{CopyOutcome, Engine, Home, HostMemory, LinkDirection, ProgramStream, StreamOrdering};
+use wm_multipath::{
+    CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory, LinkDirection,
+    ProgramStream, StreamOrdering,
+};
 
 /// Driver calls of one copy, when everything has been made and used before.
 fn calls(devices: i32, mib: usize, direction: LinkDirection, waits: bool) -> (CopyOutcome, u64) {

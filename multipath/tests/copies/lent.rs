@@ -1,6 +1,6 @@
 //! Guards lanes that are lent while the context that they serve ends: none is lent to the next context of the same handle, and none is kept.
 
-use wm_multipath::pool::Pool;
+use wm_multipath::parts::Pool;
 use wm_multipath::{Home, ProgramStream, StreamOrdering};
 
 use super::model::Model;

@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use model::Model;
 use proptest::prelude::*;
-use wm_multipath::topology::cache;
-use wm_multipath::traffic::CopyRoute;
-use wm_multipath::{CopyDriver as _, CopyOutcome, Engine, LinkDirection};
+use wm_multipath::measured::cache;
+use wm_multipath::{CopyDriver as _, CopyOutcome, CopyRoute, Engine, LinkDirection};
 use world::{Action, MIB, Program, RANGE, actions, engine, settings, topology};
 
 fn action(direction: LinkDirection, stream: usize) -> Action {
@@ -420,10 +419,10 @@ fn a_steady_measurement_is_kept_and_a_disturbed_one_is_not() {
 fn a_measurement_while_others_copy_is_not_kept() {
     let (folder, page) = (scratch("busy"), scratch("page"));
     // Another process says that it copies.
-    let claims = wm_multipath::share::page::Record {
+    let claims = wm_multipath::parts::ClaimsRecord {
         pid: std::os::unix::process::parent_id(),
         start: 1,
-        links: vec![(wm_multipath::share::Link(7), u64::MAX)],
+        links: vec![(wm_multipath::parts::Link(7), u64::MAX)],
     };
     let mut bytes = vec![0; 8192];
     bytes[..256].copy_from_slice(&claims.encode());
@@ -446,14 +445,14 @@ fn one_process_measures_and_others_wait_for_what_it_finds() {
     assert!(engine.measured().is_none(), "copies are plain meanwhile");
     assert_eq!(engine.driver().calls(), 0);
     let found = topology(2);
-    cache::store(&folder, &wm_multipath::topology::Topology { key: model_key(2), ..found }).expect("writes");
+    cache::store(&folder, &wm_multipath::measured::Topology { key: model_key(2), ..found }).expect("writes");
     drop(turn);
     assert!(engine.measured().is_some());
     assert_eq!(engine.driver().calls(), 0, "it was read");
     std::fs::remove_dir_all(folder).expect("removes");
 }
 
-fn model_key(devices: i32) -> wm_multipath::topology::MachineKey {
+fn model_key(devices: i32) -> wm_multipath::measured::MachineKey {
     Model::weightless(devices).survey().expect("a model").key
 }
 

@@ -1,10 +1,7 @@
 //! Guards against streams, events and memory that nobody names any more, because a call behind the one that made them failed.
 
 use super::model::Model;
-use wm_multipath::gauge::CopyTimer;
-use wm_multipath::lane::RelayPipeline;
-use wm_multipath::links::DriverResult;
-use wm_multipath::wire::DirectPipeline;
+use wm_multipath::parts::{CopyTimer, DirectPipeline, DriverResult, RelayPipeline};
 use wm_multipath::{CopyDriver, Home, ProgramStream, StreamOrdering};
 
 /// Fails each call of `make` once; how many it has.

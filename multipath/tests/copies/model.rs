@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
-use wm_multipath::links::{DriverResult, Hop, Transfer};
+use wm_multipath::parts::{DriverResult, Hop, Transfer};
 
 /// Where memory is.
 #[derive(Debug, Clone, PartialEq, Eq)]

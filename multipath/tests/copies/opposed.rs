@@ -1,6 +1,6 @@
 //! Guards against copies of opposite directions that take from each other what each believes idle.
 
-use wm_multipath::topology::{Rates, Topology};
+use wm_multipath::measured::{Rates, Topology};
 use wm_multipath::{CopyOutcome, Engine, LinkDirection};
 
 use super::model::Model;

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use wm_multipath::engine::EngineSettings;
-use wm_multipath::traffic::CopyRoute;
-use wm_multipath::{CopyOutcome, Engine, LinkDirection};
+use wm_multipath::{CopyOutcome, CopyRoute, Engine, EngineSettings, LinkDirection};
 
 use super::model::Model;
 use super::world::{Action, MIB, Program, RANGE, actions, settings};

@@ -4,13 +4,12 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use wm_abi::{CUcontext, CUdevice, CUstream};
-use wm_multipath::engine::{CopyRequest, Engine, EngineSettings};
-use wm_multipath::enqueue::HostDeviceCopy;
-use wm_multipath::lane::ChunkAddrs;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, MachineKey, Rates, Topology};
-use wm_multipath::wire::whole;
-use wm_multipath::{CopyDriver, CopyOutcome, Home, HostMemory, LinkDirection, ProgramStream, StreamOrdering};
+use wm_multipath::bench::{ChunkAddrs, direct_transfer};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology};
+use wm_multipath::{
+    CopyDriver, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, StreamOrdering,
+};
 
 use super::model::{Model, Place};
 
@@ -182,7 +181,7 @@ impl<'a> Program<'a> {
             }
             return;
         }
-        model.user_copy(context, stream, whole(copy.direction, cargo));
+        model.user_copy(context, stream, direct_transfer(copy.direction, cargo));
         if waits {
             model.drain(context, stream).expect("the program's own context");
         }

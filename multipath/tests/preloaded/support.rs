@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use hazards::{Scratch, c};
 use wm_abi::*;
 use wm_driver::{Loader, Table};
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, MachineKey, Rates, Topology, cache};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache};
 
 pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const BYTES: usize = 12 * MIB;

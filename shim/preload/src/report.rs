@@ -13,8 +13,7 @@ use wm_abi::CUdevice;
 use wm_driver::probe::Reading;
 use wm_driver::{Api, Device};
 use wm_memory::{Manager, Usage};
-use wm_multipath::pool::RelayUsage;
-use wm_multipath::traffic::CopyRoute;
+use wm_multipath::{CopyRoute, RelayUsage};
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};

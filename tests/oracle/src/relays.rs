@@ -11,8 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, MachineKey, Rates, Topology, cache};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache};
 
 use crate::random::Random;
 

@@ -1,8 +1,9 @@
 //! What the model answers to the calls of a driver.
 
 use wm_multipath::CopyDriver;
-use wm_multipath::links::{Survey, WaitMode};
-use wm_multipath::topology::{Identity, MachineKey};
+use wm_multipath::bench::Survey;
+use wm_multipath::measured::{Identity, MachineKey};
+use wm_multipath::parts::WaitMode;
 
 use super::*;
 

@@ -22,15 +22,10 @@ use wm_abi::{
     CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream,
 };
 use wm_driver::Api;
-use wm_multipath::engine::CopyRequest;
-use wm_multipath::enqueue::HostDeviceCopy;
-use wm_multipath::pool::RelayUsage;
-use wm_multipath::share::page::Page;
-use wm_multipath::topology::cache;
-use wm_multipath::traffic::RouteUsage;
+use wm_multipath::measured::cache;
 use wm_multipath::{
-    CopyOutcome, Engine, EngineSettings, Home, HostMemory, LinkDirection, ProgramStream, StreamOrdering,
-    TableDriver,
+    ClaimsPage, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
 };
 
 pub(crate) use linear::Linear;
@@ -148,7 +143,7 @@ fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
     }
     // Whoever names the devices has decided that relays pay.
     let eager = matches!(settings.multipath, Multipath::Devices(_));
-    let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
+    let patience = if eager { 0 } else { wm_multipath::PATIENCE };
     let relays = Some(siblings(&settings.multipath, devices));
     let minimum = settings.multipath_min.map(|size| size as usize);
     let settings = EngineSettings {
@@ -157,7 +152,7 @@ fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
         patience,
         eager,
         cache: cache::folder(),
-        page: Some(Page::of_user()),
+        page: Some(ClaimsPage::of_user()),
         ..EngineSettings::default()
     };
     Some(Engine::new(TableDriver::new(driver()), settings))

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use serde_json::json;
 use wm_abi::CUdevice;
-use wm_multipath::topology::picture;
+use wm_multipath::measured::picture;
 use wm_multipath::{EngineSettings, HostMemory};
 
 use super::links::All;

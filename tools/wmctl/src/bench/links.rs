@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
-use wm_multipath::lane::ChunkAddrs;
-use wm_multipath::wire::whole;
+use wm_multipath::bench::{ChunkAddrs, direct_transfer};
 use wm_multipath::{CopyDriver, LinkDirection, TableDriver};
 
 use super::machine::{Machine, seconds, told};
@@ -150,6 +149,6 @@ impl Own {
 
     fn copy(&self, links: &TableDriver, way: LinkDirection, host: u64, bytes: usize) -> Result<()> {
         let cargo = ChunkAddrs { host, device: self.memory[way as usize], bytes };
-        told(links.copy(self.context, self.streams[way as usize], whole(way, cargo)), "a copy")
+        told(links.copy(self.context, self.streams[way as usize], direct_transfer(way, cargo)), "a copy")
     }
 }

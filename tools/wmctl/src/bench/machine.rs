@@ -10,18 +10,11 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Loader, Table, search};
-use wm_multipath::engine::{CopyRequest, EngineSettings};
-use wm_multipath::enqueue::HostDeviceCopy;
-use wm_multipath::lane::ChunkAddrs;
-use wm_multipath::links::Survey;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::calibrate::{Calibration, calibrate};
-use wm_multipath::topology::{Rates, Topology, cache};
-use wm_multipath::traffic::CopyRoute;
-use wm_multipath::user::StreamOrdering;
-use wm_multipath::wire::whole;
+use wm_multipath::bench::{Calibration, ChunkAddrs, Survey, calibrate, direct_transfer};
+use wm_multipath::measured::{Costs, Rates, Topology, cache};
 use wm_multipath::{
-    CopyDriver, CopyOutcome, Engine, Home, HostMemory, LinkDirection, ProgramStream, TableDriver,
+    CopyDriver, CopyOutcome, CopyRequest, CopyRoute, Engine, EngineSettings, Home, HostDeviceCopy,
+    HostMemory, LinkDirection, ProgramStream, StreamOrdering, TableDriver,
 };
 
 use super::rows::Kind;
@@ -178,7 +171,7 @@ impl Machine {
 
     fn plainly(&self, request: &CopyRequest) -> Result<()> {
         let HostDeviceCopy { user, direction, host, device, bytes } = request.copy;
-        let transfer = whole(direction, ChunkAddrs { host, device, bytes });
+        let transfer = direct_transfer(direction, ChunkAddrs { host, device, bytes });
         told(self.links().copy(user.home.context, user.stream, transfer), "a plain copy")
     }
 

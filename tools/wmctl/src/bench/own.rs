@@ -5,7 +5,7 @@
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use wm_multipath::topology::Topology;
+use wm_multipath::measured::Topology;
 use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
 
 use super::copy::{Arguments, VERIFIED};

@@ -14,9 +14,8 @@ use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 use serde_json::json;
 use wm_abi::CUdevice;
-use wm_multipath::share::page::Page;
-use wm_multipath::topology::Topology;
-use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
+use wm_multipath::measured::Topology;
+use wm_multipath::{ClaimsPage, EngineSettings, HostMemory, LinkDirection};
 
 use super::machine::{self, Machine, seconds};
 use super::rows::{Kind, median};
@@ -210,7 +209,7 @@ fn rank(device: CUdevice, bytes: usize) -> Result<()> {
         patience: 0,
         eager: true,
         prompt: true,
-        page: Some(Page::of_user()),
+        page: Some(ClaimsPage::of_user()),
         ..EngineSettings::default()
     };
     let mut machine = Machine::new(device, topology, settings, bytes)?;

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use wm_driver::{Loader, search};
-use wm_multipath::topology::{Topology, cache, picture};
+use wm_multipath::measured::{Topology, cache, picture};
 use wm_multipath::{CopyDriver as _, TableDriver};
 
 /// What is known of the links.

@@ -5,11 +5,12 @@
 
 use wm_abi::{CUevent, CUstream};
 
-use crate::lane::ChunkAddrs;
-use crate::links::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
-use crate::making::ResourceGuard;
-use crate::plan::{LinkDirection, SLOTS};
-use crate::user::Home;
+use crate::driver::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::transfer::resource_guard::ResourceGuard;
+use crate::vocabulary::chunk::ChunkAddrs;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::sizes::SLOTS;
+use crate::vocabulary::stream::Home;
 
 /// A stream on the target's link, with an event for each piece in flight.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl DirectPipeline {
         direction: LinkDirection,
         cargo: ChunkAddrs,
     ) -> DriverResult<()> {
-        driver.copy(self.home.context, self.stream, whole(direction, cargo))?;
+        driver.copy(self.home.context, self.stream, direct_transfer(direction, cargo))?;
         driver.record(self.home.context, self.events[self.next], self.stream)?;
         self.busy[self.next] = true;
         self.next = (self.next + 1) % SLOTS;
@@ -75,7 +76,7 @@ impl DirectPipeline {
 }
 
 /// A piece in one hop.
-pub fn whole(direction: LinkDirection, cargo: ChunkAddrs) -> Transfer {
+pub fn direct_transfer(direction: LinkDirection, cargo: ChunkAddrs) -> Transfer {
     let ChunkAddrs { host, device, bytes } = cargo;
     match direction {
         LinkDirection::In => Transfer { hop: Hop::HostToDevice, to: device, from: host, bytes },

@@ -19,26 +19,17 @@ use std::sync::Arc;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
-use crate::links::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
-use crate::making::ResourceGuard;
-use crate::plan::{LinkDirection, SLOT, SLOTS};
-use crate::point::StreamEvent;
-use crate::user::{Home, ProgramStream};
+use crate::driver::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::transfer::resource_guard::ResourceGuard;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::chunk::ChunkAddrs;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::sizes::{SLOT, SLOTS};
+use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// Pieces that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
 /// commands, a piece is three in each of two.
 const AHEAD: usize = 128;
-
-/// One piece of a copy, by its addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChunkAddrs {
-    /// The end in pinned host memory.
-    pub host: u64,
-    /// The end in the target's memory.
-    pub device: u64,
-    /// Length.
-    pub bytes: usize,
-}
 
 /// A record of an event: waiting for it is waiting for all that was in its stream then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

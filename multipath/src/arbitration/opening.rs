@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// Time that copies could have saved so far.
 #[derive(Debug, Default)]
-pub struct DeferredBenefit {
+pub(crate) struct DeferredBenefit {
     nanoseconds: AtomicU64,
 }
 
 impl DeferredBenefit {
     /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had `all`, in bytes a second. Has as
     /// much been missed as opening takes?
-    pub fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
+    pub(crate) fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
         let saved = bytes as f64 * (1.0 / now - 1.0 / all);
         let saved = if saved.is_finite() && saved > 0.0 { (saved * 1e9) as u64 } else { 0 };
         let before = self.nanoseconds.fetch_add(saved, Ordering::Relaxed);

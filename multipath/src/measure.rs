@@ -11,15 +11,20 @@ use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 
-use super::{Rates, Topology};
-use crate::lane::{ChunkAddrs, RelayPipeline};
-use crate::links::{CopyDriver, DriverResult, Survey};
-use crate::making::ResourceGuard;
-use crate::plan::{Costs, LinkDirection, SMALLEST_PIECE};
-use crate::point::StreamEvent;
-use crate::pool::has_room;
-use crate::user::{Home, ProgramStream, StreamOrdering};
-use crate::wire::whole;
+use crate::driver::{CopyDriver, DriverResult};
+use crate::topology::Topology;
+use crate::topology::rates::Rates;
+use crate::transfer::direct_pipeline::direct_transfer;
+use crate::transfer::pool::has_room;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::resource_guard::ResourceGuard;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::chunk::ChunkAddrs;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::machine::Survey;
+use crate::vocabulary::path::Costs;
+use crate::vocabulary::sizes::SMALLEST_PIECE;
+use crate::vocabulary::stream::{Home, ProgramStream, StreamOrdering};
 
 /// Bytes of one measured copy.
 const BLOCK: usize = 16 << 20;
@@ -239,7 +244,7 @@ impl MeasuredDevice {
     }
 
     fn send<D: CopyDriver>(&self, driver: &D, way: LinkDirection, bytes: usize) -> DriverResult<()> {
-        driver.copy(self.context, self.streams[way as usize], whole(way, self.block(way, bytes)))
+        driver.copy(self.context, self.streams[way as usize], direct_transfer(way, self.block(way, bytes)))
     }
 
     fn drain<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {

@@ -7,14 +7,15 @@
 //! driver's for a while, and for longer each time. A mask that several processes share, a quota that is used up, and a busy machine all
 //! show in this way.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::vocabulary::times::ThreadTimes;
+
 /// Threads beside the callers' own, in a process.
-pub const MOST: usize = 7;
+pub(crate) const MOST: usize = 7;
 /// With fewer beside the caller's own, a copy is not faster than the driver's.
-pub const FEWEST: usize = 2;
+pub(crate) const FEWEST: usize = 2;
 
 /// More of its time than this one thread in a crowd waits for a core ...
 const CROWDED: f64 = 0.2;
@@ -24,27 +25,6 @@ const IDLE: f64 = 0.05;
 const PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this many times as long.
 const LONGEST: u32 = 256;
-
-/// What threads of a copy had of the cores.
-#[derive(Debug, Default)]
-pub struct ThreadTimes {
-    ran: AtomicU64,
-    waited: AtomicU64,
-}
-
-impl ThreadTimes {
-    /// Adds a thread's time on a core, and its time without one though it was ready.
-    pub fn add(&self, ran: Duration, waited: Duration) {
-        self.ran.fetch_add(ran.as_nanos() as u64, Relaxed);
-        self.waited.fetch_add(waited.as_nanos() as u64, Relaxed);
-    }
-
-    /// The part of their time that they waited for a core. `None`: it was not counted.
-    fn part(&self) -> Option<f64> {
-        let (ran, waited) = (self.ran.load(Relaxed) as f64, self.waited.load(Relaxed) as f64);
-        (ran + waited > 0.0).then(|| waited / (ran + waited))
-    }
-}
 
 #[derive(Debug)]
 struct BudgetState {
@@ -59,7 +39,7 @@ struct BudgetState {
 
 /// The threads that copies may start.
 #[derive(Debug)]
-pub struct ThreadBudget {
+pub(crate) struct ThreadBudget {
     state: Mutex<BudgetState>,
 }
 
@@ -73,7 +53,7 @@ impl Default for ThreadBudget {
 impl ThreadBudget {
     /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many cores. None or at least
     /// [`FEWEST`].
-    pub fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+    pub(crate) fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         let mut state = self.state();
         let count = state.room(cores, wanted, now);
         state.lent += count;
@@ -81,12 +61,12 @@ impl ThreadBudget {
     }
 
     /// As many as would be lent now.
-    pub fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+    pub(crate) fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         self.state().room(cores, wanted, now)
     }
 
     /// They have ended.
-    pub fn give_back(&self, count: usize, waits: &ThreadTimes, now: Duration) {
+    pub(crate) fn give_back(&self, count: usize, waits: &ThreadTimes, now: Duration) {
         let mut state = self.state();
         state.lent -= count;
         match waits.part() {

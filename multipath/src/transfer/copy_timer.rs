@@ -6,11 +6,11 @@
 
 use wm_abi::{CUdevice, CUevent, CUstream};
 
-use crate::enqueue::HostDeviceCopy;
-use crate::links::{CopyDriver, DriverResult, WaitMode};
-use crate::making::ResourceGuard;
-use crate::plan::LinkDirection;
-use crate::user::{Home, ProgramStream};
+use crate::driver::{CopyDriver, DriverResult, WaitMode};
+use crate::transfer::resource_guard::ResourceGuard;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::observation::Observation;
+use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// Which of a copy's moments an event marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,19 +21,6 @@ pub enum TimerEvent {
     Direct,
     /// Behind all of it.
     End,
-}
-
-/// How a copy went. Seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Observation {
-    /// Where it went to or came from.
-    pub target: CUdevice,
-    /// Which way.
-    pub direction: LinkDirection,
-    /// Time of the direct share.
-    pub direct: f64,
-    /// How much later the relays' shares ended.
-    pub late: f64,
 }
 
 /// Three events in a home.

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 use wm_abi::CUresult;
 use wm_driver::thread;
 
-use crate::courier::PathWorker;
-use crate::enqueue::HostDeviceCopy;
-use crate::links::{CopyDriver, DriverResult};
-use crate::spare::ThreadTimes;
-use crate::work::ChunkQueue;
+use crate::driver::{CopyDriver, DriverResult};
+use crate::transfer::chunk_queue::ChunkQueue;
+use crate::transfer::path_worker::PathWorker;
+use crate::vocabulary::copy::HostDeviceCopy;
+use crate::vocabulary::times::ThreadTimes;
 
 /// Stack of a courier's thread, bytes: it calls the driver and copies.
 const STACK: usize = 512 << 10;
@@ -32,7 +32,7 @@ struct Job<'a> {
 ///
 /// # Errors
 /// The direct path's error. Nothing is under way any more: the caller can make the plain call.
-pub fn pull<D: CopyDriver>(
+pub(crate) fn pull<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
     largest: usize,

@@ -25,43 +25,16 @@ use std::sync::Arc;
 
 use wm_abi::CUdevice;
 
-use crate::gauge::{CopyTimer, TimerEvent};
-use crate::lane::{ChunkAddrs, RelayPipeline};
-use crate::links::{CopyDriver, DriverResult};
-use crate::plan::{GRAIN, LinkDirection, RelayShare, Split, pieces};
-use crate::point::StreamEvent;
-use crate::user::{ProgramStream, StreamOrdering};
-use crate::wire::whole;
-use crate::work::Chunk;
-
-/// A copy, as the program asked for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HostDeviceCopy {
-    /// Where it is ordered.
-    pub user: ProgramStream,
-    /// Which way it goes.
-    pub direction: LinkDirection,
-    /// First byte in host memory.
-    pub host: u64,
-    /// First byte in the target's memory.
-    pub device: u64,
-    /// Length.
-    pub bytes: usize,
-}
-
-impl HostDeviceCopy {
-    /// A part of it, as a copy.
-    pub fn part(&self, piece: Chunk) -> Self {
-        let ChunkAddrs { host, device, bytes } = self.cargo(piece);
-        Self { host, device, bytes, ..*self }
-    }
-
-    /// Where a piece of it is.
-    pub fn cargo(&self, piece: Chunk) -> ChunkAddrs {
-        let offset = piece.offset as u64;
-        ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: piece.bytes }
-    }
-}
+use crate::driver::{CopyDriver, DriverResult};
+use crate::plan::{RelayShare, Split, pieces};
+use crate::transfer::copy_timer::{CopyTimer, TimerEvent};
+use crate::transfer::direct_pipeline::direct_transfer;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::chunk::Chunk;
+use crate::vocabulary::copy::HostDeviceCopy;
+use crate::vocabulary::sizes::GRAIN;
+use crate::vocabulary::stream::{ProgramStream, StreamOrdering};
 
 /// A relay's share on its way.
 struct RelayTransfer<'a> {
@@ -103,7 +76,7 @@ impl RelayTransfer<'_> {
 
 /// What became of a relay's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
+pub(crate) struct Carried {
     /// The relay.
     pub relay: CUdevice,
     /// Bytes that went through it; the rest of its share went the direct way.
@@ -117,7 +90,7 @@ pub struct Carried {
 ///
 /// # Errors
 /// The direct path's error. Later work of the user's stream waits for what relays still do: the caller can make the plain call.
-pub fn enqueue<D: CopyDriver>(
+pub(crate) fn enqueue<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
     split: &Split,
@@ -164,7 +137,7 @@ pub(crate) fn direct<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, part: Chu
     if part.bytes == 0 {
         return Ok(());
     }
-    driver.copy(copy.user.home.context, copy.user.stream, whole(copy.direction, copy.cargo(part)))
+    driver.copy(copy.user.home.context, copy.user.stream, direct_transfer(copy.direction, copy.cargo(part)))
 }
 
 /// One piece of each share after another: no link waits until another one's share is enqueued.

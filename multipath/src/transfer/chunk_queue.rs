@@ -6,21 +6,7 @@
 //!
 //! Invariant: pieces that were taken and not returned, and what is left, partition the range exactly.
 
-/// A part of a copy, as an offset from its start. Bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Chunk {
-    /// First byte.
-    pub offset: usize,
-    /// Length.
-    pub bytes: usize,
-}
-
-impl Chunk {
-    /// One past the last byte.
-    pub fn end(&self) -> usize {
-        self.offset + self.bytes
-    }
-}
+use crate::vocabulary::chunk::Chunk;
 
 /// Which end of the rest a path takes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

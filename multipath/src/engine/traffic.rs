@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::CUdevice;
 
-use crate::plan::LinkDirection;
+use crate::vocabulary::copy::LinkDirection;
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -48,7 +48,7 @@ pub struct RouteUsage {
 
 /// Copies that were not the driver's alone, by path and direction.
 #[derive(Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     direct: [Counter; 2],
     threads: [Counter; 2],
     relays: [[Counter; 2]; DEVICES],
@@ -66,7 +66,7 @@ impl Default for Traffic {
 
 impl Traffic {
     /// Counts a part of a copy.
-    pub fn add(&self, way: CopyRoute, direction: LinkDirection, bytes: usize) {
+    pub(crate) fn add(&self, way: CopyRoute, direction: LinkDirection, bytes: usize) {
         if let Some(path) = self.path(way).filter(|_| bytes > 0) {
             path[direction as usize].add(bytes);
         }
@@ -81,7 +81,7 @@ impl Traffic {
     }
 
     /// Every path that was taken.
-    pub fn read(&self) -> Vec<RouteUsage> {
+    pub(crate) fn read(&self) -> Vec<RouteUsage> {
         let own = [(CopyRoute::Direct, &self.direct), (CopyRoute::Threads, &self.threads)];
         let relay = |(device, path)| (CopyRoute::Relay(device as CUdevice), path);
         let paths = own.into_iter().chain(self.relays.iter().enumerate().map(relay));

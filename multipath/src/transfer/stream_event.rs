@@ -6,8 +6,8 @@
 
 use wm_abi::{CUcontext, CUevent, CUstream};
 
-use crate::links::{CopyDriver, DriverResult, WaitMode};
-use crate::user::Home;
+use crate::driver::{CopyDriver, DriverResult, WaitMode};
+use crate::vocabulary::stream::Home;
 
 /// An event in a home.
 #[derive(Debug)]

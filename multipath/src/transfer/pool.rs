@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUresult};
 
-use crate::gauge::CopyTimer;
-use crate::lane::RelayPipeline;
-use crate::links::{CopyDriver, DriverResult};
-use crate::plan::{BOUNCE, LANES, SLOTS};
-use crate::point::StreamEvent;
-use crate::user::{Home, ProgramStream};
-use crate::wire::DirectPipeline;
+use crate::driver::{CopyDriver, DriverResult};
+use crate::transfer::copy_timer::CopyTimer;
+use crate::transfer::direct_pipeline::DirectPipeline;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::sizes::{BOUNCE, LANES, SLOTS};
+use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// A relay must have one part in so many of its memory free, once its context is there.
 const SPARE: u64 = 32;

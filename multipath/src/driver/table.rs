@@ -11,8 +11,8 @@ use wm_driver::api::owned::Reservation;
 use wm_driver::api::scope::{Current, Relaxed};
 use wm_driver::{Api, Table};
 
-use crate::links::{CopyDriver, DriverResult, Hop, Survey, Transfer, WaitMode};
-use crate::topology::{Identity, MachineKey};
+use crate::driver::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::vocabulary::machine::{Identity, MachineKey, Survey};
 
 /// Granularity of physical memory: 2 MiB on every GPU so far, and sizes here are multiples of it.
 const GRANULARITY: usize = 2 << 20;

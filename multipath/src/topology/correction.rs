@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use wm_abi::CUdevice;
 
-use crate::gauge::Observation;
-use crate::plan::LinkDirection;
-use crate::topology::Path;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::observation::Observation;
+use crate::vocabulary::path::Path;
 
 /// A copy is late from here on: what events themselves take, in seconds, and a part of its time.
 const SLACK: (f64, f64) = (10e-6, 0.01);
@@ -49,13 +49,13 @@ impl RateCorrection {
 
 /// What is known of all.
 #[derive(Debug, Default)]
-pub struct RateCorrections {
+pub(crate) struct RateCorrections {
     known: Mutex<BTreeMap<(CUdevice, usize), RateCorrection>>,
 }
 
 impl RateCorrections {
     /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once, until it has been refuted.
-    pub fn learn(&self, seen: &Observation) -> bool {
+    pub(crate) fn learn(&self, seen: &Observation) -> bool {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
         }
@@ -68,13 +68,13 @@ impl RateCorrections {
     }
 
     /// What relays carry now of what they were measured to.
-    pub fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
+    pub(crate) fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(target, direction as usize)).map_or(1.0, |trim| trim.factor)
     }
 
     /// Sets relays' rates to what they carry now. The first path is the direct one.
-    pub fn apply(&self, target: CUdevice, direction: LinkDirection, paths: &mut [Path]) {
+    pub(crate) fn apply(&self, target: CUdevice, direction: LinkDirection, paths: &mut [Path]) {
         let factor = self.factor(target, direction);
         paths.iter_mut().skip(1).for_each(|path| path.rate *= factor);
     }

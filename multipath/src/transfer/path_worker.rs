@@ -10,17 +10,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::{CUdevice, CUresult};
 
-use crate::enqueue::HostDeviceCopy;
-use crate::lane::{ChunkAddrs, RelayPipeline};
-use crate::links::{CopyDriver, DriverResult};
-use crate::plan::{LinkDirection, SLOTS};
-use crate::pool::BounceBuffer;
-use crate::wire::DirectPipeline;
-use crate::work::{Chunk, ChunkQueue, RangeEnd};
+use crate::driver::{CopyDriver, DriverResult};
+use crate::transfer::chunk_queue::{ChunkQueue, RangeEnd};
+use crate::transfer::direct_pipeline::DirectPipeline;
+use crate::transfer::pool::BounceBuffer;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::sizes::SLOTS;
 
 /// The path of a courier.
 #[derive(Debug)]
-pub enum Pipeline {
+pub(crate) enum Pipeline {
     /// The target's own link.
     Direct(DirectPipeline),
     /// Through a relay.
@@ -29,7 +30,7 @@ pub enum Pipeline {
 
 /// What moves pieces over one path.
 #[derive(Debug)]
-pub struct PathWorker {
+pub(crate) struct PathWorker {
     carrier: Pipeline,
     bounce: BounceBuffer,
     flights: [Option<Chunk>; SLOTS],
@@ -39,17 +40,17 @@ pub struct PathWorker {
 
 impl PathWorker {
     /// A courier over a path, with its buffer.
-    pub fn new(carrier: Pipeline, bounce: BounceBuffer) -> Self {
+    pub(crate) fn new(carrier: Pipeline, bounce: BounceBuffer) -> Self {
         Self { carrier, bounce, flights: [None; SLOTS], moved: 0, fault: None }
     }
 
     /// The path and the buffer, to be given back.
-    pub fn into_parts(self) -> (Pipeline, BounceBuffer) {
+    pub(crate) fn into_parts(self) -> (Pipeline, BounceBuffer) {
         (self.carrier, self.bounce)
     }
 
     /// The relay, if it goes through one.
-    pub fn relay(&self) -> Option<CUdevice> {
+    pub(crate) fn relay(&self) -> Option<CUdevice> {
         match &self.carrier {
             Pipeline::Direct(_) => None,
             Pipeline::Relay(lane) => Some(lane.relay()),
@@ -57,12 +58,12 @@ impl PathWorker {
     }
 
     /// Bytes that have arrived.
-    pub fn moved(&self) -> usize {
+    pub(crate) fn moved(&self) -> usize {
         self.moved
     }
 
     /// Why it stopped early.
-    pub fn fault(&self) -> Option<CUresult> {
+    pub(crate) fn fault(&self) -> Option<CUresult> {
         self.fault
     }
 

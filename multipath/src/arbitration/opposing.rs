@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use wm_abi::{CUdevice, CUstream};
 
-use crate::enqueue::HostDeviceCopy;
-use crate::plan::LinkDirection;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 
 /// This part of the time that a copy should take, it is certainly under way.
 const SURE: f64 = 0.75;
@@ -58,19 +57,19 @@ impl TargetTraffic {
 
 /// What is known of all.
 #[derive(Debug, Default)]
-pub struct OpposingTraffic {
+pub(crate) struct OpposingTraffic {
     known: Mutex<BTreeMap<CUdevice, TargetTraffic>>,
 }
 
 impl OpposingTraffic {
     /// Does a copy meet others of the opposite direction now, or is it to be expected that it will?
-    pub fn meets(&self, copy: &HostDeviceCopy, now: Duration) -> bool {
+    pub(crate) fn meets(&self, copy: &HostDeviceCopy, now: Duration) -> bool {
         let meets = |target: &TargetTraffic| target.crossed > now || target.is_opposed(copy, now);
         self.known().get(&copy.user.device).is_some_and(meets)
     }
 
     /// A copy begins that should take so long.
-    pub fn begin(&self, copy: &HostDeviceCopy, now: Duration, takes: Duration) {
+    pub(crate) fn begin(&self, copy: &HostDeviceCopy, now: Duration, takes: Duration) {
         let mut known = self.known();
         let target = known.entry(copy.user.device).or_default();
         if target.is_opposed(copy, now) {
@@ -82,7 +81,7 @@ impl OpposingTraffic {
     }
 
     /// A copy is over, as its caller has seen.
-    pub fn end(&self, copy: &HostDeviceCopy, now: Duration) {
+    pub(crate) fn end(&self, copy: &HostDeviceCopy, now: Duration) {
         if let Some(target) = self.known().get_mut(&copy.user.device) {
             target.forget(copy, now);
         }
@@ -97,7 +96,7 @@ impl OpposingTraffic {
 mod tests {
     //! Hazard: copies of opposite directions take from each other, or a program whose copies never meet loses its relays.
     use super::*;
-    use crate::user::{Home, ProgramStream, StreamOrdering};
+    use crate::vocabulary::stream::{Home, ProgramStream, StreamOrdering};
     use wm_abi::CUcontext;
 
     const TAKES: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
 //! What a copy over several links needs of a driver, as one small contract.
 //!
 //! The seam between policy and mechanism: a model of it runs the property tests under adversarial scheduling and fails
-//! any call; [`crate::Driver`] is the real one.
+//! any call; [`table::TableDriver`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
 //! * The calling thread's current context is as it was when a method returns.
@@ -12,11 +12,14 @@
 //!   would have done in the plain call.
 //! * An `Err` means that nothing was enqueued. The code is the driver's own.
 
+#[allow(unsafe_code, reason = "the one file that calls the driver")]
+pub(crate) mod table;
+
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
-use crate::topology::MachineKey;
+use crate::vocabulary::machine::Survey;
 
 /// Outcome of a driver call.
 pub type DriverResult<T> = std::result::Result<T, CUresult>;
@@ -54,15 +57,6 @@ pub enum WaitMode {
     Timed,
     /// As the context was made for, like the driver's own copies: it spins unless the program asked for sleep.
     Prompt,
-}
-
-/// The devices of this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
-    /// Who they are.
-    pub key: MachineKey,
-    /// `reach[a][b]`: device `a` can use memory of device `b`.
-    pub reach: Vec<Vec<bool>>,
 }
 
 /// A driver, as the copies see it.

@@ -5,11 +5,11 @@
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
 
-use crate::links::{CopyDriver, DriverResult, WaitMode};
+use crate::driver::{CopyDriver, DriverResult, WaitMode};
 
 /// What there is so far, in one context.
 #[derive(Debug)]
-pub struct ResourceGuard<'a, D: CopyDriver> {
+pub(crate) struct ResourceGuard<'a, D: CopyDriver> {
     driver: &'a D,
     context: CUcontext,
     streams: Vec<CUstream>,
@@ -20,12 +20,12 @@ pub struct ResourceGuard<'a, D: CopyDriver> {
 
 impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     /// Nothing yet.
-    pub fn new(driver: &'a D, context: CUcontext) -> Self {
+    pub(crate) fn new(driver: &'a D, context: CUcontext) -> Self {
         Self { driver, context, streams: Vec::new(), events: Vec::new(), memory: Vec::new() }
     }
 
     /// Where it is made.
-    pub fn context(&self) -> CUcontext {
+    pub(crate) fn context(&self) -> CUcontext {
         self.context
     }
 
@@ -33,7 +33,7 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn stream(&mut self) -> DriverResult<CUstream> {
+    pub(crate) fn stream(&mut self) -> DriverResult<CUstream> {
         let stream = self.driver.stream(self.context)?;
         self.streams.push(stream);
         Ok(stream)
@@ -43,7 +43,7 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn event(&mut self, wake: WaitMode) -> DriverResult<CUevent> {
+    pub(crate) fn event(&mut self, wake: WaitMode) -> DriverResult<CUevent> {
         let event = self.driver.event(self.context, wake)?;
         self.events.push(event);
         Ok(event)
@@ -53,7 +53,7 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn events<const N: usize>(&mut self, wake: WaitMode) -> DriverResult<[CUevent; N]> {
+    pub(crate) fn events<const N: usize>(&mut self, wake: WaitMode) -> DriverResult<[CUevent; N]> {
         let mut events = [CUevent::NULL; N];
         for event in &mut events {
             *event = self.event(wake)?;
@@ -65,7 +65,7 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn staging(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
+    pub(crate) fn staging(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
         let address = self.driver.staging(device, self.context, bytes)?;
         self.memory.push((address, bytes));
         Ok(address)
@@ -75,14 +75,14 @@ impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn buffer(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
+    pub(crate) fn buffer(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
         let address = self.driver.buffer(device, bytes)?;
         self.memory.push((address, bytes));
         Ok(address)
     }
 
     /// All is there: it belongs to the caller.
-    pub fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.streams.clear();
         self.events.clear();
         self.memory.clear();
