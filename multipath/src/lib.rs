@@ -11,7 +11,7 @@
 //! | `plan` | how a copy is cut. Pure |
 //! | `topology` | what the links carry, alone and together, kept once a machine; what is learned from copies since |
 //! | `arbitration` | which links, threads and contexts a copy may use beside other copies, processes and the program |
-//! | `transfer` | pipelines, the threads that feed them, and what copies borrow. Pinned memory: everything is put into streams, nothing waits. Pageable: threads pull pieces as fast as their paths are |
+//! | `transfer` | pipelines, the threads that feed them, and what copies borrow. Pinned memory: everything is put into streams, nothing waits. Pageable: threads pull chunks as fast as their paths are |
 //! | `measure` | measures the links, over pipelines as copies use them |
 //! | `engine` | the whole, for one process; everything public |
 //!
@@ -64,7 +64,7 @@ pub mod bench {
 pub mod parts {
     pub use crate::arbitration::page::ClaimsRecord;
     pub use crate::driver::{DriverResult, Hop, Transfer, WaitMode};
-    pub use crate::plan::{CopyPlan, LEAST_SPLIT, fillers, pieces, split, threshold};
+    pub use crate::plan::{CopyPlan, LEAST_SPLIT, chunks, fillers, split, threshold};
     pub use crate::transfer::chunk_queue::{ChunkQueue, RangeEnd};
     pub use crate::transfer::copy_timer::CopyTimer;
     pub use crate::transfer::direct_pipeline::DirectPipeline;
@@ -73,5 +73,5 @@ pub mod parts {
     pub use crate::vocabulary::chunk::Chunk;
     pub use crate::vocabulary::machine::Link;
     pub use crate::vocabulary::path::Path;
-    pub use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_PIECE};
+    pub use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_CHUNK};
 }

@@ -23,7 +23,7 @@ use crate::vocabulary::chunk::ChunkAddrs;
 use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::machine::Survey;
 use crate::vocabulary::path::Costs;
-use crate::vocabulary::sizes::SMALLEST_PIECE;
+use crate::vocabulary::sizes::SMALLEST_CHUNK;
 use crate::vocabulary::stream::{Home, ProgramStream, StreamOrdering};
 
 /// Bytes of one measured copy.
@@ -151,7 +151,7 @@ fn seconds(duration: Duration) -> f64 {
     duration.as_secs_f64().max(1e-9)
 }
 
-/// Times of the smallest piece, from an idle stream and back: what a cut copy costs on top.
+/// Times of the smallest chunk, from an idle stream and back: what a cut copy costs on top.
 fn costs<D: CopyDriver>(driver: &D, survey: &Survey, probes: &[MeasuredDevice]) -> DriverResult<Costs> {
     let reach = |target: &MeasuredDevice, relay: &MeasuredDevice| {
         survey.reach[target.device as usize][relay.device as usize]
@@ -171,7 +171,7 @@ fn costs<D: CopyDriver>(driver: &D, survey: &Survey, probes: &[MeasuredDevice]) 
         (0..SAMPLES).map(sample).collect::<DriverResult<Vec<_>>>()
     });
     lane.drain(driver);
-    lane.bury(driver, true);
+    lane.destroy(driver, true);
     let samples = samples?;
     let middle = |pick: fn(&((f64, f64), f64)) -> f64| median(samples.iter().map(pick).collect());
     let (fixed, step, straight) = (middle(|s| s.0.0), middle(|s| s.0.1), middle(|s| s.1));
@@ -199,7 +199,7 @@ fn trip<D: CopyDriver>(
     at.record(driver, stream)?;
     lane.engage(stream, at);
     lane.follow(driver, LinkDirection::In)?;
-    lane.carry(driver, LinkDirection::In, target.block(LinkDirection::In, SMALLEST_PIECE))?;
+    lane.carry(driver, LinkDirection::In, target.block(LinkDirection::In, SMALLEST_CHUNK))?;
     let called = driver.clock() - start;
     if let Some(mark) = lane.end() {
         driver.order(context, stream, mark.event)?;
@@ -211,7 +211,7 @@ fn trip<D: CopyDriver>(
 /// The same bytes the direct way.
 fn straight<D: CopyDriver>(driver: &D, target: &MeasuredDevice) -> DriverResult<f64> {
     let start = driver.clock();
-    target.send(driver, LinkDirection::In, SMALLEST_PIECE)?;
+    target.send(driver, LinkDirection::In, SMALLEST_CHUNK)?;
     driver.drain(target.context, target.streams[0])?;
     Ok(seconds(driver.clock() - start))
 }
@@ -231,10 +231,10 @@ impl MeasuredDevice {
         opening: f64,
     ) -> DriverResult<Self> {
         has_room(driver, context)?;
-        let mut making = ResourceGuard::new(driver, context);
-        let (memory, host) = (making.staging(device, 2 * BLOCK)?, making.buffer(device, 2 * BLOCK)?);
-        let streams = [making.stream()?, making.stream()?];
-        making.keep();
+        let mut guard = ResourceGuard::new(driver, context);
+        let (memory, host) = (guard.staging(device, 2 * BLOCK)?, guard.buffer(device, 2 * BLOCK)?);
+        let streams = [guard.stream()?, guard.stream()?];
+        guard.keep();
         Ok(Self { device, context, opening, streams, memory, host })
     }
 

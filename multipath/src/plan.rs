@@ -5,7 +5,7 @@
 //! the copy's time less what it starts later ([`Costs`]). Relays' shares lie at the end of the range and are rounded
 //! down, so what estimates get wrong falls to the direct path, which needs no help to finish.
 //!
-//! Invariants: the direct share and the relays' shares partition the range; no piece is larger than a staging slot;
+//! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than a staging slot;
 //! below the threshold, or without a relay that pays, the plan is the plain copy.
 
 use wm_abi::CUdevice;
@@ -13,7 +13,7 @@ use wm_abi::CUdevice;
 use crate::vocabulary::chunk::Chunk;
 use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::path::{Costs, Path};
-use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_PIECE};
+use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_CHUNK};
 
 /// One relay's part of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<us
     let wanted: Vec<usize> =
         relays.iter().enumerate().map(share).map(|bytes| bytes / GRAIN * GRAIN).collect();
     match relays.split_last() {
-        Some((_, fewer)) if wanted.iter().any(|bytes| *bytes < SMALLEST_PIECE) => {
+        Some((_, fewer)) if wanted.iter().any(|bytes| *bytes < SMALLEST_CHUNK) => {
             self::wanted(bytes, direct, fewer, costs)
         }
         _ => wanted,
@@ -103,9 +103,9 @@ fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<RelayShare> {
     shares
 }
 
-/// The pieces of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
+/// The chunks of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
 /// one where nothing overlaps its second hop.
-pub fn pieces(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
+pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
     let largest = largest.clamp(GRAIN, SLOT);
@@ -115,7 +115,7 @@ pub fn pieces(part: Chunk, direction: LinkDirection, largest: usize) -> impl Ite
     let tail = Chunk { offset: end, bytes: part.end() - end };
     let step = move |offset| Chunk { offset, bytes: each.min(end - offset) };
     let bulk = (start..end).step_by(each).map(step);
-    std::iter::once(head).chain(bulk).chain([tail]).filter(|piece| piece.bytes > 0)
+    std::iter::once(head).chain(bulk).chain([tail]).filter(|chunk| chunk.bytes > 0)
 }
 
 /// From how many bytes on several paths beat one: where the time they save exceeds what setting them up costs.
@@ -134,7 +134,7 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
 /// No copy below this is ever cut, bytes.
 pub const LEAST_SPLIT: usize = 4 << 20;
 
-/// Couriers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
+/// Workers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
 ///
 /// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within [`LANES`] for a relay.
 pub fn fillers(threads: usize, paths: &[Path]) -> Vec<usize> {

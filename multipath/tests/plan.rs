@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use wm_multipath::LinkDirection;
 use wm_multipath::measured::Costs;
 use wm_multipath::parts::{
-    Chunk, ChunkQueue, CopyPlan, EDGE, GRAIN, LANES, LEAST_SPLIT, Path, RangeEnd, SLOT, SMALLEST_PIECE,
-    fillers, pieces, split, threshold,
+    Chunk, ChunkQueue, CopyPlan, EDGE, GRAIN, LANES, LEAST_SPLIT, Path, RangeEnd, SLOT, SMALLEST_CHUNK,
+    chunks, fillers, split, threshold,
 };
 
 fn paths() -> impl Strategy<Value = Vec<Path>> {
@@ -20,9 +20,9 @@ fn costs() -> impl Strategy<Value = Costs> {
 }
 
 /// Do pieces cover `bytes` exactly once?
-fn partitions(mut pieces: Vec<Chunk>, bytes: usize) -> bool {
-    pieces.sort_by_key(|piece| piece.offset);
-    let end = pieces.iter().try_fold(0, |end, piece| (piece.offset == end).then(|| piece.end()));
+fn partitions(mut chunks: Vec<Chunk>, bytes: usize) -> bool {
+    chunks.sort_by_key(|chunk| chunk.offset);
+    let end = chunks.iter().try_fold(0, |end, chunk| (chunk.offset == end).then(|| chunk.end()));
     end == Some(bytes)
 }
 
@@ -32,7 +32,7 @@ proptest! {
         let CopyPlan::Split(split) = split(bytes, 1 << 20, &paths, &costs) else { return Ok(()) };
         let parts = split.shares.iter().map(|share| share.part);
         prop_assert!(partitions(parts.clone().chain([split.direct]).collect(), bytes));
-        prop_assert!(parts.clone().all(|part| part.bytes >= SMALLEST_PIECE && part.bytes % GRAIN == 0));
+        prop_assert!(parts.clone().all(|part| part.bytes >= SMALLEST_CHUNK && part.bytes % GRAIN == 0));
         prop_assert!(split.shares.iter().all(|share| share.relay != paths[0].device));
     }
 
@@ -62,13 +62,13 @@ proptest! {
     #[test]
     fn pieces_partition_a_part_and_fit_the_slots(offset in 0..1_usize << 40, bytes in 1..1_usize << 30, into: bool, largest in 1..SLOT) {
         let (part, direction) = (Chunk { offset, bytes }, if into { LinkDirection::In } else { LinkDirection::Out });
-        let cut: Vec<_> = pieces(part, direction, SLOT).collect();
-        prop_assert!(cut.iter().all(|piece| piece.bytes <= SLOT && piece.bytes > 0));
+        let cut: Vec<_> = chunks(part, direction, SLOT).collect();
+        prop_assert!(cut.iter().all(|chunk| chunk.bytes <= SLOT && chunk.bytes > 0));
         prop_assert!(cut.len() <= bytes.div_ceil(SLOT) + 1, "as few as may be");
-        prop_assert!(cut.is_sorted_by_key(|piece| piece.offset));
-        let small: Vec<_> = pieces(part, direction, largest).collect();
-        prop_assert!(small.iter().all(|piece| piece.bytes <= largest.next_multiple_of(GRAIN).max(EDGE)));
-        let moved = |cut: &[Chunk]| cut.iter().map(|piece| Chunk { offset: piece.offset - offset, ..*piece }).collect();
+        prop_assert!(cut.is_sorted_by_key(|chunk| chunk.offset));
+        let small: Vec<_> = chunks(part, direction, largest).collect();
+        prop_assert!(small.iter().all(|chunk| chunk.bytes <= largest.next_multiple_of(GRAIN).max(EDGE)));
+        let moved = |cut: &[Chunk]| cut.iter().map(|chunk| Chunk { offset: chunk.offset - offset, ..*chunk }).collect();
         prop_assert!(partitions(moved(&cut), bytes));
         prop_assert!(partitions(moved(&small), bytes));
     }
@@ -84,16 +84,16 @@ proptest! {
             let (head, fails) = ends.next().expect("a cycle");
             // When only the head is asked at the end, what was given back is taken too.
             let end = if *head { RangeEnd::Head } else { RangeEnd::Tail };
-            let Some(piece) = work.take(end).or_else(|| work.take(RangeEnd::Head)) else { break };
-            prop_assert!(piece.bytes > 0 && piece.bytes <= largest.max(bytes / 500));
+            let Some(chunk) = work.take(end).or_else(|| work.take(RangeEnd::Head)) else { break };
+            prop_assert!(chunk.bytes > 0 && chunk.bytes <= largest.max(bytes / 500));
             if end == RangeEnd::Tail && *fails == 0 {
-                work.give_back([piece]);
+                work.give_back([chunk]);
             } else {
-                done.push(piece);
+                done.push(chunk);
             }
             if ends.clone().take(64).all(|(head, fails)| !head && *fails == 0) { break; }
         }
-        while let Some(piece) = work.take(RangeEnd::Head) { done.push(piece); }
+        while let Some(chunk) = work.take(RangeEnd::Head) { done.push(chunk); }
         prop_assert!(partitions(done, bytes));
     }
 
@@ -126,8 +126,8 @@ proptest! {
 #[test]
 fn an_abandoned_copy_has_nothing_left() {
     let mut work = ChunkQueue::new(100, 10, 2);
-    let piece = work.take(RangeEnd::Tail).expect("something");
-    work.give_back([piece]);
+    let chunk = work.take(RangeEnd::Tail).expect("something");
+    work.give_back([chunk]);
     work.abandon();
     assert_eq!((work.take(RangeEnd::Head), work.take(RangeEnd::Tail)), (None, None));
 }

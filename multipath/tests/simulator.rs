@@ -190,7 +190,7 @@ impl Program {
         self.engine
             .traffic()
             .iter()
-            .filter(|flow| matches!(flow.way, CopyRoute::Relay(_)))
+            .filter(|flow| matches!(flow.route, CopyRoute::Relay(_)))
             .map(|flow| flow.bytes)
             .sum()
     }
@@ -240,7 +240,7 @@ fn streams_that_are_delayed_at_random_keep_their_order() {
 fn no_two_copies_race() {
     alone("no_two_copies_race", &[FOUR, LINKS, ("SIMCUDA_RACES", "1")], || {
         // Small pieces: each slot is used several times.
-        rounds_with(EngineSettings { piece: MIB, ..eager() });
+        rounds_with(EngineSettings { chunk: MIB, ..eager() });
     });
 }
 

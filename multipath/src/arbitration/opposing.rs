@@ -113,9 +113,9 @@ mod tests {
 
     /// Does a copy meet another one that began at 0?
     fn meets(first: &HostDeviceCopy, second: &HostDeviceCopy, now: u64) -> bool {
-        let crossings = OpposingTraffic::default();
-        crossings.begin(first, at(0), TAKES);
-        crossings.meets(second, at(now))
+        let opposing = OpposingTraffic::default();
+        opposing.begin(first, at(0), TAKES);
+        opposing.meets(second, at(now))
     }
 
     #[test]
@@ -132,28 +132,28 @@ mod tests {
     #[test]
     fn copies_that_follow_each_other_closely_do_not_meet() {
         assert!(!meets(&copy(LinkDirection::In, 1, 0), &copy(LinkDirection::Out, 2, 0), 8));
-        let (crossings, into) = (OpposingTraffic::default(), copy(LinkDirection::In, 1, 0));
-        crossings.begin(&into, at(0), TAKES);
-        crossings.end(&into, at(1));
-        assert!(!crossings.meets(&copy(LinkDirection::Out, 2, 0), at(1)), "its caller waited");
+        let (opposing, into) = (OpposingTraffic::default(), copy(LinkDirection::In, 1, 0));
+        opposing.begin(&into, at(0), TAKES);
+        opposing.end(&into, at(1));
+        assert!(!opposing.meets(&copy(LinkDirection::Out, 2, 0), at(1)), "its caller waited");
     }
 
     #[test]
     fn where_copies_met_they_are_expected_to_meet_again_for_a_while() {
-        let crossings = OpposingTraffic::default();
+        let opposing = OpposingTraffic::default();
         let (into, out) = (copy(LinkDirection::In, 1, 0), copy(LinkDirection::Out, 2, 0));
-        crossings.begin(&into, at(0), TAKES);
-        crossings.begin(&out, at(0), TAKES);
-        assert!(crossings.meets(&into, at(30)));
-        assert!(!crossings.meets(&into, at(41)));
+        opposing.begin(&into, at(0), TAKES);
+        opposing.begin(&out, at(0), TAKES);
+        assert!(opposing.meets(&into, at(30)));
+        assert!(!opposing.meets(&into, at(41)));
     }
 
     #[test]
     fn nothing_is_kept_of_copies_that_have_ended() {
-        let crossings = OpposingTraffic::default();
+        let opposing = OpposingTraffic::default();
         for stream in 0..100 {
-            crossings.begin(&copy(LinkDirection::In, stream, 0), at(stream as u64 * 20), TAKES);
+            opposing.begin(&copy(LinkDirection::In, stream, 0), at(stream as u64 * 20), TAKES);
         }
-        assert_eq!(crossings.known()[&0].flows.len(), 1);
+        assert_eq!(opposing.known()[&0].flows.len(), 1);
     }
 }

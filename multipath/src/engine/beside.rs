@@ -138,13 +138,13 @@ impl<D: CopyDriver + 'static> Inner<D> {
     fn calibrated(&self, survey: Survey) -> Option<Topology> {
         let usable = |device: &CUdevice| self.may_relay(*device);
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
-        let quiet = self.share().is_quiet();
+        let quiet = self.claims().is_quiet();
         let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
         let Calibration { topology, steady } = measure::calibrate(&self.driver, survey, &devices, &go_on)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
         let folder = self.settings.cache.as_deref();
-        self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
+        self.keep(folder.filter(|_| steady && quiet && self.claims().is_quiet()), &topology);
         Some(topology)
     }
 

@@ -1,4 +1,4 @@
-//! Carrying a copy out: borrows lanes, wires and buffers for it, and gives them back whatever happens.
+//! Carrying a copy out: borrows lanes, direct pipelines and buffers for it, and gives them back whatever happens.
 
 use wm_abi::CUresult;
 
@@ -69,17 +69,17 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let has_share = |lane: &RelayPipeline| split.shares.iter().any(|share| share.relay == lane.relay());
         let (mut lanes, idle): (Vec<_>, Vec<_>) = lanes.into_iter().partition(has_share);
         self.give_back(idle);
-        let Ok(start) = self.pool.point(&self.driver, copy.user.home) else {
+        let Ok(start) = self.pool.event(&self.driver, copy.user.home) else {
             self.give_back(lanes);
             return CopyOutcome::Plain;
         };
         let split = split.over(&lanes.iter().map(RelayPipeline::relay).collect::<Vec<_>>());
-        let mut gauge = self.gauge(copy);
-        let free = gauge.as_mut().filter(|gauge| gauge.is_free());
-        let free = free.map(|gauge| gauge.followed(copy));
-        let outcome = enqueue(&self.driver, copy, &split, self.settings.piece, &mut lanes, &start, free);
-        gauge.into_iter().for_each(|gauge| self.pool.give_gauge(&self.driver, gauge));
-        self.pool.give_point(start);
+        let mut timer = self.timer(copy);
+        let free = timer.as_mut().filter(|timer| timer.is_free());
+        let free = free.map(|timer| timer.followed(copy));
+        let outcome = enqueue(&self.driver, copy, &split, self.settings.chunk, &mut lanes, &start, free);
+        timer.into_iter().for_each(|timer| self.pool.give_timer(&self.driver, timer));
+        self.pool.give_event(start);
         self.take_back(copy, lanes, &outcome)
     }
 
@@ -108,21 +108,21 @@ impl<D: CopyDriver + 'static> Inner<D> {
     }
 
     /// What looks at a large copy, after it has told of the one before.
-    fn gauge(&self, copy: &HostDeviceCopy) -> Option<CopyTimer> {
+    fn timer(&self, copy: &HostDeviceCopy) -> Option<CopyTimer> {
         if copy.bytes < self.settings.learn {
             return None;
         }
-        let mut gauge = self.pool.gauge(&self.driver, copy.user.home)?;
-        let doubtful = gauge.read(&self.driver).is_some_and(|seen| self.trims.learn(&seen));
+        let mut timer = self.pool.timer(&self.driver, copy.user.home)?;
+        let doubtful = timer.read(&self.driver).is_some_and(|seen| self.corrections.learn(&seen));
         if doubtful {
             self.doubt();
         }
-        Some(gauge)
+        Some(timer)
     }
 
     /// The same, and the caller waits for its end. A copy that fails while it is waited for is made again, plainly.
     fn awaited(&self, copy: &HostDeviceCopy, split: &Split, lanes: Vec<RelayPipeline>) -> CopyOutcome {
-        let Ok(end) = self.pool.point(&self.driver, copy.user.home) else {
+        let Ok(end) = self.pool.event(&self.driver, copy.user.home) else {
             self.give_back(lanes);
             return CopyOutcome::Plain;
         };
@@ -130,13 +130,13 @@ impl<D: CopyDriver + 'static> Inner<D> {
             CopyOutcome::Done if self.wait_for(copy, &end) => CopyOutcome::Done,
             _ => CopyOutcome::Plain,
         };
-        self.pool.give_point(end);
+        self.pool.give_event(end);
         answer
     }
 
     /// Blocks until the program's stream has done all that is in it now.
-    pub(super) fn wait_for(&self, copy: &HostDeviceCopy, point: &StreamEvent) -> bool {
-        point.record(&self.driver, copy.user.stream).and_then(|()| point.wait(&self.driver)).is_ok()
+    pub(super) fn wait_for(&self, copy: &HostDeviceCopy, event: &StreamEvent) -> bool {
+        event.record(&self.driver, copy.user.stream).and_then(|()| event.wait(&self.driver)).is_ok()
     }
 
     fn count(&self, copy: &HostDeviceCopy, carried: &[Carried]) {

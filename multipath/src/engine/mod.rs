@@ -35,7 +35,7 @@ use crate::topology::correction::RateCorrections;
 use crate::topology::{Topology, cache};
 use crate::transfer::pool::{Pool, RelayUsage};
 use crate::vocabulary::copy::{HostMemory, LinkDirection};
-use crate::vocabulary::sizes::SMALLEST_PIECE;
+use crate::vocabulary::sizes::SMALLEST_CHUNK;
 use crate::vocabulary::stream::Home;
 
 /// The copies of one process.
@@ -49,18 +49,18 @@ pub struct Inner<D> {
     driver: D,
     settings: EngineSettings,
     pool: Pool,
-    share: OnceLock<LinkClaims>,
+    claims: OnceLock<LinkClaims>,
     topology: OnceLock<Option<Topology>>,
     /// A thread measures or opens contexts.
     busy: AtomicBool,
     /// The process ends: that thread shall leave the driver alone.
     over: AtomicBool,
     moved: AtomicU64,
-    spare: ThreadBudget,
+    threads: ThreadBudget,
     traffic: Traffic,
-    trims: RateCorrections,
-    crossings: OpposingTraffic,
-    missed: DeferredBenefit,
+    corrections: RateCorrections,
+    opposing: OpposingTraffic,
+    deferred: DeferredBenefit,
 }
 
 impl<D> Deref for Engine<D> {
@@ -79,16 +79,16 @@ impl<D: CopyDriver + 'static> Engine<D> {
             driver,
             settings,
             pool: Pool::default(),
-            share: OnceLock::new(),
+            claims: OnceLock::new(),
             topology: OnceLock::new(),
             busy: AtomicBool::new(false),
             over: AtomicBool::new(false),
             moved: AtomicU64::new(0),
-            spare: ThreadBudget::default(),
+            threads: ThreadBudget::default(),
             traffic: Traffic::default(),
-            trims: RateCorrections::default(),
-            crossings: OpposingTraffic::default(),
-            missed: DeferredBenefit::default(),
+            corrections: RateCorrections::default(),
+            opposing: OpposingTraffic::default(),
+            deferred: DeferredBenefit::default(),
         }))
     }
 
@@ -109,7 +109,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// Copies of fewer bytes are plain, whatever the machine.
     pub fn least(&self) -> usize {
         let least = if self.is_alone() { settings::LEAST_PAGEABLE } else { LEAST_SPLIT };
-        self.settings.minimum.unwrap_or(least).max(SMALLEST_PIECE)
+        self.settings.minimum.unwrap_or(least).max(SMALLEST_CHUNK)
     }
 
     /// What the machine was measured to carry; `None` before the first need.
@@ -129,7 +129,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
 
     /// What relays carry now of what they were measured to, for copies of one target and direction.
     pub fn relays_factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
-        self.trims.factor(target, direction)
+        self.corrections.factor(target, direction)
     }
 
     /// Copies, over several paths if that pays.

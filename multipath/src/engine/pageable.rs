@@ -3,8 +3,8 @@
 //! The target's own link needs nothing but that: no sibling, no measurement, no other process's word. One thread moves less than a
 //! link carries, and the driver copies with one.
 //!
-//! Invariants: no courier touches the program's memory before the host has seen the copy's start, and all have ended when the call
-//! returns; pinned buffers are as many as couriers have ever been at once ([`crate::arbitration::threads`] bounds those of the own link).
+//! Invariants: no worker touches the program's memory before the host has seen the copy's start, and all have ended when the call
+//! returns; pinned buffers are as many as workers have ever been at once ([`crate::arbitration::threads`] bounds those of the own link).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,8 @@ use crate::vocabulary::path::Path;
 use crate::vocabulary::sizes::BOUNCE;
 use crate::vocabulary::times::ThreadTimes;
 
-/// Fewer couriers than this move less than the driver does by itself.
-const COURIERS_LEAST: usize = FEWEST + 1;
+/// Fewer workers than this move less than the driver does by itself.
+const WORKERS_LEAST: usize = FEWEST + 1;
 
 /// An idle stream passes an event sooner than this.
 const MOMENT: Duration = Duration::from_micros(200);
@@ -41,18 +41,18 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.pageable(request, &[Path { device: request.copy.user.device, rate: 0.0 }])
     }
 
-    /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
-    /// done, so the host waits here, once, for all that comes before it in the stream; no courier reads the program's memory
+    /// A pageable copy: as many workers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
+    /// done, so the host waits here, once, for all that comes before it in the stream; no worker reads the program's memory
     /// sooner.
     pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
         if copy.bytes < self.settings.minimum.unwrap_or(LEAST_PAGEABLE) || !self.has_threads(copy, paths) {
             return CopyOutcome::Plain;
         }
-        let Ok(start) = self.pool.point(&self.driver, copy.user.home) else { return CopyOutcome::Plain };
+        let Ok(start) = self.pool.event(&self.driver, copy.user.home) else { return CopyOutcome::Plain };
         let begun = self.begin(request, &start);
         let answer = begun.map_or(CopyOutcome::Plain, |rest| self.fill(request, paths, &rest, &start));
-        self.pool.give_point(start);
+        self.pool.give_event(start);
         answer
     }
 
@@ -60,21 +60,21 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.settings.cores.min(self.driver.cores())
     }
 
-    /// Couriers that have enough to do.
+    /// Workers that have enough to do.
     fn worthwhile(&self, copy: &HostDeviceCopy) -> usize {
         copy.bytes / self.settings.portion.max(1)
     }
 
-    /// Couriers for each of several paths. A core is left to the program.
+    /// Workers for each of several paths. A core is left to the program.
     fn fillers(&self, copy: &HostDeviceCopy, paths: &[Path]) -> Vec<usize> {
         plan::fillers(self.cores().saturating_sub(1).min(self.worthwhile(copy)), paths)
     }
 
     fn has_threads(&self, copy: &HostDeviceCopy, paths: &[Path]) -> bool {
         if let [_] = paths {
-            return self.spare.room(self.cores(), self.beside(copy), self.driver.clock()) > 0;
+            return self.threads.room(self.cores(), self.beside(copy), self.driver.clock()) > 0;
         }
-        self.fillers(copy, paths).iter().sum::<usize>() >= COURIERS_LEAST
+        self.fillers(copy, paths).iter().sum::<usize>() >= WORKERS_LEAST
     }
 
     /// Threads beside the caller's own that have enough to do.
@@ -82,7 +82,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.worthwhile(copy).saturating_sub(1)
     }
 
-    /// Waits for the copy's start. What couriers are to carry.
+    /// Waits for the copy's start. What workers are to carry.
     fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> Option<HostDeviceCopy> {
         let copy = &request.copy;
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
@@ -122,14 +122,14 @@ impl<D: CopyDriver + 'static> Inner<D> {
             let fillers = self.fillers(copy, paths);
             return self.carried(request, paths, &fillers, rest, start, &ThreadTimes::default());
         };
-        let lent = self.spare.borrow(self.cores(), self.beside(copy), self.driver.clock());
+        let lent = self.threads.borrow(self.cores(), self.beside(copy), self.driver.clock());
         let waits = ThreadTimes::default();
         let answer = self.carried(request, paths, &[lent + 1], rest, start, &waits);
-        self.spare.give_back(lent, &waits, self.driver.clock());
+        self.threads.give_back(lent, &waits, self.driver.clock());
         answer
     }
 
-    /// Carries it by so many couriers over each path.
+    /// Carries it by so many workers over each path.
     fn carried(
         &self,
         request: &CopyRequest,
@@ -139,19 +139,19 @@ impl<D: CopyDriver + 'static> Inner<D> {
         start: &Arc<StreamEvent>,
         waits: &ThreadTimes,
     ) -> CopyOutcome {
-        let mut couriers = Vec::new();
+        let mut workers = Vec::new();
         for (index, count) in fillers.iter().enumerate() {
             let relay = (index > 0).then(|| paths[index].device);
-            couriers.extend((0..*count).map_while(|_| self.courier(request, relay, start)));
+            workers.extend((0..*count).map_while(|_| self.worker(request, relay, start)));
         }
-        // Without a direct courier nobody would carry what relays give back.
-        let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
-        let carries = has_direct && couriers.len() >= COURIERS_LEAST;
-        let arrived = carries && pull(&self.driver, rest, BOUNCE, &mut couriers, waits).is_ok();
-        self.settle(&request.copy, couriers, arrived)
+        // Without a direct worker nobody would carry what relays give back.
+        let has_direct = workers.first().is_some_and(|worker| worker.relay().is_none());
+        let carries = has_direct && workers.len() >= WORKERS_LEAST;
+        let arrived = carries && pull(&self.driver, rest, BOUNCE, &mut workers, waits).is_ok();
+        self.settle(&request.copy, workers, arrived)
     }
 
-    fn courier(
+    fn worker(
         &self,
         request: &CopyRequest,
         relay: Option<CUdevice>,
@@ -159,15 +159,15 @@ impl<D: CopyDriver + 'static> Inner<D> {
     ) -> Option<PathWorker> {
         let user = request.copy.user;
         let bounce = self.pool.bounce(&self.driver, user.device).ok()?;
-        let carrier = match relay {
-            None => self.pool.wire(&self.driver, user.home).ok().map(Pipeline::Direct),
+        let pipeline = match relay {
+            None => self.pool.direct_pipeline(&self.driver, user.home).ok().map(Pipeline::Direct),
             Some(relay) => self.pool.lane(&self.driver, relay, user).map(|mut lane| {
                 lane.engage(user.stream, start);
                 Pipeline::Relay(lane)
             }),
         };
-        match carrier {
-            Some(carrier) => Some(PathWorker::new(carrier, bounce)),
+        match pipeline {
+            Some(pipeline) => Some(PathWorker::new(pipeline, bounce)),
             None => {
                 self.pool.give_bounce(bounce);
                 None
@@ -175,17 +175,17 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// Counts what couriers carried, drops relays at fault, and takes everything back.
-    fn settle(&self, copy: &HostDeviceCopy, couriers: Vec<PathWorker>, arrived: bool) -> CopyOutcome {
+    /// Counts what workers carried, drops relays at fault, and takes everything back.
+    fn settle(&self, copy: &HostDeviceCopy, workers: Vec<PathWorker>, arrived: bool) -> CopyOutcome {
         if arrived {
-            self.count_couriers(copy, &couriers);
+            self.count_workers(copy, &workers);
         }
-        for courier in couriers {
-            let failed = courier.fault().is_some();
-            let (carrier, bounce) = courier.into_parts();
+        for worker in workers {
+            let failed = worker.fault().is_some();
+            let (pipeline, bounce) = worker.into_parts();
             self.pool.give_bounce(bounce);
-            match carrier {
-                Pipeline::Direct(wire) => self.pool.give_wire(wire),
+            match pipeline {
+                Pipeline::Direct(pipeline) => self.pool.give_direct_pipeline(pipeline),
                 Pipeline::Relay(lane) if failed => self.fail(lane, copy),
                 Pipeline::Relay(lane) => self.pool.give_back(lane),
             }
@@ -193,17 +193,17 @@ impl<D: CopyDriver + 'static> Inner<D> {
         if arrived { CopyOutcome::Done } else { CopyOutcome::Plain }
     }
 
-    /// Several couriers over one path carry one part.
-    fn count_couriers(&self, copy: &HostDeviceCopy, couriers: &[PathWorker]) {
+    /// Several workers over one path carry one part.
+    fn count_workers(&self, copy: &HostDeviceCopy, workers: &[PathWorker]) {
         let mut moved = std::collections::BTreeMap::new();
-        for courier in couriers {
-            *moved.entry(courier.relay().map_or(CopyRoute::Threads, CopyRoute::Relay)).or_insert(0) +=
-                courier.moved();
+        for worker in workers {
+            *moved.entry(worker.relay().map_or(CopyRoute::Threads, CopyRoute::Relay)).or_insert(0) +=
+                worker.moved();
         }
         moved.into_iter().for_each(|(way, bytes)| self.traffic.add(way, copy.direction, bytes));
     }
 
-    /// A courier's lane was at fault.
+    /// A worker's lane was at fault.
     fn fail(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         self.drop_relay(lane.relay());
         self.give_up(lane, copy);

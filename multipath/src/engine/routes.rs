@@ -22,17 +22,17 @@ impl<D: CopyDriver + 'static> Inner<D> {
         self.settings.relays.as_ref().is_none_or(|relays| relays.contains(&device))
     }
 
-    pub(super) fn share(&self) -> &LinkClaims {
-        self.share.get_or_init(|| LinkClaims::new(self.settings.page.as_ref().map(PathBuf::from)))
+    pub(super) fn claims(&self) -> &LinkClaims {
+        self.claims.get_or_init(|| LinkClaims::new(self.settings.page.as_ref().map(PathBuf::from)))
     }
 
     /// The direct path, and relays over links that nobody else uses; none for a copy that meets one of the opposite direction,
     /// and no path at all for a device that was not measured.
     pub(super) fn routes(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<Path> {
-        let meets = self.crossings.meets(copy, self.driver.clock());
+        let meets = self.opposing.meets(copy, self.driver.clock());
         let usable = if meets { Vec::new() } else { self.usable(topology, copy) };
         let mut paths = topology.paths(copy.user.device, copy.direction, &usable);
-        self.trims.apply(copy.user.device, copy.direction, &mut paths);
+        self.corrections.apply(copy.user.device, copy.direction, &mut paths);
         paths
     }
 
@@ -52,7 +52,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let now = paths(&open(idle.clone()));
         let rate = |paths: &[Path]| paths.iter().map(|path| path.rate).sum();
         let opening = Duration::from_secs_f64(topology.costs.open * closed.len() as f64);
-        if self.settings.eager || self.missed.note(copy.bytes, rate(&now), rate(&all), opening) {
+        if self.settings.eager || self.deferred.note(copy.bytes, rate(&now), rate(&all), opening) {
             self.open(closed);
         }
         open(idle)
@@ -61,7 +61,7 @@ impl<D: CopyDriver + 'static> Inner<D> {
     /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of
     /// it.
     fn idle(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
-        let busy = self.share().busy(copy.user.device);
+        let busy = self.claims().busy(copy.user.device);
         let ways = [LinkDirection::In, LinkDirection::Out];
         let is_idle = |device: &CUdevice| {
             let identity = topology.key.devices.get(*device as usize);
@@ -80,8 +80,8 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let rate: f64 = paths.iter().map(|path| path.rate).sum();
         let seconds = if rate > 0.0 { copy.bytes as f64 / rate } else { 0.0 };
         let takes = Duration::from_secs_f64(seconds.min(LONGEST));
-        self.share().claim(copy.user.device, &links, takes);
-        self.crossings.begin(copy, self.driver.clock(), takes);
+        self.claims().claim(copy.user.device, &links, takes);
+        self.opposing.begin(copy, self.driver.clock(), takes);
         links
     }
 
@@ -89,10 +89,10 @@ impl<D: CopyDriver + 'static> Inner<D> {
     pub(super) fn release(&self, request: &CopyRequest, claimed: &[Link], plain: bool) {
         let copy = &request.copy;
         if request.blocks() {
-            self.share().release(copy.user.device, claimed);
-            self.crossings.end(copy, self.driver.clock());
+            self.claims().release(copy.user.device, claimed);
+            self.opposing.end(copy, self.driver.clock());
         } else if plain {
-            self.share().release(copy.user.device, claimed.get(1..).unwrap_or(&[]));
+            self.claims().release(copy.user.device, claimed.get(1..).unwrap_or(&[]));
         }
     }
 }

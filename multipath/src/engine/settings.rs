@@ -26,8 +26,8 @@ pub struct EngineSettings {
     pub portion: usize,
     /// From how many bytes on it is looked how a copy went.
     pub learn: usize,
-    /// Largest piece through a relay, bytes; a slot holds no more than [`SLOT`].
-    pub piece: usize,
+    /// Largest chunk through a relay, bytes; a slot holds no more than [`SLOT`].
+    pub chunk: usize,
     /// Pipelines through each relay that a pinned copy takes, [`crate::vocabulary::sizes::LANES`] at most.
     pub lanes: usize,
     /// Where measurements are kept.
@@ -56,7 +56,7 @@ impl Default for EngineSettings {
             cores: usize::MAX,
             portion: PORTION,
             learn: LEARN,
-            piece: SLOT,
+            chunk: SLOT,
             lanes: 1,
             cache: None,
             page: None,

@@ -37,7 +37,7 @@ pub enum CopyRoute {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteUsage {
     /// The path.
-    pub way: CopyRoute,
+    pub route: CopyRoute,
     /// Which way.
     pub direction: LinkDirection,
     /// Copies that had a part there.
@@ -66,14 +66,14 @@ impl Default for Traffic {
 
 impl Traffic {
     /// Counts a part of a copy.
-    pub(crate) fn add(&self, way: CopyRoute, direction: LinkDirection, bytes: usize) {
-        if let Some(path) = self.path(way).filter(|_| bytes > 0) {
+    pub(crate) fn add(&self, route: CopyRoute, direction: LinkDirection, bytes: usize) {
+        if let Some(path) = self.path(route).filter(|_| bytes > 0) {
             path[direction as usize].add(bytes);
         }
     }
 
-    fn path(&self, way: CopyRoute) -> Option<&[Counter; 2]> {
-        match way {
+    fn path(&self, route: CopyRoute) -> Option<&[Counter; 2]> {
+        match route {
             CopyRoute::Direct => Some(&self.direct),
             CopyRoute::Threads => Some(&self.threads),
             CopyRoute::Relay(device) => self.relays.get(usize::try_from(device).ok()?),
@@ -85,13 +85,18 @@ impl Traffic {
         let own = [(CopyRoute::Direct, &self.direct), (CopyRoute::Threads, &self.threads)];
         let relay = |(device, path)| (CopyRoute::Relay(device as CUdevice), path);
         let paths = own.into_iter().chain(self.relays.iter().enumerate().map(relay));
-        paths.flat_map(|(way, path)| flows(way, path)).filter(|flow| flow.count > 0).collect()
+        paths.flat_map(|(route, path)| flows(route, path)).filter(|flow| flow.count > 0).collect()
     }
 }
 
-fn flows(way: CopyRoute, path: &[Counter; 2]) -> impl Iterator<Item = RouteUsage> {
+fn flows(route: CopyRoute, path: &[Counter; 2]) -> impl Iterator<Item = RouteUsage> {
     [LinkDirection::In, LinkDirection::Out].into_iter().map(move |direction| {
         let counter = &path[direction as usize];
-        RouteUsage { way, direction, count: counter.count.load(Relaxed), bytes: counter.bytes.load(Relaxed) }
+        RouteUsage {
+            route,
+            direction,
+            count: counter.count.load(Relaxed),
+            bytes: counter.bytes.load(Relaxed),
+        }
     })
 }

@@ -60,17 +60,17 @@ impl RateCorrections {
             return false;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let trim = known
+        let correction = known
             .entry((seen.target, seen.direction as usize))
             .or_insert(RateCorrection { factor: 1.0, low: 0 });
-        *trim = trim.learn(seen.direct, seen.late);
-        trim.low == COPIES
+        *correction = correction.learn(seen.direct, seen.late);
+        correction.low == COPIES
     }
 
     /// What relays carry now of what they were measured to.
     pub(crate) fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&(target, direction as usize)).map_or(1.0, |trim| trim.factor)
+        known.get(&(target, direction as usize)).map_or(1.0, |correction| correction.factor)
     }
 
     /// Sets relays' rates to what they carry now. The first path is the direct one.
@@ -90,18 +90,18 @@ mod tests {
     }
 
     /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a second or so.
-    fn after(copies: usize, real: f64, trims: &RateCorrections) -> f64 {
+    fn after(copies: usize, real: f64, corrections: &RateCorrections) -> f64 {
         for _ in 0..copies {
-            let planned = factor(trims) * 50.0;
+            let planned = factor(corrections) * 50.0;
             let direct = 100.0 / (50.0 + planned);
-            trims.learn(&seen(direct, (direct * planned / real - direct).max(0.0)));
+            corrections.learn(&seen(direct, (direct * planned / real - direct).max(0.0)));
         }
-        factor(trims)
+        factor(corrections)
     }
 
-    fn factor(trims: &RateCorrections) -> f64 {
+    fn factor(corrections: &RateCorrections) -> f64 {
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, LinkDirection::In, &mut paths);
+        corrections.apply(0, LinkDirection::In, &mut paths);
         assert_eq!(paths[0].rate, 1.0, "the direct path is what others are compared with");
         paths[1].rate
     }
@@ -116,42 +116,42 @@ mod tests {
 
     #[test]
     fn a_link_that_is_idle_again_is_used_again() {
-        let trims = RateCorrections::default();
-        assert!(after(30, 20.0, &trims) < 0.45);
-        assert!(after(120, 50.0, &trims) > 0.97);
+        let corrections = RateCorrections::default();
+        assert!(after(30, 20.0, &corrections) < 0.45);
+        assert!(after(120, 50.0, &corrections) > 0.97);
     }
 
     #[test]
     fn one_hiccup_changes_little() {
-        let trims = RateCorrections::default();
-        trims.learn(&seen(1.0, 9.0));
-        assert!(factor(&trims) > 0.5);
+        let corrections = RateCorrections::default();
+        corrections.learn(&seen(1.0, 9.0));
+        assert!(factor(&corrections) > 0.5);
     }
 
     #[test]
     fn directions_and_targets_are_apart() {
-        let trims = RateCorrections::default();
-        after(30, 20.0, &trims);
+        let corrections = RateCorrections::default();
+        after(30, 20.0, &corrections);
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, LinkDirection::Out, &mut paths);
-        trims.apply(1, LinkDirection::In, &mut paths);
+        corrections.apply(0, LinkDirection::Out, &mut paths);
+        corrections.apply(1, LinkDirection::In, &mut paths);
         assert_eq!(paths[1].rate, 1.0);
     }
 
     #[test]
     fn a_measurement_is_doubted_once_when_copies_keep_being_late() {
-        let trims = RateCorrections::default();
-        let doubts = (0..100).filter(|_| trims.learn(&seen(1.0, 3.0))).count();
+        let corrections = RateCorrections::default();
+        let doubts = (0..100).filter(|_| corrections.learn(&seen(1.0, 3.0))).count();
         assert_eq!(doubts, 1);
-        assert_eq!((0..100).filter(|_| trims.learn(&seen(1.0, 0.0))).count(), 0);
+        assert_eq!((0..100).filter(|_| corrections.learn(&seen(1.0, 0.0))).count(), 0);
     }
 
     #[test]
     fn figures_of_no_clock_are_not_learned() {
-        let trims = RateCorrections::default();
+        let corrections = RateCorrections::default();
         for (direct, late) in [(0.0, 1.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, -1.0)] {
-            assert!(!trims.learn(&seen(direct, late)));
+            assert!(!corrections.learn(&seen(direct, late)));
         }
-        assert_eq!(factor(&trims), 1.0);
+        assert_eq!(factor(&corrections), 1.0);
     }
 }

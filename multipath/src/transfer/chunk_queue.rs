@@ -1,10 +1,10 @@
 //! What is left of a copy that several paths pull from.
 //!
 //! The direct path takes from the head, relays from the tail, so the direct path's share is one run and the last bytes
-//! are nobody's for longer than it takes to ask. Pieces shrink towards the end (guided self-scheduling): a slow path
-//! that took the last large piece would make all others wait for it. A path that fails returns its pieces.
+//! are nobody's for longer than it takes to ask. Chunks shrink towards the end (guided self-scheduling): a slow path
+//! that took the last large chunk would make all others wait for it. A path that fails returns its chunks.
 //!
-//! Invariant: pieces that were taken and not returned, and what is left, partition the range exactly.
+//! Invariant: chunks that were taken and not returned, and what is left, partition the range exactly.
 
 use crate::vocabulary::chunk::Chunk;
 
@@ -36,12 +36,12 @@ impl ChunkQueue {
         Self { head: 0, tail: bytes, largest, smallest, paths: paths.max(1), returned: Vec::new() }
     }
 
-    /// The next piece, `None` when nothing is left. The direct path, which cannot fail alone, also takes what was returned.
+    /// The next chunk, `None` when nothing is left. The direct path, which cannot fail alone, also takes what was returned.
     pub fn take(&mut self, end: RangeEnd) -> Option<Chunk> {
         if end == RangeEnd::Head
-            && let Some(piece) = self.returned.pop()
+            && let Some(chunk) = self.returned.pop()
         {
-            return Some(piece);
+            return Some(chunk);
         }
         let rest = self.tail - self.head;
         let bytes = (rest / (2 * self.paths)).clamp(self.smallest, self.largest).min(rest);
@@ -61,9 +61,9 @@ impl ChunkQueue {
         }
     }
 
-    /// Takes pieces back that a path could not finish.
-    pub fn give_back(&mut self, pieces: impl IntoIterator<Item = Chunk>) {
-        self.returned.extend(pieces);
+    /// Takes chunks back that a path could not finish.
+    pub fn give_back(&mut self, chunks: impl IntoIterator<Item = Chunk>) {
+        self.returned.extend(chunks);
     }
 
     /// A failed transfer: nobody shall take any more.

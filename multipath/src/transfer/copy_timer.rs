@@ -1,7 +1,7 @@
 //! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than the direct one?
 //!
 //! Three events with times in the program's stream, at the start, behind the direct share, and behind everything. They are
-//! read when the next copy comes by and finds them passed. A gauge is a convenience: whatever fails in it ends it, and
+//! read when the next copy comes by and finds them passed. A timer is a convenience: whatever fails in it ends it, and
 //! never the copy.
 
 use wm_abi::{CUdevice, CUevent, CUstream};
@@ -34,14 +34,14 @@ pub struct CopyTimer {
 }
 
 impl CopyTimer {
-    /// A new gauge in a home.
+    /// A new timer in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
     pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
-        let mut making = ResourceGuard::new(driver, home.context);
-        let events = making.events(WaitMode::Timed)?;
-        making.keep();
+        let mut guard = ResourceGuard::new(driver, home.context);
+        let events = guard.events(WaitMode::Timed)?;
+        guard.keep();
         Ok(Self { home, events, pending: None, broken: false })
     }
 

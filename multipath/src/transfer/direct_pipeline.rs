@@ -1,7 +1,7 @@
 //! The direct path of a pageable copy: a stream of ours on the target's own link, one a thread.
 //!
-//! The host has seen the copy's start before any piece is enqueued, so nothing here waits for the program's stream, and what
-//! is in a wire ends by itself. Several threads that shared the program's stream would wait for each other's pieces.
+//! The host has seen the copy's start before any chunk is enqueued, so nothing here waits for the program's stream, and what
+//! is in a direct pipeline ends by itself. Several threads that shared the program's stream would wait for each other's chunks.
 
 use wm_abi::{CUevent, CUstream};
 
@@ -12,7 +12,7 @@ use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::sizes::SLOTS;
 use crate::vocabulary::stream::Home;
 
-/// A stream on the target's link, with an event for each piece in flight.
+/// A stream on the target's link, with an event for each chunk in flight.
 #[derive(Debug)]
 pub struct DirectPipeline {
     home: Home,
@@ -23,14 +23,14 @@ pub struct DirectPipeline {
 }
 
 impl DirectPipeline {
-    /// A new wire in a home.
+    /// A new direct pipeline in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
     pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
-        let mut making = ResourceGuard::new(driver, home.context);
-        let (stream, events) = (making.stream()?, making.events(WaitMode::Sleeping)?);
-        making.keep();
+        let mut guard = ResourceGuard::new(driver, home.context);
+        let (stream, events) = (guard.stream()?, guard.events(WaitMode::Sleeping)?);
+        guard.keep();
         Ok(Self { home, stream, events, busy: [false; SLOTS], next: 0 })
     }
 
@@ -39,12 +39,12 @@ impl DirectPipeline {
         self.home
     }
 
-    /// The slot that the next piece will take.
+    /// The slot that the next chunk will take.
     pub fn slot(&self) -> usize {
         self.next
     }
 
-    /// Enqueues one piece.
+    /// Enqueues one chunk.
     ///
     /// # Errors
     /// Those of the driver: they are the program's.
@@ -52,16 +52,16 @@ impl DirectPipeline {
         &mut self,
         driver: &D,
         direction: LinkDirection,
-        cargo: ChunkAddrs,
+        addrs: ChunkAddrs,
     ) -> DriverResult<()> {
-        driver.copy(self.home.context, self.stream, direct_transfer(direction, cargo))?;
+        driver.copy(self.home.context, self.stream, direct_transfer(direction, addrs))?;
         driver.record(self.home.context, self.events[self.next], self.stream)?;
         self.busy[self.next] = true;
         self.next = (self.next + 1) % SLOTS;
         Ok(())
     }
 
-    /// Blocks until the last piece in a slot has arrived.
+    /// Blocks until the last chunk in a slot has arrived.
     ///
     /// # Errors
     /// A sticky error of the context.
@@ -75,9 +75,9 @@ impl DirectPipeline {
     }
 }
 
-/// A piece in one hop.
-pub fn direct_transfer(direction: LinkDirection, cargo: ChunkAddrs) -> Transfer {
-    let ChunkAddrs { host, device, bytes } = cargo;
+/// A chunk in one hop.
+pub fn direct_transfer(direction: LinkDirection, addrs: ChunkAddrs) -> Transfer {
+    let ChunkAddrs { host, device, bytes } = addrs;
     match direction {
         LinkDirection::In => Transfer { hop: Hop::HostToDevice, to: device, from: host, bytes },
         LinkDirection::Out => Transfer { hop: Hop::DeviceToHost, to: host, from: device, bytes },

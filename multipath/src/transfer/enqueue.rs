@@ -1,21 +1,21 @@
 //! An asynchronous copy over several paths: everything is put into streams, and the call returns.
 //!
-//! One point in the user's stream is where the copy starts: the relays' lanes wait for it. The direct share is an ordinary copy
-//! in that stream, so it keeps the stream's priority and starts at once; relays' pieces follow in turns, so that all links
+//! One event in the user's stream is where the copy starts: the relays' lanes wait for it. The direct share is an ordinary copy
+//! in that stream, so it keeps the stream's priority and starts at once; relays' chunks follow in turns, so that all links
 //! start early; last, the user's stream waits for the lanes.
 //!
 //! The legacy default stream and blocking streams wait for each other's work, but not all that is put into them is work: an event that
 //! is recorded in a blocking stream does not wait for the legacy one (`docs/ordering.md`). A copy does. So in these streams the
-//! direct share's first bytes go ahead of the point, and its last ones behind the waits. Each call is a moment in which a link may idle, so there are few of them
+//! direct share's first bytes go ahead of that event, and its last ones behind the waits. Each call is a moment in which a link may idle, so there are few of them
 //! (`multipath/tests/copies/calls.rs` counts). Whoever asks the stream, an event behind the copy, or the context, gets the
 //! truth without help from us.
 //!
-//! A pull at run time is not possible here: handing out pieces as links become free takes a thread that the user's
+//! A pull at run time is not possible here: handing out chunks as links become free takes a thread that the user's
 //! stream would have to wait for, and a device that waits for a thread of the host can wait for ever. So the split is
 //! fixed by measured rates (see [`crate::plan`]).
 //!
 //! A driver's queues are finite, and a caller that fills one waits until the device has made room. Behind a stream that
-//! the host holds back that could be for ever. So lanes take a bounded number of pieces ahead of the device
+//! the host holds back that could be for ever. So lanes take a bounded number of chunks ahead of the device
 //! ([`RelayPipeline::has_room`]); what is then left of a share goes the direct way.
 //!
 //! A lane that fails is not waited for either: the user's stream waits for whatever the lane may still do, and then copies the
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use wm_abi::CUdevice;
 
 use crate::driver::{CopyDriver, DriverResult};
-use crate::plan::{RelayShare, Split, pieces};
+use crate::plan::{RelayShare, Split, chunks};
 use crate::transfer::copy_timer::{CopyTimer, TimerEvent};
 use crate::transfer::direct_pipeline::direct_transfer;
 use crate::transfer::relay_pipeline::RelayPipeline;
@@ -56,15 +56,15 @@ impl RelayTransfer<'_> {
         }
     }
 
-    fn carry<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, piece: Chunk) {
+    fn carry<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, chunk: Chunk) {
         if self.left.is_some() || self.failed {
             return;
         }
         if self.lane.has_room(driver) {
-            self.attempt(driver, |driver, lane| lane.carry(driver, copy.direction, copy.cargo(piece)));
+            self.attempt(driver, |driver, lane| lane.carry(driver, copy.direction, copy.addrs(chunk)));
         } else {
             let end = self.share.part.end();
-            self.left = Some(Chunk { offset: piece.offset, bytes: end - piece.offset });
+            self.left = Some(Chunk { offset: chunk.offset, bytes: end - chunk.offset });
         }
     }
 
@@ -85,8 +85,8 @@ pub(crate) struct Carried {
     pub failed: bool,
 }
 
-/// Enqueues a copy that is cut up, relays' shares in pieces of at most `largest` bytes. `lanes` are those of the split's
-/// shares, in their order; `start` is recorded here; a gauge sees how it goes.
+/// Enqueues a copy that is cut up, relays' shares in chunks of at most `largest` bytes. `lanes` are those of the split's
+/// shares, in their order; `start` is recorded here; a timer sees how it goes.
 ///
 /// # Errors
 /// The direct path's error. Later work of the user's stream waits for what relays still do: the caller can make the plain call.
@@ -97,9 +97,9 @@ pub(crate) fn enqueue<D: CopyDriver>(
     largest: usize,
     lanes: &mut [RelayPipeline],
     start: &Arc<StreamEvent>,
-    mut gauge: Option<&mut CopyTimer>,
+    mut timer: Option<&mut CopyTimer>,
 ) -> DriverResult<Vec<Carried>> {
-    let mut note = |moment| gauge.iter_mut().for_each(|gauge| gauge.mark(driver, copy.user, moment));
+    let mut note = |moment| timer.iter_mut().for_each(|timer| timer.mark(driver, copy.user, moment));
     let [head, body, tail] = parts(split.direct, copy.user.kind);
     direct(driver, copy, head)?;
     start.record(driver, copy.user.stream)?;
@@ -124,7 +124,7 @@ pub(crate) fn parts(share: Chunk, kind: StreamOrdering) -> [Chunk; 3] {
     let edge = GRAIN.min(share.bytes / 3);
     let (head, tail) = match kind {
         StreamOrdering::Alone => (0, 0),
-        // A point in the legacy default stream is ordered as its work is.
+        // An event in the legacy default stream is ordered as its work is.
         StreamOrdering::Legacy => (0, edge),
         StreamOrdering::Blocking => (edge, edge),
     };
@@ -137,17 +137,17 @@ pub(crate) fn direct<D: CopyDriver>(driver: &D, copy: &HostDeviceCopy, part: Chu
     if part.bytes == 0 {
         return Ok(());
     }
-    driver.copy(copy.user.home.context, copy.user.stream, direct_transfer(copy.direction, copy.cargo(part)))
+    driver.copy(copy.user.home.context, copy.user.stream, direct_transfer(copy.direction, copy.addrs(part)))
 }
 
-/// One piece of each share after another: no link waits until another one's share is enqueued.
+/// One chunk of each share after another: no link waits until another one's share is enqueued.
 fn carry_in_turns<D: CopyDriver>(
     driver: &D,
     copy: &HostDeviceCopy,
     largest: usize,
     legs: &mut [RelayTransfer<'_>],
 ) {
-    let mut rest: Vec<_> = legs.iter().map(|leg| pieces(leg.share.part, copy.direction, largest)).collect();
+    let mut rest: Vec<_> = legs.iter().map(|leg| chunks(leg.share.part, copy.direction, largest)).collect();
     for leg in legs.iter_mut() {
         leg.attempt(driver, |driver, lane| lane.follow(driver, copy.direction));
     }
@@ -155,9 +155,9 @@ fn carry_in_turns<D: CopyDriver>(
     while left {
         left = false;
         for (leg, rest) in legs.iter_mut().zip(&mut rest) {
-            if let Some(piece) = rest.next() {
+            if let Some(chunk) = rest.next() {
                 left = true;
-                leg.carry(driver, copy, piece);
+                leg.carry(driver, copy, chunk);
             }
         }
     }

@@ -1,9 +1,9 @@
-//! What moves pieces over one path: takes them from what is left of a copy, and keeps two under way.
+//! What moves chunks over one path: takes them from what is left of a copy, and keeps two under way.
 //!
-//! The program's memory passes through a courier's own pinned buffer. A relay's courier that fails gives its pieces back;
+//! The program's memory passes through a worker's own pinned buffer. A relay's worker that fails gives its chunks back;
 //! an error of the direct path is the copy's.
 //!
-//! Invariants: a piece is with the courier (`flights`), has arrived (`moved`), or was given back. A courier runs on any thread, so it
+//! Invariants: a chunk is with the worker (`in_flight`), has arrived (`moved`), or was given back. A worker runs on any thread, so it
 //! names no stream of the program, and only once the host has seen the copy's start: it reads and writes the program's memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
 use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 use crate::vocabulary::sizes::SLOTS;
 
-/// The path of a courier.
+/// The path of a worker.
 #[derive(Debug)]
 pub(crate) enum Pipeline {
     /// The target's own link.
@@ -28,30 +28,30 @@ pub(crate) enum Pipeline {
     Relay(RelayPipeline),
 }
 
-/// What moves pieces over one path.
+/// What moves chunks over one path.
 #[derive(Debug)]
 pub(crate) struct PathWorker {
-    carrier: Pipeline,
+    pipeline: Pipeline,
     bounce: BounceBuffer,
-    flights: [Option<Chunk>; SLOTS],
+    in_flight: [Option<Chunk>; SLOTS],
     moved: usize,
     fault: Option<CUresult>,
 }
 
 impl PathWorker {
-    /// A courier over a path, with its buffer.
-    pub(crate) fn new(carrier: Pipeline, bounce: BounceBuffer) -> Self {
-        Self { carrier, bounce, flights: [None; SLOTS], moved: 0, fault: None }
+    /// A worker over a path, with its buffer.
+    pub(crate) fn new(pipeline: Pipeline, bounce: BounceBuffer) -> Self {
+        Self { pipeline, bounce, in_flight: [None; SLOTS], moved: 0, fault: None }
     }
 
     /// The path and the buffer, to be given back.
     pub(crate) fn into_parts(self) -> (Pipeline, BounceBuffer) {
-        (self.carrier, self.bounce)
+        (self.pipeline, self.bounce)
     }
 
     /// The relay, if it goes through one.
     pub(crate) fn relay(&self) -> Option<CUdevice> {
-        match &self.carrier {
+        match &self.pipeline {
             Pipeline::Direct(_) => None,
             Pipeline::Relay(lane) => Some(lane.relay()),
         }
@@ -67,12 +67,17 @@ impl PathWorker {
         self.fault
     }
 
-    /// Pulls until nothing is left, waiting for each piece. A courier at fault moves nothing any more.
-    pub(crate) fn run<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, work: &Mutex<ChunkQueue>) {
+    /// Pulls until nothing is left, waiting for each chunk. A worker at fault moves nothing any more.
+    pub(crate) fn run<D: CopyDriver>(
+        &mut self,
+        driver: &D,
+        copy: &HostDeviceCopy,
+        queue: &Mutex<ChunkQueue>,
+    ) {
         if self.fault.is_none()
-            && let Err(code) = self.pull(driver, copy, work)
+            && let Err(code) = self.pull(driver, copy, queue)
         {
-            self.fail(driver, work, code);
+            self.fail(driver, queue, code);
         }
     }
 
@@ -80,20 +85,20 @@ impl PathWorker {
         &mut self,
         driver: &D,
         copy: &HostDeviceCopy,
-        work: &Mutex<ChunkQueue>,
+        queue: &Mutex<ChunkQueue>,
     ) -> DriverResult<()> {
         loop {
             let slot = self.slot();
-            if self.flights[slot].is_some() {
+            if self.in_flight[slot].is_some() {
                 self.settle(driver, slot)?;
-                self.land(driver, copy, slot);
+                self.complete(driver, copy, slot);
             }
-            let Some(piece) = lock(work).take(self.end()) else { break };
-            self.send(driver, copy, slot, piece)?;
+            let Some(chunk) = lock(queue).take(self.end()) else { break };
+            self.send(driver, copy, slot, chunk)?;
         }
         while let Some(slot) = self.oldest() {
             self.settle(driver, slot)?;
-            self.land(driver, copy, slot);
+            self.complete(driver, copy, slot);
         }
         Ok(())
     }
@@ -102,23 +107,23 @@ impl PathWorker {
         if self.relay().is_none() { RangeEnd::Head } else { RangeEnd::Tail }
     }
 
-    /// The slot that the next piece will take.
+    /// The slot that the next chunk will take.
     fn slot(&self) -> usize {
-        match &self.carrier {
-            Pipeline::Direct(wire) => wire.slot(),
+        match &self.pipeline {
+            Pipeline::Direct(pipeline) => pipeline.slot(),
             Pipeline::Relay(lane) => lane.slot(),
         }
     }
 
-    /// The slot of the piece that was sent first.
+    /// The slot of the chunk that was sent first.
     fn oldest(&self) -> Option<usize> {
         let next = self.slot();
-        (next..next + SLOTS).map(|slot| slot % SLOTS).find(|slot| self.flights[*slot].is_some())
+        (next..next + SLOTS).map(|slot| slot % SLOTS).find(|slot| self.in_flight[*slot].is_some())
     }
 
     fn settle<D: CopyDriver>(&self, driver: &D, slot: usize) -> DriverResult<()> {
-        match &self.carrier {
-            Pipeline::Direct(wire) => wire.settle(driver, slot),
+        match &self.pipeline {
+            Pipeline::Direct(pipeline) => pipeline.settle(driver, slot),
             Pipeline::Relay(lane) => lane.settle(driver, slot),
         }
     }
@@ -128,48 +133,48 @@ impl PathWorker {
         driver: &D,
         copy: &HostDeviceCopy,
         slot: usize,
-        piece: Chunk,
+        chunk: Chunk,
     ) -> DriverResult<()> {
-        self.flights[slot] = Some(piece);
-        let cargo = self.cargo(copy, slot, piece);
+        self.in_flight[slot] = Some(chunk);
+        let addrs = self.addrs(copy, slot, chunk);
         if copy.direction == LinkDirection::In {
-            driver.move_bytes(cargo.host, copy.cargo(piece).host, piece.bytes);
+            driver.move_bytes(addrs.host, copy.addrs(chunk).host, chunk.bytes);
         }
-        match &mut self.carrier {
-            Pipeline::Direct(wire) => wire.carry(driver, copy.direction, cargo),
-            Pipeline::Relay(lane) => lane.carry(driver, copy.direction, cargo),
+        match &mut self.pipeline {
+            Pipeline::Direct(pipeline) => pipeline.carry(driver, copy.direction, addrs),
+            Pipeline::Relay(lane) => lane.carry(driver, copy.direction, addrs),
         }
     }
 
-    /// A piece as the devices see it: in pinned memory.
-    fn cargo(&self, copy: &HostDeviceCopy, slot: usize, piece: Chunk) -> ChunkAddrs {
-        ChunkAddrs { host: self.bounce.slot(slot), ..copy.cargo(piece) }
+    /// A chunk as the devices see it: in pinned memory.
+    fn addrs(&self, copy: &HostDeviceCopy, slot: usize, chunk: Chunk) -> ChunkAddrs {
+        ChunkAddrs { host: self.bounce.slot(slot), ..copy.addrs(chunk) }
     }
 
-    /// A slot's piece has arrived: it goes on to pageable memory if that is where the copy goes.
-    fn land<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, slot: usize) {
-        let Some(piece) = self.flights[slot].take() else { return };
+    /// A slot's chunk has arrived: it goes on to pageable memory if that is where the copy goes.
+    fn complete<D: CopyDriver>(&mut self, driver: &D, copy: &HostDeviceCopy, slot: usize) {
+        let Some(chunk) = self.in_flight[slot].take() else { return };
         if copy.direction == LinkDirection::Out {
-            driver.move_bytes(copy.cargo(piece).host, self.bounce.slot(slot), piece.bytes);
+            driver.move_bytes(copy.addrs(chunk).host, self.bounce.slot(slot), chunk.bytes);
         }
-        self.moved += piece.bytes;
+        self.moved += chunk.bytes;
     }
 
-    /// A relay's pieces go back. An error of the direct path is the copy's: all stop.
-    fn fail<D: CopyDriver>(&mut self, driver: &D, work: &Mutex<ChunkQueue>, code: CUresult) {
+    /// A relay's chunks go back. An error of the direct path is the copy's: all stop.
+    fn fail<D: CopyDriver>(&mut self, driver: &D, queue: &Mutex<ChunkQueue>, code: CUresult) {
         self.fault = Some(code);
-        match &self.carrier {
-            Pipeline::Direct(wire) => wire.drain(driver),
+        match &self.pipeline {
+            Pipeline::Direct(pipeline) => pipeline.drain(driver),
             Pipeline::Relay(lane) => lane.drain(driver),
         }
-        let flights = std::mem::take(&mut self.flights);
+        let in_flight = std::mem::take(&mut self.in_flight);
         match self.end() {
-            RangeEnd::Head => lock(work).abandon(),
-            RangeEnd::Tail => lock(work).give_back(flights.into_iter().flatten()),
+            RangeEnd::Head => lock(queue).abandon(),
+            RangeEnd::Tail => lock(queue).give_back(in_flight.into_iter().flatten()),
         }
     }
 }
 
-fn lock(work: &Mutex<ChunkQueue>) -> MutexGuard<'_, ChunkQueue> {
-    work.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(queue: &Mutex<ChunkQueue>) -> MutexGuard<'_, ChunkQueue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }

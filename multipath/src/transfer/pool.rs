@@ -1,4 +1,4 @@
-//! What copies borrow: relays' contexts, lanes, wires, points and pinned buffers.
+//! What copies borrow: relays' contexts, lanes, direct pipelines, stream events and pinned buffers.
 //!
 //! Everything here is made when it is first needed, is owned by one copy at a time, and comes back afterwards. The lock
 //! guards lists only: whatever calls the driver happens outside it, on things that have been taken out.
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this many times as long.
 const LONGEST: u32 = 256;
 
-/// Pinned memory that a pageable copy passes through, one piece a slot.
+/// Pinned memory that a pageable copy passes through, one chunk a slot.
 #[derive(Debug)]
 pub struct BounceBuffer {
     device: CUdevice,
@@ -74,11 +74,11 @@ struct RetiredPipeline {
 #[derive(Debug, Default)]
 struct PoolLists {
     lanes: Vec<RelayPipeline>,
-    wires: Vec<DirectPipeline>,
-    points: Vec<Arc<StreamEvent>>,
-    gauges: Vec<CopyTimer>,
+    direct_pipelines: Vec<DirectPipeline>,
+    events: Vec<Arc<StreamEvent>>,
+    timers: Vec<CopyTimer>,
     bounces: Vec<BounceBuffer>,
-    graves: Vec<RetiredPipeline>,
+    retired: Vec<RetiredPipeline>,
     opened: BTreeMap<CUdevice, RelayContext>,
     /// Contexts that a thread is making now.
     opening: BTreeSet<CUdevice>,
@@ -92,14 +92,14 @@ struct PoolLists {
 impl PoolLists {
     /// Forgets a home; the lanes that served it are left.
     fn forget(&mut self, home: Home) -> Vec<RelayPipeline> {
-        self.wires.retain(|wire| wire.home() != home);
-        self.points.retain(|point| point.home() != home);
-        self.gauges.retain(|gauge| gauge.home() != home);
+        self.direct_pipelines.retain(|pipeline| pipeline.home() != home);
+        self.events.retain(|event| event.home() != home);
+        self.timers.retain(|timer| timer.home() != home);
         self.made.retain(|(_, other), _| *other != home);
-        self.graves
+        self.retired
             .iter_mut()
-            .filter(|grave| grave.lane.home() == home)
-            .for_each(|grave| grave.has_home = false);
+            .filter(|retired| retired.lane.home() == home)
+            .for_each(|retired| retired.has_home = false);
         take_where(&mut self.lanes, |lane| lane.home() == home)
     }
 
@@ -131,52 +131,53 @@ pub struct RelayUsage {
 /// What copies borrow.
 #[derive(Debug, Default)]
 pub struct Pool {
-    shelf: Mutex<PoolLists>,
+    lists: Mutex<PoolLists>,
 }
 
 impl Pool {
-    fn shelf(&self) -> MutexGuard<'_, PoolLists> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lists(&self) -> MutexGuard<'_, PoolLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What copies hold on each relay, for the statistics.
     pub fn relays(&self) -> Vec<RelayUsage> {
-        let shelf = self.shelf();
+        let lists = self.lists();
         let lanes = |device: CUdevice| -> usize {
-            shelf.made.iter().filter(|((relay, _), _)| *relay == device).map(|(_, made)| made).sum()
+            lists.made.iter().filter(|((relay, _), _)| *relay == device).map(|(_, made)| made).sum()
         };
         let relay = |(device, opened): (&CUdevice, &RelayContext)| RelayUsage {
             device: *device,
             staging: lanes(*device) * RelayPipeline::STAGING,
             context: opened.in_use,
         };
-        shelf.opened.iter().map(relay).collect()
+        lists.opened.iter().map(relay).collect()
     }
 
     /// Has this relay failed a short while ago?
     pub fn is_lost(&self, relay: CUdevice, now: Duration) -> bool {
-        self.shelf().lost.get(&relay).is_some_and(|lost| lost.until > now)
+        self.lists().lost.get(&relay).is_some_and(|lost| lost.until > now)
     }
 
     /// Has this relay a context of ours?
     pub fn is_open(&self, relay: CUdevice) -> bool {
-        self.shelf().opened.contains_key(&relay)
+        self.lists().opened.contains_key(&relay)
     }
 
     /// A copy comes: what is over of earlier ones is given back.
     pub fn sweep<D: CopyDriver>(&self, driver: &D, home: Home) {
-        let mut shelf = self.shelf();
-        let before = shelf.lives.insert(home.context, home.life).filter(|life| *life != home.life);
-        let mut orphans = before.map(|life| shelf.forget(Home { life, ..home })).unwrap_or_default();
-        orphans.extend(shelf.late());
-        let graves = take_where(&mut shelf.graves, |grave| !grave.has_home || grave.lane.home() == home);
-        drop(shelf);
+        let mut lists = self.lists();
+        let before = lists.lives.insert(home.context, home.life).filter(|life| *life != home.life);
+        let mut orphans = before.map(|life| lists.forget(Home { life, ..home })).unwrap_or_default();
+        orphans.extend(lists.late());
+        let retired =
+            take_where(&mut lists.retired, |retired| !retired.has_home || retired.lane.home() == home);
+        drop(lists);
         self.orphan(driver, orphans);
-        for grave in graves {
-            if grave.lane.is_over(driver, grave.has_home) {
-                grave.lane.bury(driver, grave.has_home);
+        for retired in retired {
+            if retired.lane.is_over(driver, retired.has_home) {
+                retired.lane.destroy(driver, retired.has_home);
             } else {
-                self.shelf().graves.push(grave);
+                self.lists().retired.push(retired);
             }
         }
     }
@@ -184,8 +185,8 @@ impl Pool {
     /// Lanes whose home has ended. One that cannot even be marked is left to the driver.
     fn orphan<D: CopyDriver>(&self, driver: &D, lanes: Vec<RelayPipeline>) {
         let marked = lanes.into_iter().filter(|lane| lane.orphan(driver).is_ok());
-        let graves: Vec<_> = marked.map(|lane| RetiredPipeline { lane, has_home: false }).collect();
-        self.shelf().graves.extend(graves);
+        let retired: Vec<_> = marked.map(|lane| RetiredPipeline { lane, has_home: false }).collect();
+        self.lists().retired.extend(retired);
     }
 
     /// A lane through a relay that a copy of `user` may use now; made if all others are in use and there may be more.
@@ -199,12 +200,12 @@ impl Pool {
         if self.is_lost(relay, driver.clock()) {
             return None;
         }
-        let context = self.shelf().opened.get(&relay)?.context;
+        let context = self.lists().opened.get(&relay)?.context;
         let mut idle =
-            take_where(&mut self.shelf().lanes, |lane| (lane.relay(), lane.home()) == (relay, user.home));
+            take_where(&mut self.lists().lanes, |lane| (lane.relay(), lane.home()) == (relay, user.home));
         let fit = idle.iter().position(|lane| lane.admits(driver, user.stream));
         let lane = fit.map(|position| idle.swap_remove(position));
-        self.shelf().lanes.extend(idle);
+        self.lists().lanes.extend(idle);
         lane.or_else(|| {
             self.reserve(relay, user.home).then(|| self.make(driver, relay, context, user)).flatten()
         })
@@ -212,8 +213,8 @@ impl Pool {
 
     /// May there be one more?
     fn reserve(&self, relay: CUdevice, home: Home) -> bool {
-        let mut shelf = self.shelf();
-        let made = shelf.made.entry((relay, home)).or_default();
+        let mut lists = self.lists();
+        let made = lists.made.entry((relay, home)).or_default();
         let fits = *made < LANES;
         *made += usize::from(fits);
         fits
@@ -229,7 +230,7 @@ impl Pool {
         let made = has_room(driver, context).and_then(|_| RelayPipeline::new(driver, relay, context, user));
         made.inspect_err(|code| {
             log::warn!("device {relay} does not serve as a relay now: {code}");
-            self.shelf().unmake(relay, user.home);
+            self.lists().unmake(relay, user.home);
             self.lose(relay, driver.clock());
         })
         .ok()
@@ -237,17 +238,17 @@ impl Pool {
 
     /// Opens a relay, where nobody has done so or does so now.
     pub fn open<D: CopyDriver>(&self, driver: &D, relay: CUdevice) {
-        if self.shelf().opened.contains_key(&relay) || !self.shelf().opening.insert(relay) {
+        if self.lists().opened.contains_key(&relay) || !self.lists().opening.insert(relay) {
             return;
         }
         let opened = driver.open(relay).and_then(|context| {
             let in_use = has_room(driver, context).inspect_err(|_| driver.close(context))?;
             Ok(RelayContext { context, in_use })
         });
-        self.shelf().opening.remove(&relay);
+        self.lists().opening.remove(&relay);
         match opened {
             Ok(opened) => {
-                self.shelf().opened.insert(relay, opened);
+                self.lists().opened.insert(relay, opened);
                 log::info!("{}", first_use(relay, opened));
             }
             Err(code) => {
@@ -259,67 +260,67 @@ impl Pool {
 
     /// A relay failed: no copy uses it for a while.
     pub fn lose(&self, relay: CUdevice, now: Duration) {
-        let mut shelf = self.shelf();
-        let pause = shelf.lost.get(&relay).map_or(1, |lost| lost.next);
-        shelf.lost.insert(relay, FailedRelay { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
+        let mut lists = self.lists();
+        let pause = lists.lost.get(&relay).map_or(1, |lost| lost.next);
+        lists.lost.insert(relay, FailedRelay { until: now + PAUSE * pause, next: (pause * 2).min(LONGEST) });
     }
 
     /// Takes a lane back.
     pub fn give_back(&self, lane: RelayPipeline) {
-        self.shelf().lanes.push(lane);
+        self.lists().lanes.push(lane);
     }
 
     /// Takes a lane back that was at fault and has been given up.
     pub fn give_up(&self, lane: RelayPipeline) {
-        let mut shelf = self.shelf();
-        shelf.unmake(lane.relay(), lane.home());
-        shelf.graves.push(RetiredPipeline { lane, has_home: true });
+        let mut lists = self.lists();
+        lists.unmake(lane.relay(), lane.home());
+        lists.retired.push(RetiredPipeline { lane, has_home: true });
     }
 
-    /// A wire in a home, made if none is idle.
+    /// A direct pipeline in a home, made if none is idle.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wire<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<DirectPipeline> {
-        let idle = take_one(&mut self.shelf().wires, |wire| wire.home() == home);
+    pub fn direct_pipeline<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<DirectPipeline> {
+        let idle = take_one(&mut self.lists().direct_pipelines, |pipeline| pipeline.home() == home);
         idle.map_or_else(|| DirectPipeline::new(driver, home), Ok)
     }
 
-    /// Takes a wire back.
-    pub fn give_wire(&self, wire: DirectPipeline) {
-        self.shelf().wires.push(wire);
+    /// Takes a direct pipeline back.
+    pub fn give_direct_pipeline(&self, pipeline: DirectPipeline) {
+        self.lists().direct_pipelines.push(pipeline);
     }
 
-    /// A point in a home that no lane remembers, made if there is none.
+    /// An event in a home that no lane remembers, made if there is none.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn point<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<Arc<StreamEvent>> {
-        let is_free = |point: &Arc<StreamEvent>| point.home() == home && Arc::strong_count(point) == 1;
-        let idle = take_one(&mut self.shelf().points, is_free);
+    pub fn event<D: CopyDriver>(&self, driver: &D, home: Home) -> DriverResult<Arc<StreamEvent>> {
+        let is_free = |event: &Arc<StreamEvent>| event.home() == home && Arc::strong_count(event) == 1;
+        let idle = take_one(&mut self.lists().events, is_free);
         idle.map_or_else(|| StreamEvent::new(driver, home).map(Arc::new), Ok)
     }
 
-    /// Takes a point back. Lanes may still remember it.
-    pub fn give_point(&self, point: Arc<StreamEvent>) {
-        self.shelf().points.push(point);
+    /// Takes an event back. Lanes may still remember it.
+    pub fn give_event(&self, event: Arc<StreamEvent>) {
+        self.lists().events.push(event);
     }
 
-    /// A gauge in a home, made if none is idle. `None` where it cannot be made.
-    pub fn gauge<D: CopyDriver>(&self, driver: &D, home: Home) -> Option<CopyTimer> {
-        let idle = take_one(&mut self.shelf().gauges, |gauge| gauge.home() == home);
+    /// A timer in a home, made if none is idle. `None` where it cannot be made.
+    pub fn timer<D: CopyDriver>(&self, driver: &D, home: Home) -> Option<CopyTimer> {
+        let idle = take_one(&mut self.lists().timers, |timer| timer.home() == home);
         idle.or_else(|| CopyTimer::new(driver, home).ok())
     }
 
-    /// Takes a gauge back; one that is broken, or that there is another one of, ends here.
-    pub fn give_gauge<D: CopyDriver>(&self, driver: &D, gauge: CopyTimer) {
-        let mut shelf = self.shelf();
-        let known = shelf.gauges.iter().any(|other| other.home() == gauge.home());
-        if known || gauge.is_broken() {
-            drop(shelf);
-            gauge.close(driver);
+    /// Takes a timer back; one that is broken, or that there is another one of, ends here.
+    pub fn give_timer<D: CopyDriver>(&self, driver: &D, timer: CopyTimer) {
+        let mut lists = self.lists();
+        let known = lists.timers.iter().any(|other| other.home() == timer.home());
+        if known || timer.is_broken() {
+            drop(lists);
+            timer.close(driver);
         } else {
-            shelf.gauges.push(gauge);
+            lists.timers.push(timer);
         }
     }
 
@@ -328,7 +329,7 @@ impl Pool {
     /// # Errors
     /// Those of the driver.
     pub fn bounce<D: CopyDriver>(&self, driver: &D, device: CUdevice) -> DriverResult<BounceBuffer> {
-        if let Some(idle) = take_one(&mut self.shelf().bounces, |bounce| bounce.device == device) {
+        if let Some(idle) = take_one(&mut self.lists().bounces, |bounce| bounce.device == device) {
             return Ok(idle);
         }
         Ok(BounceBuffer { device, address: driver.buffer(device, BounceBuffer::BYTES)? })
@@ -336,17 +337,17 @@ impl Pool {
 
     /// Takes a pinned buffer back.
     pub fn give_bounce(&self, bounce: BounceBuffer) {
-        self.shelf().bounces.push(bounce);
+        self.lists().bounces.push(bounce);
     }
 
     /// A home has ended, and everything that was made there.
     pub fn end_home<D: CopyDriver>(&self, driver: &D, home: Home) {
-        let mut shelf = self.shelf();
-        if shelf.lives.get(&home.context) == Some(&home.life) {
-            shelf.lives.remove(&home.context);
+        let mut lists = self.lists();
+        if lists.lives.get(&home.context) == Some(&home.life) {
+            lists.lives.remove(&home.context);
         }
-        let orphans = shelf.forget(home);
-        drop(shelf);
+        let orphans = lists.forget(home);
+        drop(lists);
         self.orphan(driver, orphans);
     }
 }

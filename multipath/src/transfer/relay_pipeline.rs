@@ -1,11 +1,11 @@
 //! One pipeline through a relay: a stream on the relay's side, one on the target's, and slots of staging memory between.
 //!
-//! A piece makes two hops. The relay's engine moves it over the relay's PCIe link between host and slot; the target's
+//! A chunk makes two hops. The relay's engine moves it over the relay's PCIe link between host and slot; the target's
 //! engine moves it over NVLink between slot and target. So only staging memory is ever shared between devices: no
 //! access right of the program's own memory is needed or changed, wherever that memory comes from.
 //!
-//! Each slot has an event on either side, recorded anew with each piece: the second hop waits for the first one's event,
-//! and the slot's next piece for the second one's. With two slots the PCIe link never waits for NVLink.
+//! Each slot has an event on either side, recorded anew with each chunk: the second hop waits for the first one's event,
+//! and the slot's next chunk for the second one's. With two slots the PCIe link never waits for NVLink.
 //!
 //! The relay's side is made in a context of ours, which the program cannot end. The target's side is made in a context of
 //! the program, and the lane serves that one alone: when the context ends, everything of the lane's that is there has ended
@@ -27,8 +27,8 @@ use crate::vocabulary::copy::LinkDirection;
 use crate::vocabulary::sizes::{SLOT, SLOTS};
 use crate::vocabulary::stream::{Home, ProgramStream};
 
-/// Pieces that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
-/// commands, a piece is three in each of two.
+/// Chunks that a lane takes before the copy they belong to is known to have started. A driver's queues hold some thousand
+/// commands, a chunk is three in each of two.
 const AHEAD: usize = 128;
 
 /// A record of an event: waiting for it is waiting for all that was in its stream then.
@@ -66,11 +66,11 @@ pub struct RelayPipeline {
     near: PipelineSide,
     far: PipelineSide,
     staging: u64,
-    /// For each slot the end of its last piece's second hop.
+    /// For each slot the end of its last chunk's second hop.
     ends: [Option<RecordedEvent>; SLOTS],
     next: usize,
     last: Option<Last>,
-    /// Pieces enqueued since a copy's start was last seen to be passed.
+    /// Chunks enqueued since a copy's start was last seen to be passed.
     ahead: usize,
 }
 
@@ -115,7 +115,7 @@ impl RelayPipeline {
         self.last.as_ref().is_none_or(|last| is_same(last) || last.start.is_passed(driver))
     }
 
-    /// Takes on a copy in `stream` that starts at a point which was recorded there.
+    /// Takes on a copy in `stream` that starts at an event which was recorded there.
     pub fn engage(&mut self, stream: CUstream, start: &Arc<StreamEvent>) {
         self.last = Some(Last { stream, start: Arc::clone(start) });
     }
@@ -130,7 +130,7 @@ impl RelayPipeline {
         start.order(driver, first.context, first.stream)
     }
 
-    /// Can one more piece be enqueued without waiting for a stream that may be held back?
+    /// Can one more chunk be enqueued without waiting for a stream that may be held back?
     pub fn has_room<D: CopyDriver>(&mut self, driver: &D) -> bool {
         if self.ahead >= AHEAD && self.last.as_ref().is_none_or(|last| last.start.is_passed(driver)) {
             self.ahead = 0;
@@ -138,23 +138,23 @@ impl RelayPipeline {
         self.ahead < AHEAD
     }
 
-    /// The slot that the next piece will take.
+    /// The slot that the next chunk will take.
     pub fn slot(&self) -> usize {
         self.next
     }
 
-    /// Enqueues one piece, of at most [`SLOT`] bytes, of the copy that was taken on.
+    /// Enqueues one chunk, of at most [`SLOT`] bytes, of the copy that was taken on.
     ///
     /// # Errors
-    /// Those of the driver. The piece is then not copied, or not entirely; the lane must be given up.
+    /// Those of the driver. The chunk is then not copied, or not entirely; the lane must be given up.
     pub fn carry<D: CopyDriver>(
         &mut self,
         driver: &D,
         direction: LinkDirection,
-        cargo: ChunkAddrs,
+        addrs: ChunkAddrs,
     ) -> DriverResult<()> {
         let index = self.next;
-        let (into, out_of) = hops(direction, cargo, self.staging + (index * SLOT) as u64);
+        let (into, out_of) = hops(direction, addrs, self.staging + (index * SLOT) as u64);
         let (first, second) = self.sides(direction);
         if let Some(last) = self.ends[index] {
             driver.order(first.context, first.stream, last.event)?;
@@ -179,12 +179,12 @@ impl RelayPipeline {
         }
     }
 
-    /// The end of what was enqueued last. All earlier pieces of the copy are behind it: they end in one stream.
+    /// The end of what was enqueued last. All earlier chunks of the copy are behind it: they end in one stream.
     pub fn end(&self) -> Option<RecordedEvent> {
         self.ends[(self.next + SLOTS - 1) % SLOTS]
     }
 
-    /// Blocks until the last piece in a slot has arrived.
+    /// Blocks until the last chunk in a slot has arrived.
     ///
     /// # Errors
     /// A sticky error of one of the two contexts.
@@ -198,7 +198,7 @@ impl RelayPipeline {
         self.far.drain(driver);
     }
 
-    /// Makes the program's stream wait for all that a lane at fault may still do. No more pieces may come.
+    /// Makes the program's stream wait for all that a lane at fault may still do. No more chunks may come.
     pub fn give_up<D: CopyDriver>(&self, driver: &D, user: ProgramStream) {
         for side in [&self.near, &self.far] {
             let ordered =
@@ -226,7 +226,7 @@ impl RelayPipeline {
     }
 
     /// Gives everything back that is still there. Both streams are empty.
-    pub fn bury<D: CopyDriver>(self, driver: &D, has_home: bool) {
+    pub fn destroy<D: CopyDriver>(self, driver: &D, has_home: bool) {
         self.near.retire(driver);
         if has_home {
             self.far.retire(driver);
@@ -236,9 +236,9 @@ impl RelayPipeline {
 }
 
 impl PipelineSide {
-    fn new<D: CopyDriver>(making: &mut ResourceGuard<'_, D>) -> DriverResult<Self> {
-        let (stream, slots) = (making.stream()?, making.events(WaitMode::Sleeping)?);
-        Ok(Self { context: making.context(), stream, slots, end: making.event(WaitMode::Sleeping)? })
+    fn new<D: CopyDriver>(guard: &mut ResourceGuard<'_, D>) -> DriverResult<Self> {
+        let (stream, slots) = (guard.stream()?, guard.events(WaitMode::Sleeping)?);
+        Ok(Self { context: guard.context(), stream, slots, end: guard.event(WaitMode::Sleeping)? })
     }
 
     fn close<D: CopyDriver>(&self, driver: &D) -> DriverResult<()> {
@@ -259,9 +259,9 @@ impl PipelineSide {
     }
 }
 
-/// A piece's two hops through a slot, in the order of time.
-fn hops(direction: LinkDirection, cargo: ChunkAddrs, slot: u64) -> (Transfer, Transfer) {
-    let ChunkAddrs { host, device, bytes } = cargo;
+/// A chunk's two hops through a slot, in the order of time.
+fn hops(direction: LinkDirection, addrs: ChunkAddrs, slot: u64) -> (Transfer, Transfer) {
+    let ChunkAddrs { host, device, bytes } = addrs;
     match direction {
         LinkDirection::In => (
             Transfer { hop: Hop::HostToDevice, to: slot, from: host, bytes },

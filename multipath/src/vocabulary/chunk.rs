@@ -16,7 +16,7 @@ impl Chunk {
     }
 }
 
-/// One piece of a copy, by its addresses.
+/// One chunk of a copy, by its addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkAddrs {
     /// The end in pinned host memory.

@@ -38,14 +38,14 @@ pub struct HostDeviceCopy {
 
 impl HostDeviceCopy {
     /// A part of it, as a copy.
-    pub fn part(&self, piece: Chunk) -> Self {
-        let ChunkAddrs { host, device, bytes } = self.cargo(piece);
+    pub fn part(&self, chunk: Chunk) -> Self {
+        let ChunkAddrs { host, device, bytes } = self.addrs(chunk);
         Self { host, device, bytes, ..*self }
     }
 
-    /// Where a piece of it is.
-    pub fn cargo(&self, piece: Chunk) -> ChunkAddrs {
-        let offset = piece.offset as u64;
-        ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: piece.bytes }
+    /// Where a chunk of it is.
+    pub fn addrs(&self, chunk: Chunk) -> ChunkAddrs {
+        let offset = chunk.offset as u64;
+        ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: chunk.bytes }
     }
 }

@@ -15,7 +15,7 @@ pub struct Path {
 /// What cutting up costs, in seconds, as calibration measured it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// The smallest piece through a relay, from an idle stream until the host knows.
+    /// The smallest chunk through a relay, from an idle stream until the host knows.
     pub fixed: f64,
     /// How much later than on the direct path the same bytes arrive through a relay.
     pub lag: f64,

@@ -180,7 +180,7 @@ fn a_dead_sibling_is_dropped_and_the_copy_ends() {
     let through_the_dead = engine
         .traffic()
         .iter()
-        .filter(|flow| flow.way == CopyRoute::Relay(2))
+        .filter(|flow| flow.route == CopyRoute::Relay(2))
         .map(|flow| flow.count)
         .sum::<u64>();
     assert_eq!(through_the_dead, 1, "only the copy before its death");
@@ -202,7 +202,7 @@ fn through(engine: &Engine<Model>) -> u64 {
     engine
         .traffic()
         .iter()
-        .filter(|flow| matches!(flow.way, CopyRoute::Relay(_)))
+        .filter(|flow| matches!(flow.route, CopyRoute::Relay(_)))
         .map(|flow| flow.count)
         .sum()
 }
@@ -371,7 +371,7 @@ fn only_named_devices_relay() {
     let mut program = Program::new(&engine, 0, Model::context(0));
     program.run(&action(LinkDirection::In, 0));
     program.verify(0);
-    let ways: Vec<_> = engine.traffic().iter().map(|flow| flow.way).collect();
+    let ways: Vec<_> = engine.traffic().iter().map(|flow| flow.route).collect();
     assert_eq!(ways, [CopyRoute::Direct, CopyRoute::Relay(3)]);
 }
 

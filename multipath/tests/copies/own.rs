@@ -44,7 +44,7 @@ fn nothing_but_the_target_takes_part() {
         program.verify(0);
     }
     let flows: Vec<_> =
-        engine.traffic().iter().map(|flow| (flow.way, flow.direction, flow.count, flow.bytes)).collect();
+        engine.traffic().iter().map(|flow| (flow.route, flow.direction, flow.count, flow.bytes)).collect();
     let bytes = RANGE as u64 - 5;
     let (into, out) = (LinkDirection::In, LinkDirection::Out);
     assert_eq!(flows, [(CopyRoute::Threads, into, 1, bytes), (CopyRoute::Threads, out, 1, bytes)]);

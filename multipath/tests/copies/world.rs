@@ -172,7 +172,7 @@ impl<'a> Program<'a> {
         let CopyRequest { copy, memory, waits } = *request;
         let (model, ProgramStream { home: Home { context, .. }, stream, .. }) =
             (self.engine.driver(), copy.user);
-        let cargo = ChunkAddrs { host: copy.host, device: copy.device, bytes: copy.bytes };
+        let addrs = ChunkAddrs { host: copy.host, device: copy.device, bytes: copy.bytes };
         if memory == HostMemory::Pageable {
             model.drain(context, stream).expect("the program's own context");
             match copy.direction {
@@ -181,7 +181,7 @@ impl<'a> Program<'a> {
             }
             return;
         }
-        model.user_copy(context, stream, direct_transfer(copy.direction, cargo));
+        model.user_copy(context, stream, direct_transfer(copy.direction, addrs));
         if waits {
             model.drain(context, stream).expect("the program's own context");
         }

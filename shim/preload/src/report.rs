@@ -189,7 +189,7 @@ fn copies() -> Vec<Value> {
     let plain = COPIES.iter().map(|copies| (copies.direction, copies.read()));
     rows.extend(plain.map(|(direction, (count, bytes))| ("direct".into(), direction, count, bytes)));
     for flow in multipath::traffic() {
-        let path = match flow.way {
+        let path = match flow.route {
             CopyRoute::Direct => "direct".to_owned(),
             CopyRoute::Threads => "threads".to_owned(),
             CopyRoute::Relay(relay) => format!("relay {relay}"),

@@ -148,7 +148,7 @@ impl Own {
     }
 
     fn copy(&self, links: &TableDriver, way: LinkDirection, host: u64, bytes: usize) -> Result<()> {
-        let cargo = ChunkAddrs { host, device: self.memory[way as usize], bytes };
-        told(links.copy(self.context, self.streams[way as usize], direct_transfer(way, cargo)), "a copy")
+        let addrs = ChunkAddrs { host, device: self.memory[way as usize], bytes };
+        told(links.copy(self.context, self.streams[way as usize], direct_transfer(way, addrs)), "a copy")
     }
 }

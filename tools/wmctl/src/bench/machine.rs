@@ -124,8 +124,8 @@ impl Machine {
         flows
             .map(|flow| {
                 let direction = format!("{:?}", flow.direction).to_lowercase();
-                let relay = if let CopyRoute::Relay(relay) = flow.way { Some(relay) } else { None };
-                json!({ "relay": relay, "threads": flow.way == CopyRoute::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
+                let relay = if let CopyRoute::Relay(relay) = flow.route { Some(relay) } else { None };
+                json!({ "relay": relay, "threads": flow.route == CopyRoute::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
             })
             .collect()
     }

@@ -36,7 +36,7 @@ const SHAPES: [Shape; 7] = [
 impl Shape {
     fn settings(&self, base: &EngineSettings) -> EngineSettings {
         EngineSettings {
-            piece: self.piece << 20,
+            chunk: self.piece << 20,
             lanes: self.lanes,
             learn: if self.learns { base.learn } else { usize::MAX },
             ..base.clone()
