@@ -4,20 +4,16 @@
 //! enough is therefore cut up: part takes the direct path, the rest goes through siblings as relays (host to relay over
 //! the relay's own PCIe link, relay to target over NVLink, and back the same way).
 //!
-//! * [`topology`]: what the links carry, alone and together, measured once a machine; pure evaluation of it.
-//! * [`plan`]: which paths a copy takes, and how it is cut. Pure.
-//! * [`work`]: what is left of a copy that several paths pull from.
-//! * [`links`]: what all this needs of a driver, as one contract; [`driver`] is the real one and holds all `unsafe` code.
-//! * [`user`], [`point`]: whose copy it is, and where in a stream it starts and ends.
-//! * [`lane`], [`wire`]: one pipeline through a relay, and one on the target's own link.
-//! * [`enqueue`]: a copy of pinned memory: everything is put into streams, nothing waits.
-//! * [`pull`]: a copy of pageable memory: [`courier`]s pull pieces as fast as their paths are.
-//! * [`making`]: streams, events and memory of what is not whole yet.
-//! * [`pool`]: what copies borrow, and when it is given back; [`spare`]: how many threads.
-//! * [`gauge`], [`trim`]: how cut copies went, and what is learned from it.
-//! * [`opening`]: when a sibling's context pays.
-//! * [`share`]: which links other processes use now; [`crossing`]: which targets copy in both directions at once.
-//! * [`engine`]: the whole, for one process.
+//! | layer | one idea |
+//! |---|---|
+//! | `vocabulary` | plain values: copies, parts of them, paths, machines, sizes |
+//! | `driver` | what all this needs of a driver, as one contract; the real one holds all `unsafe` code |
+//! | `plan` | how a copy is cut. Pure |
+//! | `topology` | what the links carry, alone and together, kept once a machine; what is learned from copies since |
+//! | `arbitration` | which links, threads and contexts a copy may use beside other copies, processes and the program |
+//! | `transfer` | pipelines, the threads that feed them, and what copies borrow. Pinned memory: everything is put into streams, nothing waits. Pageable: threads pull chunks as fast as their paths are |
+//! | `measure` | measures the links, over pipelines as copies use them |
+//! | `engine` | the whole, for one process; everything public |
 //!
 //! Invariants: the user's stream is never left before its bytes have arrived; nothing of ours is ordered behind work of
 //! a user's stream that has not been passed yet, unless it belongs to that stream; no lock is held across a driver call;
@@ -27,32 +23,55 @@
 
 #![deny(unsafe_code)]
 
-pub mod courier;
-pub mod crossing;
-#[allow(unsafe_code, reason = "the one file that calls the driver")]
-pub mod driver;
-pub mod engine;
-pub mod enqueue;
-pub mod gauge;
-pub mod lane;
-pub mod links;
-pub mod making;
-pub mod opening;
-pub mod plan;
-pub mod point;
-pub mod pool;
-pub mod pull;
-pub mod share;
-pub mod spare;
-pub mod topology;
-pub mod traffic;
-pub mod trim;
-pub mod user;
-pub mod wire;
-pub mod work;
+mod arbitration;
+mod driver;
+mod engine;
+mod measure;
+mod plan;
+mod topology;
+mod transfer;
+mod vocabulary;
 
-pub use driver::Driver;
-pub use engine::{Answer, Engine, Settings};
-pub use links::Links;
-pub use plan::{Direction, HostMemory};
-pub use user::{Home, Kind, User};
+pub use arbitration::page::ClaimsPage;
+pub use driver::CopyDriver;
+pub use driver::table::TableDriver;
+pub use engine::Engine;
+pub use engine::request::{CopyOutcome, CopyRequest};
+pub use engine::settings::{EngineSettings, PATIENCE};
+pub use engine::traffic::{CopyRoute, RouteUsage};
+pub use transfer::pool::RelayUsage;
+pub use vocabulary::copy::{HostDeviceCopy, HostMemory, LinkDirection};
+pub use vocabulary::stream::{Home, ProgramStream, StreamOrdering};
+
+/// What links were measured to carry: as it is kept, and drawn.
+pub mod measured {
+    pub use crate::topology::rates::Rates;
+    pub use crate::topology::{Topology, cache, picture};
+    pub use crate::vocabulary::machine::{Identity, MachineKey};
+    pub use crate::vocabulary::path::Costs;
+}
+
+/// For programs that measure links and plain copies by themselves.
+pub mod bench {
+    pub use crate::measure::{Calibration, calibrate};
+    pub use crate::transfer::direct_pipeline::direct_transfer;
+    pub use crate::vocabulary::chunk::ChunkAddrs;
+    pub use crate::vocabulary::machine::Survey;
+}
+
+/// For this crate's own tests: a driver's model implements the contract, and parts are tested alone.
+#[doc(hidden)]
+pub mod parts {
+    pub use crate::arbitration::page::ClaimsRecord;
+    pub use crate::driver::{DriverResult, Hop, Transfer, WaitMode};
+    pub use crate::plan::{CopyPlan, LEAST_SPLIT, chunks, fillers, split, threshold};
+    pub use crate::transfer::chunk_queue::{ChunkQueue, RangeEnd};
+    pub use crate::transfer::copy_timer::CopyTimer;
+    pub use crate::transfer::direct_pipeline::DirectPipeline;
+    pub use crate::transfer::pool::Pool;
+    pub use crate::transfer::relay_pipeline::RelayPipeline;
+    pub use crate::vocabulary::chunk::Chunk;
+    pub use crate::vocabulary::machine::Link;
+    pub use crate::vocabulary::path::Path;
+    pub use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_CHUNK};
+}

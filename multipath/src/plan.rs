@@ -5,99 +5,53 @@
 //! the copy's time less what it starts later ([`Costs`]). Relays' shares lie at the end of the range and are rounded
 //! down, so what estimates get wrong falls to the direct path, which needs no help to finish.
 //!
-//! Invariants: the direct share and the relays' shares partition the range; no piece is larger than a staging slot;
+//! Invariants: the direct share and the relays' shares partition the range; no chunk is larger than a staging slot;
 //! below the threshold, or without a relay that pays, the plan is the plain copy.
 
-use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::topology::Path;
-use crate::work::Piece;
-
-/// Which way a copy goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Host to device.
-    In,
-    /// Device to host.
-    Out,
-}
-
-/// What the host end of a copy is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HostMemory {
-    /// Page-locked: the devices reach it by themselves.
-    Pinned,
-    /// Ordinary memory: it passes through pinned buffers of ours.
-    Pageable,
-}
-
-/// Size of a staging slot, bytes: the largest piece.
-pub const SLOT: usize = 8 << 20;
-/// Slots of a pipeline: one fills while the other drains.
-pub const SLOTS: usize = 2;
-/// Pipelines through one relay at most: 64 MiB of staging.
-pub const LANES: usize = 4;
-/// Smallest piece that is worth the six driver calls it takes, bytes.
-pub const SMALLEST_PIECE: usize = 1 << 20;
-/// A part's piece at the end where nothing overlaps its second hop, bytes: the last one in, the first one out. Long enough
-/// for a whole slot to cross NVLink meanwhile.
-pub const EDGE: usize = 2 << 20;
-/// Parts begin and end at multiples of this, bytes.
-pub const GRAIN: usize = 64 << 10;
-/// Piece of a pageable copy, bytes: as much as stays in a core's cache between two passes.
-pub const BOUNCE: usize = 2 << 20;
+use crate::vocabulary::chunk::Chunk;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::path::{Costs, Path};
+use crate::vocabulary::sizes::{EDGE, GRAIN, LANES, SLOT, SMALLEST_CHUNK};
 
 /// One relay's part of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct RelayShare {
     /// The relay.
     pub relay: CUdevice,
     /// Its part.
-    pub part: Piece,
+    pub part: Chunk,
 }
 
 /// A copy, cut up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// The direct path's part: the head of the range.
-    pub direct: Piece,
+    pub direct: Chunk,
     /// The relays' parts, in the order of their offsets.
-    pub shares: Vec<Share>,
+    pub shares: Vec<RelayShare>,
 }
 
 impl Split {
     /// The same for pipelines through these relays: several through one divide its part.
     pub fn over(&self, lanes: &[CUdevice]) -> Self {
-        let divided = |share: &Share| {
+        let divided = |share: &RelayShare| {
             let count = lanes.iter().filter(|relay| **relay == share.relay).count().max(1);
             let each = (share.part.bytes / count).next_multiple_of(GRAIN);
             let (relay, end) = (share.relay, share.part.end());
-            let part = move |offset| Piece { offset, bytes: each.min(end - offset) };
+            let part = move |offset| Chunk { offset, bytes: each.min(end - offset) };
             (share.part.offset..end)
                 .step_by(each.max(1))
-                .map(move |offset| Share { relay, part: part(offset) })
+                .map(move |offset| RelayShare { relay, part: part(offset) })
         };
         Self { direct: self.direct, shares: self.shares.iter().flat_map(divided).collect() }
     }
 }
 
-/// What cutting up costs, in seconds, as calibration measured it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
-    /// The smallest piece through a relay, from an idle stream until the host knows.
-    pub fixed: f64,
-    /// How much later than on the direct path the same bytes arrive through a relay.
-    pub lag: f64,
-    /// The caller's time to start one relay more.
-    pub step: f64,
-    /// Time to open a context.
-    pub open: f64,
-}
-
 /// What is done with a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Plan {
+pub enum CopyPlan {
     /// The plain copy.
     Direct,
     /// Several paths.
@@ -105,18 +59,18 @@ pub enum Plan {
 }
 
 /// Cuts a copy of `bytes` for `paths`, the first of which is the direct one.
-pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> Plan {
-    let Some((direct, relays)) = paths.split_first() else { return Plan::Direct };
+pub fn split(bytes: usize, threshold: usize, paths: &[Path], costs: &Costs) -> CopyPlan {
+    let Some((direct, relays)) = paths.split_first() else { return CopyPlan::Direct };
     if bytes < threshold || direct.rate <= 0.0 {
-        return Plan::Direct;
+        return CopyPlan::Direct;
     }
     let wanted = wanted(bytes, direct, relays, costs);
     let shares = shares(bytes, relays, &wanted);
     let head = shares.first().map_or(bytes, |share| share.part.offset);
     if head == bytes {
-        return Plan::Direct;
+        return CopyPlan::Direct;
     }
-    Plan::Split(Split { direct: Piece { offset: 0, bytes: head }, shares })
+    CopyPlan::Split(Split { direct: Chunk { offset: 0, bytes: head }, shares })
 }
 
 /// Bytes of each relay, so that all end at once. Relays whose bytes would not be worth it are left out, the last first.
@@ -129,7 +83,7 @@ fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<us
     let wanted: Vec<usize> =
         relays.iter().enumerate().map(share).map(|bytes| bytes / GRAIN * GRAIN).collect();
     match relays.split_last() {
-        Some((_, fewer)) if wanted.iter().any(|bytes| *bytes < SMALLEST_PIECE) => {
+        Some((_, fewer)) if wanted.iter().any(|bytes| *bytes < SMALLEST_CHUNK) => {
             self::wanted(bytes, direct, fewer, costs)
         }
         _ => wanted,
@@ -137,31 +91,31 @@ fn wanted(bytes: usize, direct: &Path, relays: &[Path], costs: &Costs) -> Vec<us
 }
 
 /// Relays' parts, the last relay's at the end of the range.
-fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<Share> {
+fn shares(bytes: usize, relays: &[Path], wanted: &[usize]) -> Vec<RelayShare> {
     let mut end = bytes;
     let part = |(relay, wanted): (&Path, &usize)| {
         let bytes = *wanted.min(&end);
         end -= bytes;
-        Share { relay: relay.device, part: Piece { offset: end, bytes } }
+        RelayShare { relay: relay.device, part: Chunk { offset: end, bytes } }
     };
     let mut shares: Vec<_> = relays.iter().zip(wanted).rev().map(part).collect();
     shares.reverse();
     shares
 }
 
-/// The pieces of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
+/// The chunks of a relay's part, in order: as few as `largest` and slots allow, for each takes six driver calls, and a short
 /// one where nothing overlaps its second hop.
-pub fn pieces(part: Piece, direction: Direction, largest: usize) -> impl Iterator<Item = Piece> {
+pub fn chunks(part: Chunk, direction: LinkDirection, largest: usize) -> impl Iterator<Item = Chunk> {
     let edge = if part.bytes > 2 * EDGE { EDGE } else { 0 };
     let bulk = part.bytes - edge;
     let largest = largest.clamp(GRAIN, SLOT);
     let each = bulk.div_ceil(bulk.div_ceil(largest).max(1)).next_multiple_of(GRAIN).max(GRAIN);
-    let start = part.offset + if direction == Direction::Out { edge } else { 0 };
-    let (head, end) = (Piece { offset: part.offset, bytes: start - part.offset }, start + bulk);
-    let tail = Piece { offset: end, bytes: part.end() - end };
-    let step = move |offset| Piece { offset, bytes: each.min(end - offset) };
+    let start = part.offset + if direction == LinkDirection::Out { edge } else { 0 };
+    let (head, end) = (Chunk { offset: part.offset, bytes: start - part.offset }, start + bulk);
+    let tail = Chunk { offset: end, bytes: part.end() - end };
+    let step = move |offset| Chunk { offset, bytes: each.min(end - offset) };
     let bulk = (start..end).step_by(each).map(step);
-    std::iter::once(head).chain(bulk).chain([tail]).filter(|piece| piece.bytes > 0)
+    std::iter::once(head).chain(bulk).chain([tail]).filter(|chunk| chunk.bytes > 0)
 }
 
 /// From how many bytes on several paths beat one: where the time they save exceeds what setting them up costs.
@@ -174,13 +128,13 @@ pub fn threshold(direct: f64, together: f64, fixed: f64) -> usize {
     if saved_per_byte.is_nan() || saved_per_byte <= 0.0 {
         return usize::MAX;
     }
-    ((MARGIN * fixed / saved_per_byte) as usize).max(LEAST)
+    ((MARGIN * fixed / saved_per_byte) as usize).max(LEAST_SPLIT)
 }
 
 /// No copy below this is ever cut, bytes.
-pub const LEAST: usize = 4 << 20;
+pub const LEAST_SPLIT: usize = 4 << 20;
 
-/// Couriers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
+/// Workers of a pageable copy for each path: `threads` in all, shared by rate. The direct path gets the first.
 ///
 /// One thread moves some 5 to 10 GB/s; a path is fed by as many as make up its rate, within [`LANES`] for a relay.
 pub fn fillers(threads: usize, paths: &[Path]) -> Vec<usize> {

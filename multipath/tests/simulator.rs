@@ -8,12 +8,11 @@ use std::sync::OnceLock;
 
 use wm_abi::*;
 use wm_driver::{Api, Loader, Table};
-use wm_multipath::engine::{Request, Settings};
-use wm_multipath::enqueue::Copy;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, Key, Rates, Topology};
-use wm_multipath::traffic::Way;
-use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, User};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology};
+use wm_multipath::{
+    CopyOutcome, CopyRequest, CopyRoute, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, StreamOrdering, TableDriver,
+};
 
 const MIB: usize = 1 << 20;
 const RANGE: usize = 12 * MIB;
@@ -54,14 +53,14 @@ fn topology() -> Topology {
     let rates = Rates { alone: vec![2e9; 4], together: vec![vec![4e9; 4]; 4], all: 8e9 };
     let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
     let costs = Costs { fixed: 1e-4, lag: 5e-5, step: 1e-5, open: 1e-2 };
-    let key = Key { driver: 13_000, devices: (0..4).map(identity).collect() };
+    let key = MachineKey { driver: 13_000, devices: (0..4).map(identity).collect() };
     Topology { key, reach: vec![vec![true; 4]; 4], into: rates.clone(), out: rates, costs }
 }
 
 /// A program with a buffer on one device, a pinned one and a pageable one.
 struct Program {
-    engine: Engine<Driver>,
-    user: User,
+    engine: Engine<TableDriver>,
+    user: ProgramStream,
     device: u64,
     pinned: u64,
     pageable: Vec<u8>,
@@ -69,15 +68,20 @@ struct Program {
 }
 
 impl Program {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: EngineSettings) -> Self {
         table().init().expect("the simulator starts");
         let context = table().primary_ctx_retain(0).expect("a context");
         table().ctx_set_current(context).expect("current");
         let stream = table().stream_create(CU_STREAM_DEFAULT).expect("a stream");
         let device = table().mem_alloc(RANGE).expect("memory");
         let pinned = table().mem_host_alloc(RANGE, 0).expect("memory");
-        let engine = Engine::with_topology(Driver::new(table()), settings, topology());
-        let user = User { home: Home { context, life: 1 }, device: 0, stream, kind: Kind::Blocking };
+        let engine = Engine::with_topology(TableDriver::new(table()), settings, topology());
+        let user = ProgramStream {
+            home: Home { context, life: 1 },
+            device: 0,
+            stream,
+            kind: StreamOrdering::Blocking,
+        };
         Self {
             engine,
             user,
@@ -109,28 +113,28 @@ impl Program {
 
     fn copy(
         &mut self,
-        direction: Direction,
+        direction: LinkDirection,
         memory: HostMemory,
         waits: bool,
         at: usize,
         bytes: usize,
-    ) -> Answer {
+    ) -> CopyOutcome {
         let (host, device) = (self.host(memory) + at as u64, self.device + at as u64);
-        let copy = Copy { user: self.user, direction, host, device, bytes };
-        let answer = self.engine.copy(&Request { copy, memory, waits });
-        if answer == Answer::Plain {
+        let copy = HostDeviceCopy { user: self.user, direction, host, device, bytes };
+        let answer = self.engine.copy(&CopyRequest { copy, memory, waits });
+        if answer == CopyOutcome::Plain {
             self.plain(&copy);
         }
         answer
     }
 
-    fn plain(&self, copy: &Copy) {
-        let Copy { host, device, bytes, user, direction } = *copy;
+    fn plain(&self, copy: &HostDeviceCopy) {
+        let HostDeviceCopy { host, device, bytes, user, direction } = *copy;
         // SAFETY: ranges of this test's own.
         unsafe {
             match direction {
-                Direction::In => table().memcpy_htod_async(device, host as *const _, bytes, user.stream),
-                Direction::Out => table().memcpy_dtoh_async(host as *mut _, device, bytes, user.stream),
+                LinkDirection::In => table().memcpy_htod_async(device, host as *const _, bytes, user.stream),
+                LinkDirection::Out => table().memcpy_dtoh_async(host as *mut _, device, bytes, user.stream),
             }
         }
         .expect("a plain copy");
@@ -157,12 +161,12 @@ impl Program {
         let mut expected = tile.repeat(bytes.div_ceil(tile.len()));
         expected.truncate(bytes);
         self.store(into, at, &expected);
-        self.copy(Direction::In, into, waits, at, bytes);
+        self.copy(LinkDirection::In, into, waits, at, bytes);
         if into == out && into == HostMemory::Pinned {
             self.synchronize();
             self.pinned()[at..at + bytes].fill(0);
         }
-        self.copy(Direction::Out, out, !waits, at, bytes);
+        self.copy(LinkDirection::Out, out, !waits, at, bytes);
         self.synchronize();
         assert!(self.load(out)[at..at + bytes] == expected[..], "{into:?} {out:?} {bytes} bytes at {at}");
     }
@@ -186,14 +190,14 @@ impl Program {
         self.engine
             .traffic()
             .iter()
-            .filter(|flow| matches!(flow.way, Way::Relay(_)))
+            .filter(|flow| matches!(flow.route, CopyRoute::Relay(_)))
             .map(|flow| flow.bytes)
             .sum()
     }
 }
 
-fn eager() -> Settings {
-    Settings {
+fn eager() -> EngineSettings {
+    EngineSettings {
         minimum: Some(2 * MIB),
         patience: 0,
         eager: true,
@@ -201,7 +205,7 @@ fn eager() -> Settings {
         cores: 4,
         portion: MIB,
         learn: 2 * MIB,
-        ..Settings::default()
+        ..EngineSettings::default()
     }
 }
 
@@ -212,7 +216,7 @@ fn rounds() {
     rounds_with(eager());
 }
 
-fn rounds_with(settings: Settings) {
+fn rounds_with(settings: EngineSettings) {
     let mut program = Program::new(settings);
     (0..6).for_each(|_| program.round());
     assert!(program.relayed() > 0, "{:?}", program.engine.topology());
@@ -236,7 +240,7 @@ fn streams_that_are_delayed_at_random_keep_their_order() {
 fn no_two_copies_race() {
     alone("no_two_copies_race", &[FOUR, LINKS, ("SIMCUDA_RACES", "1")], || {
         // Small pieces: each slot is used several times.
-        rounds_with(Settings { piece: MIB, ..eager() });
+        rounds_with(EngineSettings { chunk: MIB, ..eager() });
     });
 }
 
@@ -280,10 +284,13 @@ fn several_links_are_faster_than_one() {
         || {
             let mut program = Program::new(eager());
             // The first copy makes what the second one uses.
-            program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE);
+            program.copy(LinkDirection::In, HostMemory::Pinned, true, 0, RANGE);
             let mut copy = || {
                 let start = std::time::Instant::now();
-                assert_eq!(program.copy(Direction::In, HostMemory::Pinned, true, 0, RANGE), Answer::Done);
+                assert_eq!(
+                    program.copy(LinkDirection::In, HostMemory::Pinned, true, 0, RANGE),
+                    CopyOutcome::Done
+                );
                 start.elapsed()
             };
             // 12 MiB at 200 MB/s take 63 ms on one link, by the simulator's own clock; a busy machine only makes it later.
@@ -298,7 +305,7 @@ fn links_are_measured_as_fast_as_they_are() {
     let variables = [("SIMCUDA_DEVICES", "2"), ("SIMCUDA_LINKS", "pcie=600MB/s,nvlink=20GB/s")];
     alone("links_are_measured_as_fast_as_they_are", &variables, || {
         table().init().expect("the simulator starts");
-        let engine = Engine::new(Driver::new(table()), eager());
+        let engine = Engine::new(TableDriver::new(table()), eager());
         let measured = engine.measured().expect("two devices");
         let near = |rate: f64, expected: f64| (0.5..1.5).contains(&(rate / expected));
         assert!(near(measured.into.alone[0], 6e8) && near(measured.out.all, 12e8), "{measured:?}");
@@ -310,6 +317,6 @@ fn links_are_measured_as_fast_as_they_are() {
 fn a_process_that_sees_one_device_makes_nothing() {
     alone("a_process_that_sees_one_device_makes_nothing", &[], || {
         table().init().expect("the simulator starts");
-        assert!(Engine::new(Driver::new(table()), eager()).measured().is_none());
+        assert!(Engine::new(TableDriver::new(table()), eager()).measured().is_none());
     });
 }

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::thread;
 
-use super::Inner;
-use crate::links::{Links, Survey};
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::measure::{self, Calibration};
 use crate::topology::Topology;
 use crate::topology::cache::{self, Turn};
-use crate::topology::calibrate::{self, Calibration};
+use crate::vocabulary::machine::Survey;
 
 /// Stack of the thread, bytes: it calls the driver.
 const STACK: usize = 512 << 10;
@@ -25,15 +26,15 @@ const STACK: usize = 512 << 10;
 const LAST: Duration = Duration::from_millis(200);
 
 /// The right to measure or to open contexts: nobody else has it while this lives.
-struct Busy<L>(Arc<Inner<L>>);
+struct Busy<D>(Arc<Inner<D>>);
 
-impl<L> Drop for Busy<L> {
+impl<D> Drop for Busy<D> {
     fn drop(&mut self) {
         self.0.busy.store(false, Release);
     }
 }
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     /// The topology, if it is known. If not, somebody finds it out.
     pub(super) fn known(&self) -> Option<&Topology> {
         if self.settings.prompt {
@@ -77,7 +78,7 @@ impl<L: Links + 'static> Inner<L> {
     pub(super) fn open(&self, relays: Vec<CUdevice>) {
         let open = move |inner: &Self| {
             let wanted = relays.iter().take_while(|_| !inner.over.load(Acquire));
-            wanted.for_each(|relay| inner.pool.open(&inner.links, *relay));
+            wanted.for_each(|relay| inner.pool.open(&inner.driver, *relay));
         };
         if self.settings.prompt {
             open(self);
@@ -95,7 +96,7 @@ impl<L: Links + 'static> Inner<L> {
         }
     }
 
-    fn busy(&self) -> Option<Busy<L>> {
+    fn busy(&self) -> Option<Busy<D>> {
         let inner = self.me.upgrade()?;
         let is_ours = !self.over.load(Acquire) && !self.busy.swap(true, AcqRel);
         is_ours.then_some(Busy(inner))
@@ -108,7 +109,7 @@ impl<L: Links + 'static> Inner<L> {
 
     /// The devices; `None` where they are none to copy through, which is then known.
     fn survey(&self) -> Option<Survey> {
-        let survey = self.links.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
+        let survey = self.driver.survey().inspect_err(|code| log::warn!("no multi-path copies: {code}"));
         let survey = survey.ok().filter(|survey| survey.key.devices.len() > 1);
         if survey.is_none() {
             self.learn(None);
@@ -137,13 +138,13 @@ impl<L: Links + 'static> Inner<L> {
     fn calibrated(&self, survey: Survey) -> Option<Topology> {
         let usable = |device: &CUdevice| self.may_relay(*device);
         let devices: Vec<_> = (0..survey.key.devices.len() as CUdevice).filter(usable).collect();
-        let quiet = self.share().is_quiet();
+        let quiet = self.claims().is_quiet();
         let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
-        let Calibration { topology, steady } = calibrate::calibrate(&self.links, survey, &devices, &go_on)
+        let Calibration { topology, steady } = measure::calibrate(&self.driver, survey, &devices, &go_on)
             .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
             .ok()?;
         let folder = self.settings.cache.as_deref();
-        self.keep(folder.filter(|_| steady && quiet && self.share().is_quiet()), &topology);
+        self.keep(folder.filter(|_| steady && quiet && self.claims().is_quiet()), &topology);
         Some(topology)
     }
 
@@ -160,8 +161,8 @@ impl<L: Links + 'static> Inner<L> {
 }
 
 /// Runs `body` on a thread of ours.
-fn spawn<L: Links + 'static>(busy: Busy<L>, body: impl FnOnce(&Inner<L>) + Send + 'static) {
-    let run = move || busy.0.links.quietly(|| body(&busy.0));
+fn spawn<D: CopyDriver + 'static>(busy: Busy<D>, body: impl FnOnce(&Inner<D>) + Send + 'static) {
+    let run = move || busy.0.driver.quietly(|| body(&busy.0));
     if let Err(error) = thread::spawn(c"wm-links", STACK, run) {
         log::debug!("no thread to measure links or open contexts: {error}");
     }

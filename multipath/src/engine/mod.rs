@@ -1,196 +1,115 @@
 //! The copies of one process: decides for each whether several paths pay, borrows what it takes, and has it carried out.
 //!
-//! Every doubt ends in [`Answer::Plain`]: the caller then makes the call as the program made it, and gets the driver's
+//! Every doubt ends in [`CopyOutcome::Plain`]: the caller then makes the call as the program made it, and gets the driver's
 //! own outcome. An error on the way ends there too, and the plain call is ordered behind whatever was enqueued, so the program never
 //! sees an error of ours.
 //!
 //! What takes long is no call of the program: links are measured, and relays' contexts are opened, on a thread of ours
 //! ([`beside`]), while copies take the paths that there are. Relays are opened only when copies have missed as much time as
-//! opening them takes ([`crate::opening`]): a context costs device memory, too.
+//! opening them takes ([`crate::arbitration::opening`]): a context costs device memory, too.
 
 mod beside;
 mod carry;
 mod pageable;
+pub(crate) mod request;
 mod routes;
+pub(crate) mod settings;
+pub(crate) mod traffic;
 
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use wm_abi::CUdevice;
 
-use crate::crossing::Crossings;
-use crate::enqueue::Copy;
-use crate::links::Links;
-use crate::opening::Missed;
-use crate::plan::{Direction, HostMemory, LEAST, SLOT, SMALLEST_PIECE};
-use crate::pool::{Pool, Relay};
-use crate::share::Share;
-use crate::spare::Spare;
+use crate::arbitration::link_claims::LinkClaims;
+use crate::arbitration::opening::DeferredBenefit;
+use crate::arbitration::opposing::OpposingTraffic;
+use crate::arbitration::threads::ThreadBudget;
+use crate::driver::CopyDriver;
+use crate::engine::request::{CopyOutcome, CopyRequest};
+use crate::engine::settings::EngineSettings;
+use crate::engine::traffic::{RouteUsage, Traffic};
+use crate::plan::LEAST_SPLIT;
+use crate::topology::correction::RateCorrections;
 use crate::topology::{Topology, cache};
-use crate::traffic::{Flow, Traffic};
-use crate::trim::Trims;
-use crate::user::Home;
-
-/// What a user can set, and where things are kept.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Devices that may be relays; `None` for all. Without any, nothing is measured and nothing told to other processes: pageable copies take
-    /// their target's own link, others are plain.
-    pub relays: Option<Vec<CUdevice>>,
-    /// Copies below this are plain, whatever calibration says. Bytes.
-    pub minimum: Option<usize>,
-    /// Bytes that large copies must have moved before the links are measured, or their measurement is read.
-    pub patience: u64,
-    /// Relays' contexts are opened at first use, and not only when they have paid.
-    pub eager: bool,
-    /// The copy that first needs a measurement or a relay's context waits for it: for benches and tests.
-    pub prompt: bool,
-    /// Cores that a pageable copy may keep busy, if there are as many.
-    pub cores: usize,
-    /// What each thread of a pageable copy should have to do, bytes.
-    pub portion: usize,
-    /// From how many bytes on it is looked how a copy went.
-    pub learn: usize,
-    /// Largest piece through a relay, bytes; a slot holds no more than [`SLOT`].
-    pub piece: usize,
-    /// Pipelines through each relay that a pinned copy takes, [`crate::plan::LANES`] at most.
-    pub lanes: usize,
-    /// Where measurements are kept.
-    pub cache: Option<PathBuf>,
-    /// The page where processes share what they use.
-    pub page: Option<PathBuf>,
-}
-
-/// A program that moves less in large copies is left alone, where the user did not name relays. Bytes.
-pub const PATIENCE: u64 = 1 << 30;
-
-/// With less to do, starting a thread costs more than it brings. Bytes.
-pub const PORTION: usize = 4 << 20;
-
-/// A shorter copy tells more of what events take than of links. Bytes.
-pub const LEARN: usize = 128 << 20;
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            relays: None,
-            minimum: None,
-            patience: PATIENCE,
-            eager: false,
-            prompt: false,
-            cores: usize::MAX,
-            portion: PORTION,
-            learn: LEARN,
-            piece: SLOT,
-            lanes: 1,
-            cache: None,
-            page: None,
-        }
-    }
-}
-
-/// A copy that may take several paths.
-#[derive(Debug, Clone, Copy)]
-pub struct Request {
-    /// What is copied.
-    pub copy: Copy,
-    /// What the host end is.
-    pub memory: HostMemory,
-    /// Does the caller wait for the end anyway?
-    pub waits: bool,
-}
-
-impl Request {
-    /// Does the call return only when the bytes have arrived? A pageable copy always does: its memory is the caller's
-    /// again afterwards.
-    fn blocks(&self) -> bool {
-        self.waits || self.memory == HostMemory::Pageable
-    }
-}
-
-/// What became of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// It is done, or enqueued.
-    Done,
-    /// Make the plain call.
-    Plain,
-}
+use crate::transfer::pool::{Pool, RelayUsage};
+use crate::vocabulary::copy::{HostMemory, LinkDirection};
+use crate::vocabulary::sizes::SMALLEST_CHUNK;
+use crate::vocabulary::stream::Home;
 
 /// The copies of one process.
 #[derive(Debug)]
-pub struct Engine<L>(Arc<Inner<L>>);
+pub struct Engine<D>(Arc<Inner<D>>);
 
 /// What an engine and its thread share.
 #[derive(Debug)]
-pub struct Inner<L> {
+pub struct Inner<D> {
     me: Weak<Self>,
-    links: L,
-    settings: Settings,
+    driver: D,
+    settings: EngineSettings,
     pool: Pool,
-    share: OnceLock<Share>,
+    claims: OnceLock<LinkClaims>,
     topology: OnceLock<Option<Topology>>,
     /// A thread measures or opens contexts.
     busy: AtomicBool,
     /// The process ends: that thread shall leave the driver alone.
     over: AtomicBool,
     moved: AtomicU64,
-    spare: Spare,
+    threads: ThreadBudget,
     traffic: Traffic,
-    trims: Trims,
-    crossings: Crossings,
-    missed: Missed,
+    corrections: RateCorrections,
+    opposing: OpposingTraffic,
+    deferred: DeferredBenefit,
 }
 
-impl<L> Deref for Engine<L> {
-    type Target = Inner<L>;
+impl<D> Deref for Engine<D> {
+    type Target = Inner<D>;
 
-    fn deref(&self) -> &Inner<L> {
+    fn deref(&self) -> &Inner<D> {
         &self.0
     }
 }
 
-impl<L: Links + 'static> Engine<L> {
+impl<D: CopyDriver + 'static> Engine<D> {
     /// Nothing is opened or measured yet.
-    pub fn new(links: L, settings: Settings) -> Self {
+    pub fn new(driver: D, settings: EngineSettings) -> Self {
         Self(Arc::new_cyclic(|me| Inner {
             me: Weak::clone(me),
-            links,
+            driver,
             settings,
             pool: Pool::default(),
-            share: OnceLock::new(),
+            claims: OnceLock::new(),
             topology: OnceLock::new(),
             busy: AtomicBool::new(false),
             over: AtomicBool::new(false),
             moved: AtomicU64::new(0),
-            spare: Spare::default(),
+            threads: ThreadBudget::default(),
             traffic: Traffic::default(),
-            trims: Trims::default(),
-            crossings: Crossings::default(),
-            missed: Missed::default(),
+            corrections: RateCorrections::default(),
+            opposing: OpposingTraffic::default(),
+            deferred: DeferredBenefit::default(),
         }))
     }
 
     /// With a topology that is known already.
-    pub fn with_topology(links: L, settings: Settings, topology: Topology) -> Self {
-        let engine = Self::new(links, settings);
+    pub fn with_topology(driver: D, settings: EngineSettings, topology: Topology) -> Self {
+        let engine = Self::new(driver, settings);
         let _ = engine.topology.set(Some(topology));
         engine
     }
 }
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     /// The driver beneath.
-    pub fn links(&self) -> &L {
-        &self.links
+    pub fn driver(&self) -> &D {
+        &self.driver
     }
 
     /// Copies of fewer bytes are plain, whatever the machine.
     pub fn least(&self) -> usize {
-        let least = if self.is_alone() { pageable::LEAST } else { LEAST };
-        self.settings.minimum.unwrap_or(least).max(SMALLEST_PIECE)
+        let least = if self.is_alone() { settings::LEAST_PAGEABLE } else { LEAST_SPLIT };
+        self.settings.minimum.unwrap_or(least).max(SMALLEST_CHUNK)
     }
 
     /// What the machine was measured to carry; `None` before the first need.
@@ -199,39 +118,43 @@ impl<L: Links + 'static> Inner<L> {
     }
 
     /// Copies by path.
-    pub fn traffic(&self) -> Vec<Flow> {
+    pub fn traffic(&self) -> Vec<RouteUsage> {
         self.traffic.read()
     }
 
     /// What copies hold on each relay.
-    pub fn relays(&self) -> Vec<Relay> {
+    pub fn relays(&self) -> Vec<RelayUsage> {
         self.pool.relays()
     }
 
     /// What relays carry now of what they were measured to, for copies of one target and direction.
-    pub fn relays_factor(&self, target: CUdevice, direction: Direction) -> f64 {
-        self.trims.factor(target, direction)
+    pub fn relays_factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
+        self.corrections.factor(target, direction)
     }
 
     /// Copies, over several paths if that pays.
-    pub fn copy(&self, request: &Request) -> Answer {
+    pub fn copy(&self, request: &CopyRequest) -> CopyOutcome {
         let concerns = request.memory == HostMemory::Pageable || !self.is_alone();
         if request.copy.bytes < self.least() || !concerns {
-            return Answer::Plain;
+            return CopyOutcome::Plain;
         }
-        self.links.quietly(|| self.large(request))
+        self.driver.quietly(|| self.large(request))
     }
 
-    fn large(&self, request: &Request) -> Answer {
+    fn large(&self, request: &CopyRequest) -> CopyOutcome {
         let copy = &request.copy;
-        self.pool.sweep(&self.links, copy.user.home);
+        self.pool.sweep(&self.driver, copy.user.home);
         let Some(topology) = self.worth_knowing(copy.bytes) else {
-            return if request.memory == HostMemory::Pageable { self.alone(request) } else { Answer::Plain };
+            return if request.memory == HostMemory::Pageable {
+                self.alone(request)
+            } else {
+                CopyOutcome::Plain
+            };
         };
         let paths = self.routes(topology, copy);
         let claimed = self.claim(topology, copy, &paths);
         let answer = self.carry(topology, request, &paths);
-        self.release(request, &claimed, answer == Answer::Plain);
+        self.release(request, &claimed, answer == CopyOutcome::Plain);
         answer
     }
 
@@ -262,12 +185,12 @@ impl<L: Links + 'static> Inner<L> {
 
     /// A context of the program has ended.
     pub fn end_home(&self, home: Home) {
-        self.links.quietly(|| self.pool.end_home(&self.links, home));
+        self.driver.quietly(|| self.pool.end_home(&self.driver, home));
     }
 
     /// A relay whose share the direct path could copy, and it could not.
     fn drop_relay(&self, relay: CUdevice) {
         log::warn!("device {relay} failed as a relay; copies go on without it");
-        self.pool.lose(relay, self.links.clock());
+        self.pool.lose(relay, self.driver.clock());
     }
 }

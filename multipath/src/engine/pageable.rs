@@ -3,158 +3,171 @@
 //! The target's own link needs nothing but that: no sibling, no measurement, no other process's word. One thread moves less than a
 //! link carries, and the driver copies with one.
 //!
-//! Invariants: no courier touches the program's memory before the host has seen the copy's start, and all have ended when the call
-//! returns; pinned buffers are as many as couriers have ever been at once ([`crate::spare`] bounds those of the own link).
+//! Invariants: no worker touches the program's memory before the host has seen the copy's start, and all have ended when the call
+//! returns; pinned buffers are as many as workers have ever been at once ([`crate::arbitration::threads`] bounds those of the own link).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{Answer, Inner, Request};
-use crate::courier::{Carrier, Courier};
-use crate::enqueue::{Copy, direct, parts};
-use crate::lane::Lane;
-use crate::links::Links;
-use crate::plan::{self, BOUNCE, Direction};
-use crate::point::Point;
-use crate::pull::pull;
-use crate::spare::{FEWEST, Waits};
-use crate::topology::Path;
-use crate::traffic::Way;
-use crate::work::Piece;
+use crate::arbitration::threads::FEWEST;
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::engine::request::{CopyOutcome, CopyRequest};
+use crate::engine::settings::LEAST_PAGEABLE;
+use crate::engine::traffic::CopyRoute;
+use crate::plan;
+use crate::transfer::enqueue::{direct, parts};
+use crate::transfer::path_worker::{PathWorker, Pipeline};
+use crate::transfer::pull::pull;
+use crate::transfer::relay_pipeline::RelayPipeline;
+use crate::transfer::stream_event::StreamEvent;
+use crate::vocabulary::chunk::Chunk;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::path::Path;
+use crate::vocabulary::sizes::BOUNCE;
+use crate::vocabulary::times::ThreadTimes;
 
-/// A pageable copy below this is the driver's: starting threads costs more than they gain. Measured on two H200s, into the
-/// device: 0.60 of plain at 16 MiB, 0.88 at 32, 1.46 at 64. Bytes.
-pub(super) const LEAST: usize = 48 << 20;
-/// Fewer couriers than this move less than the driver does by itself.
-const COURIERS_LEAST: usize = FEWEST + 1;
+/// Fewer workers than this move less than the driver does by itself.
+const WORKERS_LEAST: usize = FEWEST + 1;
 
 /// An idle stream passes an event sooner than this.
 const MOMENT: Duration = Duration::from_micros(200);
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     /// Over the target's own link alone.
-    pub(super) fn alone(&self, request: &Request) -> Answer {
+    pub(super) fn alone(&self, request: &CopyRequest) -> CopyOutcome {
         self.pageable(request, &[Path { device: request.copy.user.device, rate: 0.0 }])
     }
 
-    /// A pageable copy: as many couriers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
-    /// done, so the host waits here, once, for all that comes before it in the stream; no courier reads the program's memory
+    /// A pageable copy: as many workers as cores and paths allow, each with a pinned buffer. The call returns when the copy is
+    /// done, so the host waits here, once, for all that comes before it in the stream; no worker reads the program's memory
     /// sooner.
-    pub(super) fn pageable(&self, request: &Request, paths: &[Path]) -> Answer {
+    pub(super) fn pageable(&self, request: &CopyRequest, paths: &[Path]) -> CopyOutcome {
         let copy = &request.copy;
-        if copy.bytes < self.settings.minimum.unwrap_or(LEAST) || !self.has_threads(copy, paths) {
-            return Answer::Plain;
+        if copy.bytes < self.settings.minimum.unwrap_or(LEAST_PAGEABLE) || !self.has_threads(copy, paths) {
+            return CopyOutcome::Plain;
         }
-        let Ok(start) = self.pool.point(&self.links, copy.user.home) else { return Answer::Plain };
+        let Ok(start) = self.pool.event(&self.driver, copy.user.home) else { return CopyOutcome::Plain };
         let begun = self.begin(request, &start);
-        let answer = begun.map_or(Answer::Plain, |rest| self.fill(request, paths, &rest, &start));
-        self.pool.give_point(start);
+        let answer = begun.map_or(CopyOutcome::Plain, |rest| self.fill(request, paths, &rest, &start));
+        self.pool.give_event(start);
         answer
     }
 
     fn cores(&self) -> usize {
-        self.settings.cores.min(self.links.cores())
+        self.settings.cores.min(self.driver.cores())
     }
 
-    /// Couriers that have enough to do.
-    fn worthwhile(&self, copy: &Copy) -> usize {
+    /// Workers that have enough to do.
+    fn worthwhile(&self, copy: &HostDeviceCopy) -> usize {
         copy.bytes / self.settings.portion.max(1)
     }
 
-    /// Couriers for each of several paths. A core is left to the program.
-    fn fillers(&self, copy: &Copy, paths: &[Path]) -> Vec<usize> {
+    /// Workers for each of several paths. A core is left to the program.
+    fn fillers(&self, copy: &HostDeviceCopy, paths: &[Path]) -> Vec<usize> {
         plan::fillers(self.cores().saturating_sub(1).min(self.worthwhile(copy)), paths)
     }
 
-    fn has_threads(&self, copy: &Copy, paths: &[Path]) -> bool {
+    fn has_threads(&self, copy: &HostDeviceCopy, paths: &[Path]) -> bool {
         if let [_] = paths {
-            return self.spare.room(self.cores(), self.beside(copy), self.links.clock()) > 0;
+            return self.threads.room(self.cores(), self.beside(copy), self.driver.clock()) > 0;
         }
-        self.fillers(copy, paths).iter().sum::<usize>() >= COURIERS_LEAST
+        self.fillers(copy, paths).iter().sum::<usize>() >= WORKERS_LEAST
     }
 
     /// Threads beside the caller's own that have enough to do.
-    fn beside(&self, copy: &Copy) -> usize {
+    fn beside(&self, copy: &HostDeviceCopy) -> usize {
         self.worthwhile(copy).saturating_sub(1)
     }
 
-    /// Waits for the copy's start. What couriers are to carry.
-    fn begin(&self, request: &Request, start: &Point) -> Option<Copy> {
+    /// Waits for the copy's start. What workers are to carry.
+    fn begin(&self, request: &CopyRequest, start: &StreamEvent) -> Option<HostDeviceCopy> {
         let copy = &request.copy;
         // In a blocking stream the driver's own copy of the first bytes waits for all that theirs has to wait for.
-        let [head, body, _] = parts(Piece { offset: 0, bytes: copy.bytes }, copy.user.kind);
+        let [head, body, _] = parts(Chunk { offset: 0, bytes: copy.bytes }, copy.user.kind);
         // The driver may read these bytes at once, before the stream has made them: on the way in they are carried again with the rest.
-        let from = if copy.direction == Direction::In { 0 } else { body.offset };
-        let begun = direct(&self.links, copy, head).is_ok() && self.starts(request, start);
-        begun.then(|| copy.part(Piece { offset: from, bytes: copy.bytes - from }))
+        let from = if copy.direction == LinkDirection::In { 0 } else { body.offset };
+        let begun = direct(&self.driver, copy, head).is_ok() && self.starts(request, start);
+        begun.then(|| copy.part(Chunk { offset: from, bytes: copy.bytes - from }))
     }
 
     /// Has the host seen the start? A copy to the device that is not waited for may return before its stream gets there, if the driver
     /// has room for the bytes: then the stream must not be waited for here, and the copy is the driver's.
-    fn starts(&self, request: &Request, start: &Point) -> bool {
+    fn starts(&self, request: &CopyRequest, start: &StreamEvent) -> bool {
         let copy = &request.copy;
-        if request.waits || copy.direction == Direction::Out {
+        if request.waits || copy.direction == LinkDirection::Out {
             return self.wait_for(copy, start);
         }
-        let recorded = start.record(&self.links, copy.user.stream).is_ok();
-        let end = self.links.clock() + MOMENT;
-        let mut passed = recorded && start.is_passed(&self.links);
-        while recorded && !passed && self.links.clock() < end {
-            passed = start.is_passed(&self.links);
+        let recorded = start.record(&self.driver, copy.user.stream).is_ok();
+        let end = self.driver.clock() + MOMENT;
+        let mut passed = recorded && start.is_passed(&self.driver);
+        while recorded && !passed && self.driver.clock() < end {
+            passed = start.is_passed(&self.driver);
         }
         passed
     }
 
     /// The threads are taken only now: until its start, a copy has no use for them.
-    fn fill(&self, request: &Request, paths: &[Path], rest: &Copy, start: &Arc<Point>) -> Answer {
+    fn fill(
+        &self,
+        request: &CopyRequest,
+        paths: &[Path],
+        rest: &HostDeviceCopy,
+        start: &Arc<StreamEvent>,
+    ) -> CopyOutcome {
         let copy = &request.copy;
         let [_] = paths else {
             let fillers = self.fillers(copy, paths);
-            return self.carried(request, paths, &fillers, rest, start, &Waits::default());
+            return self.carried(request, paths, &fillers, rest, start, &ThreadTimes::default());
         };
-        let lent = self.spare.borrow(self.cores(), self.beside(copy), self.links.clock());
-        let waits = Waits::default();
+        let lent = self.threads.borrow(self.cores(), self.beside(copy), self.driver.clock());
+        let waits = ThreadTimes::default();
         let answer = self.carried(request, paths, &[lent + 1], rest, start, &waits);
-        self.spare.give_back(lent, &waits, self.links.clock());
+        self.threads.give_back(lent, &waits, self.driver.clock());
         answer
     }
 
-    /// Carries it by so many couriers over each path.
+    /// Carries it by so many workers over each path.
     fn carried(
         &self,
-        request: &Request,
+        request: &CopyRequest,
         paths: &[Path],
         fillers: &[usize],
-        rest: &Copy,
-        start: &Arc<Point>,
-        waits: &Waits,
-    ) -> Answer {
-        let mut couriers = Vec::new();
+        rest: &HostDeviceCopy,
+        start: &Arc<StreamEvent>,
+        waits: &ThreadTimes,
+    ) -> CopyOutcome {
+        let mut workers = Vec::new();
         for (index, count) in fillers.iter().enumerate() {
             let relay = (index > 0).then(|| paths[index].device);
-            couriers.extend((0..*count).map_while(|_| self.courier(request, relay, start)));
+            workers.extend((0..*count).map_while(|_| self.worker(request, relay, start)));
         }
-        // Without a direct courier nobody would carry what relays give back.
-        let has_direct = couriers.first().is_some_and(|courier| courier.relay().is_none());
-        let carries = has_direct && couriers.len() >= COURIERS_LEAST;
-        let arrived = carries && pull(&self.links, rest, BOUNCE, &mut couriers, waits).is_ok();
-        self.settle(&request.copy, couriers, arrived)
+        // Without a direct worker nobody would carry what relays give back.
+        let has_direct = workers.first().is_some_and(|worker| worker.relay().is_none());
+        let carries = has_direct && workers.len() >= WORKERS_LEAST;
+        let arrived = carries && pull(&self.driver, rest, BOUNCE, &mut workers, waits).is_ok();
+        self.settle(&request.copy, workers, arrived)
     }
 
-    fn courier(&self, request: &Request, relay: Option<CUdevice>, start: &Arc<Point>) -> Option<Courier> {
+    fn worker(
+        &self,
+        request: &CopyRequest,
+        relay: Option<CUdevice>,
+        start: &Arc<StreamEvent>,
+    ) -> Option<PathWorker> {
         let user = request.copy.user;
-        let bounce = self.pool.bounce(&self.links, user.device).ok()?;
-        let carrier = match relay {
-            None => self.pool.wire(&self.links, user.home).ok().map(Carrier::Wire),
-            Some(relay) => self.pool.lane(&self.links, relay, user).map(|mut lane| {
+        let bounce = self.pool.bounce(&self.driver, user.device).ok()?;
+        let pipeline = match relay {
+            None => self.pool.direct_pipeline(&self.driver, user.home).ok().map(Pipeline::Direct),
+            Some(relay) => self.pool.lane(&self.driver, relay, user).map(|mut lane| {
                 lane.engage(user.stream, start);
-                Carrier::Lane(lane)
+                Pipeline::Relay(lane)
             }),
         };
-        match carrier {
-            Some(carrier) => Some(Courier::new(carrier, bounce)),
+        match pipeline {
+            Some(pipeline) => Some(PathWorker::new(pipeline, bounce)),
             None => {
                 self.pool.give_bounce(bounce);
                 None
@@ -162,35 +175,36 @@ impl<L: Links + 'static> Inner<L> {
         }
     }
 
-    /// Counts what couriers carried, drops relays at fault, and takes everything back.
-    fn settle(&self, copy: &Copy, couriers: Vec<Courier>, arrived: bool) -> Answer {
+    /// Counts what workers carried, drops relays at fault, and takes everything back.
+    fn settle(&self, copy: &HostDeviceCopy, workers: Vec<PathWorker>, arrived: bool) -> CopyOutcome {
         if arrived {
-            self.count_couriers(copy, &couriers);
+            self.count_workers(copy, &workers);
         }
-        for courier in couriers {
-            let failed = courier.fault().is_some();
-            let (carrier, bounce) = courier.into_parts();
+        for worker in workers {
+            let failed = worker.fault().is_some();
+            let (pipeline, bounce) = worker.into_parts();
             self.pool.give_bounce(bounce);
-            match carrier {
-                Carrier::Wire(wire) => self.pool.give_wire(wire),
-                Carrier::Lane(lane) if failed => self.fail(lane, copy),
-                Carrier::Lane(lane) => self.pool.give_back(lane),
+            match pipeline {
+                Pipeline::Direct(pipeline) => self.pool.give_direct_pipeline(pipeline),
+                Pipeline::Relay(lane) if failed => self.fail(lane, copy),
+                Pipeline::Relay(lane) => self.pool.give_back(lane),
             }
         }
-        if arrived { Answer::Done } else { Answer::Plain }
+        if arrived { CopyOutcome::Done } else { CopyOutcome::Plain }
     }
 
-    /// Several couriers over one path carry one part.
-    fn count_couriers(&self, copy: &Copy, couriers: &[Courier]) {
+    /// Several workers over one path carry one part.
+    fn count_workers(&self, copy: &HostDeviceCopy, workers: &[PathWorker]) {
         let mut moved = std::collections::BTreeMap::new();
-        for courier in couriers {
-            *moved.entry(courier.relay().map_or(Way::Threads, Way::Relay)).or_insert(0) += courier.moved();
+        for worker in workers {
+            *moved.entry(worker.relay().map_or(CopyRoute::Threads, CopyRoute::Relay)).or_insert(0) +=
+                worker.moved();
         }
         moved.into_iter().for_each(|(way, bytes)| self.traffic.add(way, copy.direction, bytes));
     }
 
-    /// A courier's lane was at fault.
-    fn fail(&self, lane: Lane, copy: &Copy) {
+    /// A worker's lane was at fault.
+    fn fail(&self, lane: RelayPipeline, copy: &HostDeviceCopy) {
         self.drop_relay(lane.relay());
         self.give_up(lane, copy);
     }

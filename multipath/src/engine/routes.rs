@@ -5,37 +5,39 @@ use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::{Inner, Request};
-use crate::enqueue::Copy;
-use crate::links::Links;
-use crate::plan::Direction;
-use crate::share::{Link, Share};
-use crate::topology::{Path, Topology};
+use crate::arbitration::link_claims::LinkClaims;
+use crate::driver::CopyDriver;
+use crate::engine::Inner;
+use crate::engine::request::CopyRequest;
+use crate::topology::Topology;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::machine::Link;
+use crate::vocabulary::path::Path;
 
 /// Longest claim: a copy that was enqueued behind other work may start much later than it is claimed for.
 const LONGEST: f64 = 10.0;
 
-impl<L: Links + 'static> Inner<L> {
+impl<D: CopyDriver + 'static> Inner<D> {
     pub(super) fn may_relay(&self, device: CUdevice) -> bool {
         self.settings.relays.as_ref().is_none_or(|relays| relays.contains(&device))
     }
 
-    pub(super) fn share(&self) -> &Share {
-        self.share.get_or_init(|| Share::new(self.settings.page.as_ref().map(PathBuf::from)))
+    pub(super) fn claims(&self) -> &LinkClaims {
+        self.claims.get_or_init(|| LinkClaims::new(self.settings.page.as_ref().map(PathBuf::from)))
     }
 
     /// The direct path, and relays over links that nobody else uses; none for a copy that meets one of the opposite direction,
     /// and no path at all for a device that was not measured.
-    pub(super) fn routes(&self, topology: &Topology, copy: &Copy) -> Vec<Path> {
-        let meets = self.crossings.meets(copy, self.links.clock());
+    pub(super) fn routes(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<Path> {
+        let meets = self.opposing.meets(copy, self.driver.clock());
         let usable = if meets { Vec::new() } else { self.usable(topology, copy) };
         let mut paths = topology.paths(copy.user.device, copy.direction, &usable);
-        self.trims.apply(copy.user.device, copy.direction, &mut paths);
+        self.corrections.apply(copy.user.device, copy.direction, &mut paths);
         paths
     }
 
     /// Siblings that may relay now: those that we have a context on. When they have paid, the others are opened.
-    fn usable(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
+    fn usable(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
         let idle = self.idle(topology, copy);
         let paths = |usable: &[CUdevice]| topology.paths(copy.user.device, copy.direction, usable);
         let all = paths(&idle);
@@ -50,7 +52,7 @@ impl<L: Links + 'static> Inner<L> {
         let now = paths(&open(idle.clone()));
         let rate = |paths: &[Path]| paths.iter().map(|path| path.rate).sum();
         let opening = Duration::from_secs_f64(topology.costs.open * closed.len() as f64);
-        if self.settings.eager || self.missed.note(copy.bytes, rate(&now), rate(&all), opening) {
+        if self.settings.eager || self.deferred.note(copy.bytes, rate(&now), rate(&all), opening) {
             self.open(closed);
         }
         open(idle)
@@ -58,39 +60,39 @@ impl<L: Links + 'static> Inner<L> {
 
     /// Siblings that may relay, and whose links nobody else uses. The other direction counts too: its owner would have less of
     /// it.
-    fn idle(&self, topology: &Topology, copy: &Copy) -> Vec<CUdevice> {
-        let busy = self.share().busy(copy.user.device);
-        let ways = [Direction::In, Direction::Out];
+    fn idle(&self, topology: &Topology, copy: &HostDeviceCopy) -> Vec<CUdevice> {
+        let busy = self.claims().busy(copy.user.device);
+        let ways = [LinkDirection::In, LinkDirection::Out];
         let is_idle = |device: &CUdevice| {
             let identity = topology.key.devices.get(*device as usize);
             identity.is_some_and(|identity| ways.iter().all(|way| !busy.contains(&Link::of(identity, *way))))
         };
         let all = 0..topology.key.devices.len() as CUdevice;
-        let now = self.links.clock();
+        let now = self.driver.clock();
         let usable = all.filter(|device| self.may_relay(*device) && !self.pool.is_lost(*device, now));
         usable.filter(is_idle).collect()
     }
 
     /// Claims the links of a copy for about as long as it takes.
-    pub(super) fn claim(&self, topology: &Topology, copy: &Copy, paths: &[Path]) -> Vec<Link> {
+    pub(super) fn claim(&self, topology: &Topology, copy: &HostDeviceCopy, paths: &[Path]) -> Vec<Link> {
         let identities = paths.iter().filter_map(|path| topology.key.devices.get(path.device as usize));
         let links: Vec<_> = identities.map(|device| Link::of(device, copy.direction)).collect();
         let rate: f64 = paths.iter().map(|path| path.rate).sum();
         let seconds = if rate > 0.0 { copy.bytes as f64 / rate } else { 0.0 };
         let takes = Duration::from_secs_f64(seconds.min(LONGEST));
-        self.share().claim(copy.user.device, &links, takes);
-        self.crossings.begin(copy, self.links.clock(), takes);
+        self.claims().claim(copy.user.device, &links, takes);
+        self.opposing.begin(copy, self.driver.clock(), takes);
         links
     }
 
     /// A copy whose caller waited is over, and its claim with it. Of another one that is plain, the relays are let go.
-    pub(super) fn release(&self, request: &Request, claimed: &[Link], plain: bool) {
+    pub(super) fn release(&self, request: &CopyRequest, claimed: &[Link], plain: bool) {
         let copy = &request.copy;
         if request.blocks() {
-            self.share().release(copy.user.device, claimed);
-            self.crossings.end(copy, self.links.clock());
+            self.claims().release(copy.user.device, claimed);
+            self.opposing.end(copy, self.driver.clock());
         } else if plain {
-            self.share().release(copy.user.device, claimed.get(1..).unwrap_or(&[]));
+            self.claims().release(copy.user.device, claimed.get(1..).unwrap_or(&[]));
         }
     }
 }

@@ -12,8 +12,9 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Key, Topology};
-use crate::plan::Costs;
+use crate::topology::Topology;
+use crate::vocabulary::machine::MachineKey;
+use crate::vocabulary::path::Costs;
 
 /// Raised when what is measured, or how, changes.
 const FORMAT: u32 = 5;
@@ -26,7 +27,7 @@ pub fn folder() -> Option<PathBuf> {
 }
 
 /// Where a machine's topology is kept in a folder.
-pub fn path(folder: &Path, key: &Key) -> PathBuf {
+pub fn path(folder: &Path, key: &MachineKey) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     (FORMAT, key, machine_id()).hash(&mut hasher);
     folder.join(format!("topology-{:016x}.json", hasher.finish()))
@@ -38,7 +39,7 @@ fn machine_id() -> String {
 }
 
 /// The kept measurement for a key, if there is a sound one.
-pub fn load(folder: &Path, key: &Key) -> Option<Topology> {
+pub fn load(folder: &Path, key: &MachineKey) -> Option<Topology> {
     check(folder).ok()?;
     let text = fs::read(path(folder, key)).ok()?;
     let topology: Topology = serde_json::from_slice(&text).ok()?;
@@ -100,7 +101,7 @@ pub fn turn(folder: &Path) -> Turn {
 ///
 /// # Errors
 /// Those of the file system.
-pub fn forget(folder: &Path, key: &Key) -> std::io::Result<()> {
+pub fn forget(folder: &Path, key: &MachineKey) -> std::io::Result<()> {
     fs::remove_file(path(folder, key))
 }
 
@@ -122,13 +123,14 @@ fn is_sound(topology: &Topology) -> bool {
 mod tests {
     //! Hazard: a measurement of another machine, or half a file, decides how copies are cut.
     use super::*;
-    use crate::topology::{Identity, Rates};
+    use crate::topology::rates::Rates;
+    use crate::vocabulary::machine::Identity;
 
     fn topology() -> Topology {
         let identity = Identity { uuid: "ab".into(), pci: "0000:1b:00.0".into(), numa: Some(0) };
         let rates = Rates { alone: vec![5e10], together: vec![vec![0.0]], all: 5e10 };
         Topology {
-            key: Key { driver: 13_000, devices: vec![identity] },
+            key: MachineKey { driver: 13_000, devices: vec![identity] },
             reach: vec![vec![true]],
             into: rates.clone(),
             out: rates,
@@ -145,7 +147,7 @@ mod tests {
         let (folder, kept) = (scratch("key"), topology());
         store(&folder, &kept).expect("a writable folder");
         assert_eq!(load(&folder, &kept.key), Some(kept.clone()));
-        let newer = Key { driver: 13_010, ..kept.key.clone() };
+        let newer = MachineKey { driver: 13_010, ..kept.key.clone() };
         assert_eq!(load(&folder, &newer), None);
         // The same file under another key's name is refused by its content.
         fs::copy(path(&folder, &kept.key), path(&folder, &newer)).expect("copies");

@@ -1,49 +1,32 @@
 //! What the links of this machine carry: measured once, judged purely.
 //!
 //! Names and slot numbers say little: GPUs share uplinks, and the host's memory has a ceiling of its own, different for
-//! the two directions. So [`calibrate`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
+//! the two directions. So [`crate::measure`] measures, and from the [`Rates`] [`Topology::paths`] derives which relays add
 //! anything to a copy, and what each will carry. A relay behind the target's own uplink, or behind one that is in use, adds
 //! nothing and is left alone.
 //!
-//! Rates are bytes a second. Devices are ordinals of this process; [`Key`] ties a topology to the machine and to the
+//! Rates are bytes a second. Devices are ordinals of this process; [`MachineKey`] ties a topology to the machine and to the
 //! devices that this process sees.
 
 pub mod cache;
-pub mod calibrate;
+pub(crate) mod correction;
 pub mod picture;
-mod rates;
+pub(crate) mod rates;
 
-pub use rates::Rates;
 use serde::{Deserialize, Serialize};
 use wm_abi::CUdevice;
 
-use crate::plan::{self, Costs, Direction};
-
-/// Which machine and devices a measurement belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Key {
-    /// The driver's version, as it numbers itself.
-    pub driver: i32,
-    /// The devices, by ordinal.
-    pub devices: Vec<Identity>,
-}
-
-/// One device, whatever its ordinal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Identity {
-    /// UUID in hexadecimal digits.
-    pub uuid: String,
-    /// PCI address, such as `0000:1b:00.0`.
-    pub pci: String,
-    /// The NUMA node of the host memory next to it, where known.
-    pub numa: Option<i32>,
-}
+use crate::plan;
+use crate::topology::rates::Rates;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::machine::MachineKey;
+use crate::vocabulary::path::{Costs, Path};
 
 /// The measured machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Topology {
     /// What it is a measurement of.
-    pub key: Key,
+    pub key: MachineKey,
     /// `reach[a][b]`: device `a` can use memory of device `b`.
     pub reach: Vec<Vec<bool>>,
     /// Host to device.
@@ -54,27 +37,18 @@ pub struct Topology {
     pub costs: Costs,
 }
 
-/// A link that takes part in a copy.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Path {
-    /// Whose PCIe link it is.
-    pub device: CUdevice,
-    /// What it is expected to carry beside the others.
-    pub rate: f64,
-}
-
 impl Topology {
     /// Rates of a direction.
-    pub fn rates(&self, direction: Direction) -> &Rates {
+    pub fn rates(&self, direction: LinkDirection) -> &Rates {
         match direction {
-            Direction::In => &self.into,
-            Direction::Out => &self.out,
+            LinkDirection::In => &self.into,
+            LinkDirection::Out => &self.out,
         }
     }
 
     /// The paths of a copy to or from `target`: the direct one first, then each relay of `usable` that still adds
     /// something, the best first.
-    pub fn paths(&self, target: CUdevice, direction: Direction, usable: &[CUdevice]) -> Vec<Path> {
+    pub fn paths(&self, target: CUdevice, direction: LinkDirection, usable: &[CUdevice]) -> Vec<Path> {
         let rates = self.rates(direction);
         let Some(direct) = rates.index(target) else { return Vec::new() };
         let mut chosen = vec![direct];
@@ -97,7 +71,7 @@ impl Topology {
     }
 
     /// From how many bytes on a copy over these paths beats the plain one.
-    pub fn threshold(&self, paths: &[Path], direction: Direction) -> usize {
+    pub fn threshold(&self, paths: &[Path], direction: LinkDirection) -> usize {
         let Some(direct) = paths.first() else { return usize::MAX };
         let alone = self.rates(direction).alone[direct.device as usize];
         plan::threshold(alone, paths.iter().map(|path| path.rate).sum(), self.costs.fixed)
@@ -108,8 +82,9 @@ impl Topology {
 mod tests {
     //! Hazard: relays that share the target's uplink slow the copy down, and look like a gain.
     use super::*;
+    use crate::vocabulary::machine::Identity;
 
-    const IN: Direction = Direction::In;
+    const IN: LinkDirection = LinkDirection::In;
 
     /// Eight links of 55 GB/s in pairs behind uplinks of 52, and a ceiling.
     fn pairs(ceiling: f64) -> Rates {
@@ -120,7 +95,7 @@ mod tests {
 
     fn machine() -> Topology {
         let identity = |n: usize| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
-        let key = Key { driver: 13_000, devices: (0..8).map(identity).collect() };
+        let key = MachineKey { driver: 13_000, devices: (0..8).map(identity).collect() };
         let (reach, costs) = (vec![vec![true; 8]; 8], Costs { fixed: 1e-4, ..Costs::default() });
         Topology { key, reach, into: pairs(208.0), out: pairs(116.0), costs }
     }
@@ -139,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_hosts_ceiling_limits_how_many_relays_pay() {
-        let paths = machine().paths(0, Direction::Out, &[1, 2, 3, 4, 5, 6, 7]);
+        let paths = machine().paths(0, LinkDirection::Out, &[1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(devices(&paths), [0, 2, 4]);
     }
 

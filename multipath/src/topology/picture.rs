@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Rates, Topology};
-use crate::plan::Direction;
+use crate::topology::Topology;
+use crate::topology::rates::Rates;
+use crate::vocabulary::copy::LinkDirection;
 
 /// A drawing of the links, GB/s in and out.
 pub fn draw(topology: &Topology) -> String {
@@ -15,7 +16,7 @@ pub fn draw(topology: &Topology) -> String {
         branch(&mut text, topology, uplink, last);
     }
     let _ = writeln!(text, "all links at once: {} in, {} out (GB/s)", gb(into.all), gb(out.all));
-    for direction in [Direction::In, Direction::Out] {
+    for direction in [LinkDirection::In, LinkDirection::Out] {
         let _ = writeln!(text, "{}", chosen(topology, direction));
     }
     text
@@ -55,10 +56,10 @@ fn reached(topology: &Topology, device: usize) -> String {
 }
 
 /// The paths that a copy of the first device takes on an idle machine.
-fn chosen(topology: &Topology, direction: Direction) -> String {
+fn chosen(topology: &Topology, direction: LinkDirection) -> String {
     let all: Vec<_> = (0..topology.key.devices.len() as i32).collect();
     let paths = topology.paths(0, direction, &all);
-    let name = if direction == Direction::In { "to" } else { "from" };
+    let name = if direction == LinkDirection::In { "to" } else { "from" };
     let parts: Vec<_> = paths.iter().map(|path| format!("{} at {}", path.device, gb(path.rate))).collect();
     let from = match topology.threshold(&paths, direction) {
         usize::MAX => "never cut up".to_owned(),

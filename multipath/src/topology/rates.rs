@@ -99,13 +99,13 @@ impl Rates {
     }
 
     /// Do two measurements tell the same, within `tolerance` of the higher one?
-    pub(super) fn agrees(&self, other: &Self, tolerance: f64) -> bool {
+    pub(crate) fn agrees(&self, other: &Self, tolerance: f64) -> bool {
         let close = |(one, other): (&f64, &f64)| (one - other).abs() <= tolerance * one.max(*other);
         self.numbers().zip(other.numbers()).all(close)
     }
 
     /// The higher of two measurements, link by link: whatever disturbs makes links look slower.
-    pub(super) fn undisturbed(&self, other: &Self) -> Self {
+    pub(crate) fn undisturbed(&self, other: &Self) -> Self {
         let row = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a.max(*b)).collect();
         let rows = self.together.iter().zip(&other.together);
         Self {

@@ -1,13 +1,18 @@
 //! Guards lanes that are lent while the context that they serve ends: none is lent to the next context of the same handle, and none is kept.
 
-use wm_multipath::pool::Pool;
-use wm_multipath::{Home, Kind, User};
+use wm_multipath::parts::Pool;
+use wm_multipath::{Home, ProgramStream, StreamOrdering};
 
 use super::model::Model;
 
-fn user(model: &Model, life: u64) -> User {
+fn user(model: &Model, life: u64) -> ProgramStream {
     let context = Model::context(0);
-    User { home: Home { context, life }, device: 0, stream: model.user_stream(context), kind: Kind::Alone }
+    ProgramStream {
+        home: Home { context, life },
+        device: 0,
+        stream: model.user_stream(context),
+        kind: StreamOrdering::Alone,
+    }
 }
 
 #[test]

@@ -1,19 +1,21 @@
 //! Guards against streams, events and memory that nobody names any more, because a call behind the one that made them failed.
 
 use super::model::Model;
-use wm_multipath::gauge::Gauge;
-use wm_multipath::lane::Lane;
-use wm_multipath::links::Result;
-use wm_multipath::wire::Wire;
-use wm_multipath::{Home, Kind, Links, User};
+use wm_multipath::parts::{CopyTimer, DirectPipeline, DriverResult, RelayPipeline};
+use wm_multipath::{CopyDriver, Home, ProgramStream, StreamOrdering};
 
 /// Fails each call of `make` once; how many it has.
-fn fails_at_each_call<T>(make: impl Fn(&Model, User) -> Result<T>) -> u64 {
+fn fails_at_each_call<T>(make: impl Fn(&Model, ProgramStream) -> DriverResult<T>) -> u64 {
     for ahead in 1.. {
         let model = Model::new(2, 1);
         let context = model.open(1).expect("nothing fails yet");
         let home = Home { context, life: 1 };
-        let user = User { home, device: 1, stream: model.user_stream(context), kind: Kind::Alone };
+        let user = ProgramStream {
+            home,
+            device: 1,
+            stream: model.user_stream(context),
+            kind: StreamOrdering::Alone,
+        };
         let before = model.live();
         model.fail_at(ahead);
         if make(&model, user).is_ok() {
@@ -27,8 +29,8 @@ fn fails_at_each_call<T>(make: impl Fn(&Model, User) -> Result<T>) -> u64 {
 #[test]
 fn what_is_not_whole_is_given_back() {
     // Staging memory that the target may use, and a stream and an event a slot and for the end, on each side.
-    let lane = |model: &Model, user| Lane::new(model, 0, Model::context(0), user);
+    let lane = |model: &Model, user| RelayPipeline::new(model, 0, Model::context(0), user);
     assert_eq!(fails_at_each_call(lane), 2 + 2 * 4);
-    assert_eq!(fails_at_each_call(|model, user| Wire::new(model, user.home)), 3);
-    assert_eq!(fails_at_each_call(|model, user| Gauge::new(model, user.home)), 3);
+    assert_eq!(fails_at_each_call(|model, user| DirectPipeline::new(model, user.home)), 3);
+    assert_eq!(fails_at_each_call(|model, user| CopyTimer::new(model, user.home)), 3);
 }

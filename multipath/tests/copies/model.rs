@@ -1,4 +1,4 @@
-//! A model of several GPUs: [`Links`] over plain byte vectors.
+//! A model of several GPUs: [`CopyDriver`] over plain byte vectors.
 //!
 //! Work of a stream runs in order; of several streams that could go on, a seeded choice decides which one does, one
 //! step at a time, so an order that nothing enforces is sooner or later violated. Work runs only when somebody waits
@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
-use wm_multipath::links::{Hop, Result, Transfer};
+use wm_multipath::parts::{DriverResult, Hop, Transfer};
 
 /// Where memory is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,7 +260,7 @@ impl State {
         address
     }
 
-    fn find(&self, address: u64, bytes: usize) -> Result<(&Memory, usize)> {
+    fn find(&self, address: u64, bytes: usize) -> DriverResult<(&Memory, usize)> {
         let (start, memory) = self.memory.range(..=address).next_back().ok_or(CUresult::INVALID_VALUE)?;
         let offset = (address - start) as usize;
         if offset + bytes > memory.size { Err(CUresult::INVALID_VALUE) } else { Ok((memory, offset)) }
@@ -280,7 +280,7 @@ impl State {
     }
 
     /// Counts a call, which may be the one that fails.
-    fn call(&mut self, context: CUcontext) -> Result<()> {
+    fn call(&mut self, context: CUcontext) -> DriverResult<()> {
         self.calls += 1;
         if self.dead.contains(&Model::device(context)) {
             return Err(CUresult::DEVICE_UNAVAILABLE);
@@ -288,7 +288,7 @@ impl State {
         if self.fail_at == Some(self.calls) { Err(CUresult::UNKNOWN) } else { Ok(()) }
     }
 
-    fn enqueue(&mut self, context: CUcontext, stream: CUstream, step: Step) -> Result<()> {
+    fn enqueue(&mut self, context: CUcontext, stream: CUstream, step: Step) -> DriverResult<()> {
         if let Step::Copy(transfer) = step {
             self.check(Model::device(context), transfer)?;
         }
@@ -299,7 +299,7 @@ impl State {
     }
 
     /// May this device make this transfer?
-    fn check(&self, device: CUdevice, transfer: Transfer) -> Result<()> {
+    fn check(&self, device: CUdevice, transfer: Transfer) -> DriverResult<()> {
         let places = [transfer.from, transfer.to].map(|address| self.find(address, transfer.bytes));
         let [from, to] = places;
         let (from, to) = (from?.0, to?.0);

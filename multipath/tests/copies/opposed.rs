@@ -1,36 +1,36 @@
 //! Guards against copies of opposite directions that take from each other what each believes idle.
 
-use wm_multipath::topology::{Rates, Topology};
-use wm_multipath::{Answer, Direction, Engine};
+use wm_multipath::measured::{Rates, Topology};
+use wm_multipath::{CopyOutcome, Engine, LinkDirection};
 
 use super::model::Model;
 use super::world::{Action, Program, RANGE, settings, topology};
 
-fn copy(direction: Direction, stream: usize) -> Action {
+fn copy(direction: LinkDirection, stream: usize) -> Action {
     Action { direction, pageable: false, waits: false, stream, offset: 0, bytes: RANGE }
 }
 
 /// In and out at once, twice, in streams that are held back meanwhile; and once more when all have ended.
-fn answers(engine: &Engine<Model>) -> Vec<Answer> {
+fn answers(engine: &Engine<Model>) -> Vec<CopyOutcome> {
     let mut program = Program::new(engine, 0, Model::context(0));
-    let both = [copy(Direction::In, 0), copy(Direction::Out, 1)];
-    (0..2).for_each(|stream| engine.links().hold(program.stream(stream), true));
+    let both = [copy(LinkDirection::In, 0), copy(LinkDirection::Out, 1)];
+    (0..2).for_each(|stream| engine.driver().hold(program.stream(stream), true));
     let mut answers: Vec<_> = both.iter().chain(&both).map(|action| program.run(action)).collect();
-    (0..2).for_each(|stream| engine.links().hold(program.stream(stream), false));
+    (0..2).for_each(|stream| engine.driver().hold(program.stream(stream), false));
     (0..2).for_each(|stream| program.verify(stream));
     // Time is bytes moved: enough of it that nobody remembers.
     for _ in 0..4 {
-        program.run(&copy(Direction::In, 0));
+        program.run(&copy(LinkDirection::In, 0));
         program.verify(0);
     }
-    answers.push(program.run(&copy(Direction::Out, 1)));
+    answers.push(program.run(&copy(LinkDirection::Out, 1)));
     program.verify(1);
     answers
 }
 
 #[test]
 fn copies_that_meet_are_plain_until_they_no_longer_do() {
-    use Answer::{Done, Plain};
+    use CopyOutcome::{Done, Plain};
     let engine = Engine::with_topology(Model::new(2, 3), settings(), topology(2));
     assert_eq!(answers(&engine), [Done, Plain, Plain, Plain, Done]);
 }
@@ -43,10 +43,10 @@ fn a_sibling_that_copies_the_other_way_is_no_relay() {
     let engine = Engine::with_topology(Model::new(2, 3), settings(), slow);
     let mut own = Program::new(&engine, 1, Model::context(1));
     let mut program = Program::new(&engine, 0, Model::context(0));
-    engine.links().hold(own.stream(0), true);
-    own.run(&copy(Direction::Out, 0));
-    assert_eq!(program.run(&copy(Direction::In, 0)), Answer::Plain);
-    engine.links().hold(own.stream(0), false);
+    engine.driver().hold(own.stream(0), true);
+    own.run(&copy(LinkDirection::Out, 0));
+    assert_eq!(program.run(&copy(LinkDirection::In, 0)), CopyOutcome::Plain);
+    engine.driver().hold(own.stream(0), false);
     own.verify(0);
     program.verify(0);
 }

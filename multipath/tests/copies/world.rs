@@ -4,13 +4,12 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use wm_abi::{CUcontext, CUdevice, CUstream};
-use wm_multipath::engine::{Engine, Request, Settings};
-use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::Cargo;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, Key, Rates, Topology};
-use wm_multipath::wire::whole;
-use wm_multipath::{Answer, Direction, Home, HostMemory, Kind, Links, User};
+use wm_multipath::bench::{ChunkAddrs, direct_transfer};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology};
+use wm_multipath::{
+    CopyDriver, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, StreamOrdering,
+};
 
 use super::model::{Model, Place};
 
@@ -25,7 +24,7 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
     let all = 50e9 * count as f64;
     let rates = Rates { alone: vec![50e9; count], together: vec![vec![100e9; count]; count], all };
     Topology {
-        key: Key { driver: 1, devices: (0..count).map(identity).collect() },
+        key: MachineKey { driver: 1, devices: (0..count).map(identity).collect() },
         reach: vec![vec![true; count]; count],
         into: rates.clone(),
         out: rates,
@@ -33,8 +32,8 @@ pub(crate) fn topology(devices: CUdevice) -> Topology {
     }
 }
 
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> EngineSettings {
+    EngineSettings {
         minimum: Some(MIB),
         patience: 0,
         eager: true,
@@ -42,7 +41,7 @@ pub(crate) fn settings() -> Settings {
         cores: 4,
         portion: MIB,
         learn: 2 * MIB,
-        ..Settings::default()
+        ..EngineSettings::default()
     }
 }
 
@@ -53,7 +52,7 @@ pub(crate) fn engine(devices: CUdevice, seed: u64) -> Engine<Model> {
 /// One copy of the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Action {
-    pub(crate) direction: Direction,
+    pub(crate) direction: LinkDirection,
     pub(crate) pageable: bool,
     pub(crate) waits: bool,
     /// Which of the program's streams.
@@ -65,7 +64,7 @@ pub(crate) struct Action {
 pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
     let action = (any::<bool>(), 0..8_u8, any::<bool>(), 0..2_usize, 0..RANGE - MIB, 0..RANGE).prop_map(
         |(into, pageable, waits, stream, offset, bytes)| Action {
-            direction: if into { Direction::In } else { Direction::Out },
+            direction: if into { LinkDirection::In } else { LinkDirection::Out },
             pageable: pageable == 0,
             waits,
             stream,
@@ -79,7 +78,7 @@ pub(crate) fn actions() -> impl Strategy<Value = Vec<Action>> {
 /// The program's memory: for each of its streams a device range, a pinned and a pageable one, and what must be in them.
 pub(crate) struct Program<'a> {
     engine: &'a Engine<Model>,
-    pub(crate) user: Vec<User>,
+    pub(crate) user: Vec<ProgramStream>,
     ranges: Vec<[u64; 3]>,
     expected: Vec<[Vec<u8>; 3]>,
     bytes: usize,
@@ -125,7 +124,7 @@ impl<'a> Program<'a> {
         streams: usize,
         bytes: usize,
     ) -> Self {
-        let model = engine.links();
+        let model = engine.driver();
         let places = [Place::Device(device), Place::Pinned, Place::Pageable];
         let (mut ranges, mut expected, mut user) = (Vec::new(), Vec::new(), Vec::new());
         for stream in 0..streams {
@@ -134,19 +133,19 @@ impl<'a> Program<'a> {
                 model.allocate(places[place].clone(), contents[place].clone())
             }));
             expected.push(contents);
-            user.push(User {
+            user.push(ProgramStream {
                 home: Home { context, life: 1 },
                 device,
                 stream: model.user_stream(context),
-                kind: Kind::Alone,
+                kind: StreamOrdering::Alone,
             });
         }
         Self { engine, user, ranges, expected, bytes, plain: 0 }
     }
 
-    fn request(&self, action: &Action) -> Request {
+    fn request(&self, action: &Action) -> CopyRequest {
         let host = self.ranges[action.stream][if action.pageable { PAGEABLE } else { PINNED }];
-        let copy = Copy {
+        let copy = HostDeviceCopy {
             user: self.user[action.stream],
             direction: action.direction,
             host: host + action.offset as u64,
@@ -154,14 +153,14 @@ impl<'a> Program<'a> {
             bytes: action.bytes,
         };
         let memory = if action.pageable { HostMemory::Pageable } else { HostMemory::Pinned };
-        Request { copy, memory, waits: action.waits }
+        CopyRequest { copy, memory, waits: action.waits }
     }
 
     /// Makes the copy through the engine, or plainly where it says so.
-    pub(crate) fn run(&mut self, action: &Action) -> Answer {
+    pub(crate) fn run(&mut self, action: &Action) -> CopyOutcome {
         let request = self.request(action);
         let answer = self.engine.copy(&request);
-        if answer == Answer::Plain {
+        if answer == CopyOutcome::Plain {
             self.plain += 1;
             self.copy_plainly(&request);
         }
@@ -169,19 +168,20 @@ impl<'a> Program<'a> {
         answer
     }
 
-    fn copy_plainly(&self, request: &Request) {
-        let Request { copy, memory, waits } = *request;
-        let (model, User { home: Home { context, .. }, stream, .. }) = (self.engine.links(), copy.user);
-        let cargo = Cargo { host: copy.host, device: copy.device, bytes: copy.bytes };
+    fn copy_plainly(&self, request: &CopyRequest) {
+        let CopyRequest { copy, memory, waits } = *request;
+        let (model, ProgramStream { home: Home { context, .. }, stream, .. }) =
+            (self.engine.driver(), copy.user);
+        let addrs = ChunkAddrs { host: copy.host, device: copy.device, bytes: copy.bytes };
         if memory == HostMemory::Pageable {
             model.drain(context, stream).expect("the program's own context");
             match copy.direction {
-                Direction::In => model.user_move(copy.device, copy.host, copy.bytes),
-                Direction::Out => model.user_move(copy.host, copy.device, copy.bytes),
+                LinkDirection::In => model.user_move(copy.device, copy.host, copy.bytes),
+                LinkDirection::Out => model.user_move(copy.host, copy.device, copy.bytes),
             }
             return;
         }
-        model.user_copy(context, stream, whole(copy.direction, cargo));
+        model.user_copy(context, stream, direct_transfer(copy.direction, addrs));
         if waits {
             model.drain(context, stream).expect("the program's own context");
         }
@@ -191,8 +191,8 @@ impl<'a> Program<'a> {
         let range = action.offset..action.offset + action.bytes;
         let host = if action.pageable { PAGEABLE } else { PINNED };
         let (from, to) = match action.direction {
-            Direction::In => (host, DEVICE),
-            Direction::Out => (DEVICE, host),
+            LinkDirection::In => (host, DEVICE),
+            LinkDirection::Out => (DEVICE, host),
         };
         let bytes = self.expected[action.stream][from][range.clone()].to_vec();
         self.expected[action.stream][to][range].copy_from_slice(&bytes);
@@ -200,7 +200,7 @@ impl<'a> Program<'a> {
 
     /// Waits for one stream, as the program does, and compares everything it wrote.
     pub(crate) fn verify(&self, stream: usize) {
-        let (model, user) = (self.engine.links(), self.user[stream]);
+        let (model, user) = (self.engine.driver(), self.user[stream]);
         model.drain(user.home.context, user.stream).expect("the program's own context");
         for (place, name) in [(DEVICE, "device"), (PINNED, "pinned"), (PAGEABLE, "pageable")] {
             let found = model.read(self.ranges[stream][place], self.bytes);

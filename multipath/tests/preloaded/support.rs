@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use hazards::{Scratch, c};
 use wm_abi::*;
 use wm_driver::{Loader, Table};
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, Key, Rates, Topology, cache};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache};
 
 pub(crate) const MIB: usize = 1 << 20;
 pub(crate) const BYTES: usize = 12 * MIB;
@@ -107,7 +106,7 @@ fn remember(folder: &Path, machine: Machine) {
         pci: format!("0000:{:02x}:00.0", ordinal + 1),
         numa: Some(0),
     };
-    let key = Key { driver: 13_000, devices: (0..count).map(identity).collect() };
+    let key = MachineKey { driver: 13_000, devices: (0..count).map(identity).collect() };
     let all = rate * count as f64;
     let rates = Rates { alone: vec![rate; count], together: vec![vec![2.0 * rate; count]; count], all };
     let costs = Costs { fixed: 1e-7, lag: 1e-7, step: 1e-8, open: 1e-2 };

@@ -13,7 +13,7 @@ use serde_json::Value;
 use wm_abi::CUdevice;
 use wm_driver::{Api, Device};
 use wm_memory::{Manager, TierBytes, Usage};
-use wm_multipath::traffic::Way;
+use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
@@ -206,12 +206,12 @@ fn copies() -> Vec<schema::CopyStats> {
     });
     let mut rows: Vec<schema::CopyStats> = plain.collect();
     for flow in multipath::traffic() {
-        let path = match flow.way {
-            Way::Direct => "direct".to_owned(),
-            Way::Threads => "threads".to_owned(),
-            Way::Relay(relay) => format!("relay {relay}"),
+        let path = match flow.route {
+            CopyRoute::Direct => "direct".to_owned(),
+            CopyRoute::Threads => "threads".to_owned(),
+            CopyRoute::Relay(relay) => format!("relay {relay}"),
         };
-        let direction = if flow.direction == wm_multipath::Direction::In { "htod" } else { "dtoh" };
+        let direction = if flow.direction == wm_multipath::LinkDirection::In { "htod" } else { "dtoh" };
         match rows.iter_mut().find(|row| row.path == path && row.direction == direction) {
             Some(row) => (row.count, row.bytes) = (row.count + flow.count, row.bytes + flow.bytes),
             None => rows.push(schema::CopyStats {

@@ -12,7 +12,7 @@ const SAFE: [&str; 3] =
 const UNSAFE: [&str; 17] = [
     "tests/client",
     "kernels",
-    "multipath/src/driver.rs",
+    "multipath/src/driver/table.rs",
     "multipath/tests/simulator.rs",
     "multipath/tests/preloaded",
     "shim/abi",

@@ -11,8 +11,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::{Identity, Key, Rates, Topology, cache};
+use wm_multipath::measured::{Costs, Identity, MachineKey, Rates, Topology, cache};
 
 use crate::random::Random;
 
@@ -104,7 +103,7 @@ fn measured(machine: u32) -> Topology {
         pci: format!("0000:{:02x}:00.0", ordinal + 1),
         numa: Some(0),
     };
-    let key = Key { driver: 13_000, devices: (0..DEVICES).map(identity).collect() };
+    let key = MachineKey { driver: 13_000, devices: (0..DEVICES).map(identity).collect() };
     let rates = Rates {
         alone: vec![RATE; DEVICES],
         together: vec![vec![2.0 * RATE; DEVICES]; DEVICES],

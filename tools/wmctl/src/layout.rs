@@ -85,7 +85,7 @@ fn links(library: &Path) -> Result<PathBuf, String> {
 
 /// The user's cache folder, and the private folders of sockets where that cannot be had.
 fn bases() -> Vec<PathBuf> {
-    let (cache, sockets) = (wm_multipath::topology::cache::folder(), crate::client::directories());
+    let (cache, sockets) = (wm_multipath::measured::cache::folder(), crate::client::directories());
     // A fresh home has no `.cache` yet. Where it cannot be made, that is said when it is used.
     let parent = cache.as_deref().and_then(Path::parent);
     let _ = parent.map(|parent| DirBuilder::new().mode(0o700).create(parent));

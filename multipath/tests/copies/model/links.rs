@@ -1,20 +1,21 @@
 //! What the model answers to the calls of a driver.
 
-use wm_multipath::Links;
-use wm_multipath::links::{Survey, Wake};
-use wm_multipath::topology::{Identity, Key};
+use wm_multipath::CopyDriver;
+use wm_multipath::bench::Survey;
+use wm_multipath::measured::{Identity, MachineKey};
+use wm_multipath::parts::WaitMode;
 
 use super::*;
 
-impl Links for Model {
-    fn survey(&self) -> Result<Survey> {
+impl CopyDriver for Model {
+    fn survey(&self) -> DriverResult<Survey> {
         let identity = |n: CUdevice| Identity { uuid: n.to_string(), pci: n.to_string(), numa: None };
         let devices = (0..self.devices).map(identity).collect();
         let reach = vec![vec![true; self.devices as usize]; self.devices as usize];
-        Ok(Survey { key: Key { driver: 1, devices }, reach })
+        Ok(Survey { key: MachineKey { driver: 1, devices }, reach })
     }
 
-    fn open(&self, device: CUdevice) -> Result<CUcontext> {
+    fn open(&self, device: CUdevice) -> DriverResult<CUcontext> {
         let mut state = self.state();
         state.call(Self::context(device))?;
         let context = CUcontext(state.fresh() as usize + device as usize);
@@ -22,7 +23,7 @@ impl Links for Model {
         Ok(context)
     }
 
-    fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
+    fn room(&self, context: CUcontext) -> DriverResult<(u64, u64)> {
         let mut state = self.state();
         state.call(context)?;
         let full = state.full.contains(&Self::device(context));
@@ -35,13 +36,13 @@ impl Links for Model {
         state.end(context);
     }
 
-    fn stream(&self, context: CUcontext) -> Result<CUstream> {
+    fn stream(&self, context: CUcontext) -> DriverResult<CUstream> {
         let mut state = self.state();
         state.call(context)?;
         Ok(state.stream(context))
     }
 
-    fn event(&self, context: CUcontext, _wake: Wake) -> Result<CUevent> {
+    fn event(&self, context: CUcontext, _wake: WaitMode) -> DriverResult<CUevent> {
         let mut state = self.state();
         state.call(context)?;
         let event = CUevent(state.fresh() as usize);
@@ -61,13 +62,13 @@ impl Links for Model {
         }
     }
 
-    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> DriverResult<u64> {
         let mut state = self.state();
         state.call(context)?;
         Ok(state.raw(Place::Device(device), bytes))
     }
 
-    fn admit(&self, staging: u64, _bytes: usize, device: CUdevice) -> Result<()> {
+    fn admit(&self, staging: u64, _bytes: usize, device: CUdevice) -> DriverResult<()> {
         let mut state = self.state();
         state.call(Self::context(device))?;
         state.memory.get_mut(&staging).expect("staging memory").access.insert(device);
@@ -80,19 +81,19 @@ impl Links for Model {
         assert_eq!(memory.size, bytes);
     }
 
-    fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64> {
+    fn buffer(&self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
         let mut state = self.state();
         state.call(Self::context(device))?;
         Ok(state.raw(Place::Pinned, bytes))
     }
 
-    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> DriverResult<()> {
         let mut state = self.state();
         state.call(context)?;
         state.enqueue(context, stream, Step::Copy(transfer))
     }
 
-    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> DriverResult<()> {
         let mut state = self.state();
         state.call(context)?;
         let entry = state.events.get_mut(&event).ok_or(CUresult::INVALID_HANDLE)?;
@@ -102,14 +103,14 @@ impl Links for Model {
         state.enqueue(context, stream, Step::Record(event, number))
     }
 
-    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> DriverResult<()> {
         let mut state = self.state();
         state.call(context)?;
         let number = state.events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
         state.enqueue(context, stream, Step::Await(event, number))
     }
 
-    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
+    fn passed(&self, context: CUcontext, event: CUevent) -> DriverResult<bool> {
         let mut state = self.state();
         state.call(context)?;
         // Looking is a moment in which the devices go on, or do not.
@@ -120,7 +121,7 @@ impl Links for Model {
         Ok(event.passed >= event.recorded)
     }
 
-    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration> {
         let mut state = self.state();
         state.call(context)?;
         let at = |event| state.events.get(&event).filter(|event| event.passed >= event.recorded);
@@ -129,14 +130,14 @@ impl Links for Model {
         Ok(Duration::from_nanos(to?.at.saturating_sub(from?.at)))
     }
 
-    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
+    fn wait(&self, context: CUcontext, event: CUevent) -> DriverResult<()> {
         self.state().call(context)?;
         let number = self.state().events.get(&event).ok_or(CUresult::INVALID_HANDLE)?.recorded;
         self.until(|state| state.events.get(&event).is_none_or(|event| event.passed >= number));
         Ok(())
     }
 
-    fn drain(&self, _context: CUcontext, stream: CUstream) -> Result<()> {
+    fn drain(&self, _context: CUcontext, stream: CUstream) -> DriverResult<()> {
         self.until(|state| state.streams.get(&stream).is_none_or(|stream| stream.steps.is_empty()));
         Ok(())
     }

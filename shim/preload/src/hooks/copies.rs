@@ -77,8 +77,8 @@ fn serve<F: Family>(direction: Direction, linear: Linear) -> Outcome {
         return answer;
     }
     let expected = match direction {
-        Direction::HostToDevice => wm_multipath::Direction::In,
-        Direction::DeviceToHost => wm_multipath::Direction::Out,
+        Direction::HostToDevice => wm_multipath::LinkDirection::In,
+        Direction::DeviceToHost => wm_multipath::LinkDirection::Out,
         Direction::DeviceToDevice => return count(direction, linear.bytes),
     };
     if multipath::copy(&linear, Some(expected)) { SERVED } else { count(direction, linear.bytes) }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use wm_abi::{CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_HOST, CUdevice};
 use wm_driver::Api;
 use wm_driver::api::PointerAttribute;
-use wm_multipath::{Direction, HostMemory};
+use wm_multipath::{HostMemory, LinkDirection};
 
 use super::linear::Linear;
 use crate::process::driver;
@@ -23,12 +23,12 @@ enum Memory {
 }
 
 /// Which way a copy goes, and what its host end is. `None`: not between the host and `device`, or not plain.
-pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(Direction, HostMemory)> {
+pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(LinkDirection, HostMemory)> {
     let to = memory(linear.to, linear.bytes)?;
     let from = memory(linear.from, linear.bytes)?;
     match (to, from) {
-        (Memory::Device(on), Memory::Host(memory)) if on == device => Some((Direction::In, memory)),
-        (Memory::Host(memory), Memory::Device(on)) if on == device => Some((Direction::Out, memory)),
+        (Memory::Device(on), Memory::Host(memory)) if on == device => Some((LinkDirection::In, memory)),
+        (Memory::Host(memory), Memory::Device(on)) if on == device => Some((LinkDirection::Out, memory)),
         _ => None,
     }
 }

@@ -22,13 +22,11 @@ use wm_abi::{
     CU_STREAM_NON_BLOCKING, CUcontext, CUdevice, CUstream,
 };
 use wm_driver::Api;
-use wm_multipath::engine::Request;
-use wm_multipath::enqueue::Copy;
-use wm_multipath::pool::Relay;
-use wm_multipath::share::page::Page;
-use wm_multipath::topology::cache;
-use wm_multipath::traffic::Flow;
-use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Kind, Settings, User};
+use wm_multipath::measured::cache;
+use wm_multipath::{
+    ClaimsPage, CopyOutcome, CopyRequest, Engine, EngineSettings, Home, HostDeviceCopy, HostMemory,
+    LinkDirection, ProgramStream, RelayUsage, RouteUsage, StreamOrdering, TableDriver,
+};
 
 pub(crate) use linear::Linear;
 
@@ -36,7 +34,7 @@ use crate::process::{self, driver, streams};
 use crate::registry;
 use crate::settings::{self, Multipath};
 
-static ENGINE: OnceLock<Option<Engine<Driver>>> = OnceLock::new();
+static ENGINE: OnceLock<Option<Engine<TableDriver>>> = OnceLock::new();
 
 /// Copies below this are not looked at. 0: not known yet.
 static LEAST: AtomicUsize = AtomicUsize::new(0);
@@ -46,7 +44,7 @@ const DEFAULT_MODE: i32 = 0;
 
 /// Makes a copy over several links. `false`: it is the driver's.
 #[inline]
-pub(crate) fn copy(linear: &Linear, expected: Option<Direction>) -> bool {
+pub(crate) fn copy(linear: &Linear, expected: Option<LinkDirection>) -> bool {
     may_be_large(linear.bytes) && large(linear, expected)
 }
 
@@ -61,7 +59,7 @@ pub(crate) fn is_plain(linear: &Linear) -> bool {
 }
 
 #[cold]
-fn large(linear: &Linear, expected: Option<Direction>) -> bool {
+fn large(linear: &Linear, expected: Option<LinkDirection>) -> bool {
     if process::exiting() || streams().capturing() {
         return false;
     }
@@ -72,40 +70,44 @@ fn large(linear: &Linear, expected: Option<Direction>) -> bool {
     {
         return false;
     }
-    engine.copy(&request) == Answer::Done
+    engine.copy(&request) == CopyOutcome::Done
 }
 
-fn request(linear: &Linear, expected: Option<Direction>) -> Option<Request> {
+fn request(linear: &Linear, expected: Option<LinkDirection>) -> Option<CopyRequest> {
     let user = user(linear.stream)?;
     let (direction, memory) = ends::examine(linear, user.device)?;
     if expected.is_some_and(|expected| expected != direction) {
         return None;
     }
     let (host, device) = match direction {
-        Direction::In => (linear.from, linear.to),
-        Direction::Out => (linear.to, linear.from),
+        LinkDirection::In => (linear.from, linear.to),
+        LinkDirection::Out => (linear.to, linear.from),
     };
-    let copy = Copy { user, direction, host, device, bytes: linear.bytes };
-    Some(Request { copy, memory, waits: linear.waits })
+    let copy = HostDeviceCopy { user, direction, host, device, bytes: linear.bytes };
+    Some(CopyRequest { copy, memory, waits: linear.waits })
 }
 
 /// Where the calling thread's copies are ordered. `None`: in a way that is not ours to repeat.
-fn user(stream: CUstream) -> Option<User> {
+fn user(stream: CUstream) -> Option<ProgramStream> {
     let context = driver().ctx_current().unwrap_or_default();
     if context.is_null() || has_synchronous_copies() || !belongs(stream, context) {
         return None;
     }
     let device = registry::current_device()?;
-    Some(User { home: home(context)?, device, stream, kind: kind(stream)? })
+    Some(ProgramStream { home: home(context)?, device, stream, kind: kind(stream)? })
 }
 
-fn kind(stream: CUstream) -> Option<Kind> {
+fn kind(stream: CUstream) -> Option<StreamOrdering> {
     match stream {
-        CUstream::LEGACY => Some(Kind::Legacy),
-        CUstream::PER_THREAD => Some(Kind::Blocking),
+        CUstream::LEGACY => Some(StreamOrdering::Legacy),
+        CUstream::PER_THREAD => Some(StreamOrdering::Blocking),
         created => {
             let flags = driver().stream_flags(created).ok()?;
-            Some(if flags & CU_STREAM_NON_BLOCKING == 0 { Kind::Blocking } else { Kind::Alone })
+            Some(if flags & CU_STREAM_NON_BLOCKING == 0 {
+                StreamOrdering::Blocking
+            } else {
+                StreamOrdering::Alone
+            })
         }
     }
 }
@@ -124,7 +126,7 @@ fn belongs(stream: CUstream, context: CUcontext) -> bool {
 }
 
 /// The engine, made when the first large copy is met and the driver knows its devices.
-fn engine() -> Option<&'static Engine<Driver>> {
+fn engine() -> Option<&'static Engine<TableDriver>> {
     if let Some(known) = ENGINE.get() {
         return known.as_ref();
     }
@@ -134,26 +136,26 @@ fn engine() -> Option<&'static Engine<Driver>> {
     engine
 }
 
-fn make(devices: CUdevice) -> Option<Engine<Driver>> {
+fn make(devices: CUdevice) -> Option<Engine<TableDriver>> {
     let settings = settings::get()?;
     if settings.multipath == Multipath::Off || (0..devices).any(is_shared) {
         return None;
     }
     // Whoever names the devices has decided that relays pay.
     let eager = matches!(settings.multipath, Multipath::Devices(_));
-    let patience = if eager { 0 } else { wm_multipath::engine::PATIENCE };
+    let patience = if eager { 0 } else { wm_multipath::PATIENCE };
     let relays = Some(siblings(&settings.multipath, devices));
     let minimum = settings.multipath_min.map(|size| size as usize);
-    let settings = Settings {
+    let settings = EngineSettings {
         relays,
         minimum,
         patience,
         eager,
         cache: cache::folder(),
-        page: Some(Page::of_user()),
-        ..Settings::default()
+        page: Some(ClaimsPage::of_user()),
+        ..EngineSettings::default()
     };
-    Some(Engine::new(Driver::new(driver()), settings))
+    Some(Engine::new(TableDriver::new(driver()), settings))
 }
 
 /// Devices that may be relays. With none of them a copy takes its target's own link.
@@ -185,7 +187,7 @@ fn takes_contexts(device: CUdevice) -> bool {
     driver().device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device) == Ok(DEFAULT_MODE)
 }
 
-fn existing() -> Option<&'static Engine<Driver>> {
+fn existing() -> Option<&'static Engine<TableDriver>> {
     ENGINE.get()?.as_ref().filter(|_| !process::exiting())
 }
 
@@ -214,11 +216,11 @@ pub(crate) fn stop() {
 }
 
 /// What went over which path, for the statistics.
-pub(crate) fn traffic() -> Vec<Flow> {
+pub(crate) fn traffic() -> Vec<RouteUsage> {
     ENGINE.get().and_then(Option::as_ref).map(|engine| engine.traffic()).unwrap_or_default()
 }
 
 /// What copies hold on each relay, for the statistics.
-pub(crate) fn relays() -> Vec<Relay> {
+pub(crate) fn relays() -> Vec<RelayUsage> {
     ENGINE.get().and_then(Option::as_ref).map(|engine| engine.relays()).unwrap_or_default()
 }

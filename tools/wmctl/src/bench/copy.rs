@@ -8,8 +8,8 @@
 use anyhow::Result;
 use serde_json::json;
 use wm_abi::CUdevice;
-use wm_multipath::topology::picture;
-use wm_multipath::{HostMemory, Settings};
+use wm_multipath::measured::picture;
+use wm_multipath::{EngineSettings, HostMemory};
 
 use super::links::All;
 use super::machine::{self, Machine};
@@ -44,14 +44,14 @@ pub(crate) struct CopyArguments {
 }
 
 impl CopyArguments {
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> EngineSettings {
+        EngineSettings {
             relays: self.relays.clone(),
             minimum: self.minimum.map(|mib| mib << 20),
             patience: 0,
             eager: true,
             prompt: true,
-            ..Settings::default()
+            ..EngineSettings::default()
         }
     }
 }

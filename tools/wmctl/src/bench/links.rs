@@ -2,9 +2,8 @@
 
 use anyhow::Result;
 use wm_abi::{CUcontext, CUdevice, CUstream};
-use wm_multipath::lane::Cargo;
-use wm_multipath::wire::whole;
-use wm_multipath::{Direction, Driver, Links};
+use wm_multipath::bench::{ChunkAddrs, direct_transfer};
+use wm_multipath::{CopyDriver, LinkDirection, TableDriver};
 
 use super::machine::{Machine, seconds, told};
 
@@ -43,7 +42,7 @@ pub(super) struct Sums {
 
 impl Sums {
     /// Of all links, in these directions at once.
-    pub(super) fn all(&self, ways: &[Direction]) -> f64 {
+    pub(super) fn all(&self, ways: &[LinkDirection]) -> f64 {
         match ways {
             [way] => self.all[*way as usize],
             _ => self.all[2],
@@ -63,14 +62,14 @@ impl Sums {
     }
 }
 
-const IN: &[Direction] = &[Direction::In];
-const OUT: &[Direction] = &[Direction::Out];
-const BOTH: &[Direction] = &[Direction::In, Direction::Out];
+const IN: &[LinkDirection] = &[LinkDirection::In];
+const OUT: &[LinkDirection] = &[LinkDirection::Out];
+const BOTH: &[LinkDirection] = &[LinkDirection::In, LinkDirection::Out];
 
 impl All {
     /// Buffers for copies of up to `largest` bytes in all, on every measured device of a machine.
     pub(super) fn new(machine: &Machine, largest: usize) -> Result<Self> {
-        let (links, rates) = (machine.links(), machine.topology.rates(Direction::In));
+        let (links, rates) = (machine.links(), machine.topology.rates(LinkDirection::In));
         let devices: Vec<_> = (0..rates.alone.len()).filter(|device| rates.alone[*device] > 0.0).collect();
         let carried = rates.carried(&devices);
         let sum: f64 = carried.iter().sum();
@@ -92,7 +91,11 @@ impl All {
         })
     }
 
-    fn sustained(&self, links: &Driver, ways: impl Fn(CUdevice) -> &'static [Direction]) -> Result<f64> {
+    fn sustained(
+        &self,
+        links: &TableDriver,
+        ways: impl Fn(CUdevice) -> &'static [LinkDirection],
+    ) -> Result<f64> {
         let copies = || self.own.iter().flat_map(|own| ways(own.device).iter().map(move |way| (own, *way)));
         let run = |rounds: usize| {
             for _ in 0..rounds {
@@ -105,7 +108,7 @@ impl All {
     }
 
     /// Seconds in which all links together carry `bytes` of a machine's pinned buffers in each direction, every device its part.
-    pub(super) fn same_size(&self, machine: &Machine, ways: &[Direction], bytes: usize) -> Result<f64> {
+    pub(super) fn same_size(&self, machine: &Machine, ways: &[LinkDirection], bytes: usize) -> Result<f64> {
         let (links, host) = (machine.links(), machine.pinned);
         seconds(links, || {
             for way in ways {
@@ -121,14 +124,14 @@ impl All {
         })
     }
 
-    fn drain(&self, links: &Driver) -> Result<()> {
+    fn drain(&self, links: &TableDriver) -> Result<()> {
         let streams = self.own.iter().flat_map(|own| own.streams.map(|stream| (own.context, stream)));
         streams.into_iter().try_for_each(|(context, stream)| told(links.drain(context, stream), "a copy"))
     }
 }
 
 impl Own {
-    fn new(links: &Driver, device: CUdevice, part: f64, largest: usize) -> Result<Self> {
+    fn new(links: &TableDriver, device: CUdevice, part: f64, largest: usize) -> Result<Self> {
         let context = told(links.open(device), "a context")?;
         let stream = || told(links.stream(context), "a stream");
         let pin = || told(links.pin(context, BLOCK), "pinned memory");
@@ -144,8 +147,8 @@ impl Own {
         (bytes as f64 * self.part) as usize / 4096 * 4096
     }
 
-    fn copy(&self, links: &Driver, way: Direction, host: u64, bytes: usize) -> Result<()> {
-        let cargo = Cargo { host, device: self.memory[way as usize], bytes };
-        told(links.copy(self.context, self.streams[way as usize], whole(way, cargo)), "a copy")
+    fn copy(&self, links: &TableDriver, way: LinkDirection, host: u64, bytes: usize) -> Result<()> {
+        let addrs = ChunkAddrs { host, device: self.memory[way as usize], bytes };
+        told(links.copy(self.context, self.streams[way as usize], direct_transfer(way, addrs)), "a copy")
     }
 }

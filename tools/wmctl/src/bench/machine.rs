@@ -1,6 +1,6 @@
 //! What a benchmark of copies works on: the driver, a target with a buffer, host memory of both kinds.
 //!
-//! No `unsafe` here: everything goes through [`Links`], the same contract that the copies themselves use.
+//! No `unsafe` here: everything goes through [`CopyDriver`], the same contract that the copies themselves use.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -10,17 +10,12 @@ use anyhow::{Result, anyhow};
 use serde_json::json;
 use wm_abi::{CUcontext, CUdevice, CUresult, CUstream};
 use wm_driver::{Loader, Table, search};
-use wm_multipath::engine::{Request, Settings};
-use wm_multipath::enqueue::Copy;
-use wm_multipath::lane::Cargo;
-use wm_multipath::links::Survey;
-use wm_multipath::plan::Costs;
-use wm_multipath::topology::calibrate::{Calibration, calibrate};
-use wm_multipath::topology::{Rates, Topology, cache};
-use wm_multipath::traffic::Way;
-use wm_multipath::user::Kind as StreamKind;
-use wm_multipath::wire::whole;
-use wm_multipath::{Answer, Direction, Driver, Engine, Home, HostMemory, Links, User};
+use wm_multipath::bench::{Calibration, ChunkAddrs, Survey, calibrate, direct_transfer};
+use wm_multipath::measured::{Costs, Rates, Topology, cache};
+use wm_multipath::{
+    CopyDriver, CopyOutcome, CopyRequest, CopyRoute, Engine, EngineSettings, Home, HostDeviceCopy,
+    HostMemory, LinkDirection, ProgramStream, StreamOrdering, TableDriver,
+};
 
 use super::rows::CopyKind;
 
@@ -38,7 +33,7 @@ fn driver() -> Result<&'static Table> {
 
 /// The devices, and nothing of their links.
 pub(super) fn unmeasured() -> Result<Topology> {
-    let links = Driver::new(driver()?);
+    let links = TableDriver::new(driver()?);
     told(links.start(), "cuInit")?;
     let Survey { key, reach } = told(links.survey(), "the devices")?;
     let rates = Rates { alone: Vec::new(), together: Vec::new(), all: 0.0 };
@@ -47,7 +42,7 @@ pub(super) fn unmeasured() -> Result<Topology> {
 
 /// Measures the links between the host and these devices, or all.
 pub(super) fn measure(devices: Option<&[CUdevice]>) -> Result<Calibration> {
-    let links = Driver::new(driver()?);
+    let links = TableDriver::new(driver()?);
     told(links.start(), "cuInit")?;
     let survey = told(links.survey(), "the devices")?;
     let all: Vec<_> = (0..survey.key.devices.len() as CUdevice).collect();
@@ -65,7 +60,7 @@ pub(super) fn keep(measured: &Calibration) -> Result<bool> {
 }
 
 /// How long something takes, seconds.
-pub(super) fn seconds(links: &Driver, body: impl FnOnce() -> Result<()>) -> Result<f64> {
+pub(super) fn seconds(links: &TableDriver, body: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = links.clock();
     body()?;
     Ok((links.clock() - start).max(Duration::from_nanos(1)).as_secs_f64())
@@ -73,8 +68,8 @@ pub(super) fn seconds(links: &Driver, body: impl FnOnce() -> Result<()>) -> Resu
 
 /// One target and the memory of the largest copy.
 pub(super) struct Machine {
-    pub(super) engine: Engine<Driver>,
-    pub(super) settings: Settings,
+    pub(super) engine: Engine<TableDriver>,
+    pub(super) settings: EngineSettings,
     pub(super) topology: Topology,
     pub(super) target: CUdevice,
     context: CUcontext,
@@ -95,10 +90,10 @@ impl Machine {
     pub(super) fn new(
         target: CUdevice,
         topology: Topology,
-        settings: Settings,
+        settings: EngineSettings,
         bytes: usize,
     ) -> Result<Self> {
-        let links = Driver::new(driver()?);
+        let links = TableDriver::new(driver()?);
         told(links.start(), "cuInit")?;
         let context = told(links.open(target), "the target's context")?;
         let stream = || told(links.stream(context), "a stream");
@@ -114,8 +109,8 @@ impl Machine {
     }
 
     /// Another engine for the same machine.
-    pub(super) fn engine_with(&self, settings: Settings) -> Result<Engine<Driver>> {
-        Ok(Engine::with_topology(Driver::new(driver()?), settings, self.topology.clone()))
+    pub(super) fn engine_with(&self, settings: EngineSettings) -> Result<Engine<TableDriver>> {
+        Ok(Engine::with_topology(TableDriver::new(driver()?), settings, self.topology.clone()))
     }
 
     /// Free memory of the target, bytes.
@@ -129,52 +124,63 @@ impl Machine {
         flows
             .map(|flow| {
                 let direction = format!("{:?}", flow.direction).to_lowercase();
-                let relay = if let Way::Relay(relay) = flow.way { Some(relay) } else { None };
-                json!({ "relay": relay, "threads": flow.way == Way::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
+                let relay = if let CopyRoute::Relay(relay) = flow.route { Some(relay) } else { None };
+                json!({ "relay": relay, "threads": flow.route == CopyRoute::Threads, "direction": direction, "count": flow.count, "bytes": flow.bytes })
             })
             .collect()
     }
 
-    pub(super) fn links(&self) -> &Driver {
-        self.engine.links()
+    pub(super) fn links(&self) -> &TableDriver {
+        self.engine.driver()
     }
 
-    fn host(&self, memory: HostMemory, direction: Direction) -> u64 {
+    fn host(&self, memory: HostMemory, direction: LinkDirection) -> u64 {
         match memory {
             HostMemory::Pinned => self.pinned[direction as usize],
             HostMemory::Pageable => self.pageable.as_ptr() as u64,
         }
     }
 
-    fn request(&self, memory: HostMemory, direction: Direction, waits: bool, bytes: usize) -> Request {
+    fn request(
+        &self,
+        memory: HostMemory,
+        direction: LinkDirection,
+        waits: bool,
+        bytes: usize,
+    ) -> CopyRequest {
         let stream = self.streams[direction as usize];
         // A context of this command, which ends with it.
         let home = Home { context: self.context, life: 0 };
-        let user = User { home, device: self.target, stream, kind: StreamKind::Alone };
+        let user = ProgramStream { home, device: self.target, stream, kind: StreamOrdering::Alone };
         let (host, device) = (self.host(memory, direction), self.device[direction as usize]);
-        Request { copy: Copy { user, direction, host, device, bytes }, memory, waits }
+        CopyRequest { copy: HostDeviceCopy { user, direction, host, device, bytes }, memory, waits }
     }
 
     /// Seconds of the plain copies of these directions, at once.
-    pub(super) fn plain(&self, memory: HostMemory, directions: &[Direction], bytes: usize) -> Result<f64> {
+    pub(super) fn plain(
+        &self,
+        memory: HostMemory,
+        directions: &[LinkDirection],
+        bytes: usize,
+    ) -> Result<f64> {
         seconds(self.links(), || {
             directions.iter().try_for_each(|way| self.plainly(&self.request(memory, *way, false, bytes)))?;
             self.drain(directions)
         })
     }
 
-    fn plainly(&self, request: &Request) -> Result<()> {
-        let Copy { user, direction, host, device, bytes } = request.copy;
-        let transfer = whole(direction, Cargo { host, device, bytes });
+    fn plainly(&self, request: &CopyRequest) -> Result<()> {
+        let HostDeviceCopy { user, direction, host, device, bytes } = request.copy;
+        let transfer = direct_transfer(direction, ChunkAddrs { host, device, bytes });
         told(self.links().copy(user.home.context, user.stream, transfer), "a plain copy")
     }
 
     /// Seconds of the same copies as the shim makes them, and whether it made any.
     pub(super) fn shared(
         &self,
-        engine: &Engine<Driver>,
+        engine: &Engine<TableDriver>,
         kind: &CopyKind,
-        directions: &[Direction],
+        directions: &[LinkDirection],
         bytes: usize,
     ) -> Result<(f64, bool)> {
         let mut served = false;
@@ -182,8 +188,8 @@ impl Machine {
             for direction in directions {
                 let request = self.request(kind.memory, *direction, kind.waits, bytes);
                 match engine.copy(&request) {
-                    Answer::Done => served = true,
-                    Answer::Plain => self.plainly(&request)?,
+                    CopyOutcome::Done => served = true,
+                    CopyOutcome::Plain => self.plainly(&request)?,
                 }
             }
             self.drain(directions)
@@ -191,9 +197,10 @@ impl Machine {
         Ok((seconds, served))
     }
 
-    fn drain(&self, directions: &[Direction]) -> Result<()> {
-        let drain =
-            |way: &Direction| told(self.links().drain(self.context, self.streams[*way as usize]), "a copy");
+    fn drain(&self, directions: &[LinkDirection]) -> Result<()> {
+        let drain = |way: &LinkDirection| {
+            told(self.links().drain(self.context, self.streams[*way as usize]), "a copy")
+        };
         directions.iter().try_for_each(drain)
     }
 
@@ -201,22 +208,22 @@ impl Machine {
     pub(super) fn verify(&mut self, memory: HostMemory, bytes: usize) -> Result<()> {
         let pattern: Vec<u8> = (0..bytes).map(|index| (index ^ index >> 8 ^ index >> 17) as u8).collect();
         let zeros = vec![0; bytes];
-        for shared_way in [Direction::In, Direction::Out] {
-            self.links().move_bytes(self.host(memory, Direction::In), pattern.as_ptr() as u64, bytes);
-            for direction in [Direction::In, Direction::Out] {
+        for shared_way in [LinkDirection::In, LinkDirection::Out] {
+            self.links().move_bytes(self.host(memory, LinkDirection::In), pattern.as_ptr() as u64, bytes);
+            for direction in [LinkDirection::In, LinkDirection::Out] {
                 let mut request = self.request(memory, direction, false, bytes);
                 request.copy.device = self.device[0];
-                if direction == Direction::Out {
+                if direction == LinkDirection::Out {
                     self.links().move_bytes(request.copy.host, zeros.as_ptr() as u64, bytes);
                 }
-                let served = direction == shared_way && self.engine.copy(&request) == Answer::Done;
+                let served = direction == shared_way && self.engine.copy(&request) == CopyOutcome::Done;
                 if !served {
                     self.plainly(&request)?;
                 }
                 self.drain(&[direction])?;
             }
             let mut back = vec![0; bytes];
-            self.links().move_bytes(back.as_mut_ptr() as u64, self.host(memory, Direction::Out), bytes);
+            self.links().move_bytes(back.as_mut_ptr() as u64, self.host(memory, LinkDirection::Out), bytes);
             anyhow::ensure!(back == pattern, "bytes were lost on the way {shared_way:?}: please report this");
         }
         Ok(())

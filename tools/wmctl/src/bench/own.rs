@@ -5,8 +5,8 @@
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use wm_multipath::topology::Topology;
-use wm_multipath::{Direction, HostMemory, Settings};
+use wm_multipath::measured::Topology;
+use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
 
 use super::copy::{CopyArguments, VERIFIED};
 use super::machine::Machine;
@@ -43,11 +43,13 @@ pub(super) fn compare(arguments: &CopyArguments, devices: Topology) -> Result<()
         SIZES.iter().filter(|size| **size <= arguments.largest).map(|size| size << 20).collect();
     let largest = sizes.last().copied().unwrap_or(1 << 20);
     let minimum = arguments.minimum.map(|mib| mib << 20);
-    let settings = Settings { relays: Some(Vec::new()), minimum, ..Settings::default() };
+    let settings = EngineSettings { relays: Some(Vec::new()), minimum, ..EngineSettings::default() };
     let mut machine = Machine::new(arguments.target, devices, settings, largest)?;
     machine.verify(HostMemory::Pageable, VERIFIED.min(largest))?;
     let mut rows = Vec::new();
-    for (kind, way) in [(&WAITED, Direction::In), (&ASYNCHRONOUS, Direction::In), (&WAITED, Direction::Out)] {
+    for (kind, way) in
+        [(&WAITED, LinkDirection::In), (&ASYNCHRONOUS, LinkDirection::In), (&WAITED, LinkDirection::Out)]
+    {
         for bytes in &sizes {
             rows.push(row(&machine, kind, way, *bytes)?);
         }
@@ -61,7 +63,7 @@ pub(super) fn compare(arguments: &CopyArguments, devices: Topology) -> Result<()
     output::print(&render(&rows))
 }
 
-fn row(machine: &Machine, kind: &CopyKind, way: Direction, bytes: usize) -> Result<OwnLinkRow> {
+fn row(machine: &Machine, kind: &CopyKind, way: LinkDirection, bytes: usize) -> Result<OwnLinkRow> {
     const MOST: usize = 8 << 30;
     let (mut plain, mut threads, mut pinned, mut served) = (Vec::new(), Vec::new(), Vec::new(), false);
     // The first round pays for what is made at first use.
@@ -80,7 +82,7 @@ fn row(machine: &Machine, kind: &CopyKind, way: Direction, bytes: usize) -> Resu
     let row = OwnLinkRow {
         bytes,
         memory: kind.name,
-        direction: if way == Direction::In { "in" } else { "out" },
+        direction: if way == LinkDirection::In { "in" } else { "out" },
         plain,
         threads,
         ratio: threads / plain,

@@ -14,9 +14,8 @@ use anyhow::{Context as _, Result, anyhow};
 use serde::Serialize;
 use serde_json::json;
 use wm_abi::CUdevice;
-use wm_multipath::share::page::Page;
-use wm_multipath::topology::Topology;
-use wm_multipath::{Direction, HostMemory, Settings};
+use wm_multipath::measured::Topology;
+use wm_multipath::{ClaimsPage, EngineSettings, HostMemory, LinkDirection};
 
 use super::machine::{self, Machine, seconds};
 use super::rows::{CopyKind, median};
@@ -206,12 +205,12 @@ impl Drop for Rank {
 fn rank(device: CUdevice, bytes: usize) -> Result<()> {
     let mut orders = stdin().lines();
     let topology: Topology = serde_json::from_str(&orders.next().context("no topology")??)?;
-    let settings = Settings {
+    let settings = EngineSettings {
         patience: 0,
         eager: true,
         prompt: true,
-        page: Some(Page::of_user()),
-        ..Settings::default()
+        page: Some(ClaimsPage::of_user()),
+        ..EngineSettings::default()
     };
     let mut machine = Machine::new(device, topology, settings, bytes)?;
     for order in orders {
@@ -235,13 +234,13 @@ fn carry_out(machine: &Machine, order: &str, bytes: usize) -> Result<(usize, f64
     let [ways, by, limit] = order.split(' ').collect::<Vec<_>>()[..] else {
         return Err(anyhow!("three words"));
     };
-    let way = |word: &str| if word == "in" { Direction::In } else { Direction::Out };
+    let way = |word: &str| if word == "in" { LinkDirection::In } else { LinkDirection::Out };
     let (ways, limit): (Vec<_>, f64) = (ways.split(',').map(way).collect(), limit.parse()?);
     let kind = CopyKind { name: "", memory: HostMemory::Pinned, waits: false };
     let mut count = 0;
     let mut spent = 0.0;
     while spent < limit {
-        spent += seconds(machine.engine.links(), || match by {
+        spent += seconds(machine.engine.driver(), || match by {
             "shim" => machine.shared(&machine.engine, &kind, &ways, bytes).map(|_| ()),
             _ => machine.plain(HostMemory::Pinned, &ways, bytes).map(|_| ()),
         })?;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
+use wm_multipath::{Engine, EngineSettings, HostMemory, LinkDirection, TableDriver};
 
 use super::links::{All, Sums};
 use super::machine::Machine;
@@ -41,8 +41,8 @@ impl CopyRow {
     }
 }
 
-const WAYS: [(&str, &[Direction]); 2] = [("in", &[Direction::In]), ("out", &[Direction::Out])];
-const BOTH: &[Direction] = &[Direction::In, Direction::Out];
+const WAYS: [(&str, &[LinkDirection]); 2] = [("in", &[LinkDirection::In]), ("out", &[LinkDirection::Out])];
+const BOTH: &[LinkDirection] = &[LinkDirection::In, LinkDirection::Out];
 
 const ASYNCHRONOUS: CopyKind = CopyKind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
 const WAITED: CopyKind = CopyKind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
@@ -52,9 +52,10 @@ const OWN_LINK: CopyKind = CopyKind { name: "pageable, own link", memory: HostMe
 
 /// Measures copies of these sizes.
 pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums) -> Result<Vec<CopyRow>> {
-    let alone = machine.engine_with(Settings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
+    let alone =
+        machine.engine_with(EngineSettings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
     let mut rows = Vec::new();
-    let mut series = |kind: &CopyKind, engine: &Engine<Driver>, direction, ways| -> Result<()> {
+    let mut series = |kind: &CopyKind, engine: &Engine<TableDriver>, direction, ways| -> Result<()> {
         for bytes in sizes {
             let row = CopyRow { direction, ..row(machine, engine, kind, ways, *bytes, all, sums)? };
             row.tell();
@@ -76,9 +77,9 @@ pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums
 
 fn row(
     machine: &Machine,
-    engine: &Engine<Driver>,
+    engine: &Engine<TableDriver>,
     kind: &CopyKind,
-    ways: &[Direction],
+    ways: &[LinkDirection],
     bytes: usize,
     all: &All,
     sums: &Sums,

@@ -4,7 +4,7 @@
 
 use anyhow::Result;
 use serde::Serialize;
-use wm_multipath::{Direction, Driver, Engine, HostMemory, Settings};
+use wm_multipath::{Engine, EngineSettings, HostMemory, LinkDirection, TableDriver};
 
 use super::links::All;
 use super::machine::Machine;
@@ -34,9 +34,9 @@ const SHAPES: [Shape; 7] = [
 ];
 
 impl Shape {
-    fn settings(&self, base: &Settings) -> Settings {
-        Settings {
-            piece: self.piece << 20,
+    fn settings(&self, base: &EngineSettings) -> EngineSettings {
+        EngineSettings {
+            chunk: self.piece << 20,
             lanes: self.lanes,
             learn: if self.learns { base.learn } else { usize::MAX },
             ..base.clone()
@@ -80,7 +80,7 @@ const VOLUME: usize = 24 << 30;
 /// Measures every shape at the larger of these sizes, both ways.
 pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize]) -> Result<Vec<ShapeRow>> {
     let mut rows = Vec::new();
-    for way in [Direction::In, Direction::Out] {
+    for way in [LinkDirection::In, LinkDirection::Out] {
         for bytes in sizes.iter().filter(|bytes| **bytes >= LEAST) {
             let found = at(machine, all, way, *bytes)?;
             found.iter().for_each(ShapeRow::tell);
@@ -90,9 +90,9 @@ pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize]) -> Result<V
     Ok(rows)
 }
 
-fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<ShapeRow>> {
+fn at(machine: &Machine, all: &All, way: LinkDirection, bytes: usize) -> Result<Vec<ShapeRow>> {
     let engine = |shape: &Shape| machine.engine_with(shape.settings(&machine.settings));
-    let engines: Vec<Engine<Driver>> = SHAPES.iter().map(engine).collect::<Result<_>>()?;
+    let engines: Vec<Engine<TableDriver>> = SHAPES.iter().map(engine).collect::<Result<_>>()?;
     let (mut plain, mut same) = (Vec::new(), Vec::new());
     let mut times = vec![Vec::new(); SHAPES.len()];
     let rounds = (VOLUME / bytes).clamp(6, 40);
@@ -107,11 +107,11 @@ fn at(machine: &Machine, all: &All, way: Direction, bytes: usize) -> Result<Vec<
         }
     }
     let (plain, same) = (median(plain), median(same));
-    let row = |((shape, engine), times): ((&Shape, &Engine<Driver>), Vec<f64>)| {
+    let row = |((shape, engine), times): ((&Shape, &Engine<TableDriver>), Vec<f64>)| {
         let seconds = median(times);
         ShapeRow {
             bytes,
-            direction: if way == Direction::In { "in" } else { "out" },
+            direction: if way == LinkDirection::In { "in" } else { "out" },
             shape: shape.name,
             rate: bytes as f64 / seconds,
             of_plain: plain / seconds,

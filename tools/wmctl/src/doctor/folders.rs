@@ -27,7 +27,7 @@ pub(super) fn examine(findings: &mut Vec<Finding>) {
         ));
     }
     findings.extend(record_of_links(Path::new("/dev/shm"), user));
-    findings.extend(wm_multipath::topology::cache::folder().and_then(|folder| cache(folder, user)));
+    findings.extend(wm_multipath::measured::cache::folder().and_then(|folder| cache(folder, user)));
 }
 
 /// The file by which processes see how busy links are.

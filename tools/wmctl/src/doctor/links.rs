@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use wm_driver::{Loader, search};
-use wm_multipath::topology::{Topology, cache, picture};
-use wm_multipath::{Driver, Links as _};
+use wm_multipath::measured::{Topology, cache, picture};
+use wm_multipath::{CopyDriver as _, TableDriver};
 
 /// What is known of the links.
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ pub(super) enum Links {
 pub(super) fn examine() -> Option<Links> {
     let explicit = crate::shim::driver();
     let table = search::open(&Loader::system(), explicit.as_deref()).ok()?;
-    let driver = Driver::new(Box::leak(Box::new(table)));
+    let driver = TableDriver::new(Box::leak(Box::new(table)));
     driver.start().ok()?;
     let survey = driver.survey().ok()?;
     if survey.key.devices.len() < 2 {

@@ -3,11 +3,8 @@
 //! Ranks that all copy at once must not relay through each other: each link is then busy with its own rank's bytes, and
 //! a relay only takes turns with them. So whoever copies claims the links it uses, for as long as it expects to take,
 //! and relays are chosen among links that nobody else has claimed. Claims are hints: a wrong one costs speed, never
-//! bytes. They expire by themselves, so a killed process blocks nothing for long. How long is for [`claims`] to say;
-//! processes tell each other on a [`page`] in shared memory.
-
-pub mod claims;
-pub mod page;
+//! bytes. They expire by themselves, so a killed process blocks nothing for long. How long is for [`Claims`] to say;
+//! processes tell each other on a [`ClaimsPage`] in shared memory.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,37 +13,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wm_abi::CUdevice;
 
-use crate::plan::Direction;
-use crate::topology::Identity;
-use claims::Claims;
-use page::Page;
-
-/// One direction of one device's PCIe link, the same number in every process of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Link(pub u64);
-
-impl Link {
-    /// The link of a device.
-    pub fn of(device: &Identity, direction: Direction) -> Self {
-        // FNV-1a: the same in every build, which the standard library's hasher does not promise.
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = device.uuid.bytes().chain(device.pci.bytes()).fold(0xcbf2_9ce4_8422_2325, step);
-        Self((hash << 1 | direction as u64).max(1))
-    }
-}
+use crate::arbitration::claims::Claims;
+use crate::arbitration::page::ClaimsPage;
+use crate::vocabulary::machine::Link;
 
 /// Claims of this process, and the page where others see them.
 #[derive(Debug)]
-pub struct Share {
+pub(crate) struct LinkClaims {
     own: Mutex<Claims>,
-    page: Option<Page>,
+    page: Option<ClaimsPage>,
 }
 
-impl Share {
+impl LinkClaims {
     /// With the page at `path`, or for this process alone.
-    pub fn new(path: Option<PathBuf>) -> Self {
+    pub(crate) fn new(path: Option<PathBuf>) -> Self {
         let page = path.and_then(|path| {
-            Page::open(&path)
+            ClaimsPage::open(&path)
                 .inspect_err(|error| {
                     log::warn!(
                         "{}: {error}; other processes do not see which links this one uses. If the file is not yours, \
@@ -60,7 +42,7 @@ impl Share {
     }
 
     /// The links that a copy to `target` should keep away from now.
-    pub fn busy(&self, target: CUdevice) -> BTreeSet<Link> {
+    pub(crate) fn busy(&self, target: CUdevice) -> BTreeSet<Link> {
         let now = now();
         let others = self.page.as_ref().map(|page| page.others(now)).unwrap_or_default();
         let mut busy = self.own().obstacles(target, now);
@@ -69,17 +51,17 @@ impl Share {
     }
 
     /// Does no other process copy now, as far as it says so?
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.page.as_ref().is_none_or(|page| page.others(now()).is_empty())
     }
 
     /// Claims links for a copy to `target` that takes about so long; its own link is the first.
-    pub fn claim(&self, target: CUdevice, links: &[Link], duration: Duration) {
+    pub(crate) fn claim(&self, target: CUdevice, links: &[Link], duration: Duration) {
         self.change(|own, now| own.claim(target, links, now, duration));
     }
 
     /// A copy to `target` is over.
-    pub fn release(&self, target: CUdevice, links: &[Link]) {
+    pub(crate) fn release(&self, target: CUdevice, links: &[Link]) {
         self.change(|own, now| own.release(target, links, now));
     }
 
@@ -103,18 +85,4 @@ impl Share {
 /// Milliseconds since 1970: one clock for all processes. A step of it ends claims early or late, which costs speed only.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    //! Hazard: processes name one link differently, or two alike.
-    use super::*;
-
-    #[test]
-    fn directions_of_one_link_differ_and_zero_is_no_link() {
-        let device = Identity { uuid: String::new(), pci: String::new(), numa: None };
-        let (into, out) = (Link::of(&device, Direction::In), Link::of(&device, Direction::Out));
-        assert_ne!(into, out);
-        assert!(into.0 != 0 && out.0 != 0);
-    }
 }

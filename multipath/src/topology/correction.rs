@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 
 use wm_abi::CUdevice;
 
-use crate::gauge::Observation;
-use crate::plan::Direction;
-use crate::topology::Path;
+use crate::vocabulary::copy::LinkDirection;
+use crate::vocabulary::observation::Observation;
+use crate::vocabulary::path::Path;
 
 /// A copy is late from here on: what events themselves take, in seconds, and a part of its time.
 const SLACK: (f64, f64) = (10e-6, 0.01);
@@ -27,13 +27,13 @@ const COPIES: u32 = 32;
 
 /// What is known of one target and direction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Trim {
+struct RateCorrection {
     factor: f64,
     /// Copies since the factor was last above [`DOUBTED`].
     low: u32,
 }
 
-impl Trim {
+impl RateCorrection {
     fn learn(self, direct: f64, late: f64) -> Self {
         let slack = SLACK.0 + SLACK.1 * direct;
         let factor = if late > slack {
@@ -49,31 +49,32 @@ impl Trim {
 
 /// What is known of all.
 #[derive(Debug, Default)]
-pub struct Trims {
-    known: Mutex<BTreeMap<(CUdevice, usize), Trim>>,
+pub(crate) struct RateCorrections {
+    known: Mutex<BTreeMap<(CUdevice, usize), RateCorrection>>,
 }
 
-impl Trims {
+impl RateCorrections {
     /// Takes in how a copy went. `true` when that makes the measurement itself doubtful: once, until it has been refuted.
-    pub fn learn(&self, seen: &Observation) -> bool {
+    pub(crate) fn learn(&self, seen: &Observation) -> bool {
         if !(seen.direct > 0.0 && seen.late >= 0.0) {
             return false;
         }
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let trim =
-            known.entry((seen.target, seen.direction as usize)).or_insert(Trim { factor: 1.0, low: 0 });
-        *trim = trim.learn(seen.direct, seen.late);
-        trim.low == COPIES
+        let correction = known
+            .entry((seen.target, seen.direction as usize))
+            .or_insert(RateCorrection { factor: 1.0, low: 0 });
+        *correction = correction.learn(seen.direct, seen.late);
+        correction.low == COPIES
     }
 
     /// What relays carry now of what they were measured to.
-    pub fn factor(&self, target: CUdevice, direction: Direction) -> f64 {
+    pub(crate) fn factor(&self, target: CUdevice, direction: LinkDirection) -> f64 {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(&(target, direction as usize)).map_or(1.0, |trim| trim.factor)
+        known.get(&(target, direction as usize)).map_or(1.0, |correction| correction.factor)
     }
 
     /// Sets relays' rates to what they carry now. The first path is the direct one.
-    pub fn apply(&self, target: CUdevice, direction: Direction, paths: &mut [Path]) {
+    pub(crate) fn apply(&self, target: CUdevice, direction: LinkDirection, paths: &mut [Path]) {
         let factor = self.factor(target, direction);
         paths.iter_mut().skip(1).for_each(|path| path.rate *= factor);
     }
@@ -85,22 +86,22 @@ mod tests {
     use super::*;
 
     fn seen(direct: f64, late: f64) -> Observation {
-        Observation { target: 0, direction: Direction::In, direct, late }
+        Observation { target: 0, direction: LinkDirection::In, direct, late }
     }
 
     /// The factor on a relay that was measured at 50 and carries `real`, after so many copies of a second or so.
-    fn after(copies: usize, real: f64, trims: &Trims) -> f64 {
+    fn after(copies: usize, real: f64, corrections: &RateCorrections) -> f64 {
         for _ in 0..copies {
-            let planned = factor(trims) * 50.0;
+            let planned = factor(corrections) * 50.0;
             let direct = 100.0 / (50.0 + planned);
-            trims.learn(&seen(direct, (direct * planned / real - direct).max(0.0)));
+            corrections.learn(&seen(direct, (direct * planned / real - direct).max(0.0)));
         }
-        factor(trims)
+        factor(corrections)
     }
 
-    fn factor(trims: &Trims) -> f64 {
+    fn factor(corrections: &RateCorrections) -> f64 {
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, Direction::In, &mut paths);
+        corrections.apply(0, LinkDirection::In, &mut paths);
         assert_eq!(paths[0].rate, 1.0, "the direct path is what others are compared with");
         paths[1].rate
     }
@@ -108,49 +109,49 @@ mod tests {
     #[test]
     fn relays_get_what_they_carry() {
         for (real, expected) in [(50.0, 1.0), (40.0, 0.8), (25.0, 0.5), (60.0, 1.2)] {
-            let found = after(60, real, &Trims::default());
+            let found = after(60, real, &RateCorrections::default());
             assert!((found / expected - 1.0).abs() < 0.03, "{found} for {expected}");
         }
     }
 
     #[test]
     fn a_link_that_is_idle_again_is_used_again() {
-        let trims = Trims::default();
-        assert!(after(30, 20.0, &trims) < 0.45);
-        assert!(after(120, 50.0, &trims) > 0.97);
+        let corrections = RateCorrections::default();
+        assert!(after(30, 20.0, &corrections) < 0.45);
+        assert!(after(120, 50.0, &corrections) > 0.97);
     }
 
     #[test]
     fn one_hiccup_changes_little() {
-        let trims = Trims::default();
-        trims.learn(&seen(1.0, 9.0));
-        assert!(factor(&trims) > 0.5);
+        let corrections = RateCorrections::default();
+        corrections.learn(&seen(1.0, 9.0));
+        assert!(factor(&corrections) > 0.5);
     }
 
     #[test]
     fn directions_and_targets_are_apart() {
-        let trims = Trims::default();
-        after(30, 20.0, &trims);
+        let corrections = RateCorrections::default();
+        after(30, 20.0, &corrections);
         let mut paths = [Path { device: 0, rate: 1.0 }, Path { device: 1, rate: 1.0 }];
-        trims.apply(0, Direction::Out, &mut paths);
-        trims.apply(1, Direction::In, &mut paths);
+        corrections.apply(0, LinkDirection::Out, &mut paths);
+        corrections.apply(1, LinkDirection::In, &mut paths);
         assert_eq!(paths[1].rate, 1.0);
     }
 
     #[test]
     fn a_measurement_is_doubted_once_when_copies_keep_being_late() {
-        let trims = Trims::default();
-        let doubts = (0..100).filter(|_| trims.learn(&seen(1.0, 3.0))).count();
+        let corrections = RateCorrections::default();
+        let doubts = (0..100).filter(|_| corrections.learn(&seen(1.0, 3.0))).count();
         assert_eq!(doubts, 1);
-        assert_eq!((0..100).filter(|_| trims.learn(&seen(1.0, 0.0))).count(), 0);
+        assert_eq!((0..100).filter(|_| corrections.learn(&seen(1.0, 0.0))).count(), 0);
     }
 
     #[test]
     fn figures_of_no_clock_are_not_learned() {
-        let trims = Trims::default();
+        let corrections = RateCorrections::default();
         for (direct, late) in [(0.0, 1.0), (f64::NAN, 1.0), (1.0, f64::NAN), (-1.0, 1.0), (1.0, -1.0)] {
-            assert!(!trims.learn(&seen(direct, late)));
+            assert!(!corrections.learn(&seen(direct, late)));
         }
-        assert_eq!(factor(&trims), 1.0);
+        assert_eq!(factor(&corrections), 1.0);
     }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 /// Time that copies could have saved so far.
 #[derive(Debug, Default)]
-pub struct Missed {
+pub(crate) struct DeferredBenefit {
     nanoseconds: AtomicU64,
 }
 
-impl Missed {
+impl DeferredBenefit {
     /// Notes a copy that had paths of the rate `now`, and with all siblings open would have had `all`, in bytes a second. Has as
     /// much been missed as opening takes?
-    pub fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
+    pub(crate) fn note(&self, bytes: usize, now: f64, all: f64, opening: Duration) -> bool {
         let saved = bytes as f64 * (1.0 / now - 1.0 / all);
         let saved = if saved.is_finite() && saved > 0.0 { (saved * 1e9) as u64 } else { 0 };
         let before = self.nanoseconds.fetch_add(saved, Ordering::Relaxed);
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_context_is_opened_when_its_time_has_been_missed() {
-        let missed = Missed::default();
+        let missed = DeferredBenefit::default();
         let copies = (1..=100).find(|_| missed.note(GIB, 55e9, 110e9, Duration::from_millis(300)));
         // 9.76 ms a copy.
         assert_eq!(copies, Some(31));
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn what_saves_nothing_opens_nothing() {
-        let missed = Missed::default();
+        let missed = DeferredBenefit::default();
         for (now, all) in [(55e9, 55e9), (55e9, 50e9), (0.0, 0.0), (f64::NAN, 1.0)] {
             assert!(!missed.note(GIB, now, all, Duration::ZERO), "{now} {all}");
         }

@@ -7,14 +7,15 @@
 //! driver's for a while, and for longer each time. A mask that several processes share, a quota that is used up, and a busy machine all
 //! show in this way.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::vocabulary::times::ThreadTimes;
+
 /// Threads beside the callers' own, in a process.
-pub const MOST: usize = 7;
+pub(crate) const MOST: usize = 7;
 /// With fewer beside the caller's own, a copy is not faster than the driver's.
-pub const FEWEST: usize = 2;
+pub(crate) const FEWEST: usize = 2;
 
 /// More of its time than this one thread in a crowd waits for a core ...
 const CROWDED: f64 = 0.2;
@@ -25,29 +26,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// ... up to this many times as long.
 const LONGEST: u32 = 256;
 
-/// What threads of a copy had of the cores.
-#[derive(Debug, Default)]
-pub struct Waits {
-    ran: AtomicU64,
-    waited: AtomicU64,
-}
-
-impl Waits {
-    /// Adds a thread's time on a core, and its time without one though it was ready.
-    pub fn add(&self, ran: Duration, waited: Duration) {
-        self.ran.fetch_add(ran.as_nanos() as u64, Relaxed);
-        self.waited.fetch_add(waited.as_nanos() as u64, Relaxed);
-    }
-
-    /// The part of their time that they waited for a core. `None`: it was not counted.
-    fn part(&self) -> Option<f64> {
-        let (ran, waited) = (self.ran.load(Relaxed) as f64, self.waited.load(Relaxed) as f64);
-        (ran + waited > 0.0).then(|| waited / (ran + waited))
-    }
-}
-
 #[derive(Debug)]
-struct State {
+struct BudgetState {
     lent: usize,
     /// How many may be lent at once.
     allowed: usize,
@@ -59,21 +39,21 @@ struct State {
 
 /// The threads that copies may start.
 #[derive(Debug)]
-pub struct Spare {
-    state: Mutex<State>,
+pub(crate) struct ThreadBudget {
+    state: Mutex<BudgetState>,
 }
 
-impl Default for Spare {
+impl Default for ThreadBudget {
     fn default() -> Self {
-        let state = State { lent: 0, allowed: MOST, paused: Duration::ZERO, next: 1 };
+        let state = BudgetState { lent: 0, allowed: MOST, paused: Duration::ZERO, next: 1 };
         Self { state: Mutex::new(state) }
     }
 }
 
-impl Spare {
+impl ThreadBudget {
     /// Threads for a copy that has use for `wanted` beside its caller's own, which may use so many cores. None or at least
     /// [`FEWEST`].
-    pub fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+    pub(crate) fn borrow(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         let mut state = self.state();
         let count = state.room(cores, wanted, now);
         state.lent += count;
@@ -81,12 +61,12 @@ impl Spare {
     }
 
     /// As many as would be lent now.
-    pub fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
+    pub(crate) fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         self.state().room(cores, wanted, now)
     }
 
     /// They have ended.
-    pub fn give_back(&self, count: usize, waits: &Waits, now: Duration) {
+    pub(crate) fn give_back(&self, count: usize, waits: &ThreadTimes, now: Duration) {
         let mut state = self.state();
         state.lent -= count;
         match waits.part() {
@@ -96,12 +76,12 @@ impl Spare {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl BudgetState {
     fn room(&self, cores: usize, wanted: usize, now: Duration) -> usize {
         let room = self.allowed.min(cores / 2).saturating_sub(self.lent).min(wanted);
         if now < self.paused || room < FEWEST { 0 } else { room }
@@ -132,14 +112,14 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(9);
 
-    fn waits(percent: u64) -> Waits {
-        let waits = Waits::default();
+    fn waits(percent: u64) -> ThreadTimes {
+        let waits = ThreadTimes::default();
         waits.add(Duration::from_millis(100 - percent), Duration::from_millis(percent));
         waits
     }
 
     /// A copy that is made alone, on a machine of many cores; how many threads it had.
-    fn copy(spare: &Spare, percent: u64, now: Duration) -> usize {
+    fn copy(spare: &ThreadBudget, percent: u64, now: Duration) -> usize {
         let count = spare.borrow(64, 99, now);
         spare.give_back(count, &waits(percent), now);
         count
@@ -147,7 +127,7 @@ mod tests {
 
     #[test]
     fn half_of_the_cores_and_no_more_than_is_wanted() {
-        let threads = |cores, wanted| Spare::default().borrow(cores, wanted, NOW);
+        let threads = |cores, wanted| ThreadBudget::default().borrow(cores, wanted, NOW);
         assert_eq!(
             [1, 2, 3, 4, 6, 8, 16, 256].map(|cores| threads(cores, 99)),
             [0, 0, 0, 2, 3, 4, MOST, MOST]
@@ -157,15 +137,15 @@ mod tests {
 
     #[test]
     fn copies_at_once_share_them_and_those_without_any_are_the_drivers() {
-        let spare = Spare::default();
+        let spare = ThreadBudget::default();
         assert_eq!([5, 5, 5].map(|wanted| spare.borrow(64, wanted, NOW)), [5, 2, 0]);
-        spare.give_back(5, &Waits::default(), NOW);
+        spare.give_back(5, &ThreadTimes::default(), NOW);
         assert_eq!(spare.borrow(64, 99, NOW), 5);
     }
 
     #[test]
     fn those_that_wait_for_cores_become_fewer_and_then_none_for_a_while_and_longer_each_time() {
-        let spare = Spare::default();
+        let spare = ThreadBudget::default();
         assert_eq!([50; 3].map(|percent| copy(&spare, percent, NOW)), [7, 3, 0]);
         let after = |seconds| NOW + Duration::from_secs(seconds);
         assert_eq!(copy(&spare, 50, after(1)), FEWEST);
@@ -181,11 +161,11 @@ mod tests {
 
     #[test]
     fn they_come_back_one_by_one_when_cores_are_idle() {
-        let spare = Spare::default();
+        let spare = ThreadBudget::default();
         copy(&spare, 50, NOW);
         assert_eq!([0; 7].map(|percent| copy(&spare, percent, NOW)), [3, 4, 5, 6, 7, 7, 7]);
         assert_eq!([10; 2].map(|percent| copy(&spare, percent, NOW)), [7, 7], "neither");
-        spare.give_back(0, &Waits::default(), NOW);
+        spare.give_back(0, &ThreadTimes::default(), NOW);
         assert_eq!(copy(&spare, 0, NOW), MOST, "what was not counted says nothing");
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use wm_abi::CUdevice;
 
-use super::Link;
+use crate::vocabulary::machine::Link;
 
 /// An own link is remembered for so many times as long as its copy takes: used for less of the time, it has room for others...
 const REMEMBERED: u32 = 4;
@@ -24,7 +24,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// A use of a link by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// The link.
     pub link: Link,
     /// Whose copy it is.
@@ -43,11 +43,11 @@ impl Claim {
 
 /// The uses of links by one process.
 #[derive(Debug, Clone, Default)]
-pub struct Claims(Vec<Claim>);
+pub(crate) struct Claims(Vec<Claim>);
 
 impl Claims {
     /// A copy to `target` begins that takes about so long, over its own link, which is the first, and over relays'.
-    pub fn claim(&mut self, target: CUdevice, links: &[Link], now: u64, takes: Duration) {
+    pub(crate) fn claim(&mut self, target: CUdevice, links: &[Link], now: u64, takes: Duration) {
         let until = now + milliseconds(takes) + 1;
         let Some((own, relays)) = links.split_first() else { return };
         let before = self.0.iter().filter(|claim| claim.is(target, &[*own])).map(|claim| claim.told).max();
@@ -58,7 +58,7 @@ impl Claims {
     }
 
     /// A copy to `target` is over; what others remember of it begins now.
-    pub fn release(&mut self, target: CUdevice, links: &[Link], now: u64) {
+    pub(crate) fn release(&mut self, target: CUdevice, links: &[Link], now: u64) {
         for claim in self.0.iter_mut().filter(|claim| claim.is(target, links)) {
             let left = claim.until.saturating_sub(now);
             (claim.until, claim.told) = (claim.until - left, claim.told - left);
@@ -68,14 +68,14 @@ impl Claims {
 
     /// The links that a copy to `target` should keep away from, besides those that others claim: copies to one target
     /// follow each other through the same links and are no obstacle to each other.
-    pub fn obstacles(&self, target: CUdevice, now: u64) -> BTreeSet<Link> {
+    pub(crate) fn obstacles(&self, target: CUdevice, now: u64) -> BTreeSet<Link> {
         let busy = self.0.iter().filter(|claim| claim.until > now && claim.target != target);
         busy.map(|claim| claim.link).collect()
     }
 
     /// What other processes are told: each link once, and until when to keep away from it. Own links come first, for there is
     /// not room for every number of links.
-    pub fn told(&self, now: u64) -> Vec<(Link, u64)> {
+    pub(crate) fn told(&self, now: u64) -> Vec<(Link, u64)> {
         let mut live: Vec<_> = self.0.iter().filter(|claim| claim.told > now).collect();
         live.sort_by_key(|claim| std::cmp::Reverse(claim.told));
         let mut seen = BTreeSet::new();

@@ -1,20 +1,20 @@
 //! Looks at how a cut copy went, without waiting for it: did the relays' shares arrive later than the direct one?
 //!
 //! Three events with times in the program's stream, at the start, behind the direct share, and behind everything. They are
-//! read when the next copy comes by and finds them passed. A gauge is a convenience: whatever fails in it ends it, and
+//! read when the next copy comes by and finds them passed. A timer is a convenience: whatever fails in it ends it, and
 //! never the copy.
 
 use wm_abi::{CUdevice, CUevent, CUstream};
 
-use crate::enqueue::Copy;
-use crate::links::{Links, Result, Wake};
-use crate::making::Making;
-use crate::plan::Direction;
-use crate::user::{Home, User};
+use crate::driver::{CopyDriver, DriverResult, WaitMode};
+use crate::transfer::resource_guard::ResourceGuard;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
+use crate::vocabulary::observation::Observation;
+use crate::vocabulary::stream::{Home, ProgramStream};
 
 /// Which of a copy's moments an event marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum TimerEvent {
     /// Before anything of it.
     Start,
     /// Behind the direct share.
@@ -23,38 +23,25 @@ pub enum Moment {
     End,
 }
 
-/// How a copy went. Seconds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Observation {
-    /// Where it went to or came from.
-    pub target: CUdevice,
-    /// Which way.
-    pub direction: Direction,
-    /// Time of the direct share.
-    pub direct: f64,
-    /// How much later the relays' shares ended.
-    pub late: f64,
-}
-
 /// Three events in a home.
 #[derive(Debug)]
-pub struct Gauge {
+pub struct CopyTimer {
     home: Home,
     events: [CUevent; 3],
     /// A copy that has been marked, and not been read.
-    pending: Option<(CUdevice, Direction)>,
+    pending: Option<(CUdevice, LinkDirection)>,
     broken: bool,
 }
 
-impl Gauge {
-    /// A new gauge in a home.
+impl CopyTimer {
+    /// A new timer in a home.
     ///
     /// # Errors
     /// Those of the driver; what had been made is given back.
-    pub fn new<L: Links>(links: &L, home: Home) -> Result<Self> {
-        let mut making = Making::new(links, home.context);
-        let events = making.events(Wake::Timed)?;
-        making.keep();
+    pub fn new<D: CopyDriver>(driver: &D, home: Home) -> DriverResult<Self> {
+        let mut guard = ResourceGuard::new(driver, home.context);
+        let events = guard.events(WaitMode::Timed)?;
+        guard.keep();
         Ok(Self { home, events, pending: None, broken: false })
     }
 
@@ -74,23 +61,23 @@ impl Gauge {
     }
 
     /// Takes a copy on.
-    pub fn followed(&mut self, copy: &Copy) -> &mut Self {
+    pub fn followed(&mut self, copy: &HostDeviceCopy) -> &mut Self {
         self.pending = Some((copy.user.device, copy.direction));
         self
     }
 
     /// Marks a moment of it.
-    pub fn mark<L: Links>(&mut self, links: &L, user: User, moment: Moment) {
+    pub fn mark<D: CopyDriver>(&mut self, driver: &D, user: ProgramStream, moment: TimerEvent) {
         let event = self.events[moment as usize];
-        self.broken |= links.record(self.home.context, event, user.stream).is_err();
+        self.broken |= driver.record(self.home.context, event, user.stream).is_err();
     }
 
     /// How the last copy went, if that can be said now, and has not been.
-    pub fn read<L: Links>(&mut self, links: &L) -> Option<Observation> {
+    pub fn read<D: CopyDriver>(&mut self, driver: &D) -> Option<Observation> {
         let (target, direction) = self.pending.filter(|_| !self.broken)?;
         let [start, direct, end] = self.events;
-        let times = links.passed(self.home.context, end).and_then(|passed| {
-            let between = |from, to| links.elapsed(self.home.context, from, to);
+        let times = driver.passed(self.home.context, end).and_then(|passed| {
+            let between = |from, to| driver.elapsed(self.home.context, from, to);
             passed.then(|| Ok((between(start, direct)?, between(direct, end)?))).transpose()
         });
         self.broken |= times.is_err();
@@ -100,7 +87,7 @@ impl Gauge {
     }
 
     /// Gives its events back.
-    pub fn close<L: Links>(self, links: &L) {
-        links.retire(self.home.context, CUstream::NULL, &self.events);
+    pub fn close<D: CopyDriver>(self, driver: &D) {
+        driver.retire(self.home.context, CUstream::NULL, &self.events);
     }
 }

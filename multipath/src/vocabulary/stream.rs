@@ -19,7 +19,7 @@ pub struct Home {
 
 /// How a stream is ordered with the others of its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StreamOrdering {
     /// By nothing but events (`CU_STREAM_NON_BLOCKING`).
     Alone,
     /// Its work waits for the legacy default stream's, which waits for it.
@@ -30,7 +30,7 @@ pub enum Kind {
 
 /// Where a copy begins and ends on the program's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct User {
+pub struct ProgramStream {
     /// The target's context, in which the program made the call.
     pub home: Home,
     /// The target.
@@ -38,5 +38,5 @@ pub struct User {
     /// The program's stream. Default streams under their own names, never null.
     pub stream: CUstream,
     /// What kind of stream it is.
-    pub kind: Kind,
+    pub kind: StreamOrdering,
 }

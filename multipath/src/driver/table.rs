@@ -1,8 +1,8 @@
-//! [`Links`] over a real driver: the only file of this crate with `unsafe` code.
+//! [`CopyDriver`] over a real driver: the only file of this crate with `unsafe` code.
 //!
 //! Calls go through a [`Table`], never through the process's exports. The calling thread's context is put back after
 //! each method. While any stream of the process is captured no copy is looked at (see the hooks); for a capture that begins
-//! meanwhile there is [`Links::quietly`].
+//! meanwhile there is [`CopyDriver::quietly`].
 
 use std::time::{Duration, Instant};
 
@@ -11,20 +11,20 @@ use wm_driver::api::owned::Reservation;
 use wm_driver::api::scope::{Current, Relaxed};
 use wm_driver::{Api, Table};
 
-use crate::links::{Hop, Links, Result, Survey, Transfer, Wake};
-use crate::topology::{Identity, Key};
+use crate::driver::{CopyDriver, DriverResult, Hop, Transfer, WaitMode};
+use crate::vocabulary::machine::{Identity, MachineKey, Survey};
 
 /// Granularity of physical memory: 2 MiB on every GPU so far, and sizes here are multiples of it.
 const GRANULARITY: usize = 2 << 20;
 
 /// A driver's copies.
 #[derive(Debug)]
-pub struct Driver {
+pub struct TableDriver {
     table: &'static Table,
     epoch: Instant,
 }
 
-impl Driver {
+impl TableDriver {
     /// Over an opened driver.
     pub fn new(table: &'static Table) -> Self {
         Self { table, epoch: Instant::now() }
@@ -34,7 +34,7 @@ impl Driver {
     ///
     /// # Errors
     /// Those of the driver: no device, or a library that does not fit the kernel's module.
-    pub fn start(&self) -> Result<()> {
+    pub fn start(&self) -> DriverResult<()> {
         self.table.init()
     }
 
@@ -42,7 +42,7 @@ impl Driver {
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
-    pub fn pin(&self, context: CUcontext, bytes: usize) -> Result<u64> {
+    pub fn pin(&self, context: CUcontext, bytes: usize) -> DriverResult<u64> {
         let _current = self.enter(context)?;
         Ok(self.table.mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE)? as u64)
     }
@@ -71,7 +71,7 @@ impl Driver {
     }
 
     /// Addresses with new physical memory, which whoever has these rights may use.
-    fn mapped(&self, bytes: usize, location: CUmemLocation, rights: &[CUmemAccessDesc]) -> Result<u64> {
+    fn mapped(&self, bytes: usize, location: CUmemLocation, rights: &[CUmemAccessDesc]) -> DriverResult<u64> {
         debug_assert!(bytes.is_multiple_of(GRANULARITY));
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -85,7 +85,7 @@ impl Driver {
         Ok(range.into_raw())
     }
 
-    fn enter(&self, context: CUcontext) -> Result<Current<'static>> {
+    fn enter(&self, context: CUcontext) -> DriverResult<Current<'static>> {
         Current::make(self.table, context)
     }
 }
@@ -99,22 +99,22 @@ fn on(device: CUdevice) -> CUmemAccessDesc {
     right(CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device })
 }
 
-impl Links for Driver {
-    fn survey(&self) -> Result<Survey> {
+impl CopyDriver for TableDriver {
+    fn survey(&self) -> DriverResult<Survey> {
         let (version, count) = (self.table.driver_version()?, self.table.device_count()?);
         let devices = (0..count).map(|device| self.identity(device)).collect();
         let row = |device| (0..count).map(|other| self.reaches(device, other)).collect();
-        Ok(Survey { key: Key { driver: version, devices }, reach: (0..count).map(row).collect() })
+        Ok(Survey { key: MachineKey { driver: version, devices }, reach: (0..count).map(row).collect() })
     }
 
-    fn open(&self, device: CUdevice) -> Result<CUcontext> {
+    fn open(&self, device: CUdevice) -> DriverResult<CUcontext> {
         let context = self.table.ctx_create(0, device)?;
         // The driver makes a new context current.
         let _ = self.table.ctx_pop_current();
         Ok(context)
     }
 
-    fn room(&self, context: CUcontext) -> Result<(u64, u64)> {
+    fn room(&self, context: CUcontext) -> DriverResult<(u64, u64)> {
         let _current = self.enter(context)?;
         let (free, total) = self.table.mem_info()?;
         Ok((free as u64, total as u64))
@@ -124,16 +124,16 @@ impl Links for Driver {
         let _ = self.table.ctx_destroy(context);
     }
 
-    fn stream(&self, context: CUcontext) -> Result<CUstream> {
+    fn stream(&self, context: CUcontext) -> DriverResult<CUstream> {
         let _current = self.enter(context)?;
         self.table.stream_create(CU_STREAM_NON_BLOCKING)
     }
 
-    fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent> {
+    fn event(&self, context: CUcontext, wake: WaitMode) -> DriverResult<CUevent> {
         let _current = self.enter(context)?;
         self.table.event_create(match wake {
-            Wake::Timed => 0,
-            Wake::Prompt if !self.sleeps() => CU_EVENT_DISABLE_TIMING,
+            WaitMode::Timed => 0,
+            WaitMode::Prompt if !self.sleeps() => CU_EVENT_DISABLE_TIMING,
             _ => CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC,
         })
     }
@@ -148,16 +148,16 @@ impl Links for Driver {
         }
     }
 
-    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64> {
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> DriverResult<u64> {
         let _current = self.enter(context)?;
         self.mapped(bytes, CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device }, &[on(device)])
     }
 
-    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()> {
+    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> DriverResult<()> {
         self.table.mem_set_access(staging, bytes, &[on(device)])
     }
 
-    fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64> {
+    fn buffer(&self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
         let count = self.table.device_count()?;
         let node = self.table.device_attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID, device).unwrap_or(0).max(0);
         let host = CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: node };
@@ -170,10 +170,10 @@ impl Links for Driver {
         let _ = self.table.mem_address_free(address, bytes);
     }
 
-    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()> {
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> DriverResult<()> {
         let Transfer { hop, to, from, bytes } = transfer;
         let _current = self.enter(context)?;
-        // SAFETY: the ranges are the caller's, by the contract of `Links`.
+        // SAFETY: the ranges are the caller's, by the contract of `CopyDriver`.
         unsafe {
             match hop {
                 Hop::HostToDevice => self.table.memcpy_htod_async(to, from as *const _, bytes, stream),
@@ -183,34 +183,34 @@ impl Links for Driver {
         }
     }
 
-    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()> {
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> DriverResult<()> {
         let _current = self.enter(context)?;
         self.table.event_record(event, stream)
     }
 
-    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()> {
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> DriverResult<()> {
         let _current = self.enter(context)?;
         self.table.stream_wait_event(stream, event)
     }
 
-    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool> {
+    fn passed(&self, context: CUcontext, event: CUevent) -> DriverResult<bool> {
         let _current = self.enter(context)?;
         self.table.event_query(event)
     }
 
-    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration> {
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration> {
         let _current = self.enter(context)?;
         let milliseconds = self.table.event_elapsed_time(from, to)?;
         // Not a time, where a driver answers one.
         Duration::try_from_secs_f32(milliseconds / 1e3).map_err(|_| CUresult::INVALID_VALUE)
     }
 
-    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()> {
+    fn wait(&self, context: CUcontext, event: CUevent) -> DriverResult<()> {
         let _current = self.enter(context)?;
         self.table.event_synchronize(event)
     }
 
-    fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()> {
+    fn drain(&self, context: CUcontext, stream: CUstream) -> DriverResult<()> {
         let _current = self.enter(context)?;
         self.table.stream_synchronize(stream)
     }

@@ -12,10 +12,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::Link;
+use crate::vocabulary::machine::Link;
 
 /// Links that one record can name.
-pub const RECORD_LINKS: usize = 14;
+pub(crate) const RECORD_LINKS: usize = 14;
 /// Bytes of a record.
 const RECORD: usize = 256;
 /// Records of a page.
@@ -27,7 +27,7 @@ const SUM: usize = 2;
 
 /// What one process says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct ClaimsRecord {
     /// The process.
     pub pid: u32,
     /// When it started, in the kernel's ticks: a later process of the same number is another one.
@@ -36,8 +36,8 @@ pub struct Record {
     pub links: Vec<(Link, u64)>,
 }
 
-impl Record {
-    /// As bytes of the page. Links beyond [`RECORD_LINKS`] are left out.
+impl ClaimsRecord {
+    /// As bytes of the page. Links beyond `RECORD_LINKS` are left out.
     pub fn encode(&self) -> [u8; RECORD] {
         let mut words = [0_u64; RECORD / 8];
         let count = self.links.len().min(RECORD_LINKS);
@@ -78,13 +78,13 @@ fn checksum(words: &[u64; RECORD / 8]) -> u64 {
 
 /// The opened page.
 #[derive(Debug)]
-pub struct Page {
+pub struct ClaimsPage {
     file: File,
     start: u64,
     record: OnceLock<Option<usize>>,
 }
 
-impl Page {
+impl ClaimsPage {
     /// Where the calling user's page is.
     pub fn of_user() -> PathBuf {
         let user = std::fs::metadata("/proc/self").map_or(0, |process| process.uid());
@@ -134,14 +134,14 @@ impl Page {
     }
 
     fn write(&self, index: usize, links: &[(Link, u64)]) -> io::Result<()> {
-        let record = Record { pid: std::process::id(), start: self.start, links: links.to_vec() };
+        let record = ClaimsRecord { pid: std::process::id(), start: self.start, links: links.to_vec() };
         self.file.write_all_at(&record.encode(), (index * RECORD) as u64)
     }
 
-    fn read(&self) -> Vec<Option<Record>> {
+    fn read(&self) -> Vec<Option<ClaimsRecord>> {
         let mut bytes = [0; RECORD * RECORDS];
         match self.file.read_at(&mut bytes, 0) {
-            Ok(length) => bytes[..length].chunks_exact(RECORD).map(Record::decode).collect(),
+            Ok(length) => bytes[..length].chunks_exact(RECORD).map(ClaimsRecord::decode).collect(),
             Err(_) => Vec::new(),
         }
     }
@@ -149,7 +149,7 @@ impl Page {
     /// Takes a record that no living process has.
     fn admit(&self) -> io::Result<Option<usize>> {
         self.file.lock()?;
-        let is_free = |record: &Option<Record>| {
+        let is_free = |record: &Option<ClaimsRecord>| {
             record.as_ref().is_none_or(|record| started(record.pid) != Some(record.start))
         };
         let index = self.read().iter().position(is_free);
@@ -175,28 +175,32 @@ mod tests {
         std::env::temp_dir().join(format!("wmshim-page-{name}-{}", std::process::id()))
     }
 
-    fn record() -> Record {
-        Record { pid: 7, start: 8, links: (1..=RECORD_LINKS as u64).map(|link| (Link(link), 9)).collect() }
+    fn record() -> ClaimsRecord {
+        ClaimsRecord {
+            pid: 7,
+            start: 8,
+            links: (1..=RECORD_LINKS as u64).map(|link| (Link(link), 9)).collect(),
+        }
     }
 
     #[test]
     fn a_record_is_what_was_written_or_nothing() {
         let bytes = record().encode();
-        assert_eq!(Record::decode(&bytes), Some(record()));
-        assert_eq!(Record::decode(&[0; RECORD]), None);
+        assert_eq!(ClaimsRecord::decode(&bytes), Some(record()));
+        assert_eq!(ClaimsRecord::decode(&[0; RECORD]), None);
         for index in 0..RECORD {
             let mut damaged = bytes;
             damaged[index] ^= 0x10;
-            assert_eq!(Record::decode(&damaged), None, "byte {index}");
+            assert_eq!(ClaimsRecord::decode(&damaged), None, "byte {index}");
         }
     }
 
     #[test]
     fn a_dead_process_is_seen_until_its_claim_ends_and_its_record_is_taken_over() {
         let path = scratch("dead");
-        let page = Page::open(&path).expect("a writable folder");
+        let page = ClaimsPage::open(&path).expect("a writable folder");
         // No process has this number: it is above the kernel's limit.
-        let dead = Record { pid: u32::MAX, ..record() };
+        let dead = ClaimsRecord { pid: u32::MAX, ..record() };
         page.file.write_all_at(&dead.encode(), 0).expect("writes");
         assert_eq!(page.others(8).len(), RECORD_LINKS);
         assert!(page.others(9).is_empty());
@@ -209,9 +213,9 @@ mod tests {
     #[test]
     fn a_living_process_keeps_its_record() {
         let path = scratch("living");
-        let page = Page::open(&path).expect("a writable folder");
+        let page = ClaimsPage::open(&path).expect("a writable folder");
         let parent = std::os::unix::process::parent_id();
-        let living = Record { pid: parent, start: started(parent).expect("it lives"), ..record() };
+        let living = ClaimsRecord { pid: parent, start: started(parent).expect("it lives"), ..record() };
         page.file.write_all_at(&living.encode(), 0).expect("writes");
         page.publish(&[(Link(3), 1000)]);
         assert_eq!(page.read()[0], Some(living));
@@ -222,7 +226,7 @@ mod tests {
     #[test]
     fn a_short_file_is_no_claim() {
         let path = scratch("short");
-        let page = Page::open(&path).expect("a writable folder");
+        let page = ClaimsPage::open(&path).expect("a writable folder");
         page.file.set_len(60).expect("shrinks");
         assert!(page.others(0).is_empty());
         std::fs::remove_file(path).expect("removes");

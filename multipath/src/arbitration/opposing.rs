@@ -16,8 +16,7 @@ use std::time::Duration;
 
 use wm_abi::{CUdevice, CUstream};
 
-use crate::enqueue::Copy;
-use crate::plan::Direction;
+use crate::vocabulary::copy::{HostDeviceCopy, LinkDirection};
 
 /// This part of the time that a copy should take, it is certainly under way.
 const SURE: f64 = 0.75;
@@ -28,49 +27,49 @@ const SHORTEST: Duration = Duration::from_millis(5);
 
 /// A direction of a target in use.
 #[derive(Debug, Clone, Copy)]
-struct Flow {
-    direction: Direction,
+struct ActiveCopy {
+    direction: LinkDirection,
     stream: CUstream,
     until: Duration,
 }
 
 /// What is known of a target.
 #[derive(Debug, Default)]
-struct Target {
-    flows: Vec<Flow>,
+struct TargetTraffic {
+    flows: Vec<ActiveCopy>,
     /// Until when copies are expected to meet others.
     crossed: Duration,
 }
 
-impl Target {
-    fn is_opposed(&self, copy: &Copy, now: Duration) -> bool {
-        let opposes = |flow: &Flow| {
+impl TargetTraffic {
+    fn is_opposed(&self, copy: &HostDeviceCopy, now: Duration) -> bool {
+        let opposes = |flow: &ActiveCopy| {
             flow.direction != copy.direction && flow.stream != copy.user.stream && flow.until > now
         };
         self.flows.iter().any(opposes)
     }
 
-    fn forget(&mut self, copy: &Copy, now: Duration) {
-        let is_it = |flow: &Flow| (flow.direction, flow.stream) == (copy.direction, copy.user.stream);
+    fn forget(&mut self, copy: &HostDeviceCopy, now: Duration) {
+        let is_it = |flow: &ActiveCopy| (flow.direction, flow.stream) == (copy.direction, copy.user.stream);
         self.flows.retain(|flow| flow.until > now && !is_it(flow));
     }
 }
 
 /// What is known of all.
 #[derive(Debug, Default)]
-pub struct Crossings {
-    known: Mutex<BTreeMap<CUdevice, Target>>,
+pub(crate) struct OpposingTraffic {
+    known: Mutex<BTreeMap<CUdevice, TargetTraffic>>,
 }
 
-impl Crossings {
+impl OpposingTraffic {
     /// Does a copy meet others of the opposite direction now, or is it to be expected that it will?
-    pub fn meets(&self, copy: &Copy, now: Duration) -> bool {
-        let meets = |target: &Target| target.crossed > now || target.is_opposed(copy, now);
+    pub(crate) fn meets(&self, copy: &HostDeviceCopy, now: Duration) -> bool {
+        let meets = |target: &TargetTraffic| target.crossed > now || target.is_opposed(copy, now);
         self.known().get(&copy.user.device).is_some_and(meets)
     }
 
     /// A copy begins that should take so long.
-    pub fn begin(&self, copy: &Copy, now: Duration, takes: Duration) {
+    pub(crate) fn begin(&self, copy: &HostDeviceCopy, now: Duration, takes: Duration) {
         let mut known = self.known();
         let target = known.entry(copy.user.device).or_default();
         if target.is_opposed(copy, now) {
@@ -78,17 +77,17 @@ impl Crossings {
         }
         target.forget(copy, now);
         let until = now + takes.mul_f64(SURE);
-        target.flows.push(Flow { direction: copy.direction, stream: copy.user.stream, until });
+        target.flows.push(ActiveCopy { direction: copy.direction, stream: copy.user.stream, until });
     }
 
     /// A copy is over, as its caller has seen.
-    pub fn end(&self, copy: &Copy, now: Duration) {
+    pub(crate) fn end(&self, copy: &HostDeviceCopy, now: Duration) {
         if let Some(target) = self.known().get_mut(&copy.user.device) {
             target.forget(copy, now);
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<CUdevice, Target>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<CUdevice, TargetTraffic>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,15 +96,15 @@ impl Crossings {
 mod tests {
     //! Hazard: copies of opposite directions take from each other, or a program whose copies never meet loses its relays.
     use super::*;
-    use crate::user::{Home, Kind, User};
+    use crate::vocabulary::stream::{Home, ProgramStream, StreamOrdering};
     use wm_abi::CUcontext;
 
     const TAKES: Duration = Duration::from_millis(10);
 
-    fn copy(direction: Direction, stream: usize, device: CUdevice) -> Copy {
+    fn copy(direction: LinkDirection, stream: usize, device: CUdevice) -> HostDeviceCopy {
         let home = Home { context: CUcontext(1), life: 1 };
-        let user = User { home, device, stream: CUstream(stream), kind: Kind::Alone };
-        Copy { user, direction, host: 0, device: 0, bytes: 1 }
+        let user = ProgramStream { home, device, stream: CUstream(stream), kind: StreamOrdering::Alone };
+        HostDeviceCopy { user, direction, host: 0, device: 0, bytes: 1 }
     }
 
     fn at(milliseconds: u64) -> Duration {
@@ -113,46 +112,48 @@ mod tests {
     }
 
     /// Does a copy meet another one that began at 0?
-    fn meets(first: &Copy, second: &Copy, now: u64) -> bool {
-        let crossings = Crossings::default();
-        crossings.begin(first, at(0), TAKES);
-        crossings.meets(second, at(now))
+    fn meets(first: &HostDeviceCopy, second: &HostDeviceCopy, now: u64) -> bool {
+        let opposing = OpposingTraffic::default();
+        opposing.begin(first, at(0), TAKES);
+        opposing.meets(second, at(now))
     }
 
     #[test]
     fn only_opposite_directions_of_one_target_meet_and_not_in_one_stream() {
-        let into = copy(Direction::In, 1, 0);
-        assert!(meets(&into, &copy(Direction::Out, 2, 0), 1));
-        for other in [copy(Direction::In, 2, 0), copy(Direction::Out, 1, 0), copy(Direction::Out, 2, 1)] {
+        let into = copy(LinkDirection::In, 1, 0);
+        assert!(meets(&into, &copy(LinkDirection::Out, 2, 0), 1));
+        for other in
+            [copy(LinkDirection::In, 2, 0), copy(LinkDirection::Out, 1, 0), copy(LinkDirection::Out, 2, 1)]
+        {
             assert!(!meets(&into, &other, 1), "{other:?}");
         }
     }
 
     #[test]
     fn copies_that_follow_each_other_closely_do_not_meet() {
-        assert!(!meets(&copy(Direction::In, 1, 0), &copy(Direction::Out, 2, 0), 8));
-        let (crossings, into) = (Crossings::default(), copy(Direction::In, 1, 0));
-        crossings.begin(&into, at(0), TAKES);
-        crossings.end(&into, at(1));
-        assert!(!crossings.meets(&copy(Direction::Out, 2, 0), at(1)), "its caller waited");
+        assert!(!meets(&copy(LinkDirection::In, 1, 0), &copy(LinkDirection::Out, 2, 0), 8));
+        let (opposing, into) = (OpposingTraffic::default(), copy(LinkDirection::In, 1, 0));
+        opposing.begin(&into, at(0), TAKES);
+        opposing.end(&into, at(1));
+        assert!(!opposing.meets(&copy(LinkDirection::Out, 2, 0), at(1)), "its caller waited");
     }
 
     #[test]
     fn where_copies_met_they_are_expected_to_meet_again_for_a_while() {
-        let crossings = Crossings::default();
-        let (into, out) = (copy(Direction::In, 1, 0), copy(Direction::Out, 2, 0));
-        crossings.begin(&into, at(0), TAKES);
-        crossings.begin(&out, at(0), TAKES);
-        assert!(crossings.meets(&into, at(30)));
-        assert!(!crossings.meets(&into, at(41)));
+        let opposing = OpposingTraffic::default();
+        let (into, out) = (copy(LinkDirection::In, 1, 0), copy(LinkDirection::Out, 2, 0));
+        opposing.begin(&into, at(0), TAKES);
+        opposing.begin(&out, at(0), TAKES);
+        assert!(opposing.meets(&into, at(30)));
+        assert!(!opposing.meets(&into, at(41)));
     }
 
     #[test]
     fn nothing_is_kept_of_copies_that_have_ended() {
-        let crossings = Crossings::default();
+        let opposing = OpposingTraffic::default();
         for stream in 0..100 {
-            crossings.begin(&copy(Direction::In, stream, 0), at(stream as u64 * 20), TAKES);
+            opposing.begin(&copy(LinkDirection::In, stream, 0), at(stream as u64 * 20), TAKES);
         }
-        assert_eq!(crossings.known()[&0].flows.len(), 1);
+        assert_eq!(opposing.known()[&0].flows.len(), 1);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::CUdevice;
 
-use crate::plan::Direction;
+use crate::vocabulary::copy::LinkDirection;
 
 /// Devices by ordinal; more than any machine has.
 const DEVICES: usize = 64;
@@ -24,7 +24,7 @@ impl Counter {
 
 /// What parts of copies went through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum CopyRoute {
     /// The target's own link, by its own engine alone.
     Direct,
     /// The target's own link, and pinned buffers that threads of ours fill or empty.
@@ -35,11 +35,11 @@ pub enum Way {
 
 /// Copies through one path so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Flow {
+pub struct RouteUsage {
     /// The path.
-    pub way: Way,
+    pub route: CopyRoute,
     /// Which way.
-    pub direction: Direction,
+    pub direction: LinkDirection,
     /// Copies that had a part there.
     pub count: u64,
     /// Bytes.
@@ -48,7 +48,7 @@ pub struct Flow {
 
 /// Copies that were not the driver's alone, by path and direction.
 #[derive(Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     direct: [Counter; 2],
     threads: [Counter; 2],
     relays: [[Counter; 2]; DEVICES],
@@ -66,32 +66,37 @@ impl Default for Traffic {
 
 impl Traffic {
     /// Counts a part of a copy.
-    pub fn add(&self, way: Way, direction: Direction, bytes: usize) {
-        if let Some(path) = self.path(way).filter(|_| bytes > 0) {
+    pub(crate) fn add(&self, route: CopyRoute, direction: LinkDirection, bytes: usize) {
+        if let Some(path) = self.path(route).filter(|_| bytes > 0) {
             path[direction as usize].add(bytes);
         }
     }
 
-    fn path(&self, way: Way) -> Option<&[Counter; 2]> {
-        match way {
-            Way::Direct => Some(&self.direct),
-            Way::Threads => Some(&self.threads),
-            Way::Relay(device) => self.relays.get(usize::try_from(device).ok()?),
+    fn path(&self, route: CopyRoute) -> Option<&[Counter; 2]> {
+        match route {
+            CopyRoute::Direct => Some(&self.direct),
+            CopyRoute::Threads => Some(&self.threads),
+            CopyRoute::Relay(device) => self.relays.get(usize::try_from(device).ok()?),
         }
     }
 
     /// Every path that was taken.
-    pub fn read(&self) -> Vec<Flow> {
-        let own = [(Way::Direct, &self.direct), (Way::Threads, &self.threads)];
-        let relay = |(device, path)| (Way::Relay(device as CUdevice), path);
+    pub(crate) fn read(&self) -> Vec<RouteUsage> {
+        let own = [(CopyRoute::Direct, &self.direct), (CopyRoute::Threads, &self.threads)];
+        let relay = |(device, path)| (CopyRoute::Relay(device as CUdevice), path);
         let paths = own.into_iter().chain(self.relays.iter().enumerate().map(relay));
-        paths.flat_map(|(way, path)| flows(way, path)).filter(|flow| flow.count > 0).collect()
+        paths.flat_map(|(route, path)| flows(route, path)).filter(|flow| flow.count > 0).collect()
     }
 }
 
-fn flows(way: Way, path: &[Counter; 2]) -> impl Iterator<Item = Flow> {
-    [Direction::In, Direction::Out].into_iter().map(move |direction| {
+fn flows(route: CopyRoute, path: &[Counter; 2]) -> impl Iterator<Item = RouteUsage> {
+    [LinkDirection::In, LinkDirection::Out].into_iter().map(move |direction| {
         let counter = &path[direction as usize];
-        Flow { way, direction, count: counter.count.load(Relaxed), bytes: counter.bytes.load(Relaxed) }
+        RouteUsage {
+            route,
+            direction,
+            count: counter.count.load(Relaxed),
+            bytes: counter.bytes.load(Relaxed),
+        }
     })
 }

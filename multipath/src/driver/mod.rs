@@ -1,7 +1,7 @@
 //! What a copy over several links needs of a driver, as one small contract.
 //!
 //! The seam between policy and mechanism: a model of it runs the property tests under adversarial scheduling and fails
-//! any call; [`crate::Driver`] is the real one.
+//! any call; [`table::TableDriver`] is the real one.
 //!
 //! Pre- and post-conditions that hold for every method:
 //! * The calling thread's current context is as it was when a method returns.
@@ -12,14 +12,17 @@
 //!   would have done in the plain call.
 //! * An `Err` means that nothing was enqueued. The code is the driver's own.
 
+#[allow(unsafe_code, reason = "the one file that calls the driver")]
+pub(crate) mod table;
+
 use std::time::Duration;
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUresult, CUstream};
 
-use crate::topology::Key;
+use crate::vocabulary::machine::Survey;
 
 /// Outcome of a driver call.
-pub type Result<T> = std::result::Result<T, CUresult>;
+pub type DriverResult<T> = std::result::Result<T, CUresult>;
 
 /// What a copy crosses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,59 +50,50 @@ pub struct Transfer {
 
 /// How a host thread waits for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
+pub enum WaitMode {
     /// Asleep: for one of many threads.
     Sleeping,
-    /// Nobody waits: its time is read with [`Links::elapsed`].
+    /// Nobody waits: its time is read with [`CopyDriver::elapsed`].
     Timed,
     /// As the context was made for, like the driver's own copies: it spins unless the program asked for sleep.
     Prompt,
 }
 
-/// The devices of this process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
-    /// Who they are.
-    pub key: Key,
-    /// `reach[a][b]`: device `a` can use memory of device `b`.
-    pub reach: Vec<Vec<bool>>,
-}
-
 /// A driver, as the copies see it.
-pub trait Links: Send + Sync {
+pub trait CopyDriver: Send + Sync {
     /// The devices that this process sees, and which of them can use which one's memory.
     ///
     /// # Errors
     /// Those of the driver.
-    fn survey(&self) -> Result<Survey>;
+    fn survey(&self) -> DriverResult<Survey>;
 
     /// A new context on a device: ours alone, so that nothing which the program does to its own touches it. Costs device memory
     /// and up to half a second.
     ///
     /// # Errors
     /// Those of the driver: a lost device, or one without memory for a context.
-    fn open(&self, device: CUdevice) -> Result<CUcontext>;
+    fn open(&self, device: CUdevice) -> DriverResult<CUcontext>;
 
     /// Memory of a context's device: what is free, and all of it. Bytes.
     ///
     /// # Errors
     /// Those of the driver.
-    fn room(&self, context: CUcontext) -> Result<(u64, u64)>;
+    fn room(&self, context: CUcontext) -> DriverResult<(u64, u64)>;
 
-    /// Ends a context that [`Links::open`] made. Nothing is under way there.
+    /// Ends a context that [`CopyDriver::open`] made. Nothing is under way there.
     fn close(&self, context: CUcontext);
 
     /// A new non-blocking stream.
     ///
     /// # Errors
     /// Those of the driver.
-    fn stream(&self, context: CUcontext) -> Result<CUstream>;
+    fn stream(&self, context: CUcontext) -> DriverResult<CUstream>;
 
     /// A new event.
     ///
     /// # Errors
     /// Those of the driver.
-    fn event(&self, context: CUcontext, wake: Wake) -> Result<CUevent>;
+    fn event(&self, context: CUcontext, wake: WaitMode) -> DriverResult<CUevent>;
 
     /// Ends events, and a stream that is empty, if it is not null.
     fn retire(&self, context: CUcontext, stream: CUstream, events: &[CUevent]);
@@ -109,19 +103,19 @@ pub trait Links: Send + Sync {
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
-    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> Result<u64>;
+    fn staging(&self, device: CUdevice, context: CUcontext, bytes: usize) -> DriverResult<u64>;
 
     /// Lets another device use staging memory.
     ///
     /// # Errors
     /// Those of the driver: the devices do not reach each other.
-    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> Result<()>;
+    fn admit(&self, staging: u64, bytes: usize, device: CUdevice) -> DriverResult<()>;
 
     /// Pinned host memory near a device, which all devices reach. It belongs to no context, and giving it back waits for nobody.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`, and those of the driver.
-    fn buffer(&self, device: CUdevice, bytes: usize) -> Result<u64>;
+    fn buffer(&self, device: CUdevice, bytes: usize) -> DriverResult<u64>;
 
     /// Gives staging memory or a buffer back. Nothing may use it any more.
     fn discard(&self, address: u64, bytes: usize);
@@ -130,43 +124,43 @@ pub trait Links: Send + Sync {
     ///
     /// # Errors
     /// Those of the driver.
-    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> Result<()>;
+    fn copy(&self, context: CUcontext, stream: CUstream, transfer: Transfer) -> DriverResult<()>;
 
     /// Records an event of the stream's own context behind all work now in the stream.
     ///
     /// # Errors
     /// Those of the driver.
-    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> Result<()>;
+    fn record(&self, context: CUcontext, event: CUevent, stream: CUstream) -> DriverResult<()>;
 
     /// Makes later work of the stream wait for the last record of an event, of whatever context.
     ///
     /// # Errors
     /// Those of the driver.
-    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> Result<()>;
+    fn order(&self, context: CUcontext, stream: CUstream, event: CUevent) -> DriverResult<()>;
 
     /// Has the last record of an event been passed?
     ///
     /// # Errors
     /// A sticky error of the context.
-    fn passed(&self, context: CUcontext, event: CUevent) -> Result<bool>;
+    fn passed(&self, context: CUcontext, event: CUevent) -> DriverResult<bool>;
 
-    /// Time between the last records of two [`Wake::Timed`] events of one context, both of which have been passed.
+    /// Time between the last records of two [`WaitMode::Timed`] events of one context, both of which have been passed.
     ///
     /// # Errors
     /// Those of the driver.
-    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> Result<Duration>;
+    fn elapsed(&self, context: CUcontext, from: CUevent, to: CUevent) -> DriverResult<Duration>;
 
     /// Blocks the thread until the last record of an event has been passed.
     ///
     /// # Errors
     /// A sticky error of the context.
-    fn wait(&self, context: CUcontext, event: CUevent) -> Result<()>;
+    fn wait(&self, context: CUcontext, event: CUevent) -> DriverResult<()>;
 
     /// Blocks the thread until a stream is empty.
     ///
     /// # Errors
     /// A sticky error of the context.
-    fn drain(&self, context: CUcontext, stream: CUstream) -> Result<()>;
+    fn drain(&self, context: CUcontext, stream: CUstream) -> DriverResult<()>;
 
     /// Cores that the calling thread, and threads that it makes, may use now: by its affinity, and by the quota of its control group.
     fn cores(&self) -> usize;

@@ -5,12 +5,12 @@
 
 use wm_abi::{CUcontext, CUdevice, CUevent, CUstream};
 
-use crate::links::{Links, Result, Wake};
+use crate::driver::{CopyDriver, DriverResult, WaitMode};
 
 /// What there is so far, in one context.
 #[derive(Debug)]
-pub struct Making<'a, L: Links> {
-    links: &'a L,
+pub(crate) struct ResourceGuard<'a, D: CopyDriver> {
+    driver: &'a D,
     context: CUcontext,
     streams: Vec<CUstream>,
     events: Vec<CUevent>,
@@ -18,14 +18,14 @@ pub struct Making<'a, L: Links> {
     memory: Vec<(u64, usize)>,
 }
 
-impl<'a, L: Links> Making<'a, L> {
+impl<'a, D: CopyDriver> ResourceGuard<'a, D> {
     /// Nothing yet.
-    pub fn new(links: &'a L, context: CUcontext) -> Self {
-        Self { links, context, streams: Vec::new(), events: Vec::new(), memory: Vec::new() }
+    pub(crate) fn new(driver: &'a D, context: CUcontext) -> Self {
+        Self { driver, context, streams: Vec::new(), events: Vec::new(), memory: Vec::new() }
     }
 
     /// Where it is made.
-    pub fn context(&self) -> CUcontext {
+    pub(crate) fn context(&self) -> CUcontext {
         self.context
     }
 
@@ -33,8 +33,8 @@ impl<'a, L: Links> Making<'a, L> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn stream(&mut self) -> Result<CUstream> {
-        let stream = self.links.stream(self.context)?;
+    pub(crate) fn stream(&mut self) -> DriverResult<CUstream> {
+        let stream = self.driver.stream(self.context)?;
         self.streams.push(stream);
         Ok(stream)
     }
@@ -43,8 +43,8 @@ impl<'a, L: Links> Making<'a, L> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn event(&mut self, wake: Wake) -> Result<CUevent> {
-        let event = self.links.event(self.context, wake)?;
+    pub(crate) fn event(&mut self, wake: WaitMode) -> DriverResult<CUevent> {
+        let event = self.driver.event(self.context, wake)?;
         self.events.push(event);
         Ok(event)
     }
@@ -53,7 +53,7 @@ impl<'a, L: Links> Making<'a, L> {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn events<const N: usize>(&mut self, wake: Wake) -> Result<[CUevent; N]> {
+    pub(crate) fn events<const N: usize>(&mut self, wake: WaitMode) -> DriverResult<[CUevent; N]> {
         let mut events = [CUevent::NULL; N];
         for event in &mut events {
             *event = self.event(wake)?;
@@ -61,45 +61,45 @@ impl<'a, L: Links> Making<'a, L> {
         Ok(events)
     }
 
-    /// Staging memory, as [`Links::staging`].
+    /// Staging memory, as [`CopyDriver::staging`].
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn staging(&mut self, device: CUdevice, bytes: usize) -> Result<u64> {
-        let address = self.links.staging(device, self.context, bytes)?;
+    pub(crate) fn staging(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
+        let address = self.driver.staging(device, self.context, bytes)?;
         self.memory.push((address, bytes));
         Ok(address)
     }
 
-    /// Pinned memory, as [`Links::buffer`].
+    /// Pinned memory, as [`CopyDriver::buffer`].
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn buffer(&mut self, device: CUdevice, bytes: usize) -> Result<u64> {
-        let address = self.links.buffer(device, bytes)?;
+    pub(crate) fn buffer(&mut self, device: CUdevice, bytes: usize) -> DriverResult<u64> {
+        let address = self.driver.buffer(device, bytes)?;
         self.memory.push((address, bytes));
         Ok(address)
     }
 
     /// All is there: it belongs to the caller.
-    pub fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.streams.clear();
         self.events.clear();
         self.memory.clear();
     }
 }
 
-impl<L: Links> Drop for Making<'_, L> {
+impl<D: CopyDriver> Drop for ResourceGuard<'_, D> {
     fn drop(&mut self) {
-        let Self { links, context, .. } = *self;
+        let Self { driver, context, .. } = *self;
         for stream in self.streams.drain(..) {
-            links.retire(context, stream, &[]);
+            driver.retire(context, stream, &[]);
         }
         if !self.events.is_empty() {
-            links.retire(context, CUstream::NULL, &self.events);
+            driver.retire(context, CUstream::NULL, &self.events);
         }
         for (address, bytes) in self.memory.drain(..) {
-            links.discard(address, bytes);
+            driver.discard(address, bytes);
         }
     }
 }

@@ -1,0 +1,51 @@
+//! A copy between host and device, as the program asked for it.
+
+use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
+use crate::vocabulary::stream::ProgramStream;
+
+/// Which way a copy goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LinkDirection {
+    /// Host to device.
+    In,
+    /// Device to host.
+    Out,
+}
+
+/// What the host end of a copy is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostMemory {
+    /// Page-locked: the devices reach it by themselves.
+    Pinned,
+    /// Ordinary memory: it passes through pinned buffers of ours.
+    Pageable,
+}
+
+/// A copy, as the program asked for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostDeviceCopy {
+    /// Where it is ordered.
+    pub user: ProgramStream,
+    /// Which way it goes.
+    pub direction: LinkDirection,
+    /// First byte in host memory.
+    pub host: u64,
+    /// First byte in the target's memory.
+    pub device: u64,
+    /// Length.
+    pub bytes: usize,
+}
+
+impl HostDeviceCopy {
+    /// A part of it, as a copy.
+    pub fn part(&self, chunk: Chunk) -> Self {
+        let ChunkAddrs { host, device, bytes } = self.addrs(chunk);
+        Self { host, device, bytes, ..*self }
+    }
+
+    /// Where a chunk of it is.
+    pub fn addrs(&self, chunk: Chunk) -> ChunkAddrs {
+        let offset = chunk.offset as u64;
+        ChunkAddrs { host: self.host + offset, device: self.device + offset, bytes: chunk.bytes }
+    }
+}

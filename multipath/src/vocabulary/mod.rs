@@ -1,0 +1,10 @@
+//! Plain values: copies, parts of them, paths, machines, sizes. They know nothing of what is done with them.
+
+pub(crate) mod chunk;
+pub(crate) mod copy;
+pub(crate) mod machine;
+pub(crate) mod observation;
+pub(crate) mod path;
+pub(crate) mod sizes;
+pub(crate) mod stream;
+pub(crate) mod times;
