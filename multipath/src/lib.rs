@@ -11,7 +11,7 @@
 //! | `plan` | how a copy is cut. Pure |
 //! | `topology` | what the links carry, alone and together, kept once a machine; what is learned from copies since |
 //! | `arbitration` | which links, threads and contexts a copy may use beside other copies, processes and the program |
-//! | `transfer` | pipelines, the threads that feed them, and what copies borrow. Pinned memory: everything is put into streams, nothing waits. Pageable: threads pull chunks as fast as their paths are |
+//! | `transfer` | pipelines, the threads that feed them, and what copies borrow: `enqueue` for pinned memory, where nothing waits; `pull` for pageable memory |
 //! | `measure` | measures the links, over pipelines as copies use them |
 //! | `engine` | the whole, for one process; everything public |
 //!

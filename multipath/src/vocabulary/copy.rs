@@ -1,9 +1,11 @@
 //! A copy between host and device, as the program asked for it.
+//!
+//! A part of a copy goes the same way in the same stream; that it lies within the copy is for whoever names the part.
 
 use crate::vocabulary::chunk::{Chunk, ChunkAddrs};
 use crate::vocabulary::stream::ProgramStream;
 
-/// Which way a copy goes.
+/// Which way a copy goes over its PCIe link, as the device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkDirection {
     /// Host to device.
