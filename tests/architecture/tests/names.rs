@@ -7,41 +7,10 @@ use std::path::{Path, PathBuf};
 /// Folders of the product's crates.
 const PRODUCT: [&str; 4] = ["kernels", "multipath", "shim", "tools"];
 
-/// Types of the library's answers, named after the JSON objects that they are written as.
-const SCHEMA: &str = "shim/schema";
-
 /// Names that may have several definitions, with the reason.
 const EXCEPTIONS: [(&str, &str); 2] = [
     ("Error", "what the functions of a module fail with, as in the standard library"),
     ("Result", "what the functions of a module return, as in the standard library"),
-];
-
-/// Names of `multipath` that it has twice, or one other crate has too. None is to be added.
-const OF_MULTIPATH: [&str; 24] = [
-    "Answer",
-    "Direction",
-    "Flow",
-    "Gauge",
-    "Lane",
-    "Links",
-    "Mark",
-    "Moment",
-    "Opened",
-    "Piece",
-    "Plan",
-    "Point",
-    "Probe",
-    "Request",
-    "Settings",
-    "Share",
-    "Shelf",
-    "Side",
-    "State",
-    "User",
-    "Waits",
-    "Wake",
-    "Way",
-    "Work",
 ];
 
 #[test]
@@ -61,8 +30,7 @@ fn is_shared(name: &str, files: &BTreeSet<PathBuf>) -> bool {
     if EXCEPTIONS.iter().any(|(exception, _)| *exception == name) {
         return false;
     }
-    let elsewhere = files.iter().filter(|file| !file.starts_with("multipath")).count();
-    if OF_MULTIPATH.contains(&name) { elsewhere > 1 } else { files.len() > 1 }
+    files.len() > 1
 }
 
 /// Files that define a type of each name.
@@ -79,10 +47,7 @@ fn definitions() -> BTreeMap<String, BTreeSet<PathBuf>> {
 
 fn is_product(path: &Path) -> bool {
     let is_test = path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
-    PRODUCT.iter().any(|folder| path.starts_with(folder))
-        && !path.starts_with(SCHEMA)
-        && !is_test
-        && !architecture::is_generated(path)
+    PRODUCT.iter().any(|folder| path.starts_with(folder)) && !is_test && !architecture::is_generated(path)
 }
 
 /// A file up to its own module of tests, which is the last thing in it.
@@ -120,7 +85,5 @@ fn a_name_with_two_meanings_is_seen() {
     assert_eq!(without_tests("struct A;\n#[cfg(test)]\nmod tests {\nstruct B;\n}"), "struct A;\n");
     let files = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
     assert!(is_shared("Key", &files(&["shim/a.rs", "shim/b.rs"])));
-    assert!(is_shared("Lane", &files(&["multipath/a.rs", "shim/a.rs", "tools/a.rs"])));
-    assert!(!is_shared("Lane", &files(&["multipath/a.rs", "shim/a.rs"])));
     assert!(!is_shared("Key", &files(&["shim/a.rs"])));
 }
