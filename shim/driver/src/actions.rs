@@ -18,7 +18,6 @@ use crate::api::scope::{Current, Relaxed};
 use crate::api::{Api, PoolAttribute};
 use crate::device::Device;
 use crate::gpu::{Gpu, Result};
-use crate::streams::thread_of;
 
 /// Bytes of an allocation that only its call is wanted of.
 const LEAST: usize = 256;
@@ -29,8 +28,8 @@ const MOST_HELD: usize = 4096;
 /// The same of one stream.
 const MOST_OF_A_STREAM: usize = 64;
 
-/// A stream: its context, its handle, and its thread's number where the handle means a stream of the thread's.
-type StreamIdentity = (CUcontext, CUstream, u64);
+/// A stream: its context and its handle.
+type StreamIdentity = (CUcontext, CUstream);
 
 /// Allocations of no use.
 #[derive(Debug, Default)]
@@ -42,7 +41,8 @@ pub(crate) struct Spares {
     pool: OnceLock<CUmemoryPool>,
 }
 
-/// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free.
+/// Allocations that were made in blocking streams in place of the program's, to be freed in place of a free. None in a thread's own stream:
+/// that one ends with its thread, of which nobody tells.
 #[derive(Debug, Default)]
 struct HeldAllocations {
     streams: HashMap<StreamIdentity, Vec<CUdeviceptr>>,
@@ -82,7 +82,7 @@ impl Spares {
         let mut plain = self.plain.lock().unwrap_or_else(PoisonError::into_inner);
         plain.retain(|(owner, _)| *owner != context);
         drop(plain);
-        let _gone = self.held().take_all(|(owner, ..)| *owner == context);
+        let _gone = self.held().take_all(|(owner, _)| *owner == context);
     }
 
     fn held(&self) -> MutexGuard<'_, HeldAllocations> {
@@ -130,10 +130,11 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn act_as_allocation(&self, context: CUcontext, stream: CUstream) -> Result<()> {
-        let place = (context, stream, thread_of(stream));
+        let place = (context, stream);
         // Programs free what they allocate: a spare is freed in place of the next free, so that each costs one call. Beside a capture
         // nothing is held: then calls answer as they always do.
-        let has_room = !self.streams().capturing() && self.spares().held().has_room(place);
+        let may_hold = stream != CUstream::PER_THREAD && !self.streams().capturing();
+        let has_room = may_hold && self.spares().held().has_room(place);
         if !has_room && let Some(freed) = self.free_held(place) {
             return freed;
         }
@@ -150,7 +151,7 @@ impl Device {
     /// # Errors
     /// The driver's.
     pub fn act_as_free(&self, context: CUcontext, stream: CUstream) -> Result<()> {
-        if let Some(freed) = self.free_held((context, stream, thread_of(stream))) {
+        if let Some(freed) = self.free_held((context, stream)) {
             return freed;
         }
         // In the legacy default stream an event is an action too, and takes less time; in a blocking stream it waits for nothing.

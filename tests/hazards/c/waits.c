@@ -5,6 +5,7 @@
  *   device     for the context, behind a plain free, before a plain allocation
  *   freed      in a plain free of 1 GiB in blocks of 64 MiB, after which nothing is held
  *   period     the same four times over
+ *   unfreed    for the thread's default stream, in which four blocks were allocated that are not freed
  *   actions    for a blocking stream in which a hundred blocks were allocated and freed, four at a time, and which is destroyed then
  *   green      for the context that a green context was a part of, in whose stream a block of the pool was freed before it ended */
 
@@ -64,6 +65,14 @@ static void freed(int periods)
     }
 }
 
+static void unfreed(void)
+{
+    CUdeviceptr addresses[4];
+    for (int i = 0; i < 4; i++)
+        MUST(cuMemAllocAsync(&addresses[i], 1 << 20, own));
+    MUST(cuStreamSynchronize(own));
+}
+
 static void actions(void)
 {
     CUdeviceptr address, several[4];
@@ -106,6 +115,8 @@ int main(int argc, char **argv)
         stranger();
     else if (argc == 2 && !strcmp(argv[1], "actions"))
         actions();
+    else if (argc == 2 && !strcmp(argv[1], "unfreed"))
+        unfreed();
     else if (argc == 2 && !strcmp(argv[1], "thread"))
         thread();
     else if (argc == 2 && !strcmp(argv[1], "green"))

@@ -60,6 +60,17 @@ fn a_program_that_comes_back_at_once_maps_its_memory_once_more_and_no_oftener() 
     assert!(created.as_u64() <= once.as_u64().map(|creates| 2 * creates), "{created} for {once} in a period");
 }
 
+/// Hazard: a thread's own stream ends with the thread, and what the library allocated there for itself is left behind.
+#[test]
+fn nothing_of_the_librarys_stays_in_a_threads_own_stream() {
+    let stats = after("unfreed");
+    let count = |name: &str| {
+        let calls = stats["driver_calls"].as_array().expect("a list");
+        calls.iter().find(|call| call["name"] == name).and_then(|call| call["count"].as_u64())
+    };
+    assert_eq!((count("cuMemAllocFromPoolAsync"), count("cuMemFreeAsync")), (Some(4), Some(4)), "{stats}");
+}
+
 /// Hazard: in a blocking stream each allocation and each free costs more than the driver's own, or leaves memory behind.
 #[test]
 fn an_action_of_a_blocking_stream_is_one_call_and_nothing_is_left() {
