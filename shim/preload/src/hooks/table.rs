@@ -153,21 +153,21 @@ hooks! {
             => context::green_ctx_destroy, Lifetimes, "blocks freed in its streams get an event that outlives it";
         // Copies: counted by path.
         cuMemcpyHtoD_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::memcpy_htod::<Legacy>, Always, "counted; a large one may take several links";
+            => copies::memcpy_htod::<Legacy>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyHtoD_v2_ptds(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize)
-            => copies::memcpy_htod::<PerThread>, Always, "counted; a large one may take several links";
+            => copies::memcpy_htod::<PerThread>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyHtoDAsync_v2(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::memcpy_htod_async::<Legacy>, Always, "counted; a large one may take several links";
+            => copies::memcpy_htod_async::<Legacy>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyHtoDAsync_v2_ptsz(dst_device: CUdeviceptr, src_host: *const c_void, byte_count: usize, stream: CUstream)
-            => copies::memcpy_htod_async::<PerThread>, Always, "counted; a large one may take several links";
+            => copies::memcpy_htod_async::<PerThread>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoH_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::memcpy_dtoh::<Legacy>, Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh::<Legacy>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoH_v2_ptds(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize)
-            => copies::memcpy_dtoh::<PerThread>, Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh::<PerThread>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoHAsync_v2(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::memcpy_dtoh_async::<Legacy>, Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh_async::<Legacy>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoHAsync_v2_ptsz(dst_host: *mut c_void, src_device: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::memcpy_dtoh_async::<PerThread>, Always, "counted; a large one may take several links";
+            => copies::memcpy_dtoh_async::<PerThread>, Always, "counted; a large one may be carried by threads, or over several links";
         cuMemcpyDtoD_v2(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
             => copies::memcpy_dtod::<Legacy>, Always, "counted";
         cuMemcpyDtoD_v2_ptds(dst_device: CUdeviceptr, src_device: CUdeviceptr, byte_count: usize)
@@ -178,13 +178,13 @@ hooks! {
             => copies::memcpy_dtod_async::<PerThread>, Always, "counted";
         // Copies whose call has another form: those that may take several links, and all that a peer's blocks are opened for.
         cuMemcpy(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::memcpy::<Legacy>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy::<Legacy>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy_ptds(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize)
-            => copies::memcpy::<PerThread>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy::<PerThread>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::memcpy_async::<Legacy>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_async::<Legacy>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyAsync_ptsz(dst: CUdeviceptr, src: CUdeviceptr, byte_count: usize, stream: CUstream)
-            => copies::memcpy_async::<PerThread>, Copies, "a large one may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => copies::memcpy_async::<PerThread>, Copies, "a large one may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2(copy: *const CUDA_MEMCPY2D)
             => copies::memcpy_2d::<symbol::cuMemcpy2D_v2, Legacy>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy2D_v2_ptds(copy: *const CUDA_MEMCPY2D)
@@ -198,13 +198,13 @@ hooks! {
         cuMemcpy2DAsync_v2_ptsz(copy: *const CUDA_MEMCPY2D, stream: CUstream)
             => copies::memcpy_2d_async::<symbol::cuMemcpy2DAsync_v2_ptsz, PerThread>, Copies, "one whose rows touch is a linear one; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize, stream: CUstream)
-            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async::<symbol::cuMemcpyBatchAsync_ptsz>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpyBatchAsync_v2_ptsz(dsts: *mut CUdeviceptr, srcs: *mut CUdeviceptr, sizes: *mut usize, count: usize, attrs: *mut CUmemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CUstream)
-            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may take several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
+            => batch::memcpy_batch_async_v2::<symbol::cuMemcpyBatchAsync_v2_ptsz>, Copies, "large copies of it may be carried by threads, or over several links; between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2(copy: *const CUDA_MEMCPY3D)
             => crossing::memcpy_3d::<symbol::cuMemcpy3D_v2, Legacy, _>, Copies, "between devices, reaches blocks without peer access, and parts at the border of tiers";
         cuMemcpy3D_v2_ptds(copy: *const CUDA_MEMCPY3D)
