@@ -57,6 +57,8 @@ type Point = (StreamId, u64);
 struct Live {
     address: u64,
     bytes: u64,
+    /// Nothing may be mapped behind it. What the program asked for decides that, not what the block has.
+    fenced: bool,
     order: Order,
     places: Vec<Place>,
     uses: Vec<Point>,
@@ -141,12 +143,13 @@ impl World {
         let address = asked.inspect_err(|_| self.refused += 1)?;
         let block = self.manager.block(address + bytes as u64 - 1).expect("inside a live block");
         assert_eq!((block.address, block.bytes, block.order), (address, bytes, order));
+        let fenced = self.is_fenced(bytes);
         let bytes = self.check_end(address, bytes);
         let places = self.model().resolve(address, bytes);
         self.check_apart(address, bytes, &places);
         self.check_ordered(order, &places);
         before.into_iter().for_each(|before| self.check_waits(order, &before, &places));
-        let mut live = Live { address, bytes, order, places, uses: Vec::new() };
+        let mut live = Live { address, bytes, fenced, order, places, uses: Vec::new() };
         if let Some(stream) = order.stream() {
             live.uses.push((stream, self.model().touch(stream, address, bytes)));
         }
@@ -307,7 +310,7 @@ impl World {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }
         for live in &self.live {
-            if self.is_fenced(live.bytes as usize) {
+            if live.fenced {
                 assert!(!self.model().is_mapped(live.address + live.bytes, GRANULARITY), "the fence stands");
             }
             assert_eq!(
