@@ -74,10 +74,19 @@ impl Run {
     /// Is the process of no use after it?
     pub(crate) fn ends_the_process(&self) -> bool {
         match self {
-            Self::Over(outcome) => outcome.hang.as_ref().is_some_and(|stay| stay.for_good),
+            Self::Over(outcome) => {
+                outcome.hang.as_ref().is_some_and(|stay| stay.for_good)
+                    || outcome.refused.iter().any(|refused| is_sticky(refused.code))
+            }
             Self::Died(_) | Self::Cut => true,
         }
     }
+}
+
+/// Whether an error is the context's from now on: programs that came after it would fail for nothing of their own.
+fn is_sticky(code: u32) -> bool {
+    let code = CUresult(code);
+    matches!(code, CUresult::ILLEGAL_ADDRESS | CUresult::LAUNCH_FAILED) || (710..=719).contains(&code.0)
 }
 
 /// What is wrong with a run, by kind: a smaller program must fail in the same way.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use conformance::cu;
@@ -17,6 +18,9 @@ use crate::model::Model;
 use crate::outcome::{Outcome, Refused, Stay, Took};
 use crate::program::{Action, Context, Kind, Program, Step, Stream};
 use crate::world::{Ready, World, ready};
+
+/// An end is many calls: it may take so many times as long as a step.
+const ENDS: u32 = 5;
 
 /// What programs of one process have made so far, so that no two marks are alike.
 #[derive(Debug, Default)]
@@ -161,15 +165,31 @@ impl Running<'_> {
     fn steps(&self, limit: Duration) {
         std::thread::scope(|scope| {
             let (done, over) = mpsc::channel();
-            let mut hands = Vec::new();
+            let (mut hands, mut threads) = (Vec::new(), Vec::new());
             for thread in 0..self.program.shape.threads {
                 let (hand, orders) = mpsc::channel();
                 let done = done.clone();
-                scope.spawn(move || self.obey(thread, &orders, &done));
+                threads.push(scope.spawn(move || self.obey(thread, &orders, &done)));
                 hands.push(Hand { orders: hand, away: None });
             }
             let made = self.dispatch(&mut hands, &over, limit);
             made.unwrap_or_else(|step| self.stay(step, &mut hands, &over, limit));
+            drop(hands);
+            self.state().ending = "the end of its threads";
+            self.join(threads, limit * ENDS);
+        });
+    }
+
+    /// Waits until the threads are gone. A scope alone waits for less: for what they were told to do, not for what the driver
+    /// does for a thread that ends.
+    fn join(&self, threads: Vec<ScopedJoinHandle<'_, ()>>, limit: Duration) {
+        std::thread::scope(|scope| {
+            let (done, over) = mpsc::channel();
+            scope.spawn(move || {
+                threads.into_iter().for_each(|thread| thread.join().expect("a step does not panic"));
+                let _awaited = done.send(());
+            });
+            over.recv_timeout(limit).unwrap_or_else(|_| self.leave());
         });
     }
 
@@ -216,8 +236,21 @@ impl Running<'_> {
                 self.state().relayed.push(step);
             }
             if done.send(thread).is_err() {
-                return;
+                break;
             }
+        }
+        self.end_own_streams(thread);
+    }
+
+    /// Waits for a thread's own default streams: one that ended with work in them could stay there, in the driver's own
+    /// clean-up, with nothing preloaded as well (docs/ordering.md).
+    fn end_own_streams(&self, thread: usize) {
+        let d = self.world.driver;
+        let own = |stream: &&Stream| stream.kind == Kind::PerThread(thread);
+        for stream in self.program.shape.streams.iter().filter(own) {
+            let code = cu!(d, cuCtxSetCurrent(self.world.handle(stream.context)));
+            self.note(None, "cuCtxSetCurrent", code);
+            self.note(None, "cuStreamSynchronize", cu!(d, cuStreamSynchronize(CUstream::PER_THREAD)));
         }
     }
 
@@ -236,15 +269,7 @@ impl Running<'_> {
 
     /// Waits for everything, gives everything back: many calls, some of which end contexts.
     fn finish(&self, limit: Duration) {
-        let limit = limit * 5;
-        std::thread::scope(|scope| {
-            let (done, over) = mpsc::channel();
-            scope.spawn(move || {
-                self.give_back();
-                let _awaited = done.send(());
-            });
-            over.recv_timeout(limit).unwrap_or_else(|_| self.leave());
-        });
+        std::thread::scope(|scope| self.join(vec![scope.spawn(|| self.give_back())], limit * ENDS));
     }
 
     fn give_back(&self) {

@@ -62,6 +62,13 @@ impl Model {
         Ok(())
     }
 
+    /// Whether what the host has not seen done of it was written in one stream.
+    fn made_in(&self, host: usize, stream: usize) -> Verdict<bool> {
+        let buffer = self.buffers.get(host).ok_or("no such memory")?;
+        let mut open = buffer.accesses.iter().filter(|(stamp, wrote)| *wrote && !self.host.has(stamp.place));
+        Ok(open.all(|(stamp, _)| stamp.place.stream == stream))
+    }
+
     /// The host uses it now.
     fn host_uses(&self, host: usize, writes: bool) -> Verdict {
         let buffer = self.buffers.get(host).ok_or("no such memory")?;
@@ -114,8 +121,9 @@ impl Model {
 
     pub(super) fn upload(&mut self, host: usize, block: usize, stream: usize, waits: bool) -> Verdict {
         let may_wait = self.buffer(host)?.kind == Host::Pageable;
-        // A source that may be read during the call must be whole before it.
-        if may_wait && !waits {
+        // A source that may be read during the call must be whole before it. A call that waits waits for its own stream first, but not
+        // for what that stream comes behind by its kind alone: another default stream, or a blocking one.
+        if may_wait && !(waits && self.made_in(host, stream)?) {
             self.host_uses(host, false)?;
         }
         let stamp = self.push(stream, &[]);
@@ -162,10 +170,12 @@ mod tests {
     const PINNED: usize = 0;
     const PAGEABLE: usize = 1;
     const DEFAULT: usize = 2;
+    const OWN: usize = 3;
 
     fn are_legal(actions: &[Action]) -> bool {
         let stream = |kind| Stream { context: Context::First, kind, late: false };
-        let streams = vec![stream(Kind::NonBlocking), stream(Kind::NonBlocking), stream(Kind::Legacy)];
+        let kinds = [Kind::NonBlocking, Kind::NonBlocking, Kind::Legacy, Kind::PerThread(0)];
+        let streams = kinds.map(stream).to_vec();
         let rules = Rules { allocation_is_action: true, free_is_action: true, short: false, lawless: false };
         let hosts = vec![Host::Pinned, Host::Pageable];
         let mut model = Model::new(&Shape { threads: 1, streams, keep: true, internal: true, rules, hosts });
@@ -224,7 +234,8 @@ mod tests {
         assert!(!are_legal(&[made(PINNED), upload(PINNED, 1, false)]), "another stream");
         assert!(!are_legal(&[made(PAGEABLE), upload(PAGEABLE, 0, false)]), "it may be read at the call");
         let made = write(PAGEABLE, Some(DEFAULT));
-        assert!(are_legal(&[made, upload(PAGEABLE, DEFAULT, true)]), "the call waits for the stream first");
+        assert!(are_legal(&[made.clone(), upload(PAGEABLE, DEFAULT, true)]), "the call waits for the stream first");
+        assert!(!are_legal(&[made, upload(PAGEABLE, OWN, true)]), "not for what it is behind by its kind alone");
     }
 
     #[test]
