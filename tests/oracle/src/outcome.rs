@@ -85,8 +85,7 @@ impl Run {
 
 /// Whether an error is the context's from now on: programs that came after it would fail for nothing of their own.
 fn is_sticky(code: u32) -> bool {
-    let code = CUresult(code);
-    matches!(code, CUresult::ILLEGAL_ADDRESS | CUresult::LAUNCH_FAILED) || (710..=719).contains(&code.0)
+    code == wm_abi::CUresult::ILLEGAL_ADDRESS.0 || (710..=719).contains(&code)
 }
 
 /// What is wrong with a run, by kind: a smaller program must fail in the same way.
