@@ -75,19 +75,19 @@ fn serve(text: &str) -> Result<String> {
 
 /// The lines of one row: one for each function.
 fn served(row: &Captures<'_>) -> Result<String> {
-    let (handler, switch, purpose) = (&row["handler"], switch(row), &row["purpose"]);
+    let (handler, switch, purpose) = (&row["handler"], switch(row)?, &row["purpose"]);
     let line = |name| format!("| `{name}` | `{handler}` | {switch} | {purpose} |\n");
     Ok(names(&row["names"]).map(line).collect())
 }
 
-fn switch(row: &Captures<'_>) -> &'static str {
-    match &row["switch"] {
+/// The settings that turn a row off, for `Switch` of `hooks/mod.rs`.
+fn switch(row: &Captures<'_>) -> Result<&'static str> {
+    Ok(match &row["switch"] {
+        "Always" => "",
         "Memory" => "`WMSHIM_STITCH=off`",
-        "Links" => "`WMSHIM_MULTIPATH=off`",
-        "Lifetimes" => "`WMSHIM_STITCH=off` with `WMSHIM_MULTIPATH=off`",
-        "Trace" => "no `WMSHIM_TRACE`",
-        _ => "",
-    }
+        "Lifetimes" | "Copies" => "`WMSHIM_STITCH=off` with `WMSHIM_MULTIPATH=off`",
+        other => bail!("{TABLE}: no setting is known for `{other}`"),
+    })
 }
 
 /// `name, name => "purpose";`
@@ -102,6 +102,11 @@ fn retry(text: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_checked_in_is_current() {
+        run(true).unwrap();
+    }
 
     const TABLE: &str = r#"
 hooks! {
@@ -131,6 +136,12 @@ hooks! {
         assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::memcpy_htod` |  | counted |"));
         assert!(page.contains("| `cuMemcpyHtoD_v2_ptds` | `copies::memcpy_htod` |  | counted |"));
         assert!(page.contains("| `cuModuleLoad` | loading code |\n| `cuModuleLoadData` | loading code |"));
+    }
+
+    #[test]
+    fn a_switch_that_is_not_known_is_an_error() {
+        let table = TABLE.replace("Always", "Sometimes");
+        assert!(page(&table).unwrap_err().to_string().contains("`Sometimes`"));
     }
 
     #[test]
