@@ -89,8 +89,8 @@ settings! {
         "WMSHIM_STITCH": "on, off", "on"
             => stitch: bool = true, switch;
     }
-    tools {
-        // Of the tools.
+    others {
+        // Not for the library.
         /// Where it is.
         "WMSHIM_LIB": "a path", "beside `wmctl`";
     }
@@ -102,7 +102,7 @@ settings! {
         let page = page(SOURCE).unwrap();
         assert!(page.contains("\n## Memory\n\n| variable |"));
         assert!(page.contains("| `WMSHIM_STITCH` | on, off | on | Serves it. Off: the driver does. |\n"));
-        assert!(page.contains("## Of the tools\n"));
+        assert!(page.contains("## Not for the library\n"));
         assert!(page.contains("| `WMSHIM_LIB` | a path | beside `wmctl` | Where it is. |\n"));
     }
 

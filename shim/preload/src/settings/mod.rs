@@ -44,7 +44,7 @@ macro_rules! settings {
             $(#[$doc:meta])+ $variable:literal: $values:literal, $shown:literal
                 => $field:ident: $type:ty = $default:expr, $read:expr;
         )* }
-        tools { $($(#[$tool_doc:meta])+ $tool:literal: $tool_values:literal, $tool_shown:literal;)* }
+        others { $($(#[$other_doc:meta])+ $other:literal: $other_values:literal, $other_shown:literal;)* }
     ) => {
         /// The settings in force.
         #[derive(Debug, Clone)]
@@ -56,8 +56,8 @@ macro_rules! settings {
         const KNOWN: &[SettingText] =
             &[$(SettingText { variable: $variable, values: $values, default: $shown },)*];
 
-        /// Variables that our tools read.
-        const OF_TOOLS: &[&str] = &[$($tool,)*];
+        /// Variables that our other programs and libraries read.
+        const OF_OTHERS: &[&str] = &[$($other,)*];
 
         impl Settings {
             fn read(environment: &dyn Fn(&str) -> Option<OsString>, complain: &mut dyn FnMut(String)) -> Self {
@@ -168,10 +168,12 @@ settings! {
         "WMSHIM_STATS_AT_EXIT": "a path, or off", "off"
             => stats_at_exit: Option<PathBuf> = None, path_or_off;
     }
-    tools {
-        // Of the tools.
-        /// For `wmctl` and the Python package, not for the library: where `libwmshim.so` is.
+    others {
+        // Not for the library.
+        /// For `wmctl` and the Python package: where `libwmshim.so` is.
         "WMSHIM_LIB": "a path", "beside `wmctl`";
+        /// For `libwholegraph.so`: how long ranks wait for each other, in seconds.
+        "WMSHIM_WHOLEMEMORY_TIMEOUT": "a number above 0 such as 300", "300";
     }
 }
 
@@ -236,7 +238,7 @@ fn printable(text: &OsStr) -> String {
 fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
     let ours = names.filter(|name| name.starts_with("WMSHIM_"));
     let strange =
-        ours.filter(|name| !is_known(name) && !OF_TOOLS.contains(&name.as_str()) && name != TORCH_CHOICE);
+        ours.filter(|name| !is_known(name) && !OF_OTHERS.contains(&name.as_str()) && name != TORCH_CHOICE);
     strange.map(|name| complaint(&name)).collect()
 }
 
