@@ -87,8 +87,6 @@ macro_rules! functions {
 }
 
 functions! {
-    wholememory_init(c_uint, c_uint) -> c_uint;
-    wholememory_finalize() -> c_uint;
     wholememory_create_unique_id(*mut UniqueId) -> c_uint;
     wholememory_create_communicator(*mut Handle, UniqueId, c_int, c_int) -> c_uint;
     wholememory_split_communicator(*mut Handle, Handle, c_int, c_int) -> c_uint;
@@ -97,7 +95,6 @@ functions! {
     wholememory_communicator_get_size(*mut c_int, Handle) -> c_uint;
     wholememory_communicator_barrier(Handle) -> c_uint;
     wholememory_communicator_set_distributed_backend(Handle, c_uint) -> c_uint;
-    wholememory_communicator_support_type_location(Handle, c_uint, c_uint) -> c_uint;
     wholememory_malloc(*mut Handle, usize, Handle, c_uint, c_uint, usize, *const usize) -> c_uint;
     wholememory_free(Handle) -> c_uint;
     wholememory_get_communicator(*mut Handle, Handle) -> c_uint;
@@ -107,7 +104,6 @@ functions! {
     wholememory_get_rank_memory(*mut *mut c_void, *mut usize, *mut usize, c_int, Handle) -> c_uint;
     wholememory_get_global_pointer(*mut *mut c_void, Handle) -> c_uint;
     wholememory_get_global_reference(*mut Reference, Handle) -> c_uint;
-    wholememory_get_rank_partition_offsets(*mut usize, Handle) -> c_uint;
     wholememory_get_total_size(Handle) -> usize;
     wholememory_create_tensor(*mut Handle, *const Description, Handle, c_uint, c_uint, *const usize) -> c_uint;
     wholememory_destroy_tensor(Handle) -> c_uint;
@@ -122,5 +118,8 @@ functions! {
     wholememory_tensor_get_local_entry_start(*mut usize, Handle) -> c_uint;
     wholememory_tensor_get_root(Handle) -> Handle;
     get_wholememory_tensor_count() -> i64;
+    wholememory_init(c_uint, c_uint) -> c_uint;
+    wholememory_finalize() -> c_uint;
+    wholememory_get_rank_partition_offsets(*mut usize, Handle) -> c_uint;
     fork_get_device_count() -> c_int;
 }

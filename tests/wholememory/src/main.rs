@@ -31,12 +31,34 @@ pub(crate) struct Arguments {
     /// The driver to open first; default: `libcuda.so.1` as the loader finds it
     #[arg(long)]
     driver: Option<PathBuf>,
+    /// Let a call of one rank's fail on the simulated driver: `RANK:RULE`, such as `1:cuMemMap:2`; ranks are processes
+    #[arg(long, conflicts_with = "threads")]
+    fault: Option<Fault>,
     /// List the scenarios
     #[arg(long)]
     list: bool,
     /// Be one rank of a scenario: its name, the unique id and the rank
     #[arg(long, num_args = 3, hide = true)]
     rank: Option<Vec<String>>,
+}
+
+/// A call that fails.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    /// Of which rank.
+    rank: usize,
+    /// What `SIMCUDA_FAIL` takes.
+    rule: String,
+}
+
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rank, rule) = text.split_once(':').ok_or("a rank and a rule, such as 1:cuMemMap:2")?;
+        let rank = rank.parse().map_err(|error| format!("{rank}: {error}"))?;
+        Ok(Self { rank, rule: rule.to_owned() })
+    }
 }
 
 fn main() -> ExitCode {

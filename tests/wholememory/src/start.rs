@@ -15,7 +15,7 @@ use crate::scenarios::{ALL, Scenario};
 /// Plays every scenario that is asked for.
 pub(crate) fn play_all(arguments: &Arguments) -> Verdict {
     let chosen = ALL.iter().filter(|scenario| scenario.name.contains(&arguments.filter));
-    let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments.ranks, arguments.threads)).collect();
+    let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments)).collect();
     let mut failed = Vec::new();
     for scenario in &chosen {
         let found = if arguments.threads { as_threads(arguments, scenario) } else { as_processes(arguments, scenario) };
@@ -104,6 +104,9 @@ fn as_processes(arguments: &Arguments, scenario: &Scenario) -> Verdict {
         command.arg("--library").arg(&arguments.library).arg("--ranks").arg(arguments.ranks.to_string());
         if let Some(driver) = &arguments.driver {
             command.arg("--driver").arg(driver);
+        }
+        if let Some(fault) = arguments.fault.as_ref().filter(|fault| fault.rank == rank) {
+            command.env("SIMCUDA_FAIL", &fault.rule);
         }
         command.args(["--rank", scenario.name, &id, &rank.to_string()]);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(|error| error.to_string())

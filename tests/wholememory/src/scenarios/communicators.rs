@@ -6,8 +6,10 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
+use wm_driver::Api;
+
 use crate::api::Handle;
-use crate::rank::{COMMUNICATION_ERROR, CONTINUOUS, DEVICE, LOGIC_ERROR, Rank, SUCCESS, Verdict, must, want};
+use crate::rank::{COMMUNICATION_ERROR, CONTINUOUS, DEVICE, INVALID_INPUT, LOGIC_ERROR, Rank, SUCCESS, Verdict, must, want};
 
 /// `WHOLEMEMORY_SPILT_NO_COLOR`
 const NO_COLOR: c_int = -1;
@@ -80,4 +82,23 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     let part = rank.part_of(rank.size / 2, kept)?;
     rank.read(part.address, part.bytes)?;
     rank.free(kept)
+}
+
+pub(super) fn begins(rank: &Rank) -> Verdict {
+    want!(SUCCESS, rank.wholememory_init(0, 3))?;
+    want!(LOGIC_ERROR, rank.wholememory_init(0, 3))?;
+    let devices = rank.driver.device_count().map_err(|error| error.to_string())?;
+    want!(devices, rank.fork_get_device_count())
+}
+
+/// Everything is closed, whoever forgot to.
+pub(super) fn finalized(rank: &Rank) -> Verdict {
+    let memory = rank.malloc(1000, 64, (CONTINUOUS, DEVICE), None)?;
+    let mut offsets = vec![0; rank.size + 1];
+    want!(SUCCESS, rank.wholememory_get_rank_partition_offsets(offsets.as_mut_ptr(), memory))?;
+    must(offsets[rank.size] == 64_000, || format!("{offsets:?}"))?;
+    rank.barrier()?;
+    want!(SUCCESS, rank.wholememory_finalize())?;
+    want!(INVALID_INPUT, rank.wholememory_free(memory))?;
+    want!(INVALID_INPUT, rank.wholememory_communicator_barrier(rank.comm))
 }

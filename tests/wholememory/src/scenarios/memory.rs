@@ -43,7 +43,7 @@ fn exchange(rank: &Rank, memory: Handle, kind: (c_uint, c_uint), salt: usize) ->
 
 pub(super) fn parts(rank: &Rank) -> Verdict {
     for (salt, kind) in KINDS.into_iter().enumerate() {
-        for (rows, row) in [(10_000, 52), (rank.size, 4096), (70_001, 128), (3, 1 << 20)] {
+        for (rows, row) in [(10_000, 52), (rank.size, 4096), (3, 1 << 18)] {
             let memory = rank.malloc(rows, row, kind, None)?;
             // SAFETY: a handle.
             let total = unsafe { (rank.library.wholememory_get_total_size)(memory) };
@@ -63,7 +63,7 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
 pub(super) fn custom_partition(rank: &Rank) -> Verdict {
     for (salt, kind) in KINDS.into_iter().enumerate() {
         // As uneven as two ranks' can be, and each other than its neighbour.
-        let each: Vec<usize> = (0..rank.size).map(|rank| 25_433 + rank * 4001).collect();
+        let each: Vec<usize> = (0..rank.size).map(|rank| 2_543 + rank * 401).collect();
         let rows = each.iter().sum();
         let memory = rank.malloc(rows, 100, kind, Some(&each))?;
         let own = rank.own_part(memory)?;
@@ -156,4 +156,33 @@ pub(super) fn freed_by_one_rank_first(rank: &Rank) -> Verdict {
         rank.free(memory)?;
     }
     rank.barrier()
+}
+
+/// One driver call fails on one rank: the environment says which.
+pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
+    let (info, mut failures) = (|| rank.driver.mem_info().map_err(|error| error.to_string()), 0);
+    for kind in KINDS {
+        rank.barrier()?;
+        let before = info()?;
+        rank.barrier()?;
+        let mut memory = null_mut();
+        let place = &mut memory;
+        // SAFETY: a live local, and a handle.
+        let code = unsafe { (rank.library.wholememory_malloc)(place, 64_000, rank.comm, kind.0, kind.1, 64, std::ptr::null()) };
+        failures += usize::from(code != SUCCESS);
+        // Who fails, fails with all others.
+        let (mut part, mut size) = (null_mut(), 0);
+        want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, i32::from(code != SUCCESS), 0))?;
+        want!(SUCCESS, rank.wholememory_communicator_get_size(&mut size, part))?;
+        must(size as usize == rank.size, || format!("kind {kind:?}: code {code} on {size} of {} ranks", rank.size))?;
+        want!(SUCCESS, rank.wholememory_destroy_communicator(part))?;
+        if code == SUCCESS {
+            exchange(rank, memory, kind, 5)?;
+            rank.free(memory)?;
+        }
+        rank.barrier()?;
+        let after = info()?;
+        must(before == after, || format!("kind {kind:?}: {before:?} before, {after:?} after"))?;
+    }
+    must(failures == 1, || format!("{failures} calls failed, not one"))
 }
