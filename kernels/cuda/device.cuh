@@ -165,10 +165,12 @@ __device__ __forceinline__ u32 texel(u64 texture, i32 x, i32 y) {
 __device__ __forceinline__ u32 bits_of(f32 x) { return __float_as_uint(x); }
 __device__ __forceinline__ u64 bits_of(f64 x) { return u64(__double_as_longlong(x)); }
 __device__ __forceinline__ f32 f32_of(u32 bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ f64 f64_of(u64 bits) { return __longlong_as_double(i64(bits)); }
 #else
 inline u32 bits_of(f32 x) { return __builtin_bit_cast(u32, x); }
 inline u64 bits_of(f64 x) { return __builtin_bit_cast(u64, x); }
 inline f32 f32_of(u32 bits) { return __builtin_bit_cast(f32, bits); }
+inline f64 f64_of(u64 bits) { return __builtin_bit_cast(f64, bits); }
 #endif
 
 // The widest word that one thread loads or stores.

@@ -11,7 +11,8 @@ template <class W, bool OUT_OF_TABLE>
 struct Copy {
     typedef W Word;
     static constexpr bool FROM_TABLE = OUT_OF_TABLE;
-    static constexpr u64 TABLE_BYTES = sizeof(W), FROM_BYTES = sizeof(W), TO_BYTES = sizeof(W);
+    static constexpr bool HAS_SETS = sizeof(W) >= 4;
+    static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_once(live, at, word); }
     // What is scattered will be gathered again: it stays in L2 as anything else does.
     __device__ __forceinline__ void store(bool live, u64 at, const W& word) const {

@@ -43,9 +43,10 @@ struct Packed {
     u64 address, stride;
 };
 
-// One warp's walk. `Mover` has a type `Word` for what it loads, the bytes of a word on either side, and moves words
-// out of the table (`FROM_TABLE`) or into it. With `SETS` 1 a group has 4 lanes or more and a lane one row number a
-// batch; with 4 and 2 sets a group has 1 and 2 lanes.
+// One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
+// loads, and the bytes of a word where it is loaded from, where it is stored to, and in the table. With `SETS` 1 a lane
+// has one row number a batch; with 4 and 2 sets a row is one word or two. `HAS_SETS` says whether such rows are worth
+// code of their own.
 template <class Mover, u32 SETS>
 struct Walk {
     const Table& table;
@@ -61,7 +62,7 @@ struct Walk {
                                     Packed packed, Mover mover)
         : table(table), indices(indices), index_bytes(index_bytes), words(words), count(count), packed(packed),
           mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
-          division(words, Mover::TABLE_BYTES, count, warps, WARP * SETS) {}
+          division(words, mover.table_bytes, count, warps, WARP * SETS) {}
 
     __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS]) const {
         for (u32 set = 0; set < SETS; set++) {
@@ -105,8 +106,8 @@ struct Walk {
                 const u32 at = piece * division.lanes + in_group;
                 const u64 in_packed = packed.address + (first + set * WARP + in_set) * packed.stride;
                 live[i] = turn < turns && row != 0 && at < words;
-                to[i] = (Mover::FROM_TABLE ? in_packed : row) + u64(at) * Mover::TO_BYTES;
-                mover.load(live[i], (Mover::FROM_TABLE ? row : in_packed) + u64(at) * Mover::FROM_BYTES, word[i]);
+                to[i] = (Mover::FROM_TABLE ? in_packed : row) + u64(at) * mover.to_bytes;
+                mover.load(live[i], (Mover::FROM_TABLE ? row : in_packed) + u64(at) * mover.from_bytes, word[i]);
                 if (SETS == 1 && ++piece == division.pieces) piece = 0, turn++;
             }
 #pragma unroll
@@ -122,8 +123,7 @@ __device__ __forceinline__ void move_rows(const Table& table, const void* indice
                                           u64 row_words, Packed packed, Mover mover) {
     const u32 words = u32(row_words);
     if (words == 0 || warp() >= threads_in_block() / WARP) return;
-    constexpr bool HAS_SETS = Mover::TABLE_BYTES >= 4;  // shorter rows are rare
-    if constexpr (HAS_SETS) {
+    if constexpr (Mover::HAS_SETS) {
         if (words == 1) return Walk<Mover, 4>(table, indices, index_bytes, count, words, packed, mover).run();
         if (words == 2) return Walk<Mover, 2>(table, indices, index_bytes, count, words, packed, mover).run();
     }

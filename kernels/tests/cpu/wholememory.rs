@@ -3,4 +3,6 @@
 
 mod support;
 
+mod converted;
 mod rows;
+mod types;
