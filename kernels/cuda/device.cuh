@@ -282,6 +282,15 @@ __device__ __forceinline__ f32 rounded_to_odd(f64 x) {
     return f32_of(bits | 1);
 }
 
+// The natural logarithm of 1 + x. The last bit may differ between a GPU and the CPU.
+__device__ __forceinline__ f32 log1p_of(f32 x) {
+#ifdef __CUDACC__
+    return log1pf(x);
+#else
+    return __builtin_log1pf(x);
+#endif
+}
+
 __device__ __forceinline__ i32 leading_zeros(u64 x) {
 #ifdef __CUDACC__
     return __clzll(i64(x));

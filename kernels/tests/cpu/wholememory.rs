@@ -4,5 +4,6 @@
 mod support;
 
 mod converted;
+mod random;
 mod rows;
 mod types;
