@@ -94,6 +94,14 @@ __device__ __forceinline__ f32 multiply_add(f32 x, f32 y, f32 z) {
 #endif
 }
 
+__device__ __forceinline__ f32 square_root(f32 x) {
+#ifdef __CUDACC__
+    return __fsqrt_rn(x);
+#else
+    return __builtin_sqrtf(x);
+#endif
+}
+
 // A clock that all threads of the device share.
 __device__ __forceinline__ u64 nanoseconds() {
 #ifdef __CUDACC__

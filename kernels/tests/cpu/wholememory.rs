@@ -4,6 +4,7 @@
 mod support;
 
 mod converted;
+mod optimizers;
 mod random;
 mod rows;
 mod types;
