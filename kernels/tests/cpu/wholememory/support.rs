@@ -63,6 +63,26 @@ impl Layout {
         Self { chunks, equal, stride, misalignment }
     }
 
+    /// `rows` rows of `stride` bytes without space between them, over one to eight chunks, some of them empty.
+    pub(crate) fn split(draws: &mut Draws, rows: u64, stride: usize) -> Self {
+        let count = 1 + draws.below(8);
+        let even = rows.div_ceil(count);
+        let is_even = draws.below(2) == 0;
+        let mut ends: Vec<u64> = (1..count)
+            .map(|chunk| if is_even { (chunk * even).min(rows) } else { draws.below(rows + 1) })
+            .chain([rows])
+            .collect();
+        ends.sort_unstable();
+        let mut first = 0;
+        let chunk = |end| {
+            let size = end - first;
+            first = end;
+            size
+        };
+        let chunks = ends.into_iter().map(chunk).collect();
+        Self { chunks, equal: if is_even { even } else { 0 }, stride, misalignment: draws.of(&[0, 8]) }
+    }
+
     pub(crate) fn rows(&self) -> u64 {
         self.chunks.iter().sum()
     }
