@@ -77,7 +77,7 @@ impl Memory {
         communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
         let partition = partition?;
         let page = Storage::page(communicator, request.location)?;
-        let layout = Layout::new(request.memory_type, &partition, request.granularity, page);
+        let layout = Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
         let parts = match request.memory_type {
             MemoryType::Hierarchy => Some(divide(communicator)?),
             _ => None,
@@ -147,19 +147,12 @@ impl Memory {
     pub fn global_pointer(&self) -> Outcome<u64> {
         let is_one = match (self.request.memory_type, self.request.location) {
             (MemoryType::Continuous, _) => true,
-            // Shown as one range, as it is in memory of the host of one machine.
-            (MemoryType::Chunked, Location::Host) => self.is_contiguous(),
+            // One range, as all memory of the host of one machine.
+            (MemoryType::Chunked, Location::Host) => true,
             _ => false,
         };
         require(is_one, "this type of memory has no one address")?;
         Ok(self.storage.base())
-    }
-
-    /// Do parts follow each other without gaps?
-    pub fn is_contiguous(&self) -> bool {
-        let row = self.request.granularity;
-        let follows = |rank: usize| self.partition.count(rank) == 0 || self.layout.parts[rank] == self.partition.start(rank) * row;
-        (0..self.partition.ranks()).all(follows)
     }
 
     /// What a kernel needs to find a row.

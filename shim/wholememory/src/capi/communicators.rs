@@ -39,7 +39,11 @@ pub(super) fn communicator(handle: Handle) -> Outcome<Arc<Communicator>> {
     COMMUNICATORS.get(handle)
 }
 
-/// Devices that a process of its own sees: this one stays without CUDA.
+/// How many devices there are. A process that has not begun with CUDA stays without it: one of its own looks.
+fn count_devices() -> Outcome<c_int> {
+    driver()?.device_count().or_else(|_| count_devices_apart())
+}
+
 fn count_devices_apart() -> Outcome<c_int> {
     // SAFETY: the child calls the driver, which no thread of this process may be using, and ends at once.
     match unsafe { libc::fork() } {
@@ -213,7 +217,7 @@ exports! {
 
     /// How many devices a process sees. This one need not use CUDA afterwards.
     fn fork_get_device_count() -> c_int {
-        value("fork_get_device_count", 0, count_devices_apart)
+        value("fork_get_device_count", 0, count_devices)
     }
 
     /// Rows of each rank but the last ones, in equal parts.

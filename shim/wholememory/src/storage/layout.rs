@@ -6,7 +6,7 @@
 //! Invariants: pieces follow each other without gaps and cover all parts; a part's first byte is in its own rank's piece, or in the page
 //! before it.
 
-use crate::vocabulary::codes::MemoryType;
+use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
 /// From this size on continuous memory has pages of [`LARGE_PAGE`]: with small ones, random reads of large memory wait for the
@@ -38,10 +38,11 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of a partition's rows of so many bytes; `page` is the smallest that can be mapped.
-    pub fn new(memory_type: MemoryType, partition: &Partition, row: u64, page: u64) -> Self {
-        match memory_type {
-            MemoryType::Continuous => Self::continuous(partition, row, page),
+    /// The layout of a partition's rows of so many bytes; `page` is the smallest that can be mapped. Chunked memory of the host is one
+    /// range, which the API shows.
+    pub fn new(kind: (MemoryType, Location), partition: &Partition, row: u64, page: u64) -> Self {
+        match kind {
+            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Self::continuous(partition, row, page),
             _ => Self::apart(partition, row, page),
         }
     }
@@ -113,7 +114,7 @@ mod tests {
         ) {
             let kind = MemoryType::of(kind).expect("a type");
             let partition = Partition::equal(rows, ranks);
-            let layout = Layout::new(kind, &partition, row, PAGE);
+            let layout = Layout::new((kind, Location::Device), &partition, row, PAGE);
             check(&layout, &partition, row);
             if kind == MemoryType::Continuous {
                 prop_assert!((0..ranks).all(|rank| layout.parts[rank] == partition.start(rank) * row));
@@ -125,7 +126,7 @@ mod tests {
         fn each_rank_backs_about_its_part(each in prop::collection::vec(1_u64..4000, 1..9)) {
             let row = 1 << 20;
             let partition = Partition::custom(each.iter().sum(), &each).expect("a sound one");
-            let layout = Layout::new(MemoryType::Continuous, &partition, row, PAGE);
+            let layout = Layout::new((MemoryType::Continuous, Location::Device), &partition, row, PAGE);
             check(&layout, &partition, row);
             for (rank, piece) in layout.pieces.iter().enumerate() {
                 prop_assert!(piece.bytes.abs_diff(partition.count(rank) * row) < PAGE.max(layout.alignment));
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn large_memory_has_large_pages() {
         let rows = (100_u64 << 30) / 512;
-        let layout = Layout::new(MemoryType::Continuous, &Partition::equal(rows, 8), 512, PAGE);
+        let layout = Layout::new((MemoryType::Continuous, Location::Device), &Partition::equal(rows, 8), 512, PAGE);
         assert_eq!(layout.alignment, LARGE_PAGE);
         assert!(layout.pieces.iter().all(|piece| piece.offset % LARGE_PAGE == 0));
         check(&layout, &Partition::equal(rows, 8), 512);
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn a_rank_without_rows_backs_nothing_but_a_rest() {
         for kind in [MemoryType::Continuous, MemoryType::Chunked] {
-            let layout = Layout::new(kind, &Partition::equal(1, 4), 64, PAGE);
+            let layout = Layout::new((kind, Location::Device), &Partition::equal(1, 4), 64, PAGE);
             let bytes: Vec<_> = layout.pieces.iter().map(|piece| piece.bytes).collect();
             assert_eq!(bytes, [PAGE, 0, 0, 0]);
         }
