@@ -1,9 +1,9 @@
 // What every kernel of this crate may use, on a GPU and on the CPU.
 //
-// A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by NVRTC, which has no <stdint.h> and no
-// C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA words. Whatever
-// needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels themselves
-// have one text.
+// A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by NVRTC, which has no
+// <stdint.h> and no C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA
+// words. Whatever needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels
+// themselves have one text.
 //
 // Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes; indices are
 // 64 bits wide.

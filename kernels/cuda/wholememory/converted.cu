@@ -1,9 +1,9 @@
 // Gather and scatter between types: a table of one type, packed rows of another of the same family.
 //
-// A lane moves one element at a time; rows, chunks and row numbers are as in gather.cu. There is one walk for each size
-// of a source's element; which types they are is asked at each store, alike for all threads, because a walk for each of
-// the 32 pairs would make the image ten times as large. Two types of different families (or an unknown one) move
-// nothing: the caller has refused them.
+// A lane moves one element at a time; rows, chunks and row numbers are as in gather.cu. There is one walk for each
+// size of a source's element; which types they are is asked at each store, alike for all threads, because a walk for
+// each of the 32 pairs would make the image five times as large. Two types of different families (or an unknown one)
+// move nothing: the caller has refused them.
 #include "convert.cuh"
 #include "rows.cuh"
 
@@ -42,25 +42,18 @@ struct Convert {
     }
 };
 
-template <class Word, bool OUT_OF_TABLE>
-__device__ __forceinline__ void convert_words(u32 source, u32 target, const Table& table, const void* indices,
-                                              u32 index_bytes, u64 count, u64 columns, Packed packed) {
-    move_rows(table, indices, index_bytes, count, columns, packed, Convert<Word, OUT_OF_TABLE>(source, target));
-}
-
 template <bool OUT_OF_TABLE>
-__device__ __forceinline__ void convert_rows(u32 source, u32 target, const Table& table, const void* indices,
-                                             u32 index_bytes, u64 count, u64 columns, Packed packed) {
+__device__ __forceinline__ void convert_rows(u32 source, u32 target, const RowSet& rows, u64 columns) {
     if (bytes_of_type(source) == 0 || bytes_of_type(target) == 0 || is_integer(source) != is_integer(target)) return;
     switch (bytes_of_type(source)) {
         case 8:
-            return convert_words<u64, OUT_OF_TABLE>(source, target, table, indices, index_bytes, count, columns, packed);
+            return move_rows(rows, columns, Convert<u64, OUT_OF_TABLE>(source, target));
         case 4:
-            return convert_words<u32, OUT_OF_TABLE>(source, target, table, indices, index_bytes, count, columns, packed);
+            return move_rows(rows, columns, Convert<u32, OUT_OF_TABLE>(source, target));
         case 2:
-            return convert_words<u16, OUT_OF_TABLE>(source, target, table, indices, index_bytes, count, columns, packed);
+            return move_rows(rows, columns, Convert<u16, OUT_OF_TABLE>(source, target));
         default:
-            return convert_words<u8, OUT_OF_TABLE>(source, target, table, indices, index_bytes, count, columns, packed);
+            return move_rows(rows, columns, Convert<u8, OUT_OF_TABLE>(source, target));
     }
 }
 
@@ -74,7 +67,7 @@ extern "C" __global__ void wm_gather_converted(u64 base, const u64* bases, const
                                                u64 output_stride, u32 table_type, u32 other_type) {
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
     const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::convert_rows<true>(table_type, other_type, table, indices, index_bytes, count, columns, packed);
+    wm::convert_rows<true>(table_type, other_type, {table, indices, index_bytes, count, packed}, columns);
 }
 
 /// As `wm_scatter_rows`, with rows of `columns` elements that are converted from `other_type` to `table_type`.
@@ -84,5 +77,5 @@ extern "C" __global__ void wm_scatter_converted(u64 base, const u64* bases, cons
                                                 u64 input_stride, u32 table_type, u32 other_type) {
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
     const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
-    wm::convert_rows<false>(other_type, table_type, table, indices, index_bytes, count, columns, packed);
+    wm::convert_rows<false>(other_type, table_type, {table, indices, index_bytes, count, packed}, columns);
 }

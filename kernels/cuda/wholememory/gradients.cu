@@ -2,8 +2,8 @@
 #include "convert.cuh"
 
 /// Row `i` of `output` (f32, `count` rows of `columns`) becomes the sum of the rows `order[starts[i]]` to
-/// `order[starts[i + 1] - 1]` of `gradients`, added in f32 in this order, whatever the launch. `gradient_type` is FLOAT,
-/// HALF or BF16; strides are in bytes. A warp has a row; blocks are whole warps.
+/// `order[starts[i + 1] - 1]` of `gradients`, added in f32 in this order, whatever the launch. `gradient_type` is
+/// FLOAT, HALF or BF16; strides are in bytes. A warp has a row; blocks are whole warps.
 extern "C" __global__ void wm_sum_gradients(const void* gradients, u32 gradient_type, u64 gradient_stride, u64 columns,
                                             const i64* order, const i64* starts, u64 count, f32* output,
                                             u64 output_stride) {

@@ -1,9 +1,10 @@
 // Sparse optimizers: they change the rows of an embedding that a step touched, each row once.
 //
-// A warp has a row. All states are f32; the embedding is f32, f16 or bf16 and is computed in f32. Each sum of a product
-// is one rounding (`multiply_add`), so that a GPU and the CPU give the same bits. Blocks are whole warps.
+// A warp has a row. All states are f32; the embedding is f32, f16 or bf16 and is computed in f32. Each sum of a
+// product is one rounding (`multiply_add`), so that a GPU and the CPU give the same bits. Blocks are whole warps.
 //
-// Rules: `rows` names no row twice (sum_gradients comes first). A row that is negative or not in the table is skipped.
+// Rules: `rows` names no row twice (sum_gradients comes first). A row that is negative or not in the table is
+// skipped.
 #include "convert.cuh"
 
 namespace wm {
@@ -27,8 +28,9 @@ struct State {
     }
 };
 
-// Calls `change(row, column, weight, gradient)` for each element of each row; what it returns is the new weight. Before
-// a row's elements `begin(row)` is called, after them `end(row)`, both by all lanes; the warp is together before `end`.
+// Calls `change(row, column, weight, gradient)` for each element of each row; what it returns is the new weight.
+// Before a row's elements `begin(row)` is called, after them `end(row)`, both by all lanes; the warp is together
+// before `end`.
 template <class Rule>
 __device__ __forceinline__ void for_each_element(const Step& step, Rule rule) {
     const u32 warps = threads_in_block() / WARP;
@@ -128,8 +130,9 @@ extern "C" __global__ void wm_optimize_sgd(u64 table, u64 table_stride, u32 tabl
     wm::for_each_element(step, wm::Sgd{learning_rate, weight_decay});
 }
 
-/// Lazy Adam on the rows that `rows` names, as `wm_optimize_sgd` has them. States `m` and `v` have the table's shape in
-/// f32, `powers` two f32 a row that begin as 1; each is an address with the bytes between its rows. `adam_w` is 0 or 1.
+/// Lazy Adam on the rows that `rows` names, as `wm_optimize_sgd` has them. States `m` and `v` have the table's shape
+/// in f32, `powers` two f32 a row that begin as 1; each is an address with the bytes between its rows. `adam_w` is 0
+/// or 1.
 extern "C" __global__ void wm_optimize_lazy_adam(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table,
                                                  const i64* rows, u64 count, const f32* gradients,
                                                  u64 gradient_stride, u64 columns, f32 learning_rate,

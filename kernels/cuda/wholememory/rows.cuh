@@ -1,10 +1,10 @@
 // Moves rows between a table, at the numbers that an array names, and packed memory.
 //
 // How it is fast: a warp takes a batch of rows at a time. Each lane finds the address of one row (or of four, where
-// rows are a word), and shuffles hand it to the lanes that move the row. These are a group of the smallest power of two
-// that covers a row, so a warp moves several short rows side by side; of a long row a group moves one piece after
-// another. Rows and pieces are one sequence of steps, and four steps' loads are under way before the first store.
-// The next batch's row numbers are loaded before this batch moves.
+// rows are a word), and shuffles hand it to the lanes that move the row. These are a group of the smallest power of
+// two that covers a row, so a warp moves several short rows side by side; of a long row a group moves one piece after
+// another. Rows and pieces are one sequence of steps, and four steps' loads are under way before the first store. The
+// next batch's row numbers are loaded before this batch moves.
 //
 // Rules: blocks are whole warps (what is left over of a block does nothing); the whole warp passes every shuffle.
 #pragma once
@@ -43,32 +43,36 @@ struct Packed {
     u64 address, stride;
 };
 
-// One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
-// loads, and the bytes of a word where it is loaded from, where it is stored to, and in the table. With `SETS` 1 a lane
-// has one row number a batch; with 4 and 2 sets a row is one word or two. `HAS_SETS` says whether such rows are worth
-// code of their own.
-template <class Mover, u32 SETS>
-struct Walk {
+// Which rows are moved.
+struct RowSet {
     const Table& table;
     const void* indices;
-    const u32 index_bytes, words;
-    const u64 count;
-    const Packed packed;
+    u32 index_bytes;
+    u64 count;
+    Packed packed;
+};
+
+// One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
+// loads, and the bytes of a word where it is loaded from, where it is stored to, and in the table. With `SETS` 1 a
+// lane has one row number a batch; with 4 and 2 sets a row is one word or two. `HAS_SETS` says whether such rows are
+// worth code of their own.
+template <class Mover, u32 SETS>
+struct Walk {
+    const RowSet& all;
+    const u32 words;
     const Mover mover;
     const u64 warps;
     const Division division;
 
-    __device__ __forceinline__ Walk(const Table& table, const void* indices, u32 index_bytes, u64 count, u32 words,
-                                    Packed packed, Mover mover)
-        : table(table), indices(indices), index_bytes(index_bytes), words(words), count(count), packed(packed),
-          mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
-          division(words, mover.table_bytes, count, warps, WARP * SETS) {}
+    __device__ __forceinline__ Walk(const RowSet& rows, u32 words, Mover mover)
+        : all(rows), words(words), mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
+          division(words, mover.table_bytes, rows.count, warps, WARP * SETS) {}
 
     __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS]) const {
         for (u32 set = 0; set < SETS; set++) {
             const u32 in_batch = set * WARP + lane();
-            const bool is_mine = in_batch < division.batch && first + in_batch < count;
-            numbers[set] = is_mine ? load_index(indices, index_bytes, first + in_batch) : -1;
+            const bool is_mine = in_batch < division.batch && first + in_batch < all.count;
+            numbers[set] = is_mine ? load_index(all.indices, all.index_bytes, first + in_batch) : -1;
         }
     }
 
@@ -78,9 +82,9 @@ struct Walk {
         i64 numbers[SETS];
         load_numbers(first, numbers);
 #pragma unroll 1
-        while (first < count) {
+        while (first < all.count) {
             u64 rows[SETS];
-            for (u32 set = 0; set < SETS; set++) rows[set] = table.row(numbers[set]);
+            for (u32 set = 0; set < SETS; set++) rows[set] = all.table.row(numbers[set]);
             load_numbers(first + step, numbers);
             move_batch(first, rows);
             first += step;
@@ -104,7 +108,7 @@ struct Walk {
                 const u32 in_set = turn * division.groups + group;
                 const u64 row = __shfl_sync(ALL_LANES, rows[set], int(in_set % WARP));
                 const u32 at = piece * division.lanes + in_group;
-                const u64 in_packed = packed.address + (first + set * WARP + in_set) * packed.stride;
+                const u64 in_packed = all.packed.address + (first + set * WARP + in_set) * all.packed.stride;
                 live[i] = turn < turns && row != 0 && at < words;
                 to[i] = (Mover::FROM_TABLE ? in_packed : row) + u64(at) * mover.to_bytes;
                 mover.load(live[i], (Mover::FROM_TABLE ? row : in_packed) + u64(at) * mover.from_bytes, word[i]);
@@ -119,15 +123,14 @@ struct Walk {
 
 // All rows. Where a row is a word or two, a lane has several rows' numbers, so that it has as many loads under way.
 template <class Mover>
-__device__ __forceinline__ void move_rows(const Table& table, const void* indices, u32 index_bytes, u64 count,
-                                          u64 row_words, Packed packed, Mover mover) {
+__device__ __forceinline__ void move_rows(const RowSet& rows, u64 row_words, Mover mover) {
     const u32 words = u32(row_words);
     if (words == 0 || warp() >= threads_in_block() / WARP) return;
     if constexpr (Mover::HAS_SETS) {
-        if (words == 1) return Walk<Mover, 4>(table, indices, index_bytes, count, words, packed, mover).run();
-        if (words == 2) return Walk<Mover, 2>(table, indices, index_bytes, count, words, packed, mover).run();
+        if (words == 1) return Walk<Mover, 4>(rows, words, mover).run();
+        if (words == 2) return Walk<Mover, 2>(rows, words, mover).run();
     }
-    Walk<Mover, 1>(table, indices, index_bytes, count, words, packed, mover).run();
+    Walk<Mover, 1>(rows, words, mover).run();
 }
 
 }  // namespace wm

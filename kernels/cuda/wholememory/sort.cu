@@ -28,8 +28,8 @@ __device__ __forceinline__ void count_run(const u64* numbers, u64 n, u64 first, 
 
 }  // namespace wm
 
-/// For the numbers `indices[i]` of `count`: `numbers[i]` becomes its distance from `first_row`, or `rows` where it is not
-/// one of the `rows` rows from there on (so that it sorts behind them); `positions[i]` becomes `i`.
+/// For the numbers `indices[i]` of `count`: `numbers[i]` becomes its distance from `first_row`, or `rows` where it is
+/// not one of the `rows` rows from there on (so that it sorts behind them); `positions[i]` becomes `i`.
 extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u64 count, i64 first_row, u64 rows,
                                          u64* numbers, i64* positions) {
     for (u64 i : wm::share_of(count)) {
@@ -40,8 +40,8 @@ extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u
     }
 }
 
-/// `counts[digit * tiles + tile]` becomes how many numbers of a tile (of 2048) have the digit of four bits at `shift`;
-/// there are 16 times as many counts as tiles. Blocks of 256 threads.
+/// `counts[digit * tiles + tile]` becomes how many numbers of a tile (of 2048) have the digit of four bits at
+/// `shift`; there are 16 times as many counts as tiles. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i32* counts) {
     __shared__ u32 of_thread[wm::SORT_DIGITS][wm::SORT_THREADS];
     const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;

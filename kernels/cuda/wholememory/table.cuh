@@ -1,9 +1,9 @@
 // A table: rows of memory spread over chunks, one a rank; and an array of row numbers into one.
 //
-// `bases[c]` is the address of chunk c's first row, `starts[c]` that row's number in the whole table; `starts` has one
-// entry more than there are chunks. An empty chunk has the start of the next. With one chunk the arrays are not read:
-// `base` is the table's address. Where all chunks but the last have the same number of rows, `equal` is that number,
-// and a row's chunk is a quotient; else `equal` is 0 and it is searched.
+// `bases[c]` is the address of chunk c's first row, `starts[c]` that row's number in the whole table; `starts` has
+// one entry more than there are chunks. An empty chunk has the start of the next. With one chunk the arrays are not
+// read: `base` is the table's address. Where all chunks but the last have the same number of rows, `equal` is that
+// number, and a row's chunk is a quotient; else `equal` is 0 and it is searched.
 //
 // `offset` is in bytes from the table's first row: to a column, and where it is more than a row, over whole rows too,
 // so that part of a table is a table.

@@ -143,11 +143,18 @@ impl Graph {
         seed: u64,
         shape: (u32, u32),
     ) -> Sampled {
+        self.filled(centers, |outputs| run(shape, &self.uniform(centers, most, seed, outputs)))
+    }
+
+    /// What `sample` writes to the three outputs, behind which it must leave one more entry alone.
+    fn filled(&self, centers: &Centers, sample: impl FnOnce([u64; 3])) -> Sampled {
         let total = centers.offsets[centers.nodes.len()] as usize;
-        let mut destinations = vec![0x55u8; total * self.col_bytes as usize];
-        let (mut locals, mut edges) = (vec![-7i32; total], vec![-7i64; total]);
-        let outputs = [written(&mut destinations), written(&mut locals), written(&mut edges)];
-        run(shape, &self.uniform(centers, most, seed, outputs));
+        let mut destinations = vec![0x55u8; (total + 1) * self.col_bytes as usize];
+        let (mut locals, mut edges) = (vec![-7i32; total + 1], vec![-7i64; total + 1]);
+        sample([written(&mut destinations), written(&mut locals), written(&mut edges)]);
+        assert_eq!((locals.pop(), edges.pop()), (Some(-7), Some(-7)), "something behind the last sample");
+        let behind = destinations.split_off(total * self.col_bytes as usize);
+        assert!(behind.iter().all(|byte| *byte == 0x55), "something behind the last sample");
         Sampled { destinations: unpacked(&destinations, self.col_bytes), centers: locals, edges }
     }
 
@@ -194,13 +201,12 @@ impl Graph {
         seed: u64,
         shape: (u32, u32),
     ) -> Sampled {
-        let total = centers.offsets[centers.nodes.len()] as usize;
-        let mut destinations = vec![0x55u8; total * self.col_bytes as usize];
-        let (mut locals, mut edges) = (vec![-7i32; total], vec![-7i64; total]);
-        let outputs = [written(&mut destinations), written(&mut locals), written(&mut edges)];
-        let u = self.uniform(centers, most, seed, outputs);
+        self.filled(centers, |outputs| run(shape, &self.weighted(self.uniform(centers, most, seed, outputs))))
+    }
+
+    fn weighted(&self, u: SampleUniform) -> SampleWeighted {
         let weight = &self.tables[2];
-        let arguments = SampleWeighted {
+        SampleWeighted {
             row_base: u.row_base,
             row_bases: u.row_bases,
             row_starts: u.row_starts,
@@ -233,9 +239,7 @@ impl Graph {
             destinations: u.destinations,
             centers: u.centers,
             edges: u.edges,
-        };
-        run(shape, &arguments);
-        Sampled { destinations: unpacked(&destinations, self.col_bytes), centers: locals, edges }
+        }
     }
 
     /// The samples with these neighbours (counted from a node's first) of each center.

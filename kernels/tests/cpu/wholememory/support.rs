@@ -48,14 +48,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// One to eight chunks of drawn sizes (some empty), or equal ones with a shorter last one.
+    /// One to eight chunks of drawn sizes (some empty), or equal ones with a last one that is shorter or longer.
     pub(crate) fn draw(draws: &mut Draws, stride: usize, misalignment: usize) -> Self {
         let count = 1 + draws.below(8) as usize;
         let rows = 1 + draws.below(40);
         let (mut chunks, mut equal) = (vec![rows; count], 0);
         if draws.below(2) == 0 {
             equal = rows;
-            chunks[count - 1] = draws.below(rows + 1);
+            chunks[count - 1] = draws.below(2 * rows + 1);
         } else {
             chunks.iter_mut().for_each(|chunk| *chunk = draws.below(3).min(1) * draws.below(40));
         }
