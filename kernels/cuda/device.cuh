@@ -102,6 +102,20 @@ __device__ __forceinline__ f32 square_root(f32 x) {
 #endif
 }
 
+// Memory of a block, for what is larger than a few hundred bytes. `Tag` tells uses of one type apart. On the CPU it is on
+// the heap of the thread that runs the block: a library that is opened late has little room for variables of threads.
+template <class T, class Tag>
+__device__ __forceinline__ T& shared() {
+#ifdef __CUDACC__
+    __shared__ T storage;
+    return storage;
+#else
+    static thread_local T* storage = nullptr;
+    if (storage == nullptr) storage = static_cast<T*>(wm_cpu::zeroed(sizeof(T)));
+    return *storage;
+#endif
+}
+
 // A clock that all threads of the device share.
 __device__ __forceinline__ u64 nanoseconds() {
 #ifdef __CUDACC__

@@ -73,7 +73,8 @@ __device__ __forceinline__ void count_digits(const Keys& keys, u64 prefix, u32 s
 }
 
 __device__ __forceinline__ Threshold find_threshold(const Keys& keys, u32 samples) {
-    __shared__ u32 counts[DIGITS];
+    typedef u32 Counts[DIGITS];
+    Counts& counts = shared<Counts, struct OfDigits>();
     u64 prefix = 0;
     u32 wanted = samples, shift = 64;
     while (shift != 0) {
@@ -120,7 +121,8 @@ extern "C" __global__ void wm_sample_weighted(u64 row_base, const u64* row_bases
                                               u64 weight_offset, u32 weight_type, const void* nodes, u32 node_bytes,
                                               u64 count, i32 max_samples, u64 seed, const i32* offsets,
                                               void* destinations, i32* centers, i64* edges) {
-    __shared__ u64 kept[wm::KEPT_KEYS];
+    typedef u64 Kept[wm::KEPT_KEYS];
+    Kept& kept = wm::shared<Kept, struct OfKeys>();
     const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
     const wm::Table col(col_base, col_bases, col_starts, col_chunks, col_equal, col_entries, col_bytes, col_offset);
     const wm::Table weights(weight_base, weight_bases, weight_starts, weight_chunks, weight_equal, weight_entries,

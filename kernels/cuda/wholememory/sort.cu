@@ -43,7 +43,8 @@ extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u
 /// `counts[digit * tiles + tile]` becomes how many numbers of a tile (of 2048) have the digit of four bits at
 /// `shift`; there are 16 times as many counts as tiles. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i32* counts) {
-    __shared__ u32 of_thread[wm::SORT_DIGITS][wm::SORT_THREADS];
+    typedef u32 Counts[wm::SORT_DIGITS][wm::SORT_THREADS];
+    Counts& of_thread = wm::shared<Counts, struct OfCounting>();
     const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
     const u32 thread = wm::thread_in_block();
     for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {
@@ -61,7 +62,8 @@ extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i
 /// counts. Inputs and outputs are different arrays. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_move(const u64* numbers, const i64* positions, u64 n, u32 shift, const i32* offsets,
                                         u64* output_numbers, i64* output_positions) {
-    __shared__ u32 of_thread[wm::SORT_DIGITS][wm::SORT_THREADS];
+    typedef u32 Counts[wm::SORT_DIGITS][wm::SORT_THREADS];
+    Counts& of_thread = wm::shared<Counts, struct OfMoving>();
     const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
     const u32 thread = wm::thread_in_block();
     for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {

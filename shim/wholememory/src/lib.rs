@@ -9,7 +9,8 @@
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks; [`communicator`]; [`storage`]; [`memory`]; [`tensor`]; `capi`.
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`];
+//! [`operations`]; [`capi`].
 
 #![deny(unsafe_code)]
 
@@ -18,7 +19,9 @@ pub mod capi;
 pub mod communicator;
 pub mod error;
 pub mod exchange;
+pub mod kernels;
 pub mod memory;
+pub mod operations;
 pub mod storage;
 pub mod tensor;
 pub mod vocabulary;

@@ -155,6 +155,15 @@ impl Memory {
         Ok(self.storage.base())
     }
 
+    /// Do parts follow each other without gaps, whatever the API shows?
+    pub fn is_one_range(&self) -> bool {
+        let row = self.request.granularity;
+        let follows = |rank: usize| {
+            self.partition.count(rank) == 0 || self.layout.parts[rank] == self.partition.start(rank) * row
+        };
+        (0..self.partition.ranks()).all(follows)
+    }
+
     /// What a kernel needs to find a row.
     pub fn tables(&self) -> DeviceTables {
         self.tables.places

@@ -23,6 +23,11 @@ pub(crate) struct Description {
 }
 
 impl Description {
+    /// An array.
+    pub(crate) fn array(size: i64, dtype: c_uint) -> Self {
+        Self { dim: 1, ..Self::matrix(size, 1, 1, dtype) }
+    }
+
     /// A matrix whose rows are `stride` elements apart.
     pub(crate) fn matrix(rows: i64, columns: i64, stride: i64, dtype: c_uint) -> Self {
         let (mut sizes, mut strides) = ([1; 8], [1; 8]);
@@ -117,6 +122,8 @@ functions! {
     wholememory_tensor_get_local_entry_count(*mut usize, Handle) -> c_uint;
     wholememory_tensor_get_local_entry_start(*mut usize, Handle) -> c_uint;
     wholememory_tensor_get_root(Handle) -> Handle;
+    wholememory_gather(Handle, Handle, Handle, *const c_void, *mut c_void, c_int) -> c_uint;
+    wholememory_scatter(Handle, Handle, Handle, *const c_void, *mut c_void, c_int) -> c_uint;
     get_wholememory_tensor_count() -> i64;
     wholememory_init(c_uint, c_uint) -> c_uint;
     wholememory_finalize() -> c_uint;

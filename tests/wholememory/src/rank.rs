@@ -7,7 +7,7 @@ use wm_abi::CUdeviceptr;
 use wm_driver::api::Named;
 use wm_driver::{Api, Table};
 
-use crate::api::{Handle, Library, UniqueId};
+use crate::api::{Description, Handle, Library, UniqueId};
 
 /// Outcome of a scenario, on one rank.
 pub(crate) type Verdict<T = ()> = Result<T, String>;
@@ -137,6 +137,42 @@ impl Rank {
         // SAFETY: as above; the call returns when the bytes are there.
         let read = unsafe { self.driver.memcpy_dtoh(place.as_mut_ptr().cast::<c_void>(), address, bytes) };
         read.map(|()| place).map_err(|error| error.to_string())
+    }
+}
+
+/// Memory of one rank's GPU with a tensor over it; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Local<'a> {
+    rank: &'a Rank,
+    pub(crate) address: CUdeviceptr,
+    bytes: usize,
+    pub(crate) tensor: Handle,
+}
+
+impl<'a> Local<'a> {
+    /// Memory that holds some bytes, as a tensor.
+    pub(crate) fn new(rank: &'a Rank, bytes: &[u8], shape: &Description) -> Verdict<Self> {
+        let address = rank.driver.mem_alloc(bytes.len().max(1)).map_err(|error| error.to_string())?;
+        let mut local = Self { rank, address, bytes: bytes.len(), tensor: null_mut() };
+        rank.write(address, bytes)?;
+        let mut tensor = null_mut();
+        want!(SUCCESS, rank.wholememory_make_tensor_from_pointer(&mut tensor, address as *mut c_void, shape))?;
+        local.tensor = tensor;
+        Ok(local)
+    }
+
+    /// What it holds now.
+    pub(crate) fn read(&self) -> Verdict<Vec<u8>> {
+        self.rank.driver.ctx_synchronize().map_err(|error| error.to_string())?;
+        self.rank.read(self.address, self.bytes)
+    }
+}
+
+impl Drop for Local<'_> {
+    fn drop(&mut self) {
+        // SAFETY: a handle, or null.
+        let _code = unsafe { (self.rank.library.wholememory_destroy_tensor)(self.tensor) };
+        let _freed = self.rank.driver.mem_free(self.address);
     }
 }
 

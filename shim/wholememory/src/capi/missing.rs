@@ -18,10 +18,6 @@ exports! {
     /// Not done yet.
     fn wholememory_store_to_file() -> u32 { answer_missing("wholememory_store_to_file") }
     /// Not done yet.
-    fn wholememory_gather() -> u32 { answer_missing("wholememory_gather") }
-    /// Not done yet.
-    fn wholememory_scatter() -> u32 { answer_missing("wholememory_scatter") }
-    /// Not done yet.
     fn wholememory_env_test_op() -> u32 { answer_missing("wholememory_env_test_op") }
     /// Not done yet.
     fn wholememory_create_embedding_optimizer() -> u32 { answer_missing("wholememory_create_embedding_optimizer") }

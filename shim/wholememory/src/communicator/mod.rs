@@ -3,6 +3,7 @@
 //! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody does anything, so a collective call
 //! fails everywhere or nowhere; each rank returns its own reason where it has one.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use wm_driver::{Api, Table};
 
 use crate::error::{Error, Outcome, require};
 use crate::exchange::{Exchange, Key, Part};
+use crate::kernels::Kernels;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 
 /// Bytes of a unique id.
@@ -40,6 +42,8 @@ pub struct Communicator {
     context: CUcontext,
     ranks: Vec<RankInfo>,
     backend: AtomicU32,
+    /// Loaded when they are first needed.
+    kernels: OnceLock<Outcome<Kernels>>,
     /// How often it was split: the key of each part follows from it.
     splits: AtomicU64,
 }
@@ -89,7 +93,8 @@ impl Communicator {
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
         let ranks = ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
-        Ok(Self { driver, exchange, key, device, context, ranks, backend, splits })
+        let kernels = OnceLock::new();
+        Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
     }
 
     /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys are alike. `None` for a rank without a
@@ -142,6 +147,15 @@ impl Communicator {
     /// The context that was current when the rank came.
     pub fn context(&self) -> CUcontext {
         self.context
+    }
+
+    /// The kernels of operations.
+    ///
+    /// # Errors
+    /// The driver's, the first time and from then on.
+    pub fn kernels(&self) -> Outcome<&Kernels> {
+        let load = || Kernels::load(self.driver, self.context, self.device);
+        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
     /// What is known of each rank.

@@ -201,7 +201,8 @@ impl TensorDescription {
         require(matrix.is_some(), "the elements of a row must lie side by side")?;
         let matrix = matrix.unwrap_or(ArrayDescription { size: 0, storage_offset: 0, dtype: 0 }.to_matrix());
         require(matrix.sizes.iter().all(|size| *size >= 0) && matrix.storage_offset >= 0, "a size is negative")?;
-        let inside = matrix.storage_offset.checked_add(matrix.sizes[1]).is_some_and(|end| end <= matrix.stride);
+        let in_row = matrix.storage_offset % matrix.stride.max(1);
+        let inside = in_row.checked_add(matrix.sizes[1]).is_some_and(|end| end <= matrix.stride);
         require(inside || matrix.sizes[0] <= 1, "a row is longer than the distance to the next one")?;
         Ok(matrix)
     }

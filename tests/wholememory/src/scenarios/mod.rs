@@ -3,6 +3,7 @@
 mod communicators;
 mod memory;
 mod misuse;
+mod rows;
 mod tensors;
 
 use crate::Arguments;
@@ -54,6 +55,11 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.arguments", misuse::arguments),
     Scenario::of_several("misuse.arguments_of_one_rank", misuse::arguments_of_one_rank),
     Scenario::new("misuse.handles", misuse::handles),
+    Scenario::new("rows.gathered", rows::gathered),
+    Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
+    Scenario::new("rows.scattered", rows::scattered),
+    Scenario::new("rows.converted", rows::converted),
+    Scenario::new("rows.misused", rows::misused),
     Scenario::new("tensors.shapes", tensors::shapes),
     Scenario::new("tensors.parts", tensors::parts),
     Scenario::new("tensors.are_counted", tensors::are_counted),
