@@ -19,9 +19,10 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// What cargo makes and where it goes.
-const BUILT: [(&str, &str); 8] = [
+const BUILT: [(&str, &str); 9] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
+    ("libwholegraph.so", "wholegraph/libwholegraph.so"),
     ("libsimcuda.so", "sim/libcuda.so.1"),
     ("wmctl", "bin/wmctl"),
     ("conformance", "bin/conformance"),
@@ -52,7 +53,7 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = ["wmshim", "simcuda", "wmctl", "conformance", "demo", "stress", "oracle"];
+    let packages = ["wmshim", "wholegraph", "simcuda", "wmctl", "conformance", "demo", "stress", "oracle"];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;
@@ -112,9 +113,10 @@ fn check(dist: &Path) -> Result<()> {
     for (_, name) in BUILT {
         let demands = elf::Demands::read(&dist.join(name))?;
         demands.meet(GLIBC).with_context(|| name.to_owned())?;
-        let library = name.contains(".so");
-        if library && demands.soname.as_deref() != Some("libcuda.so.1") {
-            bail!("{name}: SONAME is {:?} and must be libcuda.so.1", demands.soname);
+        // What a library answers for.
+        let soname = if name.contains("wholegraph") { "libwholegraph.so" } else { "libcuda.so.1" };
+        if name.contains(".so") && demands.soname.as_deref() != Some(soname) {
+            bail!("{name}: SONAME is {:?} and must be {soname}", demands.soname);
         }
         if demands.has_symbols {
             bail!("{name}: its symbols are still in it");
