@@ -102,6 +102,18 @@ __device__ __forceinline__ f32 square_root(f32 x) {
 #endif
 }
 
+// A block's large array of type `T` in shared memory, as `T& name`: one a kernel. On the CPU it is the engine's.
+#ifdef __CUDACC__
+#define WM_SHARED_ARRAY(T, name) __shared__ T name
+#else
+template <class T>
+inline T& shared_array() {
+    static_assert(sizeof(T) <= wm_cpu::SHARED_BYTES, "more than a kernel may declare");
+    return *reinterpret_cast<T*>(wm_cpu::current->shared);
+}
+#define WM_SHARED_ARRAY(T, name) T& name = ::wm::shared_array<T>()
+#endif
+
 // A clock that all threads of the device share.
 __device__ __forceinline__ u64 nanoseconds() {
 #ifdef __CUDACC__
