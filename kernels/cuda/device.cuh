@@ -102,19 +102,17 @@ __device__ __forceinline__ f32 square_root(f32 x) {
 #endif
 }
 
-// Memory of a block, for what is larger than a few hundred bytes. `Tag` tells uses of one type apart. On the CPU it is on
-// the heap of the thread that runs the block: a library that is opened late has little room for variables of threads.
-template <class T, class Tag>
-__device__ __forceinline__ T& shared() {
+// A block's large array of type `T` in shared memory, as `T& name`: one a kernel. On the CPU it is the engine's.
 #ifdef __CUDACC__
-    __shared__ T storage;
-    return storage;
+#define WM_SHARED_ARRAY(T, name) __shared__ T name
 #else
-    static thread_local T* storage = nullptr;
-    if (storage == nullptr) storage = static_cast<T*>(wm_cpu::zeroed(sizeof(T)));
-    return *storage;
-#endif
+template <class T>
+inline T& shared_array() {
+    static_assert(sizeof(T) <= wm_cpu::SHARED_BYTES, "more than a kernel may declare");
+    return *reinterpret_cast<T*>(wm_cpu::current->shared);
 }
+#define WM_SHARED_ARRAY(T, name) T& name = ::wm::shared_array<T>()
+#endif
 
 // A clock that all threads of the device share.
 __device__ __forceinline__ u64 nanoseconds() {

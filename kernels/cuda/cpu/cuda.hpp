@@ -2,7 +2,8 @@
 //
 // It has what the kernels of this crate use and no more; a new kernel that needs another intrinsic adds it
 // here. `__shared__` variables are thread-local: a block runs on one operating-system thread, and one block
-// at a time.
+// at a time. They are small, because a library that is opened late gets little thread-local memory (static
+// TLS); a kernel's large array is `WM_SHARED_ARRAY`.
 #pragma once
 
 #include <string.h>

@@ -61,6 +61,7 @@ struct Engine : Context {
     Run run;  // how to leave the kernel when it faults
     jmp_buf scheduler;
     Engine* next_free;
+    alignas(16) unsigned char shared_memory[SHARED_BYTES];
 };
 
 Engine* engine() { return static_cast<Engine*>(current); }
@@ -234,6 +235,7 @@ void prepare(Engine* e, Thunk thunk, const Launch* launch) {
     e->block_dim = launch->block;
     e->threads = launch->block.x * launch->block.y * launch->block.z;
     e->started = nanoseconds();
+    e->shared = e->shared_memory;
 }
 
 // Runs the prepared grid with the fault handler armed. The only function that a fault returns to.
@@ -256,12 +258,6 @@ uint64_t nanoseconds() {
 }
 
 void yield_processor() { sched_yield(); }
-
-void* zeroed(size_t bytes) {
-    void* memory = calloc(1, bytes);
-    if (memory == nullptr) abort();
-    return memory;
-}
 
 }  // namespace wm_cpu
 

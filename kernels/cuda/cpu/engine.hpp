@@ -22,7 +22,11 @@ struct Context {
     Index3 thread, block, block_dim, grid_dim;
     uint32_t linear_thread;
     uint64_t started;  // nanoseconds: when the grid began
+    unsigned char* shared;  // SHARED_BYTES for the block's large shared array
 };
+
+// As much shared memory as a kernel declares on every GPU.
+constexpr size_t SHARED_BYTES = 48 * 1024;
 
 // The context of the kernel that runs on this operating-system thread. Initial-exec: kernels read it all the
 // time, and in a shared library any other model is a call.
@@ -31,8 +35,6 @@ extern __thread Context* current __attribute__((tls_model("initial-exec")));
 inline uint32_t lane() { return current->linear_thread % 32; }
 
 uint64_t nanoseconds();
-// Memory of zeros that stays until the process ends; ends the process where there is none.
-void* zeroed(size_t bytes);
 
 void yield_processor();
 

@@ -20,8 +20,7 @@ struct BlockSum {
 };
 
 __device__ __forceinline__ BlockSum block_sum(u64 value) {
-    typedef u64 Sums[WARP];
-    Sums& of_warp = shared<Sums, struct OfWarps>();
+    __shared__ u64 of_warp[WARP];
     const u64 up_to_here = warp_prefix(value);
     if (lane() == WARP - 1) of_warp[warp()] = up_to_here;
     __syncthreads();

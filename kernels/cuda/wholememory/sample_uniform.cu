@@ -20,6 +20,7 @@ namespace wm {
 
 constexpr u32 MOST_STEPS = 1024;
 constexpr u32 SAMPLING_WARPS = 8;
+typedef u32 Places[SAMPLING_WARPS][MOST_STEPS];
 
 __device__ __forceinline__ u32 generators_for(u32 samples) {
     const u32 size = (samples - 1) / 32;
@@ -102,8 +103,7 @@ extern "C" __global__ void wm_sample_uniform(u64 row_base, const u64* row_bases,
                                              u64 col_equal, u64 col_entries, u64 col_offset, u32 col_bytes,
                                              const void* nodes, u32 node_bytes, u64 count, i32 max_samples, u64 seed,
                                              const i32* offsets, void* destinations, i32* centers, i64* edges) {
-    typedef u32 Places[wm::SAMPLING_WARPS][wm::MOST_STEPS];
-    Places& places = wm::shared<Places, struct OfSamples>();
+    WM_SHARED_ARRAY(wm::Places, places);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (wm::warp() >= warps || warps > wm::SAMPLING_WARPS) return;
     const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);

@@ -19,6 +19,12 @@ constexpr u64 KEPT_KEYS = 2048;
 constexpr u32 DIGIT_BITS = 8;
 constexpr u32 DIGITS = 1 << DIGIT_BITS;
 
+// What a block shares.
+struct BlockKeys {
+    u64 kept[KEPT_KEYS];
+    u32 counts[DIGITS];  // of keys, by one digit
+};
+
 // In the order of the numbers.
 __device__ __forceinline__ u64 sortable(f64 key) {
     const u64 bits = bits_of(key);
@@ -31,7 +37,7 @@ struct Keys {
     u32 weight_type;
     Neighbors neighbors;
     u64 seed, subsequence;
-    u64* kept;
+    BlockKeys& block;
 
     __device__ __forceinline__ u64 draw(Pcg& generator, u64 neighbor) const {
         const u64 weight = weights.row(neighbors.first + i64(neighbor));
@@ -45,12 +51,12 @@ struct Keys {
 
     __device__ __forceinline__ void keep() const {
         Pcg generator(seed, subsequence);
-        for (u64 i = thread_in_block(); i < neighbors.count; i += threads_in_block()) kept[i] = draw(generator, i);
+        for (u64 i = thread_in_block(); i < neighbors.count; i += threads_in_block()) block.kept[i] = draw(generator, i);
     }
 
     // The key of `neighbor`, one of this thread's; they are asked for in order.
     __device__ __forceinline__ u64 next(Pcg& generator, u64 neighbor) const {
-        return are_kept() ? kept[neighbor] : draw(generator, neighbor);
+        return are_kept() ? block.kept[neighbor] : draw(generator, neighbor);
     }
 };
 
@@ -73,8 +79,7 @@ __device__ __forceinline__ void count_digits(const Keys& keys, u64 prefix, u32 s
 }
 
 __device__ __forceinline__ Threshold find_threshold(const Keys& keys, u32 samples) {
-    typedef u32 Counts[DIGITS];
-    Counts& counts = shared<Counts, struct OfDigits>();
+    u32* counts = keys.block.counts;
     u64 prefix = 0;
     u32 wanted = samples, shift = 64;
     while (shift != 0) {
@@ -121,8 +126,7 @@ extern "C" __global__ void wm_sample_weighted(u64 row_base, const u64* row_bases
                                               u64 weight_offset, u32 weight_type, const void* nodes, u32 node_bytes,
                                               u64 count, i32 max_samples, u64 seed, const i32* offsets,
                                               void* destinations, i32* centers, i64* edges) {
-    typedef u64 Kept[wm::KEPT_KEYS];
-    Kept& kept = wm::shared<Kept, struct OfKeys>();
+    WM_SHARED_ARRAY(wm::BlockKeys, block);
     const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
     const wm::Table col(col_base, col_bases, col_starts, col_chunks, col_equal, col_entries, col_bytes, col_offset);
     const wm::Table weights(weight_base, weight_bases, weight_starts, weight_chunks, weight_equal, weight_entries,
@@ -136,10 +140,9 @@ extern "C" __global__ void wm_sample_weighted(u64 row_base, const u64* row_bases
             for (u64 j = thread; j < neighbors.count; j += threads) samples.put(out + j, i, neighbors.first + i64(j));
             continue;
         }
-        const wm::Keys keys = {weights, weight_type, neighbors, seed, i * threads + thread, kept};
+        const wm::Keys keys = {weights, weight_type, neighbors, seed, i * threads + thread, block};
         if (keys.are_kept()) keys.keep();
         const wm::Threshold threshold = wm::find_threshold(keys, u32(max_samples));
         wm::take_largest(keys, threshold, out, i, samples);
-        __syncthreads();  // before the next center's keys
     }
 }

@@ -14,12 +14,12 @@ constexpr u32 SORT_DIGITS = 16;
 constexpr u32 SORT_THREADS = 256;
 constexpr u32 SORT_RUN = 8;
 constexpr u64 SORT_TILE = SORT_THREADS * SORT_RUN;
+typedef u32 DigitCounts[SORT_DIGITS][SORT_THREADS];
 
 __device__ __forceinline__ u32 digit_of(u64 number, u32 shift) { return u32(number >> shift) & (SORT_DIGITS - 1); }
 
 // How many of each digit this thread's run has: one column of `counts`.
-__device__ __forceinline__ void count_run(const u64* numbers, u64 n, u64 first, u32 shift,
-                                          u32 (&counts)[SORT_DIGITS][SORT_THREADS]) {
+__device__ __forceinline__ void count_run(const u64* numbers, u64 n, u64 first, u32 shift, DigitCounts& counts) {
     const u32 thread = thread_in_block();
     for (u32 digit = 0; digit < SORT_DIGITS; digit++) counts[digit][thread] = 0;
     for (u64 i = first; i < first + SORT_RUN && i < n; i++) counts[digit_of(numbers[i], shift)][thread]++;
@@ -43,8 +43,7 @@ extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u
 /// `counts[digit * tiles + tile]` becomes how many numbers of a tile (of 2048) have the digit of four bits at
 /// `shift`; there are 16 times as many counts as tiles. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i32* counts) {
-    typedef u32 Counts[wm::SORT_DIGITS][wm::SORT_THREADS];
-    Counts& of_thread = wm::shared<Counts, struct OfCounting>();
+    WM_SHARED_ARRAY(wm::DigitCounts, of_thread);
     const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
     const u32 thread = wm::thread_in_block();
     for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {
@@ -62,8 +61,7 @@ extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i
 /// counts. Inputs and outputs are different arrays. Blocks of 256 threads.
 extern "C" __global__ void wm_sort_move(const u64* numbers, const i64* positions, u64 n, u32 shift, const i32* offsets,
                                         u64* output_numbers, i64* output_positions) {
-    typedef u32 Counts[wm::SORT_DIGITS][wm::SORT_THREADS];
-    Counts& of_thread = wm::shared<Counts, struct OfMoving>();
+    WM_SHARED_ARRAY(wm::DigitCounts, of_thread);
     const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
     const u32 thread = wm::thread_in_block();
     for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {

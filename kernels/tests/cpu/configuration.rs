@@ -42,3 +42,17 @@ fn the_registry_is_the_images_tables() {
     }
     assert!(cpu::find("wm_no_such_kernel").is_none());
 }
+
+/// A library that is opened late gets its thread-local memory from a reserve of about 1600 bytes, for all such libraries.
+/// Shared arrays of kernels are thread-local on the CPU: a large one there makes a simulated driver that cannot be opened.
+#[test]
+fn a_library_with_these_kernels_can_be_opened_late() {
+    let file = std::fs::read("/proc/self/exe").expect("a test can read itself");
+    let number = |at: usize, size: usize| {
+        file[at..at + size].iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+    };
+    let (headers, size, count) = (number(32, 8) as usize, number(54, 2) as usize, number(56, 2) as usize);
+    let segment = (0..count).map(|i| headers + i * size).find(|at| number(*at, 4) == 7);
+    let thread_local = number(segment.expect("the engine has thread-local variables") + 40, 8);
+    assert!(thread_local < 1200, "{thread_local} bytes of thread-local variables: use WM_SHARED_ARRAY");
+}

@@ -270,8 +270,8 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
             let gradients: Vec<u8> = (0..200 * stride)
                 .flat_map(|_| encode(kind, Value::Float(f64::from(fraction(draws)))))
                 .collect();
-            let order: Vec<i64> = (0..150).map(|_| draws.below(200) as i64).collect();
-            let mut starts: Vec<i64> = (0..20).map(|_| draws.below(151) as i64).collect();
+            let order: Vec<i64> = (0..600).map(|_| draws.below(200) as i64).collect();
+            let mut starts: Vec<i64> = (0..20).map(|_| draws.below(601) as i64).collect();
             starts.sort_unstable();
             let mut output = vec![7f32; 19 * (columns + 1)];
             let arguments = SumGradients {
