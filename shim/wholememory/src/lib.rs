@@ -10,13 +10,14 @@
 //! * No file is left by a process that is killed.
 //!
 //! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`];
-//! [`operations`]; [`capi`].
+//! [`operations`]; [`embedding`]; [`capi`].
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "the C boundary")]
 pub mod capi;
 pub mod communicator;
+pub mod embedding;
 pub mod error;
 pub mod exchange;
 #[allow(unsafe_code, reason = "kernels are launched")]

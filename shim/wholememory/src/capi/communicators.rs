@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wm_driver::Api;
 
-use super::registry::{COMMUNICATORS, Handle, MEMORIES, TENSORS, driver};
+use super::registry::{COMMUNICATORS, EMBEDDINGS, Handle, MEMORIES, OPTIMIZERS, POLICIES, TENSORS, driver};
 use super::{answer, exports, give, is_place, value};
 use crate::communicator::{Communicator, UNIQUE_ID_BYTES, unique_id};
 use crate::error::{Error, Outcome, require};
@@ -82,6 +82,9 @@ exports! {
     /// Closes all handles of this process.
     fn wholememory_finalize() -> u32 {
         answer("wholememory_finalize", || {
+            EMBEDDINGS.clear();
+            OPTIMIZERS.clear();
+            POLICIES.clear();
             TENSORS.clear();
             MEMORIES.clear();
             COMMUNICATORS.clear();

@@ -20,35 +20,13 @@ exports! {
     /// Not done yet.
     fn wholememory_env_test_op() -> u32 { answer_missing("wholememory_env_test_op") }
     /// Not done yet.
-    fn wholememory_create_embedding_optimizer() -> u32 { answer_missing("wholememory_create_embedding_optimizer") }
-    /// Not done yet.
-    fn wholememory_optimizer_set_parameter() -> u32 { answer_missing("wholememory_optimizer_set_parameter") }
-    /// Not done yet.
-    fn wholememory_destroy_embedding_optimizer() {}
-    /// Not done yet.
-    fn wholememory_create_embedding_cache_policy() -> u32 { answer_missing("wholememory_create_embedding_cache_policy") }
-    /// Not done yet.
-    fn wholememory_destroy_embedding_cache_policy() -> u32 { answer_missing("wholememory_destroy_embedding_cache_policy") }
-    /// Not done yet.
-    fn wholememory_create_embedding() -> u32 { answer_missing("wholememory_create_embedding") }
-    /// Not done yet.
-    fn wholememory_destroy_embedding() -> u32 { answer_missing("wholememory_destroy_embedding") }
-    /// Not done yet.
-    fn wholememory_embedding_get_embedding_tensor() -> *mut c_void { std::ptr::null_mut() }
-    /// Not done yet.
     fn wholememory_embedding_set_optimizer() -> u32 { answer_missing("wholememory_embedding_set_optimizer") }
-    /// Not done yet.
-    fn wholememory_embedding_gather() -> u32 { answer_missing("wholememory_embedding_gather") }
     /// Not done yet.
     fn wholememory_embedding_gather_gradient_apply() -> u32 { answer_missing("wholememory_embedding_gather_gradient_apply") }
     /// Not done yet.
     fn wholememory_embedding_get_optimizer_state_names() -> *const c_void { std::ptr::null() }
     /// Not done yet.
     fn wholememory_embedding_get_optimizer_state() -> *mut c_void { std::ptr::null_mut() }
-    /// Not done yet.
-    fn wholememory_embedding_writeback_cache() -> u32 { answer_missing("wholememory_embedding_writeback_cache") }
-    /// Not done yet.
-    fn wholememory_embedding_drop_all_cache() -> u32 { answer_missing("wholememory_embedding_drop_all_cache") }
     /// Not done yet.
     fn wholegraph_csr_unweighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_unweighted_sample_without_replacement") }
     /// Not done yet.

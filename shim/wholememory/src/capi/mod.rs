@@ -7,6 +7,7 @@
 
 pub mod communicators;
 pub mod descriptions;
+pub mod embeddings;
 pub mod files;
 pub mod memories;
 pub mod missing;
@@ -43,6 +44,7 @@ use exports;
 pub const EXPORTS: &[&[&str]] = &[
     communicators::NAMES,
     descriptions::NAMES,
+    embeddings::NAMES,
     files::NAMES,
     memories::NAMES,
     missing::NAMES,

@@ -12,6 +12,9 @@ use dashmap::DashMap;
 use wm_driver::Table;
 
 use crate::communicator::Communicator;
+use crate::embedding::Embedding;
+use crate::embedding::optimizer::Optimizer;
+use crate::embedding::policy::CachePolicy;
 use crate::error::{Error, Outcome};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
@@ -34,6 +37,9 @@ pub(super) struct Registry<T> {
 pub(super) static COMMUNICATORS: Registry<Communicator> = Registry::new("communicator");
 pub(super) static MEMORIES: Registry<Memory> = Registry::new("memory handle");
 pub(super) static TENSORS: Registry<Tensor> = Registry::new("tensor");
+pub(super) static EMBEDDINGS: Registry<Embedding> = Registry::new("embedding");
+pub(super) static OPTIMIZERS: Registry<Optimizer> = Registry::new("optimizer");
+pub(super) static POLICIES: Registry<CachePolicy> = Registry::new("cache policy");
 
 impl<T> Registry<T> {
     const fn new(what: &'static str) -> Self {

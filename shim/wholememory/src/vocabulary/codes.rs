@@ -58,6 +58,24 @@ codes! {
         /// Never built in.
         Nvshmem = 2,
     }
+    /// What a cache is used for (`wholememory_access_type_t`).
+    AccessType, "access type" {
+        /// Rows are read.
+        ReadOnly = 1,
+        /// Rows are read and changed.
+        ReadWrite = 2,
+    }
+    /// Sparse optimizers (`wholememory_optimizer_type_t`).
+    OptimizerType, "optimizer type" {
+        /// Gradient descent.
+        Sgd = 1,
+        /// Adam, for the rows that have gradients.
+        LazyAdam = 2,
+        /// RMSProp.
+        RmsProp = 3,
+        /// Adagrad.
+        AdaGrad = 4,
+    }
     /// Types of elements (`wholememory_dtype_t`).
     ElementType, "element type" {
         /// 32 bits.

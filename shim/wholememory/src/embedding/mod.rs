@@ -1,0 +1,150 @@
+//! Embeddings: tables of rows that are read by number, and what belongs to them.
+//!
+//! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program sees the part without padding.
+//! A cache changes where bytes are read and no result: what a policy asks for is kept, and no cache is made yet.
+
+pub mod optimizer;
+pub mod policy;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wm_abi::CUstream;
+
+use crate::communicator::Communicator;
+use crate::embedding::optimizer::Optimizer;
+use crate::embedding::policy::CachePolicy;
+use crate::error::{Error, Outcome, require};
+use crate::operations::rows::{Direction, copy};
+use crate::tensor::Tensor;
+use crate::vocabulary::codes::{Location, MemoryType};
+use crate::vocabulary::description::TensorDescription;
+
+/// A row begins at a multiple of so many bytes.
+const ROW_ALIGNMENT: i64 = 16;
+
+/// What is asked for. Alike on all ranks.
+#[derive(Debug, Clone)]
+pub struct EmbeddingRequest {
+    /// Rows and columns.
+    pub description: TensorDescription,
+    /// How ranks reach each other's part.
+    pub memory_type: MemoryType,
+    /// Where it lies.
+    pub location: Location,
+    /// What may be kept nearer.
+    pub policy: Option<Arc<CachePolicy>>,
+    /// Rows of each rank; equal parts without it.
+    pub partition: Option<Vec<u64>>,
+    /// Multiprocessors that an operation may use; all for a number below 1.
+    pub multiprocessors: i32,
+    /// Rows that go to one rank before the next one's turn; 0 for parts in one piece.
+    pub round_robin: i32,
+}
+
+/// A table of rows.
+#[derive(Debug)]
+pub struct Embedding {
+    /// With padding.
+    whole: Arc<Tensor>,
+    /// Without.
+    rows: Arc<Tensor>,
+    policy: Option<Arc<CachePolicy>>,
+    optimizer: Mutex<Option<Arc<Optimizer>>>,
+    multiprocessors: i32,
+}
+
+impl Embedding {
+    /// Makes one. A collective call.
+    ///
+    /// # Errors
+    /// As [`Tensor::new`]; [`Error::NotImplemented`] for rows that go round robin.
+    pub fn new(communicator: &Arc<Communicator>, request: EmbeddingRequest) -> Outcome<Self> {
+        let padded = if request.round_robin == 0 {
+            padded(&request.description)
+        } else {
+            Err(Error::NotImplemented("embeddings whose rows go round robin"))
+        };
+        let padded = match padded {
+            Ok(padded) => padded,
+            // The others wait for this rank's word.
+            Err(error) => {
+                communicator.agree("malloc", Err(error.clone()), &[])?;
+                return Err(error);
+            }
+        };
+        let EmbeddingRequest {
+            description, memory_type, location, policy, partition, multiprocessors, ..
+        } = request;
+        let whole = Arc::new(Tensor::new(communicator, padded, memory_type, location, partition)?);
+        let rows = if description.sizes[0] == 0 {
+            Arc::clone(&whole)
+        } else {
+            Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
+        };
+        Ok(Self { whole, rows, policy, optimizer: Mutex::default(), multiprocessors })
+    }
+
+    /// Its rows, without padding.
+    pub fn rows(&self) -> &Arc<Tensor> {
+        &self.rows
+    }
+
+    /// Its rows, with padding.
+    pub fn whole(&self) -> &Arc<Tensor> {
+        &self.whole
+    }
+
+    /// What may be kept nearer.
+    pub fn policy(&self) -> Option<&Arc<CachePolicy>> {
+        self.policy.as_ref()
+    }
+
+    /// Copies rows to packed memory.
+    ///
+    /// # Errors
+    /// As [`copy`].
+    pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Outcome {
+        copy(Direction::Gather, &self.rows, indices, output, stream, self.multiprocessors)
+    }
+
+    /// The optimizer that trains it.
+    pub fn optimizer(&self) -> Option<Arc<Optimizer>> {
+        self.optimizer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Chooses the optimizer that trains it, once.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained.
+    pub fn set_optimizer(&self, optimizer: Arc<Optimizer>) -> Outcome {
+        let kind = self.rows.description().element_type()?;
+        require(
+            kind.is_float() && kind.bytes() <= 4,
+            "only rows of 16 or 32-bit floating-point numbers are trained",
+        )?;
+        let mut place = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*place {
+            Some(_) => Err(Error::Logic("the embedding has an optimizer".to_owned())),
+            None => {
+                *place = Some(optimizer);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A shape whose rows begin at multiples of [`ROW_ALIGNMENT`].
+fn padded(description: &TensorDescription) -> Outcome<TensorDescription> {
+    let matrix = description.rows()?;
+    require(description.dim == 2, "an embedding is a matrix")?;
+    require(matrix.storage_offset == 0, "an embedding begins with its first element")?;
+    let element = description.element_type()?.bytes() as i64;
+    let bytes =
+        matrix.sizes[1].checked_mul(element).ok_or_else(|| Error::Input("rows of 2^63 bytes".to_owned()))?;
+    let stride = (bytes + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT / element;
+    let mut padded = *description;
+    padded.sizes[1] = stride;
+    padded.strides[0] = stride;
+    padded.strides[1] = 1;
+    Ok(padded)
+}
