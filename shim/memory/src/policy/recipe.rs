@@ -37,7 +37,7 @@ pub(crate) fn recipe(
 ) -> Option<Recipe> {
     match attempt.request.class {
         Class::Tiny | Class::Small => small_recipe(facts, attempt, rules, tiers, new),
-        Class::Large | Class::Joint | Class::Guarded => large_recipe(facts, attempt, rules, tiers, new),
+        Class::Large | Class::Guarded => large_recipe(facts, attempt, rules, tiers, new),
     }
 }
 
@@ -92,7 +92,7 @@ fn large_recipe(
 
 /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
 /// than what is missing then, up to `largest`.
-pub(crate) fn gather(
+fn gather(
     facts: &Facts<'_>,
     attempt: &Attempt,
     tier: Tier,

@@ -18,7 +18,6 @@ use crate::policy::reuse::oldest_idle;
 use crate::state::State;
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
-use crate::state::joint::Joint;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
@@ -33,8 +32,6 @@ pub(crate) enum Decision {
     Grant(Grant),
     /// Make an extent.
     Build(Draft),
-    /// Make a joint.
-    Join(Joint),
     /// Answer this, then decide again.
     FindOut(Question),
     /// Every allowed tier is full.
@@ -86,27 +83,21 @@ impl State {
 
     /// Device memory that is ready, or new.
     fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
+        let device = &[Tier::Device][..];
         // Late memory comes after everything else that costs no call; where little is left, it is like all memory.
-        let first = if pressed { &ALL } else { &EARLY };
-        let alone = rules.settings.overflow.is_empty();
+        let first = if self.is_pressed() { &ALL } else { &EARLY };
         // No call at all.
         self.best_fit(attempt, device, first)
             // Some queries of events, once a request: what other streams freed may be ready.
             .or_else(|| self.ask_some(attempt))
             // Flushing costs other requests their hits, but no call.
             .or_else(|| self.best_fit_flushed(attempt, device, first))
-            // Whole handles are what larger requests will want: where little is left, joints of free ends spare them. With
-            // overflow a program would pay for one at nearly every miss.
-            .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             // Extents that exist need bookkeeping only.
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.best_fit(attempt, device, &LATE))
             // Mapping idle handles costs less than making new ones, and takes no memory from others.
             .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
-            // The device is full. Joints cost calls at every miss: they are for those who would be refused otherwise.
-            .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
             // A small block among large ones pins what could be stitched: better than no block.
             .or_else(|| self.best_fit_any_class(attempt))
     }
@@ -137,7 +128,6 @@ impl State {
 
     /// Memory that is not, or not all, on the device, where that is allowed.
     fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        let alone = rules.settings.overflow.is_empty();
         // A handle of the device that is far too large: better than slow memory.
         if let Some(decision) = self.oversized(attempt, rules) {
             return Some(decision);
@@ -145,12 +135,10 @@ impl State {
         if attempt.bears.is_none() {
             return Some(Decision::FindOut(Question::Caller));
         }
-        // What exists goes before what has to be made. Joints come last: a program that lives in
-        // overflow would pay for one at nearly every miss.
+        // What exists goes before what has to be made.
         self.overflow(attempt, rules)
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
-            .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
     }
 
     /// Is little left to be had, in idle handles and in new ones?
@@ -195,17 +183,6 @@ impl State {
         self.holdings.ledger.claim(address..address + attempt.request.bytes);
         self.counters.reuses += 1;
         Some(Decision::Grant(self.grant(address, &attempt.request)))
-    }
-
-    /// A block from the free ends of handles: in a joint that exists, or in a new one.
-    fn join(&mut self, attempt: &Attempt) -> Option<Decision> {
-        // A guarded block shares no handle.
-        if attempt.request.class == Class::Guarded {
-            return None;
-        }
-        self.reuse_joint(attempt)
-            .map(Decision::Grant)
-            .or_else(|| self.draft_joint(attempt).map(Decision::Join))
     }
 
     /// A new extent from idle handles of `tiers`, and new ones for what is missing.

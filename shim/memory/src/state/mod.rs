@@ -7,7 +7,6 @@ pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
-pub(crate) mod joint;
 mod under_way;
 
 use std::sync::Arc;

@@ -44,9 +44,6 @@ pub(crate) const CANDIDATES: usize = 64;
 /// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
 pub(crate) const WINDOW_VISITS: usize = 4096;
 
-/// Free runs and joints that a request for a joint looks at.
-pub(crate) const JOINT_VISITS: usize = 1024;
-
 /// Little is left of the device where idle handles and what may still be made are less than this part of what is held.
 pub(crate) const PRESSED_PART: u64 = 16;
 
@@ -89,8 +86,6 @@ pub(crate) enum Class {
     Small,
     /// Everything else.
     Large,
-    /// Of extents alone: its handles' ends belong to one block, see `joint`.
-    Joint,
     /// Alone in an extent, at its end, with nothing mapped behind it: see `guard`.
     Guarded,
 }

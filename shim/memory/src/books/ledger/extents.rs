@@ -81,12 +81,6 @@ impl Extents {
         self.at(address).map(|(base, extent)| base..base + extent.bytes)
     }
 
-    pub(crate) fn note_retired_uses(&mut self, address: u64, pending: &Pending) {
-        if let Some((_, extent)) = self.at_mut(address) {
-            extent.retired_uses.join(pending);
-        }
-    }
-
     pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
         self.extents.values_mut().for_each(|extent| extent.retired_uses.retain(|point| !is_past(point)));
     }
@@ -132,21 +126,9 @@ impl Extents {
 
     /// First address of the mapping that an address lies in.
     pub(crate) fn mapping_around(&self, address: u64) -> Option<u64> {
-        self.mapping_of(address).map(|(start, _, _)| start)
-    }
-
-    /// The mapping that an address lies in: its first address, the one behind it, and the handle.
-    pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, HandleKey)> {
         let (_, extent) = self.at(address)?;
         let (start, mapping) = extent.mappings.get(extent.near(address))?;
-        let end = start + mapping.bytes;
-        (*start..end).contains(&address).then_some((*start, end, mapping.key))
-    }
-
-    /// Extents of a class and at least `bytes` without a block, the oldest first.
-    pub(crate) fn unused(&self, class: Class, bytes: u64) -> impl Iterator<Item = u64> {
-        let is_unused = |base: &u64| self.extents.get(base).is_some_and(|extent| extent.used == 0);
-        self.by_age(class, bytes).map(|extent| extent.start).filter(is_unused)
+        (*start..start + mapping.bytes).contains(&address).then_some(*start)
     }
 
     /// Mappings that a stretch of one extent touches, each with the touched part.

@@ -11,7 +11,6 @@ mod extent;
 mod extents;
 mod handles;
 mod keys;
-mod loans;
 mod removal;
 pub(crate) mod run;
 mod runs;
@@ -31,7 +30,6 @@ pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
 
-use crate::containers::fast_map::FastMap;
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
 use crate::vocabulary::tiers::TierBytes;
@@ -47,18 +45,11 @@ pub(crate) struct TakenHandle {
     was: Option<u64>,
 }
 
-/// A stretch of addresses: the first, and the length.
-pub(crate) type Stretch = (u64, u64);
-
-/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
-type Loans = FastMap<u64, Vec<Stretch>>;
-
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     handles: HandleTable,
     extents: Extents,
     runs: Runs,
-    loans: Loans,
 }
 
 impl Ledger {
@@ -114,9 +105,6 @@ impl Ledger {
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
-        if self.give_back(address, pending) {
-            return;
-        }
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
         let handles = &mut self.handles;

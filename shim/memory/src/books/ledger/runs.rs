@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use wm_driver::Tier;
 
-use super::run::{EARLY, LATE, Ranks, Run};
+use super::run::{Ranks, Run};
 use super::segments::Segments;
 use super::size_index::SizeIndex;
 use crate::vocabulary::order::Point;
@@ -46,12 +46,6 @@ impl Runs {
         ranks: &Ranks,
     ) -> impl Iterator<Item = (u64, &Run)> {
         self.by_size.fitting(class, tier, bytes, ranks).filter_map(|end| self.named(end))
-    }
-
-    /// All runs of a class on a tier, the longest first; after them late ones.
-    pub(crate) fn longest_first(&self, class: Class, tier: Tier) -> impl Iterator<Item = (u64, &Run)> {
-        let of = move |ranks: &Ranks| self.by_size.fitting(class, tier, 0, ranks).rev();
-        of(&EARLY).chain(of(&LATE)).filter_map(|end| self.named(end))
     }
 
     pub(crate) fn largest(&self) -> u64 {
@@ -132,7 +126,7 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::ALL;
+    use super::super::run::{ALL, EARLY, LATE};
     use super::*;
     use crate::vocabulary::order::Pending;
 

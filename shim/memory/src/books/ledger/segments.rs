@@ -132,18 +132,6 @@ impl Segments {
         (begin < end && end - begin >= bytes).then_some(begin..end)
     }
 
-    /// How many bytes from `begin` on are usable without a break.
-    pub(crate) fn usable_from(&self, begin: u64, usable: impl Fn(&Pending) -> bool) -> u64 {
-        let parts = self.over(begin..u64::MAX).take_while(|(_, pending)| usable(pending));
-        parts.map(|(part, _)| part.end - part.start).sum()
-    }
-
-    /// How many bytes up to `end` are usable without a break.
-    pub(crate) fn usable_upto(&self, end: u64, usable: impl Fn(&Pending) -> bool) -> u64 {
-        let parts = self.over(0..end);
-        parts.fold(0, |sum, (part, pending)| if usable(pending) { sum + part.end - part.start } else { 0 })
-    }
-
     /// Drops points that are past.
     pub(super) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
         self.0.iter_mut().for_each(|segment| segment.pending.retain(|point| !is_past(point)));
@@ -197,10 +185,6 @@ mod tests {
             let expected = stretches.iter().find(|range| range.end - range.start >= bytes).cloned();
             prop_assert_eq!(segments.usable(bytes, only(1)), expected);
             let (from, to) = (cut.0.min(each.len() as u64), cut.1.min(each.len() as u64));
-            let behind = each[from as usize..].iter().take_while(|stream| free(stream)).count() as u64;
-            prop_assert_eq!(segments.usable_from(from, only(1)), behind);
-            let before = each[..to as usize].iter().rev().take_while(|stream| free(stream)).count() as u64;
-            prop_assert_eq!(segments.usable_upto(to, only(1)), before);
             if from < to {
                 let slice = segments.slice(from..to);
                 let all = each[from as usize..to as usize].iter().all(free);

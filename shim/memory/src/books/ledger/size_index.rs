@@ -31,7 +31,7 @@ impl SizeIndex {
         tier: Tier,
         bytes: u64,
         ranks: &Ranks,
-    ) -> impl DoubleEndedIterator<Item = u64> + use<'_> {
+    ) -> impl Iterator<Item = u64> + use<'_> {
         let bucket = self.0.iter().find(|bucket| bucket.holds == (class, tier));
         let range = (*ranks.start(), bytes, 0)..=(*ranks.end(), u64::MAX, u64::MAX);
         let places = bucket.into_iter().flat_map(move |bucket| bucket.places.range(range.clone()));
