@@ -234,8 +234,14 @@ mod tests {
         assert!(!are_legal(&[made(PINNED), upload(PINNED, 1, false)]), "another stream");
         assert!(!are_legal(&[made(PAGEABLE), upload(PAGEABLE, 0, false)]), "it may be read at the call");
         let made = write(PAGEABLE, Some(DEFAULT));
-        assert!(are_legal(&[made.clone(), upload(PAGEABLE, DEFAULT, true)]), "the call waits for the stream first");
-        assert!(!are_legal(&[made, upload(PAGEABLE, OWN, true)]), "not for what it is behind by its kind alone");
+        assert!(
+            are_legal(&[made.clone(), upload(PAGEABLE, DEFAULT, true)]),
+            "the call waits for the stream first"
+        );
+        assert!(
+            !are_legal(&[made, upload(PAGEABLE, OWN, true)]),
+            "not for what it is behind by its kind alone"
+        );
     }
 
     #[test]
