@@ -28,7 +28,7 @@ pub(crate) struct Attempt {
     pub(crate) full: Vec<Tier>,
     /// What the caller bears; unknown until the device has no room.
     pub(crate) bears: Option<Bears>,
-    /// A guarded block may take a handle that is far too large for it.
+    /// A block with an extent of its own may take a handle that is far too large for it.
     pub(crate) may_oversize: bool,
 }
 

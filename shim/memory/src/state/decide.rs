@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wm_driver::{Bears, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
+use crate::books::ledger::run::{ALL, EARLY, LATE, LateFilter};
 use crate::ordering::fence::{Fence, Query};
 use crate::policy::attempt::Attempt;
 use crate::policy::best_fit::best_fit;
@@ -21,7 +21,7 @@ use crate::state::grant::Grant;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::sizes::{Class, DEVICE_PART, PACKED, QUERIES};
+use crate::vocabulary::sizes::{Class, DEVICE_PART, QUERIES};
 
 /// What to do next.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl State {
             return question;
         }
         // Where little is left, what the free cache holds must not make the fit of others worse.
-        if self.is_pressed() && attempt.request.class != Class::Guarded {
+        if self.is_pressed() {
             self.flush(FlushScope::All);
         }
         self.on_device(attempt, rules)
@@ -148,27 +148,34 @@ impl State {
     }
 
     /// Best fit in the free runs of the first tier that has one.
-    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let (facts, class) = (self.facts(), attempt.request.class);
-        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, ranks))?;
+    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], filter: &LateFilter) -> Option<Decision> {
+        let (facts, class) = (self.facts(), attempt.request.class?);
+        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, filter))?;
         Some(self.split(attempt, address))
     }
 
-    /// Best fit in the free runs of any class.
+    /// Best fit in the free runs of any class, for a request that has one.
     fn best_fit_any_class(&mut self, attempt: &Attempt) -> Option<Decision> {
+        attempt.request.class?;
         let facts = self.facts();
         let address =
-            PACKED.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
+            Class::ALL.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
         Some(self.split(attempt, address))
     }
 
     /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
     /// What follows this draws on idle handles, and finds nothing cached.
-    fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let parts = [FlushScope::Packed(attempt.request.class), FlushScope::All];
-        parts
+    fn best_fit_flushed(
+        &mut self,
+        attempt: &Attempt,
+        tiers: &[Tier],
+        filter: &LateFilter,
+    ) -> Option<Decision> {
+        let own_class = attempt.request.class.map(FlushScope::Packed);
+        own_class
             .into_iter()
-            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
+            .chain([FlushScope::All])
+            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, filter)).flatten())
     }
 
     /// Cuts the request's block from a free run.
@@ -215,9 +222,9 @@ impl State {
         attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
     }
 
-    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
+    /// A block that has an extent to itself takes a handle that is far too large only where nothing else is left.
     fn oversized(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        if attempt.request.class != Class::Guarded {
+        if attempt.request.class.is_some() {
             return None;
         }
         attempt.may_oversize = true;

@@ -77,7 +77,7 @@ pub(crate) const SEGMENTS: usize = 8;
 /// Views that guarded blocks have left and that may stay before the GPU is asked whether it is done with them.
 pub(crate) const GUARDED_VIEWS: usize = 64;
 
-/// What a request is packed with.
+/// Size classes: blocks of one class share extents. A request without a class gets an extent of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
     /// As small ones, and apart from them.
@@ -86,14 +86,12 @@ pub(crate) enum Class {
     Small,
     /// Everything else.
     Large,
-    /// Alone in an extent, at its end, with nothing mapped behind it: see `guard`.
-    Guarded,
 }
 
-/// The classes whose blocks lie beside others'.
-pub(crate) const PACKED: [Class; 3] = [Class::Small, Class::Tiny, Class::Large];
-
 impl Class {
+    /// In the order in which a full device is searched.
+    pub(crate) const ALL: [Self; 3] = [Self::Small, Self::Tiny, Self::Large];
+
     pub(crate) fn of(bytes: u64) -> Self {
         match bytes {
             _ if bytes < TINY_BELOW => Self::Tiny,

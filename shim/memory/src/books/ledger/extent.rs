@@ -13,10 +13,11 @@ use crate::vocabulary::sizes::Class;
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) bytes: u64,
-    pub(crate) class: Class,
+    /// What its blocks are packed by; `None`: it is one block's own.
+    pub(crate) class: Option<Class>,
     pub(crate) stitched: bool,
     /// Made of late memory.
-    pub(super) late: bool,
+    pub(crate) late: bool,
     /// When it was made.
     pub(super) made: u64,
     /// Bytes under blocks.
@@ -42,11 +43,6 @@ pub(crate) struct Mapping {
 impl Extent {
     pub(super) fn is_idle_view(&self) -> bool {
         self.stitched && self.used == 0
-    }
-
-    /// Of its free runs.
-    pub(crate) fn rank(&self) -> u64 {
-        if self.late { self.made } else { 0 }
     }
 
     /// Index of the first mapping that begins at `address` or later.

@@ -19,7 +19,7 @@ use crate::vocabulary::sizes::Class;
 pub(crate) struct Extents {
     extents: BTreeMap<u64, Extent>,
     /// By class and age: first address and size.
-    by_age: BTreeMap<(Class, u64), (u64, u64)>,
+    by_age: BTreeMap<(Option<Class>, u64), (u64, u64)>,
     idle_views: BTreeSet<(u64, u64)>,
     clock: u64,
 }
@@ -37,7 +37,7 @@ impl Extents {
         self.extents.iter().map(|(base, extent)| (*base, extent))
     }
 
-    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Option<Class>, stitched: bool, late: bool) {
         self.clock += 1;
         let extent = Extent {
             bytes,
@@ -138,7 +138,7 @@ impl Extents {
 
     /// Extents of a class and at least `bytes`, the oldest first.
     fn by_age(&self, class: Class, bytes: u64) -> impl Iterator<Item = Range<u64>> {
-        let ages = self.by_age.range((class, 0)..=(class, u64::MAX));
+        let ages = self.by_age.range((Some(class), 0)..=(Some(class), u64::MAX));
         ages.filter(move |(_, (_, size))| *size >= bytes).map(|(_, (base, size))| *base..base + size)
     }
 

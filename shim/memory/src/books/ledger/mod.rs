@@ -74,7 +74,14 @@ impl Ledger {
     }
 
     /// Takes in a new extent in which nothing is mapped yet.
-    pub(crate) fn insert_extent(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+    pub(crate) fn insert_extent(
+        &mut self,
+        base: u64,
+        bytes: u64,
+        class: Option<Class>,
+        stitched: bool,
+        late: bool,
+    ) {
         self.extents.insert(base, bytes, class, stitched, late);
     }
 
@@ -117,11 +124,11 @@ impl Ledger {
             astray.extend(home.map(|home| (key, home)));
             Some((part, tier))
         });
-        let (class, rank, range) = (extent.class, extent.rank(), base..base + extent.bytes);
+        let (class, late, range) = (extent.class, extent.late, base..base + extent.bytes);
         for (part, tier) in one_a_tier(freed) {
             let bytes = part.end - part.start;
             let segments = Segments::one(bytes, pending.clone());
-            self.runs.give(part.start, Run::new(class, tier, rank, segments), &range);
+            self.runs.give(part.start, Run::new(class, tier, late, segments), &range);
         }
         astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
     }
@@ -138,7 +145,7 @@ impl Ledger {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
             return;
         };
-        let run = Run::new(extent.class, memory.tier, extent.rank(), segments);
+        let run = Run::new(extent.class, memory.tier, extent.late, segments);
         self.runs.give(part.start, run, &(base..base + extent.bytes));
     }
 
