@@ -27,7 +27,7 @@ pub(crate) struct Recipe {
     pub(crate) create: Vec<(Tier, u64)>,
 }
 
-/// What an extent for the request is made from, on `tiers`; `None` if that is not to be had.
+/// The parts of an extent for the request, on `tiers`; `None` if there is not enough memory.
 pub(crate) fn recipe(
     facts: &Facts<'_>,
     attempt: &Attempt,

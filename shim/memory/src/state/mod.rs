@@ -124,7 +124,7 @@ impl State {
         self.timeline.reached(marks)
     }
 
-    /// Drops what is past from what free memory waits for, if anything has passed: its stretches join then.
+    /// Drops past points from free memory, if any point has passed: segments without a difference merge then.
     pub(crate) fn forget_past(&mut self) {
         if self.timeline.has_dropped() {
             let timeline = &self.timeline;

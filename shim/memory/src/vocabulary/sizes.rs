@@ -10,7 +10,7 @@ pub(crate) const UNIT: u64 = 512;
 pub(crate) const SMALL_BELOW: u64 = 1 << 20;
 
 /// Small requests below this are packed apart from the larger ones, which are most of the bytes: between those they would split what
-/// is free into stretches that only they can use.
+/// is free into ranges that only they can use.
 pub(crate) const TINY_BELOW: u64 = 64 << 10;
 
 /// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB handle would waste
@@ -62,19 +62,19 @@ pub(crate) const FALLEN: u64 = 8;
 pub(crate) const LATE_PART: u64 = 16;
 
 /// Where several streams use the memory, a free of this size and more gets an event of its own: another stream may be ordered
-/// behind it then. Where one stream does, nobody would ask.
+/// behind it then. Where one stream does, no request needs it.
 pub(crate) const RECORDED: u64 = 1 << 20;
 
 /// Fences that an order may have outstanding.
 pub(crate) const FENCES: usize = 16;
 
-/// Orders that a request without ready memory asks about, at 0.1 to 0.3 us each, before it gets new memory.
+/// Streams whose progress a request without ready memory queries, at 0.1 to 0.3 us each, before it gets new memory.
 pub(crate) const QUERIES: usize = 4;
 
-/// Stretches of a free run that are told apart by what they wait for.
+/// Segments of a free run, which differ in the points that they wait for.
 pub(crate) const SEGMENTS: usize = 8;
 
-/// Views that guarded blocks have left and that may stay before the GPU is asked whether it is done with them.
+/// Views of freed guarded blocks that may stay before events are queried to unmap them.
 pub(crate) const GUARDED_VIEWS: usize = 64;
 
 /// Size classes: blocks of one class share extents. A request without a class gets an extent of its own.

@@ -68,7 +68,7 @@ impl Extent {
         begun.take_while(move |(start, _)| *start < range.end).copied()
     }
 
-    /// Mappings that a stretch touches, each with the touched part.
+    /// Mappings that a range touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         let end = address + bytes;
         let begun = self.mappings[self.near(address)..].iter().take_while(move |(start, _)| *start < end);

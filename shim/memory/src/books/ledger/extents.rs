@@ -131,7 +131,7 @@ impl Extents {
         (*start..start + mapping.bytes).contains(&address).then_some(*start)
     }
 
-    /// Mappings that a stretch of one extent touches, each with the touched part.
+    /// Mappings that a range of one extent touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         self.at(address).into_iter().flat_map(move |(_, extent)| extent.touched(address, bytes))
     }
@@ -143,7 +143,7 @@ impl Extents {
     }
 
     /// The oldest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
-    /// `free`. One look at each extent mostly tells that it is not.
+    /// `free`. For most extents one mapping shows that it is not.
     pub(crate) fn whole(
         &self,
         class: Class,
@@ -170,7 +170,7 @@ impl Extents {
         next >= range.end
     }
 
-    /// First address of a stretch of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
+    /// A range of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
     /// The oldest come first; at most `visits` mappings are looked at.
     pub(crate) fn window(
         &self,
@@ -181,35 +181,35 @@ impl Extents {
     ) -> Option<Range<u64>> {
         let mut left = visits;
         for extent in self.by_age(class, bytes) {
-            let mut stretch = extent.start..extent.start;
+            let mut found = extent.start..extent.start;
             for (start, mapping) in self.mappings(extent) {
                 left = left.checked_sub(1)?;
                 let end = start + mapping.bytes;
-                stretch = match (free(start, mapping.key), start == stretch.end) {
-                    (true, true) => stretch.start..end,
+                found = match (free(start, mapping.key), start == found.end) {
+                    (true, true) => found.start..end,
                     (true, false) => start..end,
                     (false, _) => end..end,
                 };
-                if stretch.end - stretch.start >= bytes {
-                    return Some(stretch);
+                if found.end - found.start >= bytes {
+                    return Some(found);
                 }
             }
         }
         None
     }
 
-    /// Stretches that are mapped throughout.
-    pub(crate) fn mapped_stretches(&self) -> Vec<Range<u64>> {
-        let mut stretches: Vec<Range<u64>> = Vec::new();
+    /// Ranges that are mapped without a gap.
+    pub(crate) fn mapped_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         for (base, extent) in &self.extents {
             for (start, mapping) in &extent.mappings {
                 let end = start + mapping.bytes;
-                match stretches.last_mut() {
+                match ranges.last_mut() {
                     Some(last) if last.end == *start && start != base => last.end = end,
-                    _ => stretches.push(*start..end),
+                    _ => ranges.push(*start..end),
                 }
             }
         }
-        stretches
+        ranges
     }
 }

@@ -192,9 +192,9 @@ impl Ledger {
         segments
     }
 
-    /// Makes every mapping that begins in a stretch active there: all their handles are idle or active there already.
-    pub(crate) fn claim(&mut self, stretch: Range<u64>) {
-        let mappings: Vec<_> = self.extents.mappings(stretch).collect();
+    /// Makes every mapping that begins in a range active: all their handles are idle, or active there already.
+    pub(crate) fn claim(&mut self, range: Range<u64>) {
+        let mappings: Vec<_> = self.extents.mappings(range).collect();
         for (address, mapping) in mappings {
             if self.handles.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
                 self.activate_at(mapping.key, address);

@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) tier: Tier,
     /// Of late memory, see `policy/growth.rs`.
     pub(crate) late: bool,
-    /// What it waits for.
+    /// The points that its bytes wait for.
     pub(crate) segments: Segments,
 }
 
