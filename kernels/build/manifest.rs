@@ -39,13 +39,14 @@ fn parse(manifest: &str) -> Result<BTreeMap<&str, &str>, String> {
     manifest.lines().map(line).collect()
 }
 
-/// A new `.cu` file changes no listed hash, so it is looked for.
+/// A new source file changes no listed hash, so it is looked for.
 fn unlisted(root: &Path, listed: &BTreeMap<&str, &str>) -> Result<(), String> {
     for folder in fs::read_dir(root.join("cuda")).into_iter().flatten().flatten() {
         for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             let (folder, name) = (folder.file_name(), file.file_name());
             let path = format!("cuda/{}/{}", folder.to_string_lossy(), name.to_string_lossy());
-            if path.ends_with(".cu") && !listed.contains_key(path.as_str()) {
+            let is_source = path.ends_with(".cu") || path.ends_with(".cuh");
+            if is_source && !listed.contains_key(path.as_str()) {
                 return Err(format!("kernels/{path} is in no GPU image yet; {REMEDY}"));
             }
         }

@@ -1,9 +1,9 @@
 // What every kernel of this crate may use, on a GPU and on the CPU.
 //
-// This is the only header a kernel includes. On a GPU it is compiled by NVRTC, which has no <stdint.h> and no
-// C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA words. Whatever
-// needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels themselves
-// have one text.
+// A kernel includes this header, and those of its own image's folder. On a GPU it is compiled by NVRTC, which has no
+// <stdint.h> and no C library. On the CPU the same text is compiled as C++ and `cpu/cuda.hpp` supplies the CUDA
+// words. Whatever needs inline PTX stands here, behind a function that also has a C++ body, so that the kernels
+// themselves have one text.
 //
 // Rules for kernels: barriers and shuffles only where the whole block, or the whole warp, passes; indices are
 // 64 bits wide.
@@ -13,8 +13,12 @@
 #include "cpu/cuda.hpp"
 #endif
 
+typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
 typedef int i32;
 typedef long long i64;
 typedef float f32;
@@ -90,6 +94,28 @@ __device__ __forceinline__ f32 multiply_add(f32 x, f32 y, f32 z) {
 #endif
 }
 
+__device__ __forceinline__ f32 square_root(f32 x) {
+#ifdef __CUDACC__
+    return __fsqrt_rn(x);
+#else
+    return __builtin_sqrtf(x);
+#endif
+}
+
+// Memory of a block, for what is larger than a few hundred bytes. `Tag` tells uses of one type apart. On the CPU it is on
+// the heap of the thread that runs the block: a library that is opened late has little room for variables of threads.
+template <class T, class Tag>
+__device__ __forceinline__ T& shared() {
+#ifdef __CUDACC__
+    __shared__ T storage;
+    return storage;
+#else
+    static thread_local T* storage = nullptr;
+    if (storage == nullptr) storage = static_cast<T*>(wm_cpu::zeroed(sizeof(T)));
+    return *storage;
+#endif
+}
+
 // A clock that all threads of the device share.
 __device__ __forceinline__ u64 nanoseconds() {
 #ifdef __CUDACC__
@@ -153,6 +179,145 @@ __device__ __forceinline__ u32 texel(u64 texture, i32 x, i32 y) {
     const Texture& t = *reinterpret_cast<const Texture*>(texture);
     const auto clamp = [](i64 at, u64 size) { return at < 0 ? 0 : u64(at) < size ? at : i64(size) - 1; };
     return t.at(clamp(x, t.width), clamp(y, t.height));
+#endif
+}
+
+// Bits of a value, and the value of bits.
+#ifdef __CUDACC__
+__device__ __forceinline__ u32 bits_of(f32 x) { return __float_as_uint(x); }
+__device__ __forceinline__ u64 bits_of(f64 x) { return u64(__double_as_longlong(x)); }
+__device__ __forceinline__ f32 f32_of(u32 bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ f64 f64_of(u64 bits) { return __longlong_as_double(i64(bits)); }
+#else
+inline u32 bits_of(f32 x) { return __builtin_bit_cast(u32, x); }
+inline u64 bits_of(f64 x) { return __builtin_bit_cast(u64, x); }
+inline f32 f32_of(u32 bits) { return __builtin_bit_cast(f32, bits); }
+inline f64 f64_of(u64 bits) { return __builtin_bit_cast(f64, bits); }
+#endif
+
+// The widest word that one thread loads or stores.
+struct alignas(16) Word16 {
+    u32 x, y, z, w;
+};
+
+// Loads and stores of large tables: each word is used once, so it takes no line of L1, and what is stored leaves L2
+// first. Nothing happens where `live` is false: the condition stands inside the instruction, so that several loads
+// are under way before the first one's value is used. `load_once` is for memory that no thread of the same launch
+// writes. An address that is no multiple of the word's size is a fault, on a GPU and on the CPU.
+#ifdef __CUDACC__
+#define WM_IF "{\n\t.reg .pred live;\n\tsetp.ne.u32 live, %"
+#define WM_LOAD ", 0;\n\t@live ld.global.nc.L1::no_allocate"
+__device__ __forceinline__ void load_once(bool live, u64 at, Word16& v) {
+    asm volatile(WM_IF "5" WM_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_once(bool live, u64 at, u64& v) {
+    asm volatile(WM_IF "2" WM_LOAD ".u64 %0, [%1];\n\t}" : "=l"(v) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_once(bool live, u64 at, u32& v) {
+    asm volatile(WM_IF "2" WM_LOAD ".u32 %0, [%1];\n\t}" : "=r"(v) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_once(bool live, u64 at, u16& v) {
+    asm volatile(WM_IF "2" WM_LOAD ".u16 %0, [%1];\n\t}" : "=h"(v) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_once(bool live, u64 at, u8& v) {
+    u32 wide;
+    asm volatile(WM_IF "2" WM_LOAD ".u8 %0, [%1];\n\t}" : "=r"(wide) : "l"(at), "r"(u32(live)));
+    v = u8(wide);
+}
+#undef WM_LOAD
+#define WM_STORE ", 0;\n\t@live st.global.cs"
+__device__ __forceinline__ void store_once(bool live, u64 at, const Word16& v) {
+    asm volatile(WM_IF "5" WM_STORE ".v4.u32 [%4], {%0, %1, %2, %3};\n\t}"
+                 :: "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void store_once(bool live, u64 at, u64 v) {
+    asm volatile(WM_IF "2" WM_STORE ".u64 [%1], %0;\n\t}" :: "l"(v), "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void store_once(bool live, u64 at, u32 v) {
+    asm volatile(WM_IF "2" WM_STORE ".u32 [%1], %0;\n\t}" :: "r"(v), "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void store_once(bool live, u64 at, u16 v) {
+    asm volatile(WM_IF "2" WM_STORE ".u16 [%1], %0;\n\t}" :: "h"(v), "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void store_once(bool live, u64 at, u8 v) {
+    asm volatile(WM_IF "2" WM_STORE ".u8 [%1], %0;\n\t}" :: "r"(u32(v)), "l"(at), "r"(u32(live)) : "memory");
+}
+#undef WM_STORE
+#undef WM_IF
+#else
+template <class T>
+inline T* aligned(u64 at) {
+    return reinterpret_cast<T*>(at % sizeof(T) == 0 ? at : ~0ull << 12);  // no process has that address
+}
+template <class T>
+inline void load_once(bool live, u64 at, T& v) {
+    if (live) v = *aligned<T>(at);
+}
+template <class T>
+inline void store_once(bool live, u64 at, const T& v) {
+    if (live) *aligned<T>(at) = v;
+}
+#endif
+
+// Conversions between f32 and the two 16-bit formats, rounded to nearest, ties to even. A NaN becomes 0x7fff, as the
+// hardware has it; infinities stay, and what is too large becomes one.
+__device__ __forceinline__ u16 f16_from(f32 x) {
+#ifdef __CUDACC__
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+#else
+    return wm_cpu::f16_from(bits_of(x));
+#endif
+}
+
+__device__ __forceinline__ u16 bf16_from(f32 x) {
+#ifdef __CUDACC__
+    u16 brain;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(brain) : "f"(x));
+    return brain;
+#else
+    return wm_cpu::bf16_from(bits_of(x));
+#endif
+}
+
+__device__ __forceinline__ f32 from_f16(u16 half) {
+#ifdef __CUDACC__
+    f32 x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+    return x;
+#else
+    return f32_of(wm_cpu::from_f16(half));
+#endif
+}
+
+__device__ __forceinline__ f32 from_bf16(u16 brain) { return f32_of(u32(brain) << 16); }
+
+// An f32 from which a conversion to 16 bits rounds as from `x` itself: inexact values get an odd last bit, so that no
+// tie comes from rounding twice.
+__device__ __forceinline__ f32 rounded_to_odd(f64 x) {
+    const f32 near = f32(x);
+    if (f64(near) == x || x != x) return near;
+    u32 bits = bits_of(near);
+    if ((bits_of(f64(near)) & ~(1ull << 63)) > (bits_of(x) & ~(1ull << 63))) bits--;
+    return f32_of(bits | 1);
+}
+
+// The natural logarithm of 1 + x. The last bit may differ between a GPU and the CPU.
+__device__ __forceinline__ f32 log1p_of(f32 x) {
+#ifdef __CUDACC__
+    return log1pf(x);
+#else
+    return __builtin_log1pf(x);
+#endif
+}
+
+__device__ __forceinline__ i32 leading_zeros(u64 x) {
+#ifdef __CUDACC__
+    return __clzll(i64(x));
+#else
+    return x == 0 ? 64 : __builtin_clzll(x);
 #endif
 }
 

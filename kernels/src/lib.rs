@@ -19,6 +19,7 @@ use wm_abi::CUdeviceptr;
 #[cfg(feature = "cpu")]
 pub mod cpu;
 mod image;
+pub mod random;
 
 pub use image::{Arguments, Image, Kernel, Parameter};
 

@@ -68,11 +68,11 @@ class Nvrtc:
 
 
 def images():
-    """Each folder of cuda/ with .cu files in it: its name and the files, sorted."""
+    """Each folder of cuda/ with .cu files in it: its name, these files and its headers, sorted."""
     for folder in sorted(CUDA.iterdir()):
         files = sorted(folder.glob("*.cu"))
         if files:
-            yield folder.name, files
+            yield folder.name, files, sorted(folder.glob("*.cuh"))
 
 
 def check_ptx(path):
@@ -90,8 +90,8 @@ def main():
     nvrtc = Nvrtc()
     sources = [CUDA / "device.cuh", KERNELS / "tools/compile.py", KERNELS / "tools/requirements.txt"]
     outputs = []
-    for image, files in images():
-        sources += files
+    for image, files, headers in images():
+        sources += files + headers
         unit = "".join(f'#include "{file.relative_to(CUDA)}"\n' for file in files)
         for suffix, architecture, form in TARGETS:
             path = output / f"{image}.{suffix}"

@@ -9,7 +9,7 @@
 set -u
 suite=${CONFORMANCE:-$PWD/dist/bin/conformance}
 library=${LIBRARY:-$PWD/dist/lib/libwmshim.so}
-accepted=tests/conformance/data/shim-differences.tsv
+accepted=tools/conformance/data/shim-differences.tsv
 cases=${FILTER:-memory. bad_input. managed. pool. pool_order. pool_share. pointer. copy. memset. graph share. share_ends. vmm.}
 control=nvidia-cuda-mps-control
 out=${1:-$(mktemp -d)}

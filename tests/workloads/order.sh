@@ -24,13 +24,13 @@ if [ "$gpus" = 1 ]; then
         step "alone_$filter" 60 dist/bin/conformance --filter "$filter" --save "$out/alone_$filter.json"
         step "alone_${filter}_shim" 60 env LD_PRELOAD="$library" dist/bin/conformance --filter "$filter" --save "$out/alone_${filter}_shim.json"
         step "alone_${filter}_compared" 10 dist/bin/conformance --compare "$out/alone_$filter.json" "$out/alone_${filter}_shim.json" \
-            --same-machine --accept tests/conformance/data/shim-differences.tsv
+            --same-machine --accept tools/conformance/data/shim-differences.tsv
     done
 fi
 step bare 150 dist/bin/conformance --threads 8 --save "$out/bare.json"
 step shim 150 env LD_PRELOAD="$library" dist/bin/conformance --threads 8 --save "$out/shim.json"
 step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \
-    --accept tests/conformance/data/shim-differences.tsv
+    --accept tools/conformance/data/shim-differences.tsv
 if [ "$gpus" = 2 ]; then
     step between 120 "$here/between.sh"
     step all_reduce 120 env LD_PRELOAD="$library" python3 "$here/all_reduce.py"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine.hpp"
+#include "half.hpp"
 
 #define __global__
 #define __device__
@@ -77,6 +78,35 @@ inline float atomicAdd(float* address, float value) {
     do {
         after = before + value;
     } while (!__atomic_compare_exchange(address, &before, &after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return before;
+}
+
+inline unsigned atomicCAS(unsigned* address, unsigned expected, unsigned desired) {
+    __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+inline unsigned long long atomicCAS(unsigned long long* address, unsigned long long expected,
+                                    unsigned long long desired) {
+    __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+template <class T>
+inline T atomicMax(T* address, T value) {
+    T before = __atomic_load_n(address, __ATOMIC_RELAXED);
+    while (before < value &&
+           !__atomic_compare_exchange_n(address, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    return before;
+}
+
+template <class T>
+inline T atomicMin(T* address, T value) {
+    T before = __atomic_load_n(address, __ATOMIC_RELAXED);
+    while (value < before &&
+           !__atomic_compare_exchange_n(address, &before, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
     return before;
 }
 

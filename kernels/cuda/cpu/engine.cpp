@@ -257,6 +257,12 @@ uint64_t nanoseconds() {
 
 void yield_processor() { sched_yield(); }
 
+void* zeroed(size_t bytes) {
+    void* memory = calloc(1, bytes);
+    if (memory == nullptr) abort();
+    return memory;
+}
+
 }  // namespace wm_cpu
 
 using namespace wm_cpu;

@@ -31,6 +31,8 @@ extern __thread Context* current __attribute__((tls_model("initial-exec")));
 inline uint32_t lane() { return current->linear_thread % 32; }
 
 uint64_t nanoseconds();
+// Memory of zeros that stays until the process ends; ends the process where there is none.
+void* zeroed(size_t bytes);
 
 void yield_processor();
 

@@ -14,3 +14,4 @@ mod ownership;
 mod pattern;
 mod support;
 mod waiting;
+mod wholememory;

@@ -2,7 +2,7 @@
 //!
 //! `symbol::cuMemAlloc_v2::INDEX` is the function's position in any table of driver functions, and
 //! `<symbol::cuMemAlloc_v2 as Symbol>::Function` its type. A table look-up thereby cannot confuse two functions, and
-//! a hook whose signature is not the driver's does not compile.
+//! a hook whose signature is not the driver's does not compile. `with_parameters!` hands a function's parameters to a macro.
 #![allow(missing_docs, reason = "the functions are NVIDIA's, and documented there")]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -57,6 +57,7 @@ macro_rules! undocumented {
 }
 
 include!("generated/symbols.rs");
+include!("generated/parameters.rs");
 
 /// How many symbols there are.
 pub const COUNT: usize = NAMES.len();

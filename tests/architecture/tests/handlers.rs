@@ -20,15 +20,18 @@ fn every_handler_is_named_after_its_call() {
     assert!(wrong.is_empty(), "{TABLE}: {wrong:?}");
 }
 
-/// Function and handler of each row that has one, the handler without its module and type arguments.
+/// Function and handler of each function that a row with a handler names, the handler without its module and type arguments.
 fn rows(table: &str) -> impl Iterator<Item = (&str, &str)> {
-    let lines: Vec<_> = table.lines().map(str::trim).collect();
-    let pairs: Vec<_> = lines.windows(2).map(|pair| (pair[0], pair[1])).collect();
-    pairs.into_iter().filter_map(|(call, handler)| {
-        let handler = handler.strip_prefix("=> ")?.split(',').next()?;
-        let handler = handler.split("::<").next()?.rsplit("::").next()?;
-        Some((call.split('(').next()?, handler))
-    })
+    table.split(';').filter_map(row).flatten()
+}
+
+/// `// Heading.`, then `name, name => module::handler::<..>, Switch, "purpose"`.
+fn row(text: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    let (names, rest) = text.split_once("=>")?;
+    let handler = rest.trim().split(',').next()?;
+    let handler = handler.split("::<").next()?.rsplit_once("::")?.1;
+    let names = names.lines().flat_map(|line| line.split(',')).map(str::trim);
+    Some(names.filter(|name| name.starts_with("cu")).map(move |name| (name, handler)))
 }
 
 fn is_named_after(call: &str, handler: &str) -> bool {

@@ -1,5 +1,6 @@
 //! `wmctl bench`: measures this machine with the shim's own parts, in one run, so that its figures can be compared.
 
+mod comparison;
 mod copy;
 mod links;
 mod machine;

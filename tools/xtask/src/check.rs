@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{exports, generate, hooks, kernels, schema, step, toolbox};
+use crate::{exports, generate, hooks, kernels, schema, settings, step, toolbox};
 
 /// Runs the checks, the fast ones first, and stops at the first that fails.
 pub(crate) fn run() -> Result<()> {
@@ -10,6 +10,7 @@ pub(crate) fn run() -> Result<()> {
     step::perform("generated files", || generate::run(true))?;
     step::perform("docs/hooks.md", || hooks::run(true))?;
     step::perform("docs/schema.md", || schema::run(true))?;
+    step::perform("docs/settings.md", || settings::run(true))?;
     kernels()?;
     let types = ["--strict", "--no-error-summary", "tools/python/wmshim"];
     step::run("types of the Python package", toolbox::program("mypy", &types)?)?;

@@ -15,6 +15,7 @@ pub(crate) fn run(check: bool) -> Result<()> {
     let functions = table::read()?;
     for (path, text) in [
         ("shim/abi/src/generated/symbols.rs", symbols(&functions)),
+        ("shim/abi/src/generated/parameters.rs", parameters(&functions)),
         ("shim/preload/src/entry/generated/trampolines.rs", trampolines(&functions)),
     ] {
         settle(crate::root().join(path), &text, check, "generate")?;
@@ -49,6 +50,26 @@ fn symbols(functions: &[DriverFunction]) -> String {
         functions.len()
     )
 }
+
+/// `wm_abi::with_parameters!`: the parameters of a function, for a macro that declares one of its signature.
+fn parameters(functions: &[DriverFunction]) -> String {
+    let arm = |function: &DriverFunction| {
+        let parameters = function.parameters.as_ref()?;
+        Some(format!(
+            "    ({} => $then:ident!($($with:tt)*)) => {{ $then!(({parameters}) $($with)*); }};\n",
+            function.name
+        ))
+    };
+    let arms: String = functions.iter().filter_map(arm).collect();
+    format!("{NOTICE}{PARAMETERS}macro_rules! with_parameters {{\n{arms}}}\n")
+}
+
+const PARAMETERS: &str = "\
+/// `with_parameters!(cuMemFree_v2 => then!(more))` is `then!((dptr: CUdeviceptr) more)`.
+///
+/// The types are those of this crate and of `std::ffi`, by their plain names: the caller imports them.
+#[macro_export]
+";
 
 /// The exports of the preloaded library: one trampoline a function.
 fn trampolines(functions: &[DriverFunction]) -> String {

@@ -1,7 +1,7 @@
 //! `cargo xtask hooks`: docs/hooks.md from the table of hooks, so that what is intercepted is documented where it is.
 //!
 //! The table (shim/preload/src/hooks/table.rs) is Rust, but regular: a row is one of two forms, a comment heads a group.
-//! A row of another form would be missed, so rows are counted a second way, and a difference is an error.
+//! A row of another form would be missed, so functions are counted a second way, and a difference is an error.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -34,22 +34,27 @@ pub(crate) fn run(check: bool) -> Result<()> {
 fn page(table: &str) -> Result<String> {
     let (served, retried) = table.split_once("retry {").context("the table has no part `retry`")?;
     let text = format!("{OPENING}{}{RETRIED}{}", serve(served)?, retry(retried)?);
-    let (found, rows) = (text.matches("\n| `cu").count(), rows(table));
-    if found != rows {
-        bail!("{TABLE} has {rows} rows, of which {found} were understood");
+    let (found, named) = (text.matches("\n| `cu").count(), functions(table));
+    if found != named {
+        bail!("{TABLE} names {named} functions, of which {found} were understood");
     }
     Ok(text)
 }
 
-/// Every row ends with its purpose and a semicolon.
-fn rows(table: &str) -> usize {
-    table.lines().filter(|line| line.trim_end().ends_with("\";")).count()
+/// Every function is named on a line that begins with its name.
+fn functions(table: &str) -> usize {
+    let lines = table.lines().map(str::trim).filter(|line| line.starts_with("cu"));
+    lines.map(|line| names(line).count()).sum()
 }
 
-/// `name(parameters) => handler, Switch, "purpose";` under `// Heading.`
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// `name, name => handler, Switch, "purpose";` under `// Heading.`
 fn serve(text: &str) -> Result<String> {
     let row = Regex::new(
-        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<name>\w+)\([^)]*\)\s*=>\s*(?<handler>[\w:]+?)(?:::<.*>)?, (?<switch>\w+), "(?<purpose>.*)";"#,
+        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<names>\w[\w,\s]*?)\s*=>\s*(?<handler>[\w:]+?)(?:::<.*>)?, (?<switch>\w+), "(?<purpose>.*)";"#,
     )?;
     let body = text.split_once("serve {").context("the table has no part `serve`")?.1;
     let mut page = String::new();
@@ -62,55 +67,65 @@ fn serve(text: &str) -> Result<String> {
                     heading.as_str()
                 )?;
             }
-            None => writeln!(
-                page,
-                "| `{}` | `{}` | {} | {} |",
-                &found["name"],
-                &found["handler"],
-                switch(&found),
-                &found["purpose"]
-            )?,
+            None => page += &served(&found)?,
         }
     }
     Ok(page)
 }
 
-fn switch(row: &Captures<'_>) -> &'static str {
-    match &row["switch"] {
-        "Memory" => "`WMSHIM_STITCH=off`",
-        "Links" => "`WMSHIM_MULTIPATH=off`",
-        "Lifetimes" => "`WMSHIM_STITCH=off` with `WMSHIM_MULTIPATH=off`",
-        "Trace" => "no `WMSHIM_TRACE`",
-        _ => "",
-    }
+/// The lines of one row: one for each function.
+fn served(row: &Captures<'_>) -> Result<String> {
+    let (handler, switch, purpose) = (&row["handler"], switch(row)?, &row["purpose"]);
+    let line = |name| format!("| `{name}` | `{handler}` | {switch} | {purpose} |\n");
+    Ok(names(&row["names"]).map(line).collect())
 }
 
-/// `name(parameters): "purpose";`, with `in stream` before the colon where that says when
+/// The settings that turn a row off, for `Switch` of `hooks/mod.rs`.
+fn switch(row: &Captures<'_>) -> Result<&'static str> {
+    Ok(match &row["switch"] {
+        "Always" => "",
+        "Memory" => "`WMSHIM_STITCH=off`",
+        "Lifetimes" | "Copies" => "`WMSHIM_STITCH=off` with `WMSHIM_MULTIPATH=off`",
+        other => bail!("{TABLE}: no setting is known for `{other}`"),
+    })
+}
+
+/// `name, name => "purpose";`
 fn retry(text: &str) -> Result<String> {
-    let row = Regex::new(r#"(?m)^ *(?<name>\w+)\([^)]*\)(?: in \w+)?: "(?<purpose>.*)";"#)?;
-    Ok(row.captures_iter(text).map(|row| format!("| `{}` | {} |\n", &row["name"], &row["purpose"])).collect())
+    let row = Regex::new(r#"(?<names>\w[\w,\s]*?)\s*=>\s*"(?<purpose>.*)";"#)?;
+    let lines = |row: Captures<'_>| -> String {
+        names(&row["names"]).map(|name| format!("| `{name}` | {} |\n", &row["purpose"])).collect()
+    };
+    Ok(row.captures_iter(text).map(lines).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_checked_in_is_current() {
+        run(true).unwrap();
+    }
+
     const TABLE: &str = r#"
 hooks! {
     serve {
         // Device memory: given.
-        cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize)
+        cuMemAlloc_v2
             => allocate::mem_alloc, Memory, "serves memory";
-        cuMemcpyHtoD_v2(n: usize)
-            => copies::memcpy_htod::<Legacy>, Always, "counted";
+        cuMemcpyHtoD_v2,
+        cuMemcpyHtoD_v2_ptds
+            => copies::memcpy_htod::<NullStream>, Always, "counted";
     }
     retry {
-        cuModuleLoad(module: *mut CUmodule): "loading code";
+        cuModuleLoad, cuModuleLoadData
+            => "loading code";
     }
 }"#;
 
     #[test]
-    fn a_page_has_a_line_for_every_row() {
+    fn a_page_has_a_line_for_every_function() {
         let page = page(TABLE).unwrap();
         assert!(page.contains("## Device memory: given\n"));
         assert!(
@@ -119,12 +134,19 @@ hooks! {
             )
         );
         assert!(page.contains("| `cuMemcpyHtoD_v2` | `copies::memcpy_htod` |  | counted |"));
-        assert!(page.contains("| `cuModuleLoad` | loading code |"));
+        assert!(page.contains("| `cuMemcpyHtoD_v2_ptds` | `copies::memcpy_htod` |  | counted |"));
+        assert!(page.contains("| `cuModuleLoad` | loading code |\n| `cuModuleLoadData` | loading code |"));
+    }
+
+    #[test]
+    fn a_switch_that_is_not_known_is_an_error() {
+        let table = TABLE.replace("Always", "Sometimes");
+        assert!(page(&table).unwrap_err().to_string().contains("`Sometimes`"));
     }
 
     #[test]
     fn a_row_of_another_form_is_an_error() {
-        let table = TABLE.replace("copies::memcpy_htod::<Legacy>, Always, ", "");
-        assert!(page(&table).unwrap_err().to_string().contains("has 3 rows, of which 2"));
+        let table = TABLE.replace("copies::memcpy_htod::<NullStream>, Always, ", "");
+        assert!(page(&table).unwrap_err().to_string().contains("names 5 functions, of which 3"));
     }
 }

@@ -16,6 +16,7 @@ mod hooks;
 mod kernels;
 mod mutations;
 mod schema;
+mod settings;
 mod step;
 mod stress;
 mod table;
@@ -69,6 +70,12 @@ enum XtaskCommand {
         #[arg(long)]
         check: bool,
     },
+    /// Write docs/settings.md from the table of settings
+    Settings {
+        /// Write nothing; fail when the page is not what would be written
+        #[arg(long)]
+        check: bool,
+    },
     /// Build everything and run every test
     Test {
         /// Handed to nextest, for example `-p hazards` or a part of a test's name
@@ -113,6 +120,7 @@ fn run(command: XtaskCommand) -> Result<()> {
         XtaskCommand::Kernels { check } => kernels::run(check),
         XtaskCommand::Hooks { check } => hooks::run(check),
         XtaskCommand::Schema { check } => schema::run(check),
+        XtaskCommand::Settings { check } => settings::run(check),
         XtaskCommand::Test { filter } => test::run(&filter),
         XtaskCommand::Check => check::run(),
         XtaskCommand::Dist => dist::run(),

@@ -1,6 +1,6 @@
 //! `cargo xtask mutations`: breaks one rule of docs/ordering.md at a time, and sees whether the oracle finds it.
 //!
-//! Each patch of tests/oracle/mutations says in its first line what it breaks, and in its second the oracle's options. It is applied
+//! Each patch of tools/oracle/mutations says in its first line what it breaks, and in its second the oracle's options. It is applied
 //! to a copy of what git tracks, in the target folder; the working tree is never touched. A patch that no longer
 //! applies is an error. Whether all do is also a test of the oracle's.
 
@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &MutationsArguments) -> Result<()> {
 const NOTHING: &str = "not found";
 
 fn mutations() -> Result<Vec<Mutation>> {
-    let folder = crate::root().join("tests/oracle/mutations");
+    let folder = crate::root().join("tools/oracle/mutations");
     let mut patches: Vec<PathBuf> = std::fs::read_dir(&folder)
         .with_context(|| folder.display().to_string())?
         .map(|entry| Ok(entry?.path()))

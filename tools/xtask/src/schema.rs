@@ -164,6 +164,11 @@ fn json_type(name: &str) -> String {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_is_checked_in_is_current() {
+        run(true).unwrap();
+    }
+
     const SOURCE: &str = "
 /// A thing.
 #[derive(Debug)]

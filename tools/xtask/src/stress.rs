@@ -1,7 +1,7 @@
-//! `cargo xtask stress`: the program of tests/stress in many runs, each with another seed, in turn over the situations in
+//! `cargo xtask stress`: the program of tools/stress in many runs, each with another seed, in turn over the situations in
 //! which memory is short in another way.
 //!
-//! After them come random programs whose runs bare and under the library are compared (tests/oracle).
+//! After them come random programs whose runs bare and under the library are compared (tools/oracle).
 //!
 //! By default as many operations as the simulated driver makes in about an hour; on a GPU they take less. Each run is one
 //! line, with the library's own books checked after it. The first run that finds something ends the task, with the command

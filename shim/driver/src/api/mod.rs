@@ -226,6 +226,9 @@ pub trait Api {
         mem_release(handle: u64) = cuMemRelease(handle);
         /// A range of addresses at which nothing is.
         mem_address_reserve(bytes: usize) -> (address: CUdeviceptr) = cuMemAddressReserve(&mut address, bytes, 0, 0, 0);
+        /// The same, beginning at a multiple of `alignment`.
+        mem_address_reserve_aligned(bytes: usize, alignment: usize) -> (address: CUdeviceptr)
+            = cuMemAddressReserve(&mut address, bytes, alignment, 0, 0);
         /// Gives a whole range back.
         mem_address_free(address: CUdeviceptr, bytes: usize) = cuMemAddressFree(address, bytes);
         /// Maps the start of a handle's memory.
@@ -254,6 +257,15 @@ pub trait Api {
         mem_free_host(address: *mut c_void) = cuMemFreeHost(address);
         /// Pins host memory where it is.
         mem_host_register(start: *mut c_void, bytes: usize, flags: c_uint) = cuMemHostRegister_v2(start, bytes, flags);
+        /// Launches a kernel. `arguments` are one pointer a parameter.
+        launch_kernel(function: CUfunction, blocks: c_uint, threads: c_uint, stream: CUstream, arguments: *mut *mut c_void)
+            = cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, std::ptr::null_mut());
+        /// Lets memory go that [`Api::mem_host_register`] pinned.
+        mem_host_unregister(start: *mut c_void) = cuMemHostUnregister(start);
+        /// Copies to the device; returns when the bytes have been read.
+        memcpy_htod(to: CUdeviceptr, from: *const c_void, bytes: usize) = cuMemcpyHtoD_v2(to, from, bytes);
+        /// Copies to the host; returns when they are there.
+        memcpy_dtoh(to: *mut c_void, from: CUdeviceptr, bytes: usize) = cuMemcpyDtoH_v2(to, from, bytes);
         /// Copies to the device, in stream order.
         memcpy_htod_async(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream)
             = cuMemcpyHtoDAsync_v2(to, from, bytes, stream);
@@ -286,6 +298,17 @@ pub trait Api {
         self.checked::<symbol::cuDeviceGetName>(|function| unsafe { function(place, size, device) })?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// A module of the current context, of code in memory: machine code, or PTX that ends in a zero byte.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn module_load_data(&self, code: &[u8]) -> Result<CUmodule, Self::Error> {
+        let (mut module, code) = (CUmodule::NULL, code.as_ptr().cast());
+        // SAFETY: the driver reads the code during the call.
+        self.checked::<symbol::cuModuleLoadData>(|function| unsafe { function(&mut module, code) })?;
+        Ok(module)
     }
 
     /// Has the last record of an event been passed?

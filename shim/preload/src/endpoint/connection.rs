@@ -4,8 +4,11 @@
 //! us keep is one request line and one answer. A client that neither asks nor reads for [`PATIENCE`] is dropped, but
 //! for one that is parked: it has asked for the process's final statistics and waits for them in silence.
 
-use std::io;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::sockets::descriptor::Descriptor;
 
@@ -63,16 +66,16 @@ impl Connection {
         self.has_line() && !self.is_sending() && !self.parked
     }
 
-    /// What to poll for. A connection with a request that waits for its turn is not polled at all.
-    pub(super) fn poll_entry(&self) -> libc::pollfd {
+    /// What to poll for. A connection with a request that waits for its turn is not polled at all, nor one that the host has closed.
+    pub(super) fn poll_entry(&self) -> Option<PollFd<'_>> {
         let events = match (self.parked, self.is_sending()) {
             // That the client hangs up is reported without being asked for.
-            (true, _) => 0,
-            (_, true) => libc::POLLOUT,
-            (_, false) => libc::POLLIN,
+            (true, _) => PollFlags::empty(),
+            (_, true) => PollFlags::OUT,
+            (_, false) => PollFlags::IN,
         };
-        let fd = if self.has_turn_ahead() { -1 } else { self.descriptor.pollable() };
-        libc::pollfd { fd, events, revents: 0 }
+        let polled = self.descriptor.get().ok().filter(|_| !self.has_turn_ahead());
+        polled.map(|socket| PollFd::from_borrowed_fd(socket, events))
     }
 
     /// When the client has stood still for too long.
@@ -99,13 +102,11 @@ impl Connection {
     /// Reads what is there, up to one line's limit.
     pub(super) fn receive(&mut self, now: Instant) -> Result<(), Disconnected> {
         let mut buffer = [0_u8; LINE_LIMIT + 1];
-        let raw = self.descriptor.raw().ok_or(Disconnected)?;
-        // SAFETY: receives at most the buffer's size into it.
-        let count = unsafe { libc::recv(raw, buffer.as_mut_ptr().cast(), buffer.len(), libc::MSG_DONTWAIT) };
-        match usize::try_from(count) {
-            Ok(0) => self.input_ended = true,
-            Ok(count) => self.input.extend_from_slice(&buffer[..count]),
-            Err(_) => return would_block(),
+        let socket = self.descriptor.get().map_err(|_| Disconnected)?;
+        match recv(socket, &mut buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => self.input_ended = true,
+            Ok((count, _)) => self.input.extend_from_slice(&buffer[..count]),
+            Err(error) => return not_now(error),
         }
         self.deadline = now + PATIENCE;
         Ok(())
@@ -141,12 +142,11 @@ impl Connection {
     /// Sends what the socket takes now. A peer that is gone raises no SIGPIPE.
     pub(super) fn send(&mut self, now: Instant) -> Result<(), Disconnected> {
         let rest = &self.output[self.sent..];
-        let raw = self.descriptor.raw().ok_or(Disconnected)?;
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: sends from a slice of ours, at most its length.
-        let count = unsafe { libc::send(raw, rest.as_ptr().cast(), rest.len(), flags) };
-        let Ok(count) = usize::try_from(count) else { return would_block() };
-        self.sent += count;
+        let socket = self.descriptor.get().map_err(|_| Disconnected)?;
+        match send(socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(count) => self.sent += count,
+            Err(error) => return not_now(error),
+        }
         self.deadline = now + PATIENCE;
         if !self.is_sending() {
             (self.output, self.sent) = (Vec::new(), 0);
@@ -160,10 +160,10 @@ impl Connection {
     }
 }
 
-/// Was the last call's failure just "not now"?
-fn would_block() -> Result<(), Disconnected> {
-    match io::Error::last_os_error().kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+/// A call that would have waited, or that a signal interrupted, is made again in a later round.
+fn not_now(error: Errno) -> Result<(), Disconnected> {
+    match error {
+        Errno::AGAIN | Errno::INTR => Ok(()),
         _ => Err(Disconnected),
     }
 }

@@ -7,11 +7,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
+use rustix::thread::futex;
+
 /// Longest pause of an exit. The thread is ready to run; on a loaded machine it may still have to wait for its turn.
 const LIMIT: Duration = Duration::from_secs(3);
-
-const WAIT: i32 = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-const WAKE: i32 = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
 
 /// How many wait for the end. The word that the exit sleeps on.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -24,8 +24,8 @@ pub(super) fn expect(clients: usize) {
 /// All have been answered: the exit may go on.
 pub(super) fn done() {
     WAITING.store(0, Ordering::Release);
-    // SAFETY: wakes whoever sleeps on the word; its address is valid for the process's life.
-    unsafe { libc::syscall(libc::SYS_futex, WAITING.as_ptr(), WAKE, i32::MAX) };
+    // An exit that is not woken goes on when its time is up.
+    let _ = futex::wake(&WAITING, futex::Flags::PRIVATE, i32::MAX as u32);
 }
 
 /// Pauses until [`done`], if anything waits for the reply.
@@ -37,8 +37,8 @@ pub(super) fn wait() {
         if clients == 0 || left.is_zero() {
             return;
         }
-        let left = libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        // SAFETY: sleeps while the word has the value read; a valid timeout bounds the sleep.
-        unsafe { libc::syscall(libc::SYS_futex, WAITING.as_ptr(), WAIT, clients, &raw const left) };
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        // Sleeps while the word has the value that was read. Why the sleep ended is seen in the next round.
+        let _ = futex::wait(&WAITING, futex::Flags::PRIVATE, clients, Some(&left));
     }
 }

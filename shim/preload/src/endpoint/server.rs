@@ -4,11 +4,14 @@
 //! With [`CONNECTION_LIMIT`] clients the listener is not polled: later ones wait in its backlog. Where accepting
 //! fails for want of descriptors or memory the loop looks away for [`PAUSE`] instead of spinning.
 
-use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
 
 use super::connection::{Connection, Disconnected};
 use super::dump::Dumps;
@@ -27,8 +30,13 @@ const PARKED_LIMIT: usize = 8;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Rest between dumps that a signal asks for.
 const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
-/// What `poll` reports when a descriptor has something to say: data, the end, or an error.
-const ANY: i16 = libc::POLLIN | libc::POLLOUT | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+
+/// What has something to say: data, its end, or an error.
+struct Ready {
+    wake: bool,
+    listener: bool,
+    connections: Vec<bool>,
+}
 
 /// The endpoint's state; owned by its thread.
 pub(super) struct EndpointServer {
@@ -88,35 +96,36 @@ impl EndpointServer {
     }
 
     fn round(&mut self) -> ControlFlow<()> {
-        let mut entries = self.poll_entries();
-        if entries[..2].iter().all(|entry| entry.fd < 0) && self.paused_until.is_none() && self.has_room() {
-            return ControlFlow::Break(());
-        }
-        if !poll(&mut entries, self.timeout()) {
-            return ControlFlow::Break(());
-        }
+        let Some(ready) = self.wait() else { return ControlFlow::Break(()) };
         let now = Instant::now();
-        if entries[0].revents != 0 {
+        if ready.wake {
             self.wake_up(now)?;
         }
         if self.dump_due.is_some_and(|due| due <= now) {
             self.dump(now);
         }
-        self.serve(&entries[2..], now);
+        self.serve(&ready.connections, now);
         self.paused_until = self.paused_until.filter(|&until| until > now);
-        if entries[1].revents != 0 {
+        if ready.listener {
             self.accept(now);
         }
         ControlFlow::Continue(())
     }
 
-    /// Pipe, listener, connections: in this order.
-    fn poll_entries(&self) -> Vec<libc::pollfd> {
+    /// Waits for an event, or for the time of what must be done without one. `None` if the host has taken both pipe and listener, or if
+    /// polling is impossible here (a limit on open files below what we have): trying again would spin.
+    fn wait(&self) -> Option<Ready> {
         let accepting = self.has_room() && self.paused_until.is_none();
-        let listener = self.listener.as_ref().filter(|_| accepting).map_or(-1, Descriptor::pollable);
-        let fixed = [self.wake.reader.pollable(), listener];
-        let fixed = fixed.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
-        fixed.into_iter().chain(self.connections.iter().map(Connection::poll_entry)).collect()
+        let listener = self.listener.as_ref().filter(|_| accepting).and_then(|listener| listener.get().ok());
+        let wake = self.wake.reader.get().ok();
+        if accepting && wake.is_none() && listener.is_none() {
+            return None;
+        }
+        let fixed = [wake, listener].map(|fd| fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let entries = fixed.into_iter().chain(self.connections.iter().map(Connection::poll_entry));
+        let mut ready = polled(entries.collect(), self.timeout().as_ref())?.into_iter();
+        let (wake, listener) = (ready.next()?, ready.next()?);
+        Some(Ready { wake, listener, connections: ready.collect() })
     }
 
     fn has_room(&self) -> bool {
@@ -124,12 +133,13 @@ impl EndpointServer {
     }
 
     /// Time until something must be done without an event; `None` for never.
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Option<Timespec> {
         let waiting = self.connections.iter().any(Connection::has_turn_ahead);
         let turn = waiting.then(|| self.rate_limit.refill().unwrap_or_else(Instant::now));
         let patience = self.connections.iter().map(Connection::deadline).min();
         let earliest = [turn, patience, self.paused_until, self.dump_due].into_iter().flatten().min();
-        earliest.map(|instant| instant.saturating_duration_since(Instant::now()))
+        let left = earliest?.saturating_duration_since(Instant::now());
+        Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() })
     }
 
     fn wake_up(&mut self, now: Instant) -> ControlFlow<()> {
@@ -154,12 +164,11 @@ impl EndpointServer {
     }
 
     /// Does what each connection is ready for; drops those that are gone, finished or out of patience.
-    fn serve(&mut self, entries: &[libc::pollfd], now: Instant) {
-        let mut index = 0;
+    fn serve(&mut self, ready: &[bool], now: Instant) {
+        let mut ready = ready.iter();
         let mut connections = std::mem::take(&mut self.connections);
         connections.retain_mut(|connection| {
-            let ready = entries.get(index).is_some_and(|entry| entry.revents & ANY != 0);
-            index += 1;
+            let ready = ready.next() == Some(&true);
             self.serve_one(connection, ready, now).is_ok() && connection.deadline() > now
         });
         self.connections = connections;
@@ -217,7 +226,7 @@ impl EndpointServer {
 
     fn accept(&mut self, now: Instant) {
         while self.has_room() {
-            match self.listener.as_ref().and_then(Descriptor::raw).map(accept_one) {
+            match self.listener.as_ref().and_then(|listener| listener.get().ok()).map(accept_one) {
                 Some(Ok(descriptor)) => self.connections.push(Connection::new(descriptor, now)),
                 Some(Err(AcceptError::NoClient)) | None => return,
                 Some(Err(AcceptError::WrongUser)) => {}
@@ -237,33 +246,27 @@ enum AcceptError {
     Resources,
 }
 
-fn accept_one(listener: RawFd) -> Result<Descriptor, AcceptError> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: a listening socket of ours; the peer's address is not wanted.
-    let raw = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
-    if raw < 0 {
-        return Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => AcceptError::NoClient,
-            _ => AcceptError::Resources,
-        });
-    }
-    // SAFETY: `accept4` just returned it, and nobody else knows it.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+fn accept_one(listener: BorrowedFd<'_>) -> Result<Descriptor, AcceptError> {
+    let accepted = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+    let socket = accepted.map_err(|error| match error {
+        Errno::AGAIN | Errno::INTR | Errno::CONNABORTED => AcceptError::NoClient,
+        _ => AcceptError::Resources,
+    })?;
     if !sockets::is_trusted(socket.as_fd()) {
         return Err(AcceptError::WrongUser);
     }
     Descriptor::adopt(socket).map_err(|_| AcceptError::Resources)
 }
 
-/// Waits for an event or the time to pass. Rounded up: waking early would spin through the rest of a millisecond.
-/// False: polling is impossible here (a limit on open files below what we have), and trying again would spin.
-fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) -> bool {
-    let milliseconds =
-        timeout.map_or(-1, |time| i32::try_from(time.as_micros().div_ceil(1000)).unwrap_or(i32::MAX));
-    // SAFETY: a valid array of its own length.
-    let outcome = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, milliseconds) };
-    if outcome < 0 {
-        entries.iter_mut().for_each(|entry| entry.revents = 0);
+/// Polls the entries that are there. For each, there or not: has it something to say? `None` if polling is impossible.
+fn polled(wanted: Vec<Option<PollFd<'_>>>, timeout: Option<&Timespec>) -> Option<Vec<bool>> {
+    let is_polled: Vec<bool> = wanted.iter().map(Option::is_some).collect();
+    let mut entries: Vec<_> = wanted.into_iter().flatten().collect();
+    match poll(&mut entries, timeout) {
+        Ok(_) => {}
+        Err(Errno::INTR) => entries.iter_mut().for_each(PollFd::clear_revents),
+        Err(_) => return None,
     }
-    outcome >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    let mut said = entries.iter().map(|entry| !entry.revents().is_empty());
+    Some(is_polled.into_iter().map(|is_polled| is_polled && said.next() == Some(true)).collect())
 }

@@ -5,8 +5,9 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::process::keep_errno;
 use crate::sockets::descriptor;
@@ -38,30 +39,23 @@ impl Wake {
     /// Empties the pipe. Returns the bytes that were in it.
     pub(super) fn drain(&self) -> Vec<u8> {
         let mut buffer = [0_u8; 64];
-        let Some(raw) = self.reader.raw() else { return Vec::new() };
-        // SAFETY: reads at most the buffer's size into it.
-        let count = unsafe { libc::read(raw, buffer.as_mut_ptr().cast(), buffer.len()) };
-        buffer[..usize::try_from(count).unwrap_or(0)].to_vec()
+        let Ok(reader) = self.reader.get() else { return Vec::new() };
+        let count = rustix::io::read(reader, &mut buffer).unwrap_or(0);
+        buffer[..count].to_vec()
     }
 }
 
 /// Makes the pipe.
 pub(super) fn pipe() -> io::Result<Wake> {
-    let mut ends = [0; 2];
-    // SAFETY: writes two descriptors to an array of two.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: `pipe2` just made them, and nobody else knows them.
-    let [reader, writer] = ends.map(|raw| unsafe { OwnedFd::from_raw_fd(raw) });
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     Ok(Wake { reader: Descriptor::adopt(reader)?, writer: Descriptor::adopt(writer)? })
 }
 
 /// Tells the thread something. Async-signal-safe.
 pub(super) fn wake(message: u8) {
-    if let Some(raw) = descriptor::raw_of(WRITER.load(Ordering::Acquire)) {
-        // SAFETY: writes one byte to our own pipe. The pipe does not block; a lost byte means that it is full of them.
-        unsafe { libc::write(raw, (&raw const message).cast(), 1) };
+    if let Some(writer) = descriptor::in_slot(WRITER.load(Ordering::Acquire)) {
+        // The pipe does not block; a byte that is lost means that it is full of them.
+        let _ = rustix::io::write(writer, &[message]);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Every intercepted driver function: one row each, and nowhere else.
 //!
-//! `table.rs` has the rows: exported name, parameters, handler, the switch that turns the row off, and the purpose. The compiler
-//! checks a row's signature against the driver's. A per-thread-stream twin (`_ptsz`, `_ptds`) and every version of a function is
-//! a row of its own. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
+//! `table.rs` has the rows: the exported names of a function and of those variants (`_v2`, `_ptsz`, `_ptds`) that the same handler
+//! serves, the handler, the switch that turns the row off, and the purpose. Parameters come from the driver's headers, so a handler
+//! that takes others does not compile. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
 //! subject; besides, [`boundary`] is what every handler runs in, [`oom`] makes a call again that was short of memory, and [`exports`]
@@ -44,7 +44,7 @@ use crate::process::{CachedFn, streams};
 use crate::settings::{Multipath, Settings};
 use boundary::{Pace, enter_hook};
 pub(crate) use exports::Exports;
-use stream::{Legacy, PerThread};
+use stream::{DefaultStreamOf, Legacy};
 
 /// What turns a row off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,62 +119,92 @@ impl<S: Symbol> HookHot<S> {
     }
 }
 
-/// Declares rows. The signature is the driver's, or the row does not compile.
+/// Declares rows. A row names functions, and what is the same for all of them; their parameters are the driver's, from `wm-abi`.
 ///
 /// A row of `serve` has a handler, which returns a result or forwards the call. A row of `retry` has none: it makes the real call, and
-/// notes the stream that the call works in, if the row names one. In both, a real call that fails for want of memory is made again
+/// notes the stream that the call works in, if it has one. In both, a real call that fails for want of memory is made again
 /// after some of our unused memory was given back.
 macro_rules! hooks {
     (
-        serve { $($name:ident($($argument:ident: $type:ty),*) => $handler:expr, $switch:ident, $purpose:literal;)* }
-        retry { $($plain:ident($($a:ident: $t:ty),*) $(in $stream:ident)?: $what:literal;)* }
+        serve { $($($name:ident),+ => $handler:expr, $switch:ident, $purpose:literal;)* }
+        retry { $($($plain:ident),+ => $what:literal;)* }
     ) => {
-        const ROW_COUNT: usize = [$(stringify!($name),)* $(stringify!($plain),)*].len();
+        const ROW_COUNT: usize = [$($(stringify!($name),)+)* $($(stringify!($plain),)+)*].len();
 
         /// Index of each row's function.
         const INDICES: [usize; ROW_COUNT] =
-            [$(<symbol::$name as Symbol>::INDEX,)* $(<symbol::$plain as Symbol>::INDEX,)*];
+            [$($(<symbol::$name as Symbol>::INDEX,)+)* $($(<symbol::$plain as Symbol>::INDEX,)+)*];
 
         #[allow(non_upper_case_globals, reason = "named after the driver's functions")]
         mod hot {
             use super::*;
-            $(pub(super) static $name: HookHot<symbol::$name> = HookHot::new();)*
-            $(pub(super) static $plain: HookHot<symbol::$plain> = HookHot::new();)*
+            $($(pub(super) static $name: HookHot<symbol::$name> = HookHot::new();)+)*
+            $($(pub(super) static $plain: HookHot<symbol::$plain> = HookHot::new();)+)*
         }
 
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's functions")]
         mod entry {
             use super::*;
-            $(pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
-                note_per_thread(const { is_per_thread(stringify!($name)) });
-                enter_hook(
-                    &hot::$name.calls,
-                    const { pace(stringify!($name)) },
-                    // SAFETY: the program's arguments, under the driver's own rules for them.
-                    #[allow(unused_unsafe, reason = "some handlers take no pointers")]
-                    || unsafe { $handler($($argument),*) }.into(),
-                    // SAFETY: as above. A call that failed for want of memory did nothing.
-                    || oom::retry(|| unsafe { hot::$name.real.get()($($argument),*) }),
-                )
-            }
-            const _: <symbol::$name as Symbol>::Function = $name;)*
-            $(pub(super) unsafe extern "C" fn $plain($($a: $t),*) -> CUresult {
-                note_per_thread(const { is_per_thread(stringify!($plain)) });
-                $(stream::note_use($stream);)?
-                oom::retry_counted(
-                    &hot::$plain.calls,
-                    // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
-                    || unsafe { hot::$plain.real.get()($($a),*) },
-                )
-            }
-            const _: <symbol::$plain as Symbol>::Function = $plain;)*
+            $($(wm_abi::with_parameters!($name => serve_entry!($name, $handler));)+)*
+            $($(wm_abi::with_parameters!($plain => retry_entry!($plain));)+)*
         }
 
         static ROWS: [Row; ROW_COUNT] = [
-            $(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &hot::$name),)*
-            $(Row::new::<symbol::$plain>("oom::retry_counted", Switch::Memory, $what, entry::$plain as *const (), &hot::$plain),)*
+            $($(Row::new::<symbol::$name>(stringify!($handler), Switch::$switch, $purpose, entry::$name as *const (), &hot::$name),)+)*
+            $($(Row::new::<symbol::$plain>("oom::retry_counted", Switch::Memory, $what, entry::$plain as *const (), &hot::$plain),)+)*
         ];
     };
+}
+
+/// The function that the slot of a served call leads to.
+///
+/// `Function` and `NullStream` are for the row's handler, which may be generic: the function that is called, and what the null stream
+/// means in it.
+macro_rules! serve_entry {
+    (($($argument:ident: $type:ty),*) $name:ident, $handler:expr) => {
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+            #[allow(dead_code, reason = "most handlers are not generic")]
+            type Function = symbol::$name;
+            #[allow(dead_code, reason = "as above")]
+            type NullStream = DefaultStreamOf<{ is_per_thread(stringify!($name)) }>;
+            note_per_thread(const { is_per_thread(stringify!($name)) });
+            enter_hook(
+                &hot::$name.calls,
+                const { pace(stringify!($name)) },
+                // SAFETY: the program's arguments, under the driver's own rules for them.
+                #[allow(unused_unsafe, reason = "some handlers take no pointers")]
+                || unsafe { $handler($($argument),*) }.into(),
+                // SAFETY: as above. A call that failed for want of memory did nothing.
+                || oom::retry(|| unsafe { hot::$name.real.get()($($argument),*) }),
+            )
+        }
+        const _: <symbol::$name as Symbol>::Function = $name;
+    };
+}
+
+/// The function that the slot of a call leads to whose row is in `retry`.
+macro_rules! retry_entry {
+    ($parameters:tt $name:ident) => { retry_entry!($parameters $parameters $name); };
+    (($($argument:ident: $type:ty),*) $parameters:tt $name:ident) => {
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
+            note_per_thread(const { is_per_thread(stringify!($name)) });
+            note_stream!($parameters);
+            oom::retry_counted(
+                &hot::$name.calls,
+                // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
+                || unsafe { hot::$name.real.get()($($argument),*) },
+            )
+        }
+        const _: <symbol::$name as Symbol>::Function = $name;
+    };
+}
+
+/// Notes the stream that a call names, or that its launch configuration names; nothing if no parameter is either.
+macro_rules! note_stream {
+    (($stream:ident: CUstream $($rest:tt)*)) => { stream::note_use($stream) };
+    (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::note_use($config) };
+    (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { note_stream!(($($($rest)*)?)) };
+    (()) => {};
 }
 
 include!("table.rs");

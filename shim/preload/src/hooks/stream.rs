@@ -18,11 +18,14 @@ pub(super) trait DefaultStream {
     const HANDLE: CUstream;
 }
 
-/// Plain functions: the legacy default stream.
-pub(super) struct Legacy;
+/// The default stream of plain functions, or of per-thread ones.
+pub(super) struct DefaultStreamOf<const IS_PER_THREAD: bool>;
 
-/// `_ptsz` functions: the calling thread's default stream.
-pub(super) struct PerThread;
+/// Plain functions: the legacy default stream.
+pub(super) type Legacy = DefaultStreamOf<false>;
+
+/// `_ptsz` and `_ptds` functions: the calling thread's default stream.
+pub(super) type PerThread = DefaultStreamOf<true>;
 
 impl DefaultStream for Legacy {
     const HANDLE: CUstream = CUstream::LEGACY;

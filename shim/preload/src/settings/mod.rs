@@ -1,8 +1,8 @@
 //! Everything a user can set, read once at the first CUDA call.
 //!
-//! One place to add a setting: a row of `settings!`. A row gives the field, the variable, the default, how a value is
-//! read, and what the values are. A bad value or an unknown `WMSHIM_` variable is one line on stderr that says what
-//! would be right; the default is used.
+//! One place to add a setting: a row of `settings!`. A row gives the variable, its values, the default and what it does, as users read
+//! them, then the field, the default and how a value is read. `docs/settings.md` and what is said of a bad value are made from the
+//! rows. A bad value or an unknown `WMSHIM_` variable is one line on stderr that says what would be right; the default is used.
 
 mod check;
 mod file_names;
@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 
 use shown::Shown;
 use values::{
-    allowance, amount, bytes, created, guard, headroom, level, limit, multipath, overflow, path, path_or_off,
-    signal, socket, switch, torch, torch_pieces, torch_shortage, words,
+    Parsed, allowance, amount, bytes, created, guard, headroom, level, limit, multipath, overflow, path,
+    path_or_off, signal, socket, switch, torch, torch_pieces, torch_shortage, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
@@ -27,11 +27,25 @@ pub(crate) use values::{
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-/// How to read one value; `Err` says what would be right.
-type Read<T> = fn(&OsStr) -> Result<T, &'static str>;
+/// How to read one value.
+type Read<T> = fn(&OsStr) -> Parsed<T>;
+
+/// A row of `settings!` as users read it.
+#[derive(Debug)]
+struct SettingText {
+    variable: &'static str,
+    values: &'static str,
+    default: &'static str,
+}
 
 macro_rules! settings {
-    ($($(#[$doc:meta])+ $field:ident: $type:ty = $default:expr, $variable:literal, $read:expr;)*) => {
+    (
+        library { $(
+            $(#[$doc:meta])+ $variable:literal: $values:literal, $shown:literal
+                => $field:ident: $type:ty = $default:expr, $read:expr;
+        )* }
+        others { $($(#[$other_doc:meta])+ $other:literal: $other_values:literal, $other_shown:literal;)* }
+    ) => {
         /// The settings in force.
         #[derive(Debug, Clone)]
         pub(crate) struct Settings {
@@ -39,11 +53,21 @@ macro_rules! settings {
         }
 
         /// Variables that are read here.
-        const KNOWN: &[&str] = &[$($variable,)*];
+        const KNOWN: &[SettingText] =
+            &[$(SettingText { variable: $variable, values: $values, default: $shown },)*];
+
+        /// Variables that our other programs and libraries read.
+        const OF_OTHERS: &[&str] = &[$($other,)*];
 
         impl Settings {
             fn read(environment: &dyn Fn(&str) -> Option<OsString>, complain: &mut dyn FnMut(String)) -> Self {
-                Self { $($field: value($variable, $default, $read, environment, complain),)* }
+                Self { $($field: value(
+                    &SettingText { variable: $variable, values: $values, default: $shown },
+                    $default,
+                    $read,
+                    environment,
+                    complain,
+                ),)* }
             }
 
             /// For the `config` request: each variable with its value as it is written, or null where there is none.
@@ -55,63 +79,109 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The real driver library, or the folder it lies in. Default: searched.
-    driver: Option<PathBuf> = None, "WMSHIM_DRIVER", path;
-    /// Forward everything, intercept nothing.
-    disable: bool = false, "WMSHIM_DISABLE", |text| words(text, NOT_TEXT, switch);
-    /// PyTorch's allocator back end, chosen when the process loads.
-    torch_allocator: TorchAllocator = TorchAllocator::Auto, "WMSHIM_TORCH_ALLOCATOR", |text| words(text, NOT_TEXT, torch);
-    /// Serve device memory ourselves. `off`: every allocation is the driver's.
-    stitch: bool = true, "WMSHIM_STITCH", |text| words(text, NOT_TEXT, switch);
-    /// `cuMemFree` waits for the device, as the driver's does. `off`: it returns at once, and its memory is used again later.
-    free_waits: bool = true, "WMSHIM_FREE_WAITS", |text| words(text, NOT_TEXT, switch);
-    /// Most device memory to hold, a size or a share of the device.
-    device_limit: Option<Size> = None, "WMSHIM_DEVICE_LIMIT", limit;
-    /// Device memory left free for the driver. Default: 1 % of the device, from 32 MiB to 1 GiB.
-    headroom: Option<Size> = None, "WMSHIM_HEADROOM", headroom;
-    /// Idle device memory that stays where the program frees with `cuMemFree`, a size or a share of the device. What is more goes
-    /// back to the driver, so that other processes can have it. Default: 512 MiB.
-    keep_idle: Option<Size> = None, "WMSHIM_KEEP_IDLE", amount;
-    /// Where blocks go when the device is full, in this order.
-    overflow: Vec<Overflow> = vec![Overflow::Host], "WMSHIM_OVERFLOW", |text| words(text, NOT_TEXT, overflow);
-    /// Whose memory of `cuMemCreate` goes there too: not everybody bears it.
-    overflow_created: Created = Created::Torch, "WMSHIM_OVERFLOW_CREATED", |text| words(text, NOT_TEXT, created);
-    /// Does PyTorch's own allocator hear of a full device before its memory goes elsewhere?
-    torch_shortage: TorchShortage = TorchShortage::Told, "WMSHIM_TORCH_SHORTAGE", |text| words(text, NOT_TEXT, torch_shortage);
-    /// Does physical memory that PyTorch's expandable segments give up stay, for their next ones?
-    torch_pieces: TorchPieces = TorchPieces::Keep, "WMSHIM_TORCH_PIECES", |text| words(text, NOT_TEXT, torch_pieces);
-    /// Most host memory to pin, a size or a share of the machine. Default: what is available.
-    host_limit: Option<Size> = None, "WMSHIM_HOST_LIMIT", allowance;
-    /// Most memory to take on other devices, a size or a share of one.
-    peer_limit: Option<Size> = None, "WMSHIM_PEER_LIMIT", allowance;
-    /// Links that copies may use: the target's own, and siblings'.
-    multipath: Multipath = Multipath::Own, "WMSHIM_MULTIPATH", |text| words(text, NOT_TEXT, multipath);
-    /// Smallest copy that is not the driver's. Default: as measured.
-    multipath_min: Option<u64> = None, "WMSHIM_MULTIPATH_MIN", |text| words(text, NOT_TEXT, bytes).map(Some);
-    /// What tells of writes past the end of a block.
-    guard: Guard = Guard::Off, "WMSHIM_GUARD", |text| words(text, NOT_TEXT, guard);
-    /// The statistics socket's path, or `off`.
-    stats_socket: Option<PathBuf> = None, "WMSHIM_STATS_SOCKET", socket;
-    /// The folder of statistics sockets and dumps.
-    stats_dir: Option<PathBuf> = None, "WMSHIM_STATS_DIR", path;
-    /// The signal that writes statistics to a file. Default: none, for a program may rely on any signal's default action.
-    stats_signal: Option<i32> = None, "WMSHIM_STATS_SIGNAL", |text| words(text, NOT_TEXT, signal);
-    /// The file that the last statistics are written to when the process exits; `%p` is the process.
-    stats_at_exit: Option<PathBuf> = None, "WMSHIM_STATS_AT_EXIT", path_or_off;
-    /// Where what the shim serves is written down, for `wmctl replay`.
-    trace: Option<PathBuf> = None, "WMSHIM_TRACE", path_or_off;
-    /// What goes to stderr.
-    log: log::LevelFilter = log::LevelFilter::Warn, "WMSHIM_LOG", |text| words(text, NOT_TEXT, level);
+    library {
+        // What serves the program's calls.
+        /// Off: every allocation is the driver's, as without wmshim.
+        "WMSHIM_STITCH": "on, off", "on"
+            => stitch: bool = true, |text| words(text, switch);
+        /// On: every call is forwarded, nothing is intercepted.
+        "WMSHIM_DISABLE": "on, off", "off"
+            => disable: bool = false, |text| words(text, switch);
+        /// The real driver library, or the folder it is in. `sim`: the simulated driver of this installation (a folder of that name is
+        /// `./sim`).
+        "WMSHIM_DRIVER": "a path, or sim", "searched"
+            => driver: Option<PathBuf> = None, path;
+        // How much memory.
+        /// Most device memory to hold, for each device.
+        "WMSHIM_DEVICE_LIMIT": "a size above 0 with its unit such as 512MiB or 32GiB, a share such as 80%, or off for no limit", "off"
+            => device_limit: Option<Size> = None, limit;
+        /// Device memory left to the driver's own needs.
+        "WMSHIM_HEADROOM": "a size with its unit such as 64MiB or 1GiB, a share below 100% such as 5%, or 0", "1 %, 32 MiB to 1 GiB"
+            => headroom: Option<Size> = None, headroom;
+        /// Idle device memory that stays with the process after a `cuMemFree`; what is more goes back to the driver, for other
+        /// processes. A program that needs it again within two seconds keeps as much more.
+        "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
+            => keep_idle: Option<Size> = None, amount;
+        /// `cuMemFree` waits for the work of the block's context, as the driver's does. Off: it returns at once, and the block is used
+        /// again once all work that was on the device then is done ([ordering.md](ordering.md)).
+        "WMSHIM_FREE_WAITS": "on, off", "on"
+            => free_waits: bool = true, |text| words(text, switch);
+        // Where the device is full.
+        /// Where blocks go when the device is full; peers come before the host.
+        "WMSHIM_OVERFLOW": "host, peer, or both as host,peer; off", "host"
+            => overflow: Vec<Overflow> = vec![Overflow::Host], |text| words(text, overflow);
+        /// Whose own memory (`cuMemCreate`) goes to the host too: PyTorch's expandable segments, everybody's, nobody's. Others may rely
+        /// on device memory, as NCCL does.
+        "WMSHIM_OVERFLOW_CREATED": "torch, all, off", "torch"
+            => overflow_created: Created = Created::Torch, |text| words(text, created);
+        /// Most host memory to pin. Off: what is available.
+        "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "off"
+            => host_limit: Option<Size> = None, allowance;
+        /// Most memory to take on other devices.
+        "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
+            => peer_limit: Option<Size> = None, allowance;
+        // PyTorch.
+        /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
+        /// starts, unless the user chose or such memory could not be shared between processes here, as in most containers
+        /// ([pytorch.md](pytorch.md)).
+        "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
+            => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);
+        /// `told`: where the device is full, PyTorch's own allocator (native, expandable segments) is refused once, empties its cache,
+        /// and what it then asks for again may go elsewhere. `hidden`: that goes elsewhere at once.
+        "WMSHIM_TORCH_SHORTAGE": "told, hidden", "told"
+            => torch_shortage: TorchShortage = TorchShortage::Told, |text| words(text, torch_shortage);
+        /// `keep`: pages that PyTorch's expandable segments give up stay mapped and serve their next ones, up to `WMSHIM_KEEP_IDLE` and
+        /// what the program keeps coming back for ([pytorch.md](pytorch.md#expandable-segments)).
+        "WMSHIM_TORCH_PIECES": "keep, release", "keep"
+            => torch_pieces: TorchPieces = TorchPieces::Keep, |text| words(text, torch_pieces);
+        // Copies.
+        /// `own`: threads carry large pageable copies over the GPU's own link. `auto`, devices: and large copies take these siblings'
+        /// links, too. Off: all copies are the driver's ([multipath.md](multipath.md)).
+        "WMSHIM_MULTIPATH": "own, auto, off, or devices by number such as 0,1,2", "own"
+            => multipath: Multipath = Multipath::Own, |text| words(text, multipath);
+        /// Smallest copy that threads carry or several links share.
+        "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
+            => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
+        // What is found and told.
+        /// Finds writes past the end of a block, and names the block ([guard.md](guard.md)).
+        "WMSHIM_GUARD": "page, canary, off", "off"
+            => guard: Guard = Guard::Off, |text| words(text, guard);
+        /// What goes to stderr.
+        "WMSHIM_LOG": "error, warn, info, debug, trace, off", "warn"
+            => log: log::LevelFilter = log::LevelFilter::Warn, |text| words(text, level);
+        /// Where allocations and frees are written down, for `wmctl replay`; `%p` is the process, `%d` the device
+        /// ([replay.md](replay.md)).
+        "WMSHIM_TRACE": "a path, or off", "off"
+            => trace: Option<PathBuf> = None, path_or_off;
+        // Statistics.
+        /// The statistics socket ([statistics.md](statistics.md)).
+        "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"
+            => stats_socket: Option<PathBuf> = None, socket;
+        /// Folder of sockets and dumps; see [sharing](operations.md#sharing-memory-between-processes-and-containers).
+        "WMSHIM_STATS_DIR": "a path", "`$XDG_RUNTIME_DIR/wmshim`, else `$TMPDIR/wmshim-$UID`"
+            => stats_dir: Option<PathBuf> = None, path;
+        /// The signal that writes statistics to a file. No signal is touched unless one is named, for a program may rely on any signal's
+        /// default action.
+        "WMSHIM_STATS_SIGNAL": "USR1, USR2, the number of a real-time signal from 34 to 64, or off", "off"
+            => stats_signal: Option<i32> = None, |text| words(text, signal);
+        /// A new file for the last statistics, written when the process exits; `%p` is the process.
+        "WMSHIM_STATS_AT_EXIT": "a path, or off", "off"
+            => stats_at_exit: Option<PathBuf> = None, path_or_off;
+    }
+    others {
+        // Not for the library.
+        /// For `wmctl` and the Python package: where `libwmshim.so` is.
+        "WMSHIM_LIB": "a path", "beside `wmctl`";
+        /// For `libwholegraph.so`: how long ranks wait for each other, in seconds.
+        "WMSHIM_WHOLEMEMORY_TIMEOUT": "a number above 0 such as 300", "300";
+    }
 }
 
-/// What is valid where text is wanted and something else stands.
-const NOT_TEXT: &str = "text in UTF-8, see docs/operations.md";
-
-/// NamedStream in the documentation of later versions, without effect in this one.
+/// Kept for later versions, without effect in this one.
 const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
 
-/// Of our tools, and a note from a process to its children; not settings of the library.
-const FOREIGN: &[&str] = &["WMSHIM_LIB", "WMSHIM_TORCH_CHOICE"];
+/// A note from a process to its children, not a setting.
+const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";
 
 /// Reads the environment once; later calls get the same settings.
 pub(crate) fn load() -> &'static Settings {
@@ -137,18 +207,26 @@ pub(crate) fn torch_allocator(text: &str) -> Option<TorchAllocator> {
     torch(text).ok()
 }
 
+/// What the environment holds for a row, or the default.
 fn value<T>(
-    name: &str,
+    row: &SettingText,
     default: T,
     read: Read<T>,
     environment: &dyn Fn(&str) -> Option<OsString>,
     complain: &mut dyn FnMut(String),
 ) -> T {
-    let Some(text) = environment(name).filter(|text| !text.is_empty()) else { return default };
-    read(&text).unwrap_or_else(|valid| {
-        complain(format!("{name}={} is not understood; valid: {valid}", printable(&text)));
+    let Some(text) = environment(row.variable).filter(|text| !text.is_empty()) else { return default };
+    read(&text).unwrap_or_else(|_| {
+        complain(row.complaint(&text));
         default
     })
+}
+
+impl SettingText {
+    fn complaint(&self, text: &OsStr) -> String {
+        let Self { variable, values, default } = self;
+        format!("{variable}={} is not understood; valid: {values}; default: {default}", printable(text))
+    }
 }
 
 /// A value as one line may hold it.
@@ -159,15 +237,21 @@ fn printable(text: &OsStr) -> String {
 
 fn strangers(names: impl Iterator<Item = String>) -> Vec<String> {
     let ours = names.filter(|name| name.starts_with("WMSHIM_"));
-    let strange = ours.filter(|name| !KNOWN.contains(&name.as_str()) && !FOREIGN.contains(&name.as_str()));
+    let strange =
+        ours.filter(|name| !is_known(name) && !OF_OTHERS.contains(&name.as_str()) && name != TORCH_CHOICE);
     strange.map(|name| complaint(&name)).collect()
+}
+
+fn is_known(name: &str) -> bool {
+    KNOWN.iter().any(|row| row.variable == name)
 }
 
 fn complaint(name: &str) -> String {
     if RESERVED.contains(&name) {
         return format!("{name} has no effect in this version");
     }
-    format!("{name} is not a setting; valid: {}", KNOWN.join(" "))
+    let known: Vec<_> = KNOWN.iter().map(|row| row.variable).collect();
+    format!("{name} is not a setting; valid: {}", known.join(" "))
 }
 
 #[cfg(test)]
@@ -200,6 +284,36 @@ mod tests {
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("on, off"), "{}", lines[0]);
         assert!(lines[1].contains("GiB"), "{}", lines[1]);
+    }
+
+    /// The words among a row's values: `on, off`, without what is described, such as `a size`.
+    fn words_of(row: &SettingText) -> impl Iterator<Item = &str> {
+        let parts = row.values.split([',', ';']).map(|part| part.trim().trim_start_matches("or "));
+        parts.filter(|part| part.chars().all(char::is_alphanumeric))
+    }
+
+    #[test]
+    fn the_values_that_are_named_are_understood() {
+        let mut count = 0;
+        for row in KNOWN {
+            for word in words_of(row) {
+                let (_, lines) = read(&[(row.variable, word)]);
+                assert!(lines.is_empty(), "{lines:?}");
+                count += 1;
+            }
+        }
+        assert!(count > 40, "{count} words are seen");
+    }
+
+    #[test]
+    fn the_defaults_that_are_named_are_in_force() {
+        let (settings, _) = read(&[]);
+        let in_force = settings.describe();
+        for row in KNOWN {
+            if let Some(value) = &in_force[row.variable] {
+                assert_eq!(value, row.default, "{}", row.variable);
+            }
+        }
     }
 
     #[test]

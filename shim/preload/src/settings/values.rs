@@ -1,4 +1,4 @@
-//! The notations of settings' values: sizes, switches, lists. Pure, each with what is valid as its error.
+//! The notations of settings' values: sizes, switches, lists. Pure; what is valid for a setting is said by its row in `settings!`.
 //!
 //! Rules for all of them: a word of [`OFF`] turns off what can be off, wherever it stands; a size names its unit, for a
 //! forgotten one turns 48 GiB into 48 bytes; a path may have any bytes.
@@ -102,7 +102,11 @@ pub(crate) enum TorchAllocator {
     Expandable,
 }
 
-pub(super) type Parsed<T> = Result<T, &'static str>;
+/// A value that a setting does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotUnderstood;
+
+pub(super) type Parsed<T> = Result<T, NotUnderstood>;
 
 /// Words for a setting that is off.
 const OFF: [&str; 5] = ["off", "0", "no", "false", "none"];
@@ -115,13 +119,13 @@ pub(super) fn switch(text: &str) -> Parsed<bool> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "1" | "true" | "yes" => Ok(true),
         "off" | "0" | "false" | "no" => Ok(false),
-        _ => Err("on, off"),
+        _ => Err(NotUnderstood),
     }
 }
 
 /// A reader of text as a reader of what the environment holds.
-pub(super) fn words<T>(text: &OsStr, valid: &'static str, read: fn(&str) -> Parsed<T>) -> Parsed<T> {
-    text.to_str().map_or(Err(valid), |text| read(text.trim()))
+pub(super) fn words<T>(text: &OsStr, read: fn(&str) -> Parsed<T>) -> Parsed<T> {
+    text.to_str().map_or(Err(NotUnderstood), |text| read(text.trim()))
 }
 
 pub(super) fn path(text: &OsStr) -> Parsed<Option<PathBuf>> {
@@ -138,14 +142,11 @@ pub(super) fn socket(text: &OsStr) -> Parsed<Option<PathBuf>> {
     Ok(path_or_off(text)?.or_else(|| Some(PathBuf::from("off"))))
 }
 
-const SIZE: &str = "a size with its unit such as 512MiB or 32GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of \
-                    1000), or a share such as 80%";
-
 /// `512MiB`, `32GiB`, `80%`; no number without a unit.
 pub(super) fn size(text: &str) -> Parsed<Size> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: f64 = number.parse().map_err(|_| SIZE)?;
+    let number: f64 = number.parse().map_err(|_| NotUnderstood)?;
     let (base, power) = match unit.trim().to_ascii_lowercase().as_str() {
         "%" if number <= 100.0 => return Ok(Size::Share(number / 100.0)),
         "b" => (1_u64, 0),
@@ -157,33 +158,33 @@ pub(super) fn size(text: &str) -> Parsed<Size> {
         "mb" => (1000, 2),
         "gb" => (1000, 3),
         "tb" => (1000, 4),
-        _ => return Err(SIZE),
+        _ => return Err(NotUnderstood),
     };
     Ok(Size::Bytes((number * base.pow(power) as f64) as u64))
 }
 
 /// A limit on what must not be nothing: with no device memory at all, every block would lie on the host. `off`: no limit.
 pub(super) fn limit(text: &OsStr) -> Parsed<Option<Size>> {
-    const VALID: &str = "a size above 0 with its unit such as 512MiB or 32GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are \
-                         powers of 1000), a share such as 80%, or off for no limit";
-    words(text, VALID, |text| match text {
-        "0" => Err(VALID),
+    words(text, |text| match text {
+        "0" => Err(NotUnderstood),
         off if is_off(off) => Ok(None),
-        text => size(text).ok().filter(|size| size.of(u64::MAX) > 0).map(Some).ok_or(VALID),
+        text => size(text).ok().filter(|size| size.of(u64::MAX) > 0).map(Some).ok_or(NotUnderstood),
     })
 }
 
 /// What is left to others: not the whole. `off` and 0: nothing.
 pub(super) fn headroom(text: &OsStr) -> Parsed<Option<Size>> {
-    const VALID: &str = "a size with its unit such as 64MiB or 1GiB (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of \
-                         1000), a share below 100% such as 5%, or 0";
-    let parsed = words(text, VALID, |text| if is_off(text) { Ok(Size::Bytes(0)) } else { size(text) });
-    parsed.ok().filter(|size| !matches!(size, Size::Share(share) if *share >= 1.0)).map(Some).ok_or(VALID)
+    let parsed = words(text, |text| if is_off(text) { Ok(Size::Bytes(0)) } else { size(text) });
+    parsed
+        .ok()
+        .filter(|size| !matches!(size, Size::Share(share) if *share >= 1.0))
+        .map(Some)
+        .ok_or(NotUnderstood)
 }
 
 /// A limit that may be nothing. `0`: nothing may be held; `off`: no limit.
 pub(super) fn allowance(text: &OsStr) -> Parsed<Option<Size>> {
-    words(text, SIZE, |text| match text {
+    words(text, |text| match text {
         "0" => Ok(Some(Size::Bytes(0))),
         off if is_off(off) => Ok(None),
         text => size(text).map(Some),
@@ -192,7 +193,7 @@ pub(super) fn allowance(text: &OsStr) -> Parsed<Option<Size>> {
 
 /// An amount that may be nothing, which `off` says too.
 pub(super) fn amount(text: &OsStr) -> Parsed<Option<Size>> {
-    words(text, SIZE, |text| if is_off(text) { Ok(Some(Size::Bytes(0))) } else { size(text).map(Some) })
+    words(text, |text| if is_off(text) { Ok(Some(Size::Bytes(0))) } else { size(text).map(Some) })
 }
 
 pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
@@ -204,7 +205,7 @@ pub(super) fn overflow(text: &str) -> Parsed<Vec<Overflow>> {
         .map(|word| match word.trim().to_ascii_lowercase().as_str() {
             "host" => Ok(Overflow::Host),
             "peer" => Ok(Overflow::Peer),
-            _ => Err("off, or a list of: host, peer"),
+            _ => Err(NotUnderstood),
         })
         .collect::<Parsed<Vec<_>>>()?;
     // Kernels read peers seven times as fast as the host: they come first in whatever order they were named.
@@ -217,7 +218,7 @@ pub(super) fn torch_shortage(text: &str) -> Parsed<TorchShortage> {
     match text.to_ascii_lowercase().as_str() {
         "told" => Ok(TorchShortage::Told),
         "hidden" => Ok(TorchShortage::Hidden),
-        _ => Err("told, hidden"),
+        _ => Err(NotUnderstood),
     }
 }
 
@@ -225,7 +226,7 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
     match text.to_ascii_lowercase().as_str() {
         "keep" => Ok(TorchPieces::Keep),
         "release" => Ok(TorchPieces::Release),
-        _ => Err("keep, release"),
+        _ => Err(NotUnderstood),
     }
 }
 
@@ -234,7 +235,7 @@ pub(super) fn created(text: &str) -> Parsed<Created> {
         "torch" => Ok(Created::Torch),
         "all" => Ok(Created::All),
         off if is_off(off) => Ok(Created::Off),
-        _ => Err("torch, all, off"),
+        _ => Err(NotUnderstood),
     }
 }
 
@@ -250,7 +251,7 @@ pub(super) fn multipath(text: &str) -> Parsed<Multipath> {
             .map(device)
             .collect::<Option<Vec<i32>>>()
             .map(Multipath::Devices)
-            .ok_or("own, auto, off, or devices by number such as 0,1,2"),
+            .ok_or(NotUnderstood),
     }
 }
 
@@ -259,7 +260,7 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
         off if is_off(off) => Ok(Guard::Off),
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
-        _ => Err("off, page, canary"),
+        _ => Err(NotUnderstood),
     }
 }
 
@@ -267,7 +268,7 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
 pub(super) fn bytes(text: &str) -> Parsed<u64> {
     match size(text) {
         Ok(Size::Bytes(bytes)) => Ok(bytes),
-        _ => Err("a size with its unit such as 32MiB or 1GiB (B, KiB, MiB, GiB, TiB)"),
+        _ => Err(NotUnderstood),
     }
 }
 
@@ -277,14 +278,13 @@ pub(super) fn torch(text: &str) -> Parsed<TorchAllocator> {
         "async" => Ok(TorchAllocator::Async),
         "native" => Ok(TorchAllocator::Native),
         "expandable" => Ok(TorchAllocator::Expandable),
-        _ => Err("auto, async, native, expandable"),
+        _ => Err(NotUnderstood),
     }
 }
 
 /// Signals that mean nothing but what a program makes of them. Any other is a fault's, the terminal's, the job system's, or
 /// cannot be taken.
 pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
-    const VALID: &str = "off, USR1, USR2, or the number of a real-time signal from 34 to 64";
     const REAL_TIME: std::ops::RangeInclusive<i32> = 34..=64;
     let upper = text.to_ascii_uppercase();
     match upper.strip_prefix("SIG").unwrap_or(&upper) {
@@ -293,7 +293,7 @@ pub(super) fn signal(text: &str) -> Parsed<Option<i32>> {
         "USR2" => Ok(Some(libc::SIGUSR2)),
         number => {
             let free = |n: &i32| [libc::SIGUSR1, libc::SIGUSR2].contains(n) || REAL_TIME.contains(n);
-            number.parse().ok().filter(free).map(Some).ok_or(VALID)
+            number.parse().ok().filter(free).map(Some).ok_or(NotUnderstood)
         }
     }
 }
@@ -302,7 +302,7 @@ pub(super) fn level(text: &str) -> Parsed<LevelFilter> {
     if is_off(text) {
         return Ok(LevelFilter::Off);
     }
-    text.parse().map_err(|_| "off, error, warn, info, debug, trace")
+    text.parse().map_err(|_| NotUnderstood)
 }
 
 #[cfg(test)]
@@ -364,7 +364,7 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let odd = OsStr::from_bytes(b"/a/\xff");
         assert_eq!(path(odd), Ok(Some(PathBuf::from(odd))));
-        assert!(words(odd, SIZE, size).is_err());
+        assert!(words(odd, size).is_err());
     }
 
     #[test]

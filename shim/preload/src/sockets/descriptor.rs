@@ -9,6 +9,7 @@
 //! memory may share one; they are open for a moment only.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -52,12 +53,17 @@ impl DescriptorSlot {
         (raw >= 0 && identity(raw) == Some(expected)).then_some(raw)
     }
 
+    /// The descriptor for one call, if it still is what we opened. Async-signal-safe.
+    fn borrow(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: it is open and ours, as was just seen, and only the slot's owner closes it.
+        self.verified().map(|raw| unsafe { BorrowedFd::borrow_raw(raw) })
+    }
+
     /// Closes the descriptor, if it still is ours, and frees the slot. Async-signal-safe.
     fn close(&self) {
-        let verified = self.verified();
-        if let Some(raw) = verified {
+        if let Some(raw) = self.verified() {
             // SAFETY: `verified` says that the number still names what we opened.
-            unsafe { libc::close(raw) };
+            unsafe { rustix::io::close(raw) };
         }
         self.raw.store(FREE, Ordering::Release);
     }
@@ -79,27 +85,15 @@ impl Descriptor {
         Ok(Self { slot })
     }
 
-    /// The number, while it still names what we opened.
-    pub(crate) fn raw(&self) -> Option<RawFd> {
-        SLOTS[self.slot].verified()
-    }
-
     /// The descriptor, for one call.
     ///
     /// # Errors
     /// `EBADF` where the host has taken it from us.
     pub(crate) fn get(&self) -> io::Result<BorrowedFd<'_>> {
-        let raw = self.raw().ok_or(rustix::io::Errno::BADF)?;
-        // SAFETY: it is open and ours, as was just seen, and `self` keeps it open.
-        Ok(unsafe { BorrowedFd::borrow_raw(raw) })
+        Ok(SLOTS[self.slot].borrow().ok_or(rustix::io::Errno::BADF)?)
     }
 
-    /// The number as `poll` wants it: −1, which `poll` skips, when the host has taken the descriptor from us.
-    pub(crate) fn pollable(&self) -> RawFd {
-        self.raw().unwrap_or(-1)
-    }
-
-    /// Name of the descriptor for [`raw_of`], which a signal handler may call.
+    /// Name of the descriptor for [`in_slot`], which a signal handler may call.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
@@ -111,9 +105,9 @@ impl Drop for Descriptor {
     }
 }
 
-/// The descriptor in a slot, if it is open and ours. Async-signal-safe.
-pub(crate) fn raw_of(slot: usize) -> Option<RawFd> {
-    SLOTS.get(slot).and_then(DescriptorSlot::verified)
+/// The descriptor in a slot, for one call, if it is open and ours. Async-signal-safe.
+pub(crate) fn in_slot(slot: usize) -> Option<BorrowedFd<'static>> {
+    SLOTS.get(slot).and_then(DescriptorSlot::borrow)
 }
 
 /// Closes everything that is ours: what a forked child does. Async-signal-safe.
@@ -123,21 +117,14 @@ pub(crate) fn close_all() {
 
 /// A copy with a high number, or the same descriptor where the limit on open files forbids that.
 fn raise(low: OwnedFd) -> OwnedFd {
-    use std::os::fd::FromRawFd;
-    // SAFETY: duplicates a descriptor that we own.
-    let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST) };
-    if high < 0 {
-        return low;
-    }
-    // SAFETY: `fcntl` just returned it, and nobody else knows it.
-    unsafe { OwnedFd::from_raw_fd(high) }
+    rustix::io::fcntl_dupfd_cloexec(&low, LOWEST).unwrap_or(low)
 }
 
 /// Device and inode of an open descriptor. Async-signal-safe.
 fn identity(raw: RawFd) -> Option<(u64, u64)> {
-    // SAFETY: an all-zero `stat` is a valid value to overwrite.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `fstat` accepts any number, open or not, and writes only to `status`.
-    let outcome = unsafe { libc::fstat(raw, &raw mut status) };
-    (outcome == 0).then_some((status.st_dev, status.st_ino))
+    let mut status = MaybeUninit::<libc::stat>::uninit();
+    // Not by rustix, which wants a promise that the number is open: that is what is asked here.
+    // SAFETY: `fstat` accepts any number, open or not, and fills the place if it succeeds.
+    let status = unsafe { (libc::fstat(raw, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }?;
+    Some((status.st_dev, status.st_ino))
 }

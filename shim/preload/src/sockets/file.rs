@@ -53,13 +53,10 @@ impl SocketFile {
         if std::process::id() != self.owner {
             return;
         }
-        // SAFETY: an all-zero `stat` is a valid value to overwrite.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: a valid C string and a valid place for the answer.
-        let found = unsafe { libc::lstat(self.c_path.as_ptr(), &raw mut status) } == 0;
-        if found && (status.st_dev, status.st_ino) == (self.device, self.inode) {
-            // SAFETY: a valid C string.
-            unsafe { libc::unlink(self.c_path.as_ptr()) };
+        let found = rustix::fs::lstat(self.c_path.as_c_str());
+        if found.is_ok_and(|status| (status.st_dev, status.st_ino) == (self.device, self.inode)) {
+            // Whoever finds the file that is left sees that nobody listens.
+            let _ = rustix::fs::unlink(self.c_path.as_c_str());
         }
     }
 }

@@ -8,12 +8,11 @@ use serde_json::json;
 use wm_multipath::measured::Topology;
 use wm_multipath::{EngineSettings, HostMemory, LinkDirection};
 
+use super::comparison::Comparison;
 use super::copy::{CopyArguments, VERIFIED};
 use super::machine::Machine;
 use super::rows::{CopyKind, median};
-use crate::human;
 use crate::output;
-use crate::table::TextTable;
 
 /// Sizes of copies, MiB: about where threads begin to pay, to a large model's tensor.
 const SIZES: [usize; 6] = [32, 48, 64, 256, 1024, 4096];
@@ -25,16 +24,11 @@ const ASYNCHRONOUS: CopyKind =
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
 struct OwnLinkRow {
-    bytes: usize,
-    memory: &'static str,
-    direction: &'static str,
-    plain: f64,
+    #[serde(flatten)]
+    compared: Comparison,
     threads: f64,
-    ratio: f64,
     /// The driver's copies of pinned memory.
     pinned: f64,
-    /// By threads; else plainly there too.
-    served: bool,
 }
 
 /// Measures and prints.
@@ -79,42 +73,16 @@ fn row(machine: &Machine, kind: &CopyKind, way: LinkDirection, bytes: usize) -> 
         }
     }
     let [plain, threads, pinned] = [plain, threads, pinned].map(|seconds| bytes as f64 / median(seconds));
-    let row = OwnLinkRow {
-        bytes,
-        memory: kind.name,
-        direction: if way == LinkDirection::In { "in" } else { "out" },
-        plain,
-        threads,
-        ratio: threads / plain,
-        pinned,
-        served,
-    };
-    // So that a run which is ended early has said something.
-    let size = human::bytes(bytes as u64);
-    eprintln!(
-        "{} {} {size}: {:.1} GB/s, {:.2} of plain",
-        row.memory,
-        row.direction,
-        threads / 1e9,
-        row.ratio
-    );
-    Ok(row)
+    let direction = if way == LinkDirection::In { "in" } else { "out" };
+    let compared = Comparison::new(kind, direction, bytes, (plain, threads), served);
+    compared.tell();
+    Ok(OwnLinkRow { compared, threads, pinned })
 }
 
 fn render(rows: &[OwnLinkRow]) -> String {
-    let headings = ["MEMORY", "WAY", ">SIZE", ">PLAIN GB/s", ">THREADS GB/s", ">RATIO", ">PINNED GB/s", "BY"];
-    let mut table = TextTable::new(&headings);
+    let mut table = Comparison::table(">THREADS GB/s", &[">PINNED GB/s"]);
     for row in rows {
-        table.row([
-            row.memory.to_owned(),
-            row.direction.to_owned(),
-            human::bytes(row.bytes as u64),
-            format!("{:.1}", row.plain / 1e9),
-            format!("{:.1}", row.threads / 1e9),
-            format!("{:.2}", row.ratio),
-            format!("{:.1}", row.pinned / 1e9),
-            if row.served { "threads" } else { "plain" }.to_owned(),
-        ]);
+        table.row(row.compared.cells([format!("{:.1}", row.pinned / 1e9)], "threads"));
     }
     table.to_string()
 }

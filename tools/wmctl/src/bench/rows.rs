@@ -4,10 +4,9 @@ use anyhow::Result;
 use serde::Serialize;
 use wm_multipath::{Engine, EngineSettings, HostMemory, LinkDirection, TableDriver};
 
+use super::comparison::Comparison;
 use super::links::{All, Sums};
 use super::machine::Machine;
-use crate::human;
-use crate::table::TextTable;
 
 /// One kind of copy.
 pub(super) struct CopyKind {
@@ -19,30 +18,20 @@ pub(super) struct CopyKind {
 /// One line of the result. Rates are bytes a second.
 #[derive(Debug, Serialize)]
 pub(super) struct CopyRow {
-    bytes: usize,
-    memory: &'static str,
-    direction: &'static str,
-    plain: f64,
+    #[serde(flatten)]
+    compared: Comparison,
     multipath: f64,
-    ratio: f64,
     /// Part of what all links carry for some time.
     of_all_links: f64,
     /// Part of what they carry of the same bytes; of pageable memory there is no such figure.
     of_same_size: Option<f64>,
-    /// By the shim; else plainly there too.
-    served: bool,
 }
 
-impl CopyRow {
-    /// So that a run which is ended early has said something.
-    fn tell(&self) {
-        let (rate, size) = (self.multipath / 1e9, human::bytes(self.bytes as u64));
-        eprintln!("{} {} {size}: {rate:.1} GB/s, {:.2} of plain", self.memory, self.direction, self.ratio);
-    }
-}
+/// Directions of copies that meet, and their name.
+type CopyWay = (&'static str, &'static [LinkDirection]);
 
-const WAYS: [(&str, &[LinkDirection]); 2] = [("in", &[LinkDirection::In]), ("out", &[LinkDirection::Out])];
-const BOTH: &[LinkDirection] = &[LinkDirection::In, LinkDirection::Out];
+const WAYS: [CopyWay; 2] = [("in", &[LinkDirection::In]), ("out", &[LinkDirection::Out])];
+const BOTH: CopyWay = ("both", &[LinkDirection::In, LinkDirection::Out]);
 
 const ASYNCHRONOUS: CopyKind = CopyKind { name: "pinned, async", memory: HostMemory::Pinned, waits: false };
 const WAITED: CopyKind = CopyKind { name: "pinned, waits", memory: HostMemory::Pinned, waits: true };
@@ -55,21 +44,21 @@ pub(super) fn measure(machine: &Machine, all: &All, sizes: &[usize], sums: &Sums
     let alone =
         machine.engine_with(EngineSettings { relays: Some(Vec::new()), ..machine.settings.clone() })?;
     let mut rows = Vec::new();
-    let mut series = |kind: &CopyKind, engine: &Engine<TableDriver>, direction, ways| -> Result<()> {
+    let mut series = |kind: &CopyKind, engine: &Engine<TableDriver>, way: CopyWay| -> Result<()> {
         for bytes in sizes {
-            let row = CopyRow { direction, ..row(machine, engine, kind, ways, *bytes, all, sums)? };
-            row.tell();
+            let row = row(machine, engine, kind, way, *bytes, all, sums)?;
+            row.compared.tell();
             rows.push(row);
         }
         Ok(())
     };
     // A caller that waits makes one copy after the other, so these are the only ones that can meet.
-    for (name, ways) in WAYS.into_iter().chain([("both", BOTH)]) {
-        series(&ASYNCHRONOUS, &machine.engine, name, ways)?;
+    for way in WAYS.into_iter().chain([BOTH]) {
+        series(&ASYNCHRONOUS, &machine.engine, way)?;
     }
     for (kind, engine) in [(&WAITED, &machine.engine), (&PAGEABLE, &machine.engine), (&OWN_LINK, &alone)] {
-        for (name, ways) in WAYS {
-            series(kind, engine, name, ways)?;
+        for way in WAYS {
+            series(kind, engine, way)?;
         }
     }
     Ok(rows)
@@ -79,7 +68,7 @@ fn row(
     machine: &Machine,
     engine: &Engine<TableDriver>,
     kind: &CopyKind,
-    ways: &[LinkDirection],
+    (direction, ways): CopyWay,
     bytes: usize,
     all: &All,
     sums: &Sums,
@@ -102,17 +91,8 @@ fn row(
     let (plain, multipath) = (rate(plain), rate(shared));
     let of_same_size = (!same.is_empty()).then(|| multipath / rate(same));
     let of_all_links = multipath / sums.all(ways);
-    Ok(CopyRow {
-        bytes,
-        memory: kind.name,
-        direction: "",
-        plain,
-        multipath,
-        ratio: multipath / plain,
-        of_all_links,
-        of_same_size,
-        served,
-    })
+    let compared = Comparison::new(kind, direction, bytes, (plain, multipath), served);
+    Ok(CopyRow { compared, multipath, of_all_links, of_same_size })
 }
 
 /// Enough for a median, few enough for a minute.
@@ -131,30 +111,10 @@ pub(super) fn percent(part: f64) -> String {
 }
 
 pub(super) fn render(rows: &[CopyRow]) -> String {
-    let headings = [
-        "MEMORY",
-        "WAY",
-        ">SIZE",
-        ">PLAIN GB/s",
-        ">SHIM GB/s",
-        ">RATIO",
-        ">OF ALL LINKS",
-        ">OF SAME SIZE",
-        "BY",
-    ];
-    let mut table = TextTable::new(&headings);
+    let mut table = Comparison::table(">SHIM GB/s", &[">OF ALL LINKS", ">OF SAME SIZE"]);
     for row in rows {
-        table.row([
-            row.memory.to_owned(),
-            row.direction.to_owned(),
-            human::bytes(row.bytes as u64),
-            format!("{:.1}", row.plain / 1e9),
-            format!("{:.1}", row.multipath / 1e9),
-            format!("{:.2}", row.ratio),
-            percent(row.of_all_links),
-            row.of_same_size.map_or_else(String::new, percent),
-            if row.served { "shim" } else { "plain" }.to_owned(),
-        ]);
+        let of_same_size = row.of_same_size.map_or_else(String::new, percent);
+        table.row(row.compared.cells([percent(row.of_all_links), of_same_size], "shim"));
     }
     table.to_string()
 }

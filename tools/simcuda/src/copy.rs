@@ -264,7 +264,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// NVIDIA's driver crashes in a copy between devices where one side lies in mapped memory of several places. Which forms
+    /// NVIDIA's driver crashes in a copy between devices where one side lies across a border of device and host memory. Which forms
     /// of copy do has not been tried one by one, so all are taken to.
     fn crash_at_borders(&self, context: &Context) {
         let places = |known: &Known| {
@@ -273,7 +273,9 @@ impl Plan {
             driver().memory().mapped_places(known.side.address, bytes)
         };
         let sides = [&self.to, &self.from].map(|known| (known, places(known)));
-        if sides.iter().all(|(_, places)| places.len() < 2) {
+        // Memory of two devices side by side is copied like that of one: WholeMemory's continuous memory is such.
+        let is_border = |places: &[Place]| places.len() > 1 && places.iter().any(|place| !matches!(place, Place::Device(_)));
+        if sides.iter().all(|(_, places)| !is_border(places)) {
             return;
         }
         let home = |(known, places): &(&Known, Vec<Place>)| {

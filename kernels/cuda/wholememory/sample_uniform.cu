@@ -1,0 +1,124 @@
+// Uniform sampling of neighbours without replacement.
+//
+// Which neighbours a seed gives is part of the interface; it does not depend on the launch. For at most M samples,
+// with N > M neighbours of center i:
+//
+// * M up to 1024: there are T generators (`generators_for`), number j of the subsequence i * T + j. Step s of M takes
+//   the next draw of generator s % T, modulo N - s, as the place in a list of what is left: it takes what stands there
+//   and moves the list's last entry to it. Samples are in the order of the steps.
+// * More: slot s of M begins with neighbour s. Generator j of 32, of the subsequence i * 32 + j, draws for the
+//   neighbours M + j, M + j + 32, ...: a draw modulo (the neighbour's number + 1) below M is a slot, and of the
+//   neighbours that get one slot the last one keeps it.
+//
+// With N up to M, and with M 0 or less, all neighbours are samples, in their order.
+//
+// A warp has a center. Blocks are whole warps, of 256 threads at most.
+#include "graph.cuh"
+#include "random.cuh"
+
+namespace wm {
+
+constexpr u32 MOST_STEPS = 1024;
+constexpr u32 SAMPLING_WARPS = 8;
+
+__device__ __forceinline__ u32 generators_for(u32 samples) {
+    const u32 size = (samples - 1) / 32;
+    return size < 3 ? 32 : size < 6 ? 64 : size < 12 ? 128 : 256;
+}
+
+// `draw` is below 2^31.
+__device__ __forceinline__ u32 modulo(u32 draw, u64 limit) { return limit >> 31 != 0 ? draw : draw % u32(limit); }
+
+// What stands at the place that step `step` chose. `places` has the places of all steps. The entry that a step moved
+// into a place came from the end of the list as it was then, where an earlier step may have put another, and so on.
+__device__ __forceinline__ u64 picked(const u32* places, u32 step, u64 neighbors) {
+    u64 place = places[step];
+    for (u32 i = step; i-- > 0;)
+        if (places[i] == place) place = neighbors - i - 1;
+    return place;
+}
+
+struct UniformSampling {
+    u64 center, seed;
+    u32 most;
+    Neighbors neighbors;
+    u64 out;
+    const Samples& samples;
+
+    __device__ __forceinline__ void take_all() const {
+        for (u64 i = lane(); i < neighbors.count; i += WARP) samples.put(out + i, center, neighbors.first + i64(i));
+    }
+
+    __device__ __forceinline__ void pick(u32* places) const {
+        const u32 generators = generators_for(most);
+        for (u32 j = lane(); j < generators && j < most; j += WARP) {
+            Pcg generator(seed, center * generators + j);
+            for (u32 step = j; step < most; step += generators)
+                places[step] = modulo(generator.positive_i32(), neighbors.count - step);
+        }
+        __syncwarp();
+        for (u32 step = lane(); step < most; step += WARP)
+            samples.put(out + step, center, neighbors.first + i64(picked(places, step, neighbors.count)));
+        __syncwarp();  // before the next center's places
+    }
+
+    __device__ __forceinline__ void fill_reservoir() const {
+        i64* slots = samples.edges + out;
+        for (u32 slot = lane(); slot < most; slot += WARP) slots[slot] = slot;
+        __syncwarp();
+        Pcg generator(seed, center * WARP + lane());
+        for (u64 i = most + lane(); i < neighbors.count; i += WARP) {
+            const u32 slot = modulo(generator.positive_i32(), i + 1);
+            if (slot < most) atomicMax(slots + slot, i64(i));
+        }
+        __syncwarp();
+        for (u32 slot = lane(); slot < most; slot += WARP)
+            samples.put(out + slot, center, neighbors.first + slots[slot]);
+    }
+};
+
+}  // namespace wm
+
+/// `counts[i]` becomes the number of samples of node `nodes[i]`: its neighbours, `max_samples` at most if that is
+/// more than 0. The graph's row pointers are i64 in a table of `row_entries` entries that begins at byte
+/// `row_offset`. A node that is negative or not in the graph has none. `node_bytes` is 4 or 8.
+extern "C" __global__ void wm_count_samples(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
+                                            u64 row_equal, u64 row_entries, u64 row_offset, const void* nodes,
+                                            u32 node_bytes, u64 count, i32 max_samples, i32* counts) {
+    const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
+    for (u64 i : wm::share_of(count)) {
+        const u64 neighbors = wm::neighbors_of(row_ptr, wm::load_index(nodes, node_bytes, i)).count;
+        counts[i] = max_samples > 0 && neighbors > u64(max_samples) ? max_samples : i32(neighbors);
+    }
+}
+
+/// Samples the neighbours of the `count` nodes in `nodes`, `max_samples` of each at most, or all where it is 0 or
+/// less. The samples of node `i` go to place `offsets[i]` on (exclusive sums of `wm_count_samples`) of `destinations`
+/// (of `col_bytes`, 4 or 8, as `col`), `centers` (`i`) and `edges`. Each of the three may be null, but not `edges`
+/// where `max_samples` is more than 1024. Blocks are whole warps, of 256 threads at most.
+extern "C" __global__ void wm_sample_uniform(u64 row_base, const u64* row_bases, const u64* row_starts, u32 row_chunks,
+                                             u64 row_equal, u64 row_entries, u64 row_offset, u64 col_base,
+                                             const u64* col_bases, const u64* col_starts, u32 col_chunks,
+                                             u64 col_equal, u64 col_entries, u64 col_offset, u32 col_bytes,
+                                             const void* nodes, u32 node_bytes, u64 count, i32 max_samples, u64 seed,
+                                             const i32* offsets, void* destinations, i32* centers, i64* edges) {
+    typedef u32 Places[wm::SAMPLING_WARPS][wm::MOST_STEPS];
+    Places& places = wm::shared<Places, struct OfSamples>();
+    const u32 warps = wm::threads_in_block() / wm::WARP;
+    if (wm::warp() >= warps || warps > wm::SAMPLING_WARPS) return;
+    const wm::Table row_ptr(row_base, row_bases, row_starts, row_chunks, row_equal, row_entries, 8, row_offset);
+    const wm::Table col(col_base, col_bases, col_starts, col_chunks, col_equal, col_entries, col_bytes, col_offset);
+    const wm::Samples samples = {col, col_bytes, destinations, centers, edges};
+    const u32 most = max_samples > 0 ? u32(max_samples) : 0;
+    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < count; i += wm::blocks_in_grid() * warps) {
+        const wm::Neighbors neighbors = wm::neighbors_of(row_ptr, wm::load_index(nodes, node_bytes, i));
+        const wm::UniformSampling sampling = {i, seed, most, neighbors, u64(i64(offsets[i])), samples};
+        if (most == 0 || neighbors.count <= most) {
+            sampling.take_all();
+        } else if (most <= wm::MOST_STEPS) {
+            sampling.pick(places[wm::warp()]);
+        } else {
+            sampling.fill_reservoir();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+// Appends to a list of target nodes the neighbours that are not in it, each once, in the order in which they first
+// come; and says of each neighbour where in the list it is.
+//
+// Targets and neighbours are one sequence of positions, the targets first. A hash table in device memory (open
+// addressing, linear probing) has each node with its first position. A neighbour that is at its node's first position
+// is new; its number is the targets' count plus how many new ones come before it. So the result does not depend on
+// the order in which threads run.
+//
+// In launches: clear; insert targets; insert neighbours; mark; the two of scan.cu over the marks; number.
+//
+// Rules: `capacity` is a power of two, more than there are targets and neighbours (twice as many is a good size), and
+// those are fewer than 2^31. No node is -2^63.
+#include "table.cuh"
+
+namespace wm {
+
+constexpr u64 NO_NODE = 1ull << 63;
+constexpr u32 NO_POSITION = 0xffffffffu;
+
+struct NodeMap {
+    u64* nodes;
+    u32* positions;
+    u64 capacity;
+
+    __device__ __forceinline__ u64 first_slot(u64 node) const {
+        u64 z = node + 0x9e3779b97f4a7c15ull;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+        return (z ^ z >> 31) & (capacity - 1);
+    }
+
+    __device__ __forceinline__ void insert(u64 node, u32 position) const {
+        for (u64 slot = first_slot(node), tries = 0; tries < capacity; tries++, slot = (slot + 1) & (capacity - 1)) {
+            u64 found = nodes[slot];
+            if (found == NO_NODE) found = atomicCAS(nodes + slot, NO_NODE, node);
+            if (found != NO_NODE && found != node) continue;
+            atomicMin(positions + slot, position);
+            return;
+        }
+    }
+
+    // Of a node that was inserted by an earlier launch.
+    __device__ __forceinline__ u32 position_of(u64 node) const {
+        u64 slot = first_slot(node);
+        for (u64 tries = 0; tries < capacity && nodes[slot] != node; tries++) slot = (slot + 1) & (capacity - 1);
+        return positions[slot];
+    }
+};
+
+}  // namespace wm
+
+/// Empties a hash table of `capacity` slots.
+extern "C" __global__ void wm_unique_clear(u64* slot_nodes, u32* slot_positions, u64 capacity) {
+    for (u64 slot : wm::share_of(capacity)) {
+        slot_nodes[slot] = wm::NO_NODE;
+        slot_positions[slot] = wm::NO_POSITION;
+    }
+}
+
+/// Inserts `count` nodes, at the positions `first_position` on: 0 for the targets, their number for the neighbours.
+/// `node_bytes` is 4 or 8.
+extern "C" __global__ void wm_unique_insert(const void* nodes, u32 node_bytes, u64 count, u64 first_position,
+                                            u64* slot_nodes, u32* slot_positions, u64 capacity) {
+    const wm::NodeMap map = {slot_nodes, slot_positions, capacity};
+    for (u64 i : wm::share_of(count))
+        map.insert(u64(wm::load_index(nodes, node_bytes, i)), u32(first_position + i));
+}
+
+/// `marks[i]` becomes 1 where neighbour `i` is the first of its node and no target, else 0.
+extern "C" __global__ void wm_unique_mark(const void* neighbors, u32 node_bytes, u64 count, u64 targets,
+                                          const u64* slot_nodes, const u32* slot_positions, u64 capacity,
+                                          i32* marks) {
+    const wm::NodeMap map = {const_cast<u64*>(slot_nodes), const_cast<u32*>(slot_positions), capacity};
+    for (u64 i : wm::share_of(count))
+        marks[i] = map.position_of(u64(wm::load_index(neighbors, node_bytes, i))) == targets + i;
+}
+
+/// Writes the list to `unique`: the `target_count` targets, then each new neighbour; and to `mapping`, if it is not
+/// null, the place in the list of each neighbour. `numbers` are the exclusive sums of `wm_unique_mark`'s marks; the
+/// last of its `count` + 1 entries is how many there are.
+extern "C" __global__ void wm_unique_number(const void* targets, u64 target_count, const void* neighbors,
+                                            u32 node_bytes, u64 count, const i32* numbers, const u64* slot_nodes,
+                                            const u32* slot_positions, u64 capacity, void* unique, i32* mapping) {
+    const wm::NodeMap map = {const_cast<u64*>(slot_nodes), const_cast<u32*>(slot_positions), capacity};
+    for (u64 i : wm::share_of(target_count))
+        wm::store_index(unique, node_bytes, i, wm::load_index(targets, node_bytes, i));
+    for (u64 i : wm::share_of(count)) {
+        const i64 node = wm::load_index(neighbors, node_bytes, i);
+        const u64 position = map.position_of(u64(node));
+        const u64 place = position < target_count ? position : target_count + u64(numbers[position - target_count]);
+        if (position == target_count + i) wm::store_index(unique, node_bytes, place, node);
+        if (mapping != nullptr) mapping[i] = i32(place);
+    }
+}

@@ -1,0 +1,193 @@
+//! Hazard: a value that is rounded twice or the wrong way, a NaN that becomes a number, an element of the wrong size.
+
+use wm_kernels::wholememory::{GatherConverted, ScatterConverted};
+
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row};
+use super::types::{DOUBLE, FLOAT, FLOATS, HALF, INT, INTEGERS, decode, draw, encode, same, size};
+use crate::support::{read, run};
+
+/// `rows` rows of `columns` drawn elements, each row followed by `padding` bytes.
+fn drawn_rows(draws: &mut Draws, kind: u32, rows: usize, columns: usize, padding: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..rows {
+        (0..columns).for_each(|_| bytes.extend(draw(kind, draws)));
+        bytes.extend(draws.bytes(padding));
+    }
+    bytes
+}
+
+struct Case {
+    table: ChunkedTable,
+    model: Vec<u8>,
+    packed: Placed,
+    columns: usize,
+    packed_stride: usize,
+    numbers: Vec<i64>,
+    index_bytes: u32,
+    indices: Vec<u8>,
+    types: (u32, u32),
+}
+
+impl Case {
+    fn draw(seed: u64, (table_type, other_type): (u32, u32), columns: usize) -> Self {
+        let draws = &mut Draws::new(seed);
+        let (table_size, other_size) = (size(table_type), size(other_type));
+        let padding = draws.below(3) as usize * table_size;
+        let misalignment = draws.below(16 / table_size as u64) as usize * table_size;
+        let layout = Layout::draw(draws, columns * table_size + padding, misalignment);
+        let rows = layout.rows();
+        let model = drawn_rows(draws, table_type, rows as usize, columns, padding);
+        let table = ChunkedTable::new(layout, &model);
+        let (count, index_bytes) = (draws.below(150) as usize, draws.of(&[4, 8]));
+        let (mut numbers, _) = indices(draws, count, rows, index_bytes);
+        let mut taken = std::collections::BTreeSet::new();
+        numbers.iter_mut().for_each(|number| *number = if taken.insert(*number) { *number } else { -1 });
+        let indices =
+            numbers.iter().flat_map(|number| number.to_le_bytes()[..index_bytes as usize].to_vec()).collect();
+        let packed_padding = draws.below(3) as usize * other_size;
+        let content = drawn_rows(draws, other_type, count, columns, packed_padding);
+        let packed = Placed::new(&content, draws.below(16 / other_size as u64) as usize * other_size);
+        let packed_stride = columns * other_size + packed_padding;
+        Self {
+            table,
+            model,
+            packed,
+            columns,
+            packed_stride,
+            numbers,
+            index_bytes,
+            indices,
+            types: (table_type, other_type),
+        }
+    }
+
+    /// Each element that is to move: its place on the packed side and in the table.
+    fn elements(&self) -> Vec<(usize, usize)> {
+        let (table_size, other_size) = (size(self.types.0), size(self.types.1));
+        let mut places = Vec::new();
+        for (i, number) in self.numbers.iter().enumerate() {
+            let Some(row) = row(*number, self.table.layout.rows()) else { continue };
+            let place = |j| {
+                (i * self.packed_stride + j * other_size, row * self.table.layout.stride + j * table_size)
+            };
+            places.extend((0..self.columns).map(place));
+        }
+        places
+    }
+
+    fn gather(&mut self, shape: (u32, u32)) {
+        let (from, to) = self.types;
+        let mut expected = self.packed.content().to_vec();
+        let elements = self.elements();
+        for (packed, table) in &elements {
+            let element = encode(to, decode(from, &self.model[*table..][..size(from)]));
+            expected[*packed..][..size(to)].copy_from_slice(&element);
+        }
+        run(shape, &self.arguments());
+        let found = self.packed.content();
+        let hide = elements.iter().map(|(packed, _)| *packed);
+        compare(self.types, to, hide.collect(), &expected, found);
+        assert!(self.table.content() == self.model, "the table is only read");
+    }
+
+    fn scatter(&mut self, shape: (u32, u32)) {
+        let (to, from) = self.types;
+        let before = self.packed.content().to_vec();
+        let elements = self.elements();
+        for (packed, table) in &elements {
+            let element = encode(to, decode(from, &before[*packed..][..size(from)]));
+            self.model[*table..][..size(to)].copy_from_slice(&element);
+        }
+        let g = self.arguments();
+        let arguments = ScatterConverted {
+            base: g.base,
+            bases: g.bases,
+            starts: g.starts,
+            chunks: g.chunks,
+            equal: g.equal,
+            rows_in_table: g.rows_in_table,
+            stride: g.stride,
+            offset: g.offset,
+            columns: g.columns,
+            indices: g.indices,
+            index_bytes: g.index_bytes,
+            count: g.count,
+            input: g.output,
+            input_stride: g.output_stride,
+            table_type: g.table_type,
+            other_type: g.other_type,
+        };
+        run(shape, &arguments);
+        compare(
+            self.types,
+            to,
+            elements.iter().map(|(_, table)| *table).collect(),
+            &self.model,
+            &self.table.content(),
+        );
+        assert!(self.packed.content() == before, "the input is only read");
+    }
+
+    fn arguments(&mut self) -> GatherConverted {
+        GatherConverted {
+            base: self.table.base(),
+            bases: self.table.bases(),
+            starts: self.table.starts(),
+            chunks: self.table.chunks(),
+            equal: self.table.layout.equal,
+            rows_in_table: self.table.layout.rows(),
+            stride: self.table.layout.stride as u64,
+            offset: 0,
+            columns: self.columns as u64,
+            indices: read(&self.indices),
+            index_bytes: self.index_bytes,
+            count: self.numbers.len() as u64,
+            output: self.packed.address(),
+            output_stride: self.packed_stride as u64,
+            table_type: self.types.0,
+            other_type: self.types.1,
+        }
+    }
+}
+
+/// The elements of type `kind` at `places` are the same, and every byte beside them too.
+fn compare(types: (u32, u32), kind: u32, places: Vec<usize>, expected: &[u8], found: &[u8]) {
+    let mut beside = (expected.to_vec(), found.to_vec());
+    for place in places {
+        let at = place..place + size(kind);
+        assert!(
+            same(kind, &expected[at.clone()], &found[at.clone()]),
+            "{types:?}: {:?} for {:?}",
+            &found[at.clone()],
+            &expected[at]
+        );
+        beside.0[at.clone()].fill(0);
+        beside.1[at].fill(0);
+    }
+    assert!(beside.0 == beside.1, "{types:?}: something beside the rows changed");
+}
+
+#[test]
+fn every_pair_of_a_family_converts_both_ways() {
+    let mut seed = 0;
+    for family in [FLOATS, INTEGERS] {
+        for pair in family.into_iter().flat_map(|a| family.map(|b| (a, b))) {
+            for (columns, shape) in [1, 2, 5, 33, 70].into_iter().zip(WARPS) {
+                seed += 1;
+                Case::draw(seed, pair, columns).gather(shape);
+                Case::draw(seed, pair, columns).scatter(shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn types_of_two_families_move_nothing() {
+    for pair in [(FLOAT, INT), (INT, DOUBLE), (0, HALF), (HALF, 9)] {
+        let mut case = Case::draw(7, (HALF, HALF), 5);
+        case.types = pair;
+        let before = case.packed.content().to_vec();
+        run((2, 64), &case.arguments());
+        assert!(case.packed.content() == before, "{pair:?}");
+    }
+}

@@ -1,0 +1,275 @@
+//! A graph in chunks, the launches that sample it, and the arrays that they fill.
+
+use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted, ScanExclusive, ScanTileSums};
+
+use super::support::{ChunkedTable, Draws, Layout};
+use super::types::{DOUBLE, FLOAT};
+use crate::support::{read, run, written};
+
+/// A graph's arrays, as the host and as the kernels have them.
+pub(crate) struct Graph {
+    pub(crate) row_ptr: Vec<i64>,
+    pub(crate) col: Vec<i64>,
+    pub(crate) weights: Vec<f64>,
+    pub(crate) col_bytes: u32,
+    pub(crate) weight_type: u32,
+    tables: [ChunkedTable; 3],
+}
+
+/// The nodes whose neighbours are asked for, with the samples' places.
+pub(crate) struct Centers {
+    pub(crate) nodes: Vec<i64>,
+    node_bytes: u32,
+    array: Vec<u8>,
+    pub(crate) offsets: Vec<i32>,
+}
+
+/// What a sampling writes.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Sampled {
+    pub(crate) destinations: Vec<i64>,
+    pub(crate) centers: Vec<i32>,
+    pub(crate) edges: Vec<i64>,
+}
+
+fn packed(numbers: &[i64], bytes: u32) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes as usize].to_vec()).collect()
+}
+
+pub(crate) fn unpacked(array: &[u8], bytes: u32) -> Vec<i64> {
+    let number = |element: &[u8]| match bytes {
+        4 => i64::from(i32::from_le_bytes(element.try_into().expect("four bytes"))),
+        _ => i64::from_le_bytes(element.try_into().expect("eight bytes")),
+    };
+    array.chunks(bytes as usize).map(number).collect()
+}
+
+impl Graph {
+    /// A graph whose nodes have the given numbers of neighbours.
+    pub(crate) fn new(draws: &mut Draws, degrees: &[u64]) -> Self {
+        let mut row_ptr = vec![0i64];
+        degrees.iter().for_each(|degree| row_ptr.push(row_ptr[row_ptr.len() - 1] + *degree as i64));
+        let edges: u64 = degrees.iter().sum();
+        let (col_bytes, weight_type) = (draws.of(&[4, 8]), draws.of(&[FLOAT, DOUBLE]));
+        let col: Vec<i64> = (0..edges).map(|_| draws.below(1 << 30) as i64).collect();
+        let weights: Vec<f64> =
+            (0..edges).map(|_| f64::from(draws.below(1000) as f32 / 64.0 + 0.25)).collect();
+        let weight = |weight: &f64| match weight_type {
+            FLOAT => (*weight as f32).to_le_bytes().to_vec(),
+            _ => weight.to_le_bytes().to_vec(),
+        };
+        let weight_bytes = if weight_type == FLOAT { 4 } else { 8 };
+        let mut table = |content: Vec<u8>, stride: usize| {
+            let layout = Layout::split(draws, (content.len() / stride) as u64, stride);
+            ChunkedTable::new(layout, &content)
+        };
+        let tables = [
+            table(packed(&row_ptr, 8), 8),
+            table(packed(&col, col_bytes), col_bytes as usize),
+            table(weights.iter().flat_map(weight).collect(), weight_bytes),
+        ];
+        Self { row_ptr, col, weights, col_bytes, weight_type, tables }
+    }
+
+    /// Makes every weight 0.
+    pub(crate) fn forget_weights(&mut self, draws: &mut Draws) {
+        self.weights.fill(0.0);
+        let stride = if self.weight_type == FLOAT { 4 } else { 8 };
+        let layout = Layout::split(draws, self.weights.len() as u64, stride);
+        self.tables[2] = ChunkedTable::new(layout, &vec![0; self.weights.len() * stride]);
+    }
+
+    /// The first edge of a node and the number of its neighbours.
+    pub(crate) fn neighbors(&self, node: i64) -> (i64, usize) {
+        let Some(ends) = usize::try_from(node).ok().and_then(|node| self.row_ptr.get(node..node + 2)) else {
+            return (0, 0);
+        };
+        (ends[0], (ends[1] - ends[0]) as usize)
+    }
+
+    /// Counts and scans on the device; the offsets are compared with the host's.
+    pub(crate) fn centers(&self, draws: &mut Draws, count: usize, most: i32, shape: (u32, u32)) -> Centers {
+        let known = self.row_ptr.len() as u64 - 1;
+        let node = |draws: &mut Draws| match draws.below(15) {
+            0 => -1,
+            1 => known as i64,
+            _ => draws.below(known) as i64,
+        };
+        let nodes: Vec<i64> = (0..count).map(|_| node(draws)).collect();
+        let node_bytes = draws.of(&[4, 8]);
+        let array = packed(&nodes, node_bytes);
+        let mut offsets = vec![-1; count + 1];
+        run(shape, &self.count_samples(&array, node_bytes, count, most, &mut offsets));
+        scan_in_place(&mut offsets, shape);
+        let mut expected = vec![0i32];
+        for node in &nodes {
+            let degree = self.neighbors(*node).1;
+            let samples = if most > 0 { degree.min(most as usize) } else { degree };
+            expected.push(expected[expected.len() - 1] + samples as i32);
+        }
+        assert_eq!(offsets, expected);
+        Centers { nodes, node_bytes, array, offsets }
+    }
+
+    fn count_samples(
+        &self,
+        nodes: &[u8],
+        node_bytes: u32,
+        count: usize,
+        max_samples: i32,
+        counts: &mut [i32],
+    ) -> CountSamples {
+        let row = &self.tables[0];
+        CountSamples {
+            row_base: row.base(),
+            row_bases: row.bases(),
+            row_starts: row.starts(),
+            row_chunks: row.chunks(),
+            row_equal: row.layout.equal,
+            row_entries: row.layout.rows(),
+            row_offset: 0,
+            nodes: read(nodes),
+            node_bytes,
+            count: count as u64,
+            max_samples,
+            counts: written(counts),
+        }
+    }
+
+    pub(crate) fn sample_uniform(
+        &self,
+        centers: &Centers,
+        most: i32,
+        seed: u64,
+        shape: (u32, u32),
+    ) -> Sampled {
+        self.filled(centers, |outputs| run(shape, &self.uniform(centers, most, seed, outputs)))
+    }
+
+    /// What `sample` writes to the three outputs, behind which it must leave one more entry alone.
+    fn filled(&self, centers: &Centers, sample: impl FnOnce([u64; 3])) -> Sampled {
+        let total = centers.offsets[centers.nodes.len()] as usize;
+        let mut destinations = vec![0x55u8; (total + 1) * self.col_bytes as usize];
+        let (mut locals, mut edges) = (vec![-7i32; total + 1], vec![-7i64; total + 1]);
+        sample([written(&mut destinations), written(&mut locals), written(&mut edges)]);
+        assert_eq!((locals.pop(), edges.pop()), (Some(-7), Some(-7)), "something behind the last sample");
+        let behind = destinations.split_off(total * self.col_bytes as usize);
+        assert!(behind.iter().all(|byte| *byte == 0x55), "something behind the last sample");
+        Sampled { destinations: unpacked(&destinations, self.col_bytes), centers: locals, edges }
+    }
+
+    pub(crate) fn uniform(
+        &self,
+        centers: &Centers,
+        most: i32,
+        seed: u64,
+        outputs: [u64; 3],
+    ) -> SampleUniform {
+        let [row, col, _] = &self.tables;
+        SampleUniform {
+            row_base: row.base(),
+            row_bases: row.bases(),
+            row_starts: row.starts(),
+            row_chunks: row.chunks(),
+            row_equal: row.layout.equal,
+            row_entries: row.layout.rows(),
+            row_offset: 0,
+            col_base: col.base(),
+            col_bases: col.bases(),
+            col_starts: col.starts(),
+            col_chunks: col.chunks(),
+            col_equal: col.layout.equal,
+            col_entries: col.layout.rows(),
+            col_offset: 0,
+            col_bytes: self.col_bytes,
+            nodes: read(&centers.array),
+            node_bytes: centers.node_bytes,
+            count: centers.nodes.len() as u64,
+            max_samples: most,
+            seed,
+            offsets: read(&centers.offsets),
+            destinations: outputs[0],
+            centers: outputs[1],
+            edges: outputs[2],
+        }
+    }
+
+    pub(crate) fn sample_weighted(
+        &self,
+        centers: &Centers,
+        most: i32,
+        seed: u64,
+        shape: (u32, u32),
+    ) -> Sampled {
+        self.filled(centers, |outputs| run(shape, &self.weighted(self.uniform(centers, most, seed, outputs))))
+    }
+
+    fn weighted(&self, u: SampleUniform) -> SampleWeighted {
+        let weight = &self.tables[2];
+        SampleWeighted {
+            row_base: u.row_base,
+            row_bases: u.row_bases,
+            row_starts: u.row_starts,
+            row_chunks: u.row_chunks,
+            row_equal: u.row_equal,
+            row_entries: u.row_entries,
+            row_offset: u.row_offset,
+            col_base: u.col_base,
+            col_bases: u.col_bases,
+            col_starts: u.col_starts,
+            col_chunks: u.col_chunks,
+            col_equal: u.col_equal,
+            col_entries: u.col_entries,
+            col_offset: u.col_offset,
+            col_bytes: u.col_bytes,
+            weight_base: weight.base(),
+            weight_bases: weight.bases(),
+            weight_starts: weight.starts(),
+            weight_chunks: weight.chunks(),
+            weight_equal: weight.layout.equal,
+            weight_entries: weight.layout.rows(),
+            weight_offset: 0,
+            weight_type: self.weight_type,
+            nodes: u.nodes,
+            node_bytes: u.node_bytes,
+            count: u.count,
+            max_samples: u.max_samples,
+            seed: u.seed,
+            offsets: u.offsets,
+            destinations: u.destinations,
+            centers: u.centers,
+            edges: u.edges,
+        }
+    }
+
+    /// The samples with these neighbours (counted from a node's first) of each center.
+    pub(crate) fn expected(
+        &self,
+        centers: &Centers,
+        picks: impl Fn(usize, i64, usize) -> Vec<usize>,
+    ) -> Sampled {
+        let mut sampled = Sampled { destinations: Vec::new(), centers: Vec::new(), edges: Vec::new() };
+        for (i, node) in centers.nodes.iter().enumerate() {
+            let (first, degree) = self.neighbors(*node);
+            for pick in picks(i, first, degree) {
+                let edge = first + pick as i64;
+                sampled.destinations.push(self.col[edge as usize]);
+                sampled.centers.push(i as i32);
+                sampled.edges.push(edge);
+            }
+        }
+        sampled
+    }
+}
+
+/// Exclusive sums of all but the last entry, which becomes their total. The total in 64 bits is returned.
+pub(crate) fn scan_in_place(values: &mut [i32], shape: (u32, u32)) -> i64 {
+    let n = values.len() as u64 - 1;
+    let (mut sums, mut total) = (vec![-1i64; n.div_ceil(4096) as usize], [-1i64]);
+    let pointer = written(values);
+    run(shape, &ScanTileSums { values: pointer, n, sums: written(&mut sums) });
+    let arguments =
+        ScanExclusive { values: pointer, n, sums: read(&sums), output: pointer, total: written(&mut total) };
+    run(shape, &arguments);
+    total[0]
+}

@@ -1,0 +1,303 @@
+//! Hazard: a row that is changed twice or not at all, a state beside the row's, powers of beta that a lane reads after
+//! another wrote them. Each optimizer is held against f64 arithmetic over several steps.
+
+use wm_kernels::Arguments;
+use wm_kernels::wholememory::{
+    OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SumGradients,
+};
+
+use super::support::{Draws, WARPS};
+use super::types::{BF16, FLOAT, HALF, Value, decode, encode, size};
+use crate::support::{read, run, written};
+
+const ROWS: usize = 37;
+const RATE: f32 = 0.05;
+const DECAY: f32 = 0.01;
+const EPSILON: f32 = 1e-8;
+const BETAS: (f32, f32) = (0.9, 0.999);
+const ALPHA: f32 = 0.99;
+
+/// A float between -1 and 1.
+fn fraction(draws: &mut Draws) -> f32 {
+    draws.below(20_001) as f32 / 10_000.0 - 1.0
+}
+
+/// One embedding with three states of its shape and the powers, and the same in f64.
+struct Embedding {
+    kind: u32,
+    columns: usize,
+    stride: usize,
+    table: Vec<u8>,
+    states: [Vec<f32>; 3],
+    powers: Vec<f32>,
+    weights: Vec<f64>,
+    model: [Vec<f64>; 2],
+    touched: Vec<i32>,
+}
+
+/// One step's rows and gradients.
+struct Touch {
+    rows: Vec<i64>,
+    gradients: Vec<f32>,
+    gradient_columns: usize,
+}
+
+impl Embedding {
+    fn new(draws: &mut Draws, kind: u32, columns: usize) -> Self {
+        let padded = columns + draws.below(4) as usize;
+        let weight = |draws: &mut Draws| encode(kind, Value::Float(f64::from(fraction(draws))));
+        let table: Vec<u8> = (0..ROWS * padded).flat_map(|_| weight(draws)).collect();
+        let weights = table.chunks(size(kind)).map(|bytes| float(kind, bytes)).collect();
+        let zeros = || vec![0f32; ROWS * padded];
+        let model = [vec![0f64; ROWS * padded], vec![0f64; ROWS * padded]];
+        Self {
+            kind,
+            columns,
+            stride: padded,
+            table,
+            states: [zeros(), zeros(), zeros()],
+            powers: vec![1.0; ROWS * 2],
+            weights,
+            model,
+            touched: vec![0; ROWS],
+        }
+    }
+
+    fn touch(&self, draws: &mut Draws) -> Touch {
+        let mut rows: Vec<i64> = (0..ROWS as i64).filter(|_| draws.below(2) == 0).collect();
+        rows.extend([-1, ROWS as i64, i64::MAX]);
+        let gradient_columns = self.columns + draws.below(3) as usize;
+        let gradients = (0..rows.len() * gradient_columns).map(|_| fraction(draws)).collect();
+        Touch { rows, gradients, gradient_columns }
+    }
+
+    fn sgd(&mut self, touch: &Touch) -> OptimizeSgd {
+        OptimizeSgd {
+            table: written(&mut self.table),
+            table_stride: (self.stride * size(self.kind)) as u64,
+            table_type: self.kind,
+            rows_in_table: ROWS as u64,
+            rows: read(&touch.rows),
+            count: touch.rows.len() as u64,
+            gradients: read(&touch.gradients),
+            gradient_stride: touch.gradient_columns as u64 * 4,
+            columns: self.columns as u64,
+            learning_rate: RATE,
+            weight_decay: DECAY,
+        }
+    }
+
+    /// Steps the model: `rule` gets weight, gradient and two states, and how often the row was touched.
+    fn step_model(&mut self, touch: &Touch, rule: impl Fn(f64, f64, &mut f64, &mut f64, i32) -> f64) {
+        for (i, row) in touch.rows.iter().enumerate().filter(|(_, row)| (0..ROWS as i64).contains(row)) {
+            self.touched[*row as usize] += 1;
+            for column in 0..self.columns {
+                let at = *row as usize * self.stride + column;
+                let gradient = f64::from(touch.gradients[i * touch.gradient_columns + column]);
+                let [a, b] = &mut self.model;
+                self.weights[at] =
+                    rule(self.weights[at], gradient, &mut a[at], &mut b[at], self.touched[*row as usize]);
+            }
+        }
+    }
+
+    /// The table is near the model; then the model goes on from the table, so that errors do not add up.
+    fn check(&mut self, what: &str) {
+        let tolerance = match self.kind {
+            FLOAT => 2e-5,
+            HALF => 1.0 / 1024.0,
+            _ => 1.0 / 128.0,
+        };
+        for (at, bytes) in self.table.chunks(size(self.kind)).enumerate() {
+            let (found, expected) = (float(self.kind, bytes), self.weights[at]);
+            let is_row = at % self.stride < self.columns;
+            let error = (found - expected).abs();
+            assert!(
+                error <= if is_row { tolerance * expected.abs().max(1.0) } else { 0.0 },
+                "{what} {found} {expected}"
+            );
+            self.weights[at] = found;
+        }
+    }
+}
+
+fn float(kind: u32, bytes: &[u8]) -> f64 {
+    match decode(kind, bytes) {
+        Value::Float(x) => x,
+        Value::Integer(_) => panic!("an embedding has floats"),
+    }
+}
+
+/// Four steps of one optimizer, for each type, several widths and shapes.
+fn four_steps<A: Arguments>(
+    what: &str,
+    arguments: impl Fn(&mut Embedding, OptimizeSgd) -> A,
+    rule: impl Fn(f64, f64, &mut f64, &mut f64, i32) -> f64 + Copy,
+) {
+    for kind in [FLOAT, HALF, BF16] {
+        for (columns, shape) in [1, 31, 32, 33, 100].into_iter().zip(WARPS) {
+            let draws = &mut Draws::new(columns as u64);
+            let mut embedding = Embedding::new(draws, kind, columns);
+            for _ in 0..4 {
+                let touch = embedding.touch(draws);
+                let common = embedding.sgd(&touch);
+                run(shape, &arguments(&mut embedding, common));
+                embedding.step_model(&touch, rule);
+                embedding.check(what);
+            }
+            for (row, touched) in embedding.touched.iter().enumerate() {
+                let expected = [BETAS.0.powi(*touched), BETAS.1.powi(*touched)];
+                let found = &embedding.powers[row * 2..][..2];
+                let near = (0..2).all(|i| (found[i] - expected[i]).abs() < 1e-5);
+                assert!(
+                    near || (found == [1.0, 1.0] && what != "lazy adam"),
+                    "{what}: {found:?}, {touched} steps"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sgd_steps() {
+    four_steps("sgd", |_, common| common, |w, g, _, _, _| w - f64::from(RATE) * (g + f64::from(DECAY) * w));
+}
+
+fn lazy_adam(embedding: &mut Embedding, c: OptimizeSgd, adam_w: u32) -> OptimizeLazyAdam {
+    let bytes = embedding.stride as u64 * 4;
+    OptimizeLazyAdam {
+        table: c.table,
+        table_stride: c.table_stride,
+        table_type: c.table_type,
+        rows_in_table: c.rows_in_table,
+        rows: c.rows,
+        count: c.count,
+        gradients: c.gradients,
+        gradient_stride: c.gradient_stride,
+        columns: c.columns,
+        learning_rate: RATE,
+        weight_decay: DECAY,
+        m: written(&mut embedding.states[0]),
+        m_stride: bytes,
+        v: written(&mut embedding.states[1]),
+        v_stride: bytes,
+        powers: written(&mut embedding.powers),
+        powers_stride: 8,
+        epsilon: EPSILON,
+        beta1: BETAS.0,
+        beta2: BETAS.1,
+        adam_w,
+    }
+}
+
+#[test]
+fn lazy_adam_steps_with_the_decay_on_either_side() {
+    let betas = (f64::from(BETAS.0), f64::from(BETAS.1));
+    for adam_w in [0, 1] {
+        let rule = move |mut w: f64, mut g: f64, m: &mut f64, v: &mut f64, t: i32| {
+            if adam_w == 1 {
+                w -= f64::from(RATE) * f64::from(DECAY) * w;
+            } else {
+                g += f64::from(DECAY) * w;
+            }
+            *m = betas.0 * *m + (1.0 - betas.0) * g;
+            *v = betas.1 * *v + (1.0 - betas.1) * g * g;
+            let (mean, square) = (*m / (1.0 - betas.0.powi(t)), *v / (1.0 - betas.1.powi(t)));
+            w - f64::from(RATE) * mean / (square.sqrt() + f64::from(EPSILON))
+        };
+        four_steps("lazy adam", |embedding, common| lazy_adam(embedding, common, adam_w), rule);
+    }
+}
+
+#[test]
+fn rmsprop_steps() {
+    let arguments = |embedding: &mut Embedding, c: OptimizeSgd| OptimizeRmsprop {
+        table: c.table,
+        table_stride: c.table_stride,
+        table_type: c.table_type,
+        rows_in_table: c.rows_in_table,
+        rows: c.rows,
+        count: c.count,
+        gradients: c.gradients,
+        gradient_stride: c.gradient_stride,
+        columns: c.columns,
+        learning_rate: RATE,
+        weight_decay: DECAY,
+        v: written(&mut embedding.states[0]),
+        v_stride: embedding.stride as u64 * 4,
+        epsilon: EPSILON,
+        alpha: ALPHA,
+    };
+    let alpha = f64::from(ALPHA);
+    four_steps("rmsprop", arguments, |w, g, v, _, _| {
+        let g = g + f64::from(DECAY) * w;
+        *v = alpha * *v + (1.0 - alpha) * g * g;
+        w - f64::from(RATE) * g / (v.sqrt() + f64::from(EPSILON))
+    });
+}
+
+#[test]
+fn adagrad_steps() {
+    let arguments = |embedding: &mut Embedding, c: OptimizeSgd| OptimizeAdagrad {
+        table: c.table,
+        table_stride: c.table_stride,
+        table_type: c.table_type,
+        rows_in_table: c.rows_in_table,
+        rows: c.rows,
+        count: c.count,
+        gradients: c.gradients,
+        gradient_stride: c.gradient_stride,
+        columns: c.columns,
+        learning_rate: RATE,
+        weight_decay: DECAY,
+        sums: written(&mut embedding.states[2]),
+        sums_stride: embedding.stride as u64 * 4,
+        epsilon: EPSILON,
+    };
+    four_steps("adagrad", arguments, |w, g, sum, _, _| {
+        let g = g + f64::from(DECAY) * w;
+        *sum += g * g;
+        w - f64::from(RATE) * g / (sum.sqrt() + f64::from(EPSILON))
+    });
+}
+
+#[test]
+fn gradients_of_a_row_are_added_in_the_named_order() {
+    for kind in [FLOAT, HALF, BF16] {
+        for (columns, shape) in [1usize, 31, 32, 33, 100].into_iter().zip(WARPS) {
+            let draws = &mut Draws::new(columns as u64 + 5);
+            let stride = columns + draws.below(3) as usize;
+            let gradients: Vec<u8> = (0..200 * stride)
+                .flat_map(|_| encode(kind, Value::Float(f64::from(fraction(draws)))))
+                .collect();
+            let order: Vec<i64> = (0..150).map(|_| draws.below(200) as i64).collect();
+            let mut starts: Vec<i64> = (0..20).map(|_| draws.below(151) as i64).collect();
+            starts.sort_unstable();
+            let mut output = vec![7f32; 19 * (columns + 1)];
+            let arguments = SumGradients {
+                gradients: read(&gradients),
+                gradient_type: kind,
+                gradient_stride: (stride * size(kind)) as u64,
+                columns: columns as u64,
+                order: read(&order),
+                starts: read(&starts),
+                count: 19,
+                output: written(&mut output),
+                output_stride: (columns as u64 + 1) * 4,
+            };
+            run(shape, &arguments);
+            let element = |row: i64, column| {
+                let at = (row as usize * stride + column) * size(kind);
+                float(kind, &gradients[at..at + size(kind)]) as f32
+            };
+            for (i, run) in starts.windows(2).enumerate() {
+                for column in 0..columns {
+                    let rows = &order[run[0] as usize..run[1] as usize];
+                    let expected = rows.iter().fold(0f32, |sum, row| sum + element(*row, column));
+                    assert_eq!(output[i * (columns + 1) + column], expected, "row {i}, column {column}");
+                }
+                assert_eq!(output[i * (columns + 1) + columns], 7.0);
+            }
+        }
+    }
+}

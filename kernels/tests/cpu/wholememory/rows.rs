@@ -1,0 +1,215 @@
+//! Hazard: gather and scatter that take a neighbour's bytes, write beside a row, or access memory at an address that a
+//! GPU would refuse.
+
+use wm_kernels::cpu::Fault;
+use wm_kernels::wholememory::{GatherRows, ScatterRows};
+
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
+use crate::support::{launch, read, run};
+
+/// One draw of everything that a gather or scatter has.
+struct Case {
+    table: ChunkedTable,
+    model: Vec<u8>,
+    offset: u64,
+    rows: u64,
+    row_bytes: usize,
+    numbers: Vec<i64>,
+    index_bytes: u32,
+    indices: Vec<u8>,
+    packed_stride: usize,
+    packed: Placed,
+    width: u32,
+}
+
+impl Case {
+    /// Everything is a multiple of `unit` bytes, so that wide accesses are drawn too.
+    fn draw(seed: u64, unit: usize, row_units: u64, most_rows: u64) -> Self {
+        let draws = &mut Draws::new(seed);
+        let row_bytes = row_units as usize * unit;
+        let column = draws.below(3) as usize * unit;
+        let stride = column + row_bytes + draws.below(3) as usize * unit;
+        let layout = Layout::draw(draws, stride, draws_misalignment(seed, unit));
+        let model = draws.bytes(layout.rows() as usize * stride);
+        let table = ChunkedTable::new(layout, &model);
+        // Part of a table is a table: the rows before it count as bytes of the offset.
+        let skipped = draws.below(table.layout.rows());
+        let (offset, rows) = (skipped * stride as u64 + column as u64, table.layout.rows() - skipped);
+        let (count, index_bytes) = (draws.below(most_rows) as usize, draws.of(&[4, 8]));
+        let (numbers, indices) = indices(draws, count, rows, index_bytes);
+        let packed_stride = row_bytes + draws.below(3) as usize * unit;
+        let mut packed = Placed::new(&draws.bytes(count * packed_stride), draws_misalignment(seed + 1, unit));
+        let addresses = table.bases.iter().map(|base| base + column as u64).chain([packed.address()]);
+        let mut aligned: Vec<u64> = addresses.collect();
+        aligned.extend([stride as u64, row_bytes as u64, packed_stride as u64]);
+        let width = width(&aligned);
+        Self {
+            table,
+            model,
+            offset,
+            rows,
+            row_bytes,
+            numbers,
+            index_bytes,
+            indices,
+            packed_stride,
+            packed,
+            width,
+        }
+    }
+
+    /// Each position with its row's place in the table, both in bytes.
+    fn moves(&self) -> Vec<(usize, usize)> {
+        let place =
+            |number: i64| Some(row(number, self.rows)? * self.table.layout.stride + self.offset as usize);
+        let moves = self.numbers.iter().enumerate();
+        moves.filter_map(|(i, number)| Some((i * self.packed_stride, place(*number)?))).collect()
+    }
+
+    fn gather(&mut self, shape: (u32, u32)) {
+        let mut expected = self.packed.content().to_vec();
+        for (to, from) in self.moves() {
+            expected[to..to + self.row_bytes].copy_from_slice(&self.model[from..from + self.row_bytes]);
+        }
+        run(shape, &self.arguments());
+        assert!(
+            self.packed.content() == expected,
+            "{:?}, {} bytes, {shape:?}",
+            self.table.layout,
+            self.row_bytes
+        );
+        assert!(self.table.content() == self.model, "the table is only read");
+    }
+
+    fn scatter(&mut self, shape: (u32, u32)) {
+        // Of two rows for one place either may stay: the draws that come later are taken out.
+        let mut taken = std::collections::BTreeSet::new();
+        let once = |number: &mut i64| *number = if taken.insert(*number) { *number } else { -1 };
+        self.numbers.iter_mut().for_each(once);
+        let bytes = self.index_bytes as usize;
+        self.indices =
+            self.numbers.iter().flat_map(|number| number.to_le_bytes()[..bytes].to_vec()).collect();
+        let before = self.packed.content().to_vec();
+        for (from, to) in self.moves() {
+            self.model[to..to + self.row_bytes].copy_from_slice(&before[from..from + self.row_bytes]);
+        }
+        let g = self.arguments();
+        let arguments = ScatterRows {
+            base: g.base,
+            bases: g.bases,
+            starts: g.starts,
+            chunks: g.chunks,
+            equal: g.equal,
+            rows_in_table: g.rows_in_table,
+            stride: g.stride,
+            offset: g.offset,
+            row_bytes: g.row_bytes,
+            indices: g.indices,
+            index_bytes: g.index_bytes,
+            count: g.count,
+            input: g.output,
+            input_stride: g.output_stride,
+            width: g.width,
+        };
+        run(shape, &arguments);
+        assert!(
+            self.table.content() == self.model,
+            "{:?}, {} bytes, {shape:?}",
+            self.table.layout,
+            self.row_bytes
+        );
+        assert!(self.packed.content() == before, "the input is only read");
+    }
+
+    fn arguments(&mut self) -> GatherRows {
+        GatherRows {
+            base: self.table.base(),
+            bases: self.table.bases(),
+            starts: self.table.starts(),
+            chunks: self.table.chunks(),
+            equal: self.table.layout.equal,
+            rows_in_table: self.rows,
+            stride: self.table.layout.stride as u64,
+            offset: self.offset,
+            row_bytes: self.row_bytes as u64,
+            indices: read(&self.indices),
+            index_bytes: self.index_bytes,
+            count: self.numbers.len() as u64,
+            output: self.packed.address(),
+            output_stride: self.packed_stride as u64,
+            width: self.width,
+        }
+    }
+}
+
+/// A multiple of `unit` below 16.
+fn draws_misalignment(seed: u64, unit: usize) -> usize {
+    Draws::new(seed ^ 0x5a5a).below(16 / unit as u64) as usize * unit
+}
+
+/// Every unit with row lengths around the edges of groups and pieces.
+fn for_each_draw(test: impl Fn(Case, (u32, u32))) {
+    let mut seed = 0;
+    for unit in [1, 2, 4, 8, 16] {
+        for row_units in [0, 1, 2, 3, 4, 5, 8, 13, 31, 32, 33, 64, 65, 129, 300] {
+            for shape in WARPS {
+                seed += 1;
+                test(Case::draw(seed, unit, row_units, 400), shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn gather_takes_the_named_rows_and_no_others() {
+    for_each_draw(|mut case, shape| case.gather(shape));
+}
+
+#[test]
+fn scatter_writes_the_named_rows_and_no_others() {
+    for_each_draw(|mut case, shape| case.scatter(shape));
+}
+
+#[test]
+fn every_width_is_drawn() {
+    let mut seen = std::collections::BTreeSet::new();
+    for (seed, unit) in (0..200).zip([1, 2, 4, 8, 16].into_iter().cycle()) {
+        seen.insert(Case::draw(seed, unit, 3, 9).width);
+    }
+    assert_eq!(seen, [1, 2, 4, 8, 16].into());
+}
+
+#[test]
+fn many_rows_on_few_warps_and_few_on_many() {
+    for (rows, shape) in [(5000, (1, 32)), (5000, (1, 64)), (2, (40, 128))] {
+        for row_units in [1, 2, 7, 40] {
+            Case::draw(rows + row_units, 16, row_units, rows).gather(shape);
+            Case::draw(rows + row_units, 16, row_units, rows).scatter(shape);
+        }
+    }
+}
+
+#[test]
+fn a_width_that_the_addresses_do_not_have_is_a_fault_as_on_a_gpu() {
+    let numbers = [0i64];
+    let (mut table, mut output) = (Placed::new(&[1; 64], 4), Placed::new(&[0; 64], 0));
+    let arguments = GatherRows {
+        base: table.address(),
+        bases: 16,
+        starts: 16,
+        chunks: 1,
+        equal: 0,
+        rows_in_table: 2,
+        stride: 32,
+        offset: 0,
+        row_bytes: 32,
+        indices: read(&numbers),
+        index_bytes: 8,
+        count: 1,
+        output: output.address(),
+        output_stride: 32,
+        width: 16,
+    };
+    let fault = launch([1; 3], [32, 1, 1], &arguments);
+    assert!(matches!(fault, Err(Fault::IllegalAddress(_))), "{fault:?}");
+}

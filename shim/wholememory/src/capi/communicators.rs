@@ -1,0 +1,232 @@
+//! Functions of `wholememory.h` on the library and on communicators.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use wm_driver::Api;
+
+use super::registry::{COMMUNICATORS, Handle, MEMORIES, TENSORS, driver};
+use super::{answer, exports, give, is_place, value};
+use crate::communicator::{Communicator, UNIQUE_ID_BYTES, unique_id};
+use crate::error::{Error, Outcome, require};
+use crate::vocabulary::codes::{Backend, Location, MemoryType};
+
+/// `wholememory_unique_id_t`
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct UniqueId {
+    bytes: [u8; UNIQUE_ID_BYTES],
+}
+
+/// `clique_info_t`: ranks whose GPUs form one NVLink domain over several machines.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct CliqueInfo {
+    is_in_clique: c_int,
+    clique_first_rank: c_int,
+    clique_rank: c_int,
+    clique_rank_num: c_int,
+    clique_id: c_int,
+    clique_num: c_int,
+}
+
+static IS_INITIALIZED: AtomicBool = AtomicBool::new(false);
+static TAKES_RMM: AtomicBool = AtomicBool::new(false);
+
+/// Another communicator's ranks, or an error that names it.
+pub(super) fn communicator(handle: Handle) -> Outcome<Arc<Communicator>> {
+    COMMUNICATORS.get(handle)
+}
+
+/// How many devices there are. A process that has not begun with CUDA stays without it: one of its own looks.
+fn count_devices() -> Outcome<c_int> {
+    driver()?.device_count().or_else(|_| count_devices_apart())
+}
+
+fn count_devices_apart() -> Outcome<c_int> {
+    // SAFETY: the child calls the driver, which no thread of this process may be using, and ends at once.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        0 => {
+            let count = driver().ok().and_then(|driver| {
+                driver.init().ok()?;
+                driver.device_count().ok()
+            });
+            // SAFETY: ends the child without its parent's exit handlers.
+            unsafe { libc::_exit(count.unwrap_or(0).min(255)) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: a child of ours, and a live local.
+            while unsafe { libc::waitpid(child, &mut status, 0) } == -1 {
+                let error = std::io::Error::last_os_error();
+                if error.kind() != std::io::ErrorKind::Interrupted {
+                    return Err(error.into());
+                }
+            }
+            Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 0 })
+        }
+    }
+}
+
+exports! {
+    /// Begins. Levels of the log are those of the program's logger, or of `WMSHIM_LOG`.
+    fn wholememory_init(_flags: c_uint, _level: c_uint) -> u32 {
+        answer("wholememory_init", || {
+            let was = IS_INITIALIZED.swap(true, Ordering::AcqRel);
+            if was { Err(Error::Logic("it is initialized already".to_owned())) } else { Ok(()) }
+        })
+    }
+
+    /// Closes all handles of this process.
+    fn wholememory_finalize() -> u32 {
+        answer("wholememory_finalize", || {
+            TENSORS.clear();
+            MEMORIES.clear();
+            COMMUNICATORS.clear();
+            IS_INITIALIZED.store(false, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Memory is the driver's, or the preloaded library's, whatever is chosen here.
+    fn wholememory_set_rmm_enabled(enabled: bool) -> u32 {
+        TAKES_RMM.store(enabled, Ordering::Relaxed);
+        super::SUCCESS
+    }
+
+    /// What was chosen.
+    fn wholememory_is_rmm_enabled() -> bool {
+        TAKES_RMM.load(Ordering::Relaxed)
+    }
+
+    /// Random bytes, which one rank makes and tells the others.
+    fn wholememory_create_unique_id(unique_id_place: *mut UniqueId) -> u32 {
+        answer("wholememory_create_unique_id", || {
+            is_place(unique_id_place)?;
+            // SAFETY: not null; the caller's word for the rest.
+            unsafe { give(unique_id_place, UniqueId { bytes: unique_id()? }) }
+        })
+    }
+
+    /// Meets the other ranks. A collective call.
+    fn wholememory_create_communicator(place: *mut Handle, id: UniqueId, rank: c_int, size: c_int) -> u32 {
+        answer("wholememory_create_communicator", || {
+            is_place(place)?;
+            let made = Communicator::create(driver()?, &id.bytes, rank, size)?;
+            // SAFETY: not null; the caller's word for the rest.
+            unsafe { give(place, COMMUNICATORS.add(Arc::new(made))) }
+        })
+    }
+
+    /// Divides the ranks by color. A rank of color -1 gets null. A collective call.
+    fn wholememory_split_communicator(place: *mut Handle, handle: Handle, color: c_int, key: c_int) -> u32 {
+        answer("wholememory_split_communicator", || {
+            is_place(place)?;
+            let part = communicator(handle)?.split(color, key)?;
+            let part = part.map_or(std::ptr::null_mut(), |part| COMMUNICATORS.add(Arc::new(part)));
+            // SAFETY: not null; the caller's word for the rest.
+            unsafe { give(place, part) }
+        })
+    }
+
+    /// Closes a communicator. What its memory needs of it lives on.
+    fn wholememory_destroy_communicator(handle: Handle) -> u32 {
+        answer("wholememory_destroy_communicator", || COMMUNICATORS.take(handle).map(drop))
+    }
+
+    /// Whether memory of a kind can be made.
+    fn wholememory_communicator_support_type_location(handle: Handle, memory_type: c_uint, location: c_uint) -> u32 {
+        answer("wholememory_communicator_support_type_location", || {
+            communicator(handle)?.supports(MemoryType::of(memory_type)?, Location::of(location)?)
+        })
+    }
+
+    /// This rank.
+    fn wholememory_communicator_get_rank(place: *mut c_int, handle: Handle) -> u32 {
+        // SAFETY: `give` refuses null; the caller's word for the rest.
+        answer("wholememory_communicator_get_rank", || unsafe { give(place, communicator(handle)?.rank() as c_int) })
+    }
+
+    /// How many ranks there are.
+    fn wholememory_communicator_get_size(place: *mut c_int, handle: Handle) -> u32 {
+        // SAFETY: `give` refuses null; the caller's word for the rest.
+        answer("wholememory_communicator_get_size", || unsafe { give(place, communicator(handle)?.size() as c_int) })
+    }
+
+    /// How many of them are on this machine: all.
+    fn wholememory_communicator_get_local_size(place: *mut c_int, handle: Handle) -> u32 {
+        // SAFETY: `give` refuses null; the caller's word for the rest.
+        answer("wholememory_communicator_get_local_size", || unsafe {
+            give(place, communicator(handle)?.size() as c_int)
+        })
+    }
+
+    /// Ranks of one machine are in no clique.
+    fn wholememory_communicator_get_clique_info(place: *mut CliqueInfo, handle: Handle) -> u32 {
+        answer("wholememory_communicator_get_clique_info", || {
+            communicator(handle)?;
+            // SAFETY: `give` refuses null; the caller's word for the rest.
+            unsafe { give(place, CliqueInfo::default()) }
+        })
+    }
+
+    /// Never.
+    fn wholememory_communicator_is_bind_to_nvshmem(_handle: Handle) -> bool {
+        false
+    }
+
+    /// Chooses what carries operations between machines.
+    fn wholememory_communicator_set_distributed_backend(handle: Handle, backend: c_uint) -> u32 {
+        answer("wholememory_communicator_set_distributed_backend", || {
+            communicator(handle)?.set_backend(Backend::of(backend)?)
+        })
+    }
+
+    /// What was chosen; 0 for no communicator.
+    fn wholememory_communicator_get_distributed_backend(handle: Handle) -> c_uint {
+        value("wholememory_communicator_get_distributed_backend", 0, || {
+            communicator(handle)?.backend().map(Backend::code)
+        })
+    }
+
+    /// Waits for all ranks. A collective call.
+    fn wholememory_communicator_barrier(handle: Handle) -> u32 {
+        answer("wholememory_communicator_barrier", || {
+            let communicator = communicator(handle)?;
+            communicator.driver().ctx_synchronize_named(communicator.context())?;
+            communicator.barrier()
+        })
+    }
+
+    /// All ranks are on one machine.
+    fn wholememory_is_intranode_communicator(handle: Handle) -> bool {
+        value("wholememory_is_intranode_communicator", false, || communicator(handle).map(|_| true))
+    }
+
+    /// Ranks of one machine are in no clique.
+    fn wholememory_is_intra_mnnvl_communicator(_handle: Handle) -> bool {
+        false
+    }
+
+    /// Never.
+    fn wholememory_is_build_with_nvshmem() -> bool {
+        false
+    }
+
+    /// How many devices a process sees. This one need not use CUDA afterwards.
+    fn fork_get_device_count() -> c_int {
+        value("fork_get_device_count", 0, count_devices)
+    }
+
+    /// Rows of each rank but the last ones, in equal parts.
+    fn wholememory_equal_entry_partition_plan(place: *mut usize, rows: usize, ranks: c_int) -> u32 {
+        answer("wholememory_equal_entry_partition_plan", || {
+            require(ranks > 0, "no ranks")?;
+            let each = crate::vocabulary::partition::equal_rows(rows as u64, ranks.unsigned_abs() as usize);
+            // SAFETY: `give` refuses null; the caller's word for the rest.
+            unsafe { give(place, each as usize) }
+        })
+    }
+}

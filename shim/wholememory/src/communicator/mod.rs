@@ -1,0 +1,259 @@
+//! Ranks that make calls together, each with its GPU.
+//!
+//! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody does anything, so a collective call
+//! fails everywhere or nowhere; each rank returns its own reason where it has one.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use wm_abi::{CUcontext, CUdevice};
+use wm_driver::api::Named;
+use wm_driver::{Api, Table};
+
+use crate::error::{Error, Outcome, require};
+use crate::exchange::{Exchange, Key, Part};
+use crate::kernels::Kernels;
+use crate::vocabulary::codes::{Backend, Location, MemoryType};
+
+/// Bytes of a unique id.
+pub const UNIQUE_ID_BYTES: usize = 128;
+
+/// The color of a rank that goes into no part.
+pub const NO_COLOR: i32 = -1;
+
+/// What all ranks of a communicator know of one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// Its process.
+    pub process: u32,
+    /// Identity of its GPU.
+    pub device: [u8; 16],
+}
+
+/// Ranks, as one of them sees them.
+#[derive(Debug)]
+pub struct Communicator {
+    driver: Named<'static>,
+    exchange: Exchange,
+    key: Key,
+    device: CUdevice,
+    context: CUcontext,
+    ranks: Vec<RankInfo>,
+    backend: AtomicU32,
+    /// Loaded when they are first needed.
+    kernels: OnceLock<Outcome<Kernels>>,
+    /// How often it was split: the key of each part follows from it.
+    splits: AtomicU64,
+}
+
+/// A unique id: random bytes, which only those know who are told.
+///
+/// # Errors
+/// The system's.
+pub fn unique_id() -> Outcome<[u8; UNIQUE_ID_BYTES]> {
+    let mut bytes = [0; UNIQUE_ID_BYTES];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+/// How long ranks wait for each other: `WMSHIM_WHOLEMEMORY_TIMEOUT`, in seconds.
+fn patience() -> Duration {
+    let Ok(text) = std::env::var("WMSHIM_WHOLEMEMORY_TIMEOUT") else { return Exchange::PATIENCE };
+    match text.trim().parse() {
+        Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        _ => {
+            log::warn!("WMSHIM_WHOLEMEMORY_TIMEOUT={text}: not a number of seconds, such as 300; 300 is used");
+            Exchange::PATIENCE
+        }
+    }
+}
+
+impl Communicator {
+    /// Meets the other ranks that have the same unique id. A collective call of all of them; the GPU of the calling thread's current
+    /// context becomes the rank's.
+    ///
+    /// # Errors
+    /// A rank that is none of `size`, or ranks that do not come in time.
+    pub fn create(driver: &'static Table, id: &[u8; UNIQUE_ID_BYTES], rank: i32, size: i32) -> Outcome<Self> {
+        let ranks = usize::try_from(size).ok().filter(|size| *size > 0);
+        let ranks = ranks.ok_or_else(|| Error::Input(format!("{size} ranks")))?;
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
+        let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {ranks}")))?;
+        Self::meet(Named(driver), Key::of(id), rank, ranks)
+    }
+
+    fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Outcome<Self> {
+        let (device, context) = place(driver)?;
+        let exchange = Exchange::meet(key, rank, size, patience())?;
+        let own = RankInfo { process: std::process::id(), device: driver.device_uuid(device)?.bytes };
+        let own = serde_json::to_vec(&own).map_err(|error| Error::System(error.to_string()))?;
+        let parts = exchange.round("create_communicator", &own, &[])?;
+        let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
+        let ranks = ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
+        let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
+        let kernels = OnceLock::new();
+        Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
+    }
+
+    /// Divides the ranks by color; in each part they are numbered by key, and by rank where keys are alike. `None` for a rank without a
+    /// color. A collective call.
+    ///
+    /// # Errors
+    /// As [`Communicator::create`].
+    pub fn split(&self, color: i32, key: i32) -> Outcome<Option<Self>> {
+        let text = [color.to_le_bytes(), key.to_le_bytes()].concat();
+        let parts = self.round("split_communicator", &text)?;
+        let number = self.splits.fetch_add(1, Ordering::Relaxed);
+        let word = |part: &Part, at| part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes);
+        let told = parts.iter().map(|part| word(part, 0).zip(word(part, 4))).collect::<Option<Vec<_>>>();
+        let told = told.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))?;
+        if color == NO_COLOR {
+            return Ok(None);
+        }
+        require(color >= 0, "a color is -1 or not negative")?;
+        let mut part: Vec<_> = (0..self.size()).filter(|rank| told[*rank].0 == color).collect();
+        part.sort_by_key(|rank| (told[*rank].1, *rank));
+        let rank = part.iter().position(|rank| *rank == self.rank()).unwrap_or_default();
+        Self::meet(self.driver, self.key.of_part(number, color.into()), rank, part.len()).map(Some)
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.exchange.rank()
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.exchange.size()
+    }
+
+    /// A number that is the same on all ranks.
+    pub fn id(&self) -> u64 {
+        self.key.id()
+    }
+
+    /// The driver.
+    pub fn driver(&self) -> Named<'static> {
+        self.driver
+    }
+
+    /// This rank's GPU.
+    pub fn device(&self) -> CUdevice {
+        self.device
+    }
+
+    /// The context that was current when the rank came.
+    pub fn context(&self) -> CUcontext {
+        self.context
+    }
+
+    /// The kernels of operations.
+    ///
+    /// # Errors
+    /// The driver's, the first time and from then on.
+    pub fn kernels(&self) -> Outcome<&Kernels> {
+        let load = || Kernels::load(self.driver, self.context, self.device);
+        self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
+    }
+
+    /// What is known of each rank.
+    pub fn ranks(&self) -> &[RankInfo] {
+        &self.ranks
+    }
+
+    /// What carries operations on distributed memory between machines.
+    pub fn backend(&self) -> Outcome<Backend> {
+        Backend::of(self.backend.load(Ordering::Relaxed))
+    }
+
+    /// Chooses it.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for NVSHMEM, which is not built in.
+    pub fn set_backend(&self, backend: Backend) -> Outcome {
+        if backend == Backend::Nvshmem {
+            return Err(Error::NotSupported("NVSHMEM is not built in".to_owned()));
+        }
+        self.backend.store(backend.code(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether memory of a kind can be made: all of it on one machine, where every GPU reaches the others' memory.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] with the reason.
+    pub fn supports(&self, memory_type: MemoryType, location: Location) -> Outcome {
+        if location == Location::Host || memory_type == MemoryType::Distributed {
+            return Ok(());
+        }
+        let visible = self.visible_devices()?;
+        let unreachable = |(_, other): &&([u8; 16], CUdevice)| {
+            *other != self.device && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
+        };
+        // A GPU that this process does not see cannot be asked for.
+        let used = |(uuid, _): &&([u8; 16], CUdevice)| self.ranks.iter().any(|rank| rank.device == *uuid);
+        match visible.iter().filter(used).find(unreachable) {
+            None => Ok(()),
+            Some((_, other)) => {
+                Err(Error::NotSupported(format!("device {} does not reach memory of device {}", self.device, other)))
+            }
+        }
+    }
+
+    fn visible_devices(&self) -> Outcome<Vec<([u8; 16], CUdevice)>> {
+        let count = self.driver.device_count()?;
+        let identity = |device| Ok((self.driver.device_uuid(device)?.bytes, device));
+        (0..count).map(identity).collect()
+    }
+
+    /// Waits for all ranks. A collective call.
+    ///
+    /// # Errors
+    /// [`Error::Communication`] where one has ended.
+    pub fn barrier(&self) -> Outcome {
+        self.exchange.barrier("barrier")
+    }
+
+    /// Hands bytes to all ranks.
+    pub(crate) fn round(&self, call: &str, bytes: &[u8]) -> Outcome<Vec<Part>> {
+        self.exchange.round(call, bytes, &[])
+    }
+
+    /// Hands bytes and descriptors to all ranks.
+    pub(crate) fn share(&self, call: &str, bytes: &[u8], descriptor: Option<std::os::fd::BorrowedFd<'_>>) -> Outcome<Vec<Part>> {
+        self.exchange.round(call, bytes, descriptor.as_slice())
+    }
+
+    /// All ranks learn whether all are well, and gave the same arguments. A collective call.
+    ///
+    /// # Errors
+    /// The rank's own error; else that of another rank; else [`Error::Input`] where arguments differ.
+    pub(crate) fn agree(&self, call: &str, own: Outcome, arguments: &[u8]) -> Outcome {
+        let code = own.as_ref().err().map_or(0, Error::code);
+        let parts = self.round(call, &[&code.to_le_bytes(), arguments].concat())?;
+        own?;
+        for (rank, part) in parts.iter().enumerate() {
+            let (code, theirs) = part.bytes.split_first_chunk().unwrap_or((&[0xff; 4], &[]));
+            match u32::from_le_bytes(*code) {
+                0 if theirs == arguments => {}
+                0 => return Err(Error::Input(format!("rank {rank} gives other arguments to {call}"))),
+                code => return Err(Error::of_rank(rank, code)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The calling thread's GPU and context; without a context, that of device 0 becomes current, as in the CUDA runtime.
+fn place(driver: Named<'static>) -> Outcome<(CUdevice, CUcontext)> {
+    driver.init()?;
+    let current = driver.ctx_current()?;
+    if current == CUcontext::NULL {
+        let context = driver.primary_ctx_retain(0)?;
+        driver.ctx_set_current(context)?;
+        return Ok((0, context));
+    }
+    Ok((driver.ctx_device()?, current))
+}

@@ -1,0 +1,104 @@
+//! What can go wrong, and the code that the C API gives for it.
+
+use std::io;
+
+use wm_abi::CUresult;
+use wm_driver::api::Failed;
+
+/// Outcome of an operation.
+pub type Outcome<T = ()> = Result<T, Error>;
+
+/// Why an operation was not carried out. The text says what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// An argument that no call of this kind can have, or that the object does not allow.
+    #[error("invalid input: {0}")]
+    Input(String),
+    /// An argument out of its range.
+    #[error("invalid value: {0}")]
+    Value(String),
+    /// A call at a time when it must not be made.
+    #[error("logic: {0}")]
+    Logic(String),
+    /// The CUDA driver refused a call.
+    #[error("CUDA: {0}")]
+    Cuda(String),
+    /// Another rank failed, ended, or made another call; or was not heard of in time.
+    #[error("communication: {0}")]
+    Communication(String),
+    /// No memory, on this rank or on another.
+    #[error("out of memory: {0}")]
+    Memory(String),
+    /// What this machine, or this kind of memory, cannot do.
+    #[error("not supported: {0}")]
+    NotSupported(String),
+    /// What this library cannot do yet.
+    #[error("not implemented: {0}")]
+    NotImplemented(&'static str),
+    /// The operating system refused a call.
+    #[error("system: {0}")]
+    System(String),
+}
+
+impl Error {
+    /// The code of the C API (`wholememory_error_code_t`).
+    pub fn code(&self) -> u32 {
+        match self {
+            Self::NotImplemented(_) => 2,
+            Self::Logic(_) => 3,
+            Self::Cuda(_) => 4,
+            Self::Communication(_) => 5,
+            Self::Input(_) => 6,
+            Self::Value(_) => 7,
+            Self::Memory(_) => 8,
+            Self::NotSupported(_) => 9,
+            Self::System(_) => 10,
+        }
+    }
+
+    /// An error that another rank has reported by its code, for this one.
+    pub(crate) fn of_rank(rank: usize, code: u32) -> Self {
+        let text = format!("rank {rank} failed");
+        match code {
+            3 => Self::Logic(text),
+            4 => Self::Cuda(text),
+            5 => Self::Communication(text),
+            6 => Self::Input(text),
+            7 => Self::Value(text),
+            8 => Self::Memory(text),
+            9 => Self::NotSupported(text),
+            _ => Self::System(text),
+        }
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        let text = failed.to_string();
+        match failed.code {
+            CUresult::OUT_OF_MEMORY => Self::Memory(text),
+            CUresult::NOT_SUPPORTED => Self::NotSupported(text),
+            _ => Self::Cuda(text),
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory => Self::Memory(error.to_string()),
+            _ => Self::System(error.to_string()),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Error {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// `Ok` if a condition holds, else an invalid input with a reason.
+pub(crate) fn require(holds: bool, reason: &str) -> Outcome {
+    if holds { Ok(()) } else { Err(Error::Input(reason.to_owned())) }
+}

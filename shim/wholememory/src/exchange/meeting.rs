@@ -1,0 +1,159 @@
+//! How ranks find each other: by a key that they have in common and nobody else has.
+//!
+//! The key gives the name at which rank 0 listens; both ends prove to each other that they have it before anything else is said, so
+//! a process that reads the name from the kernel's list learns nothing and is not believed.
+
+use std::hash::Hasher;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use siphasher::sip::SipHasher24;
+
+use crate::error::{Error, Outcome};
+
+/// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
+const PAUSE: Duration = Duration::from_millis(5);
+/// How long one that has connected may take to say who it is.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// What ranks that belong together have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key([u64; 2]);
+
+impl Key {
+    /// The key in a unique id: any bytes that are random.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self([digest([0x77_6d, 1], bytes), digest([0x77_6d, 2], bytes)])
+    }
+
+    /// The key of a part of the ranks.
+    #[must_use]
+    pub fn of_part(self, number: u64, color: i64) -> Self {
+        let text = [number.to_le_bytes(), color.to_le_bytes()].concat();
+        Self([digest(self.0, &text), digest([self.0[1], self.0[0]], &text)])
+    }
+
+    /// A number that is the communicator's everywhere and tells nothing of the key.
+    pub fn id(self) -> u64 {
+        self.proof("id", 0, 0)
+    }
+
+    fn address(self) -> io::Result<SocketAddr> {
+        SocketAddr::from_abstract_name(format!("wmshim-wholememory-{:016x}", self.proof("name", 0, 0)))
+    }
+
+    fn proof(self, role: &str, nonce: u64, rank: u64) -> u64 {
+        digest(self.0, &[role.as_bytes(), &nonce.to_le_bytes(), &rank.to_le_bytes()].concat())
+    }
+}
+
+fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher24::new_with_keys(key[0], key[1]);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// The others' connections, by rank from 1 on.
+pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<UnixStream>> {
+    let deadline = Instant::now() + patience;
+    let listener = UnixListener::bind_addr(&key.address()?)
+        .map_err(|error| Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}")))?;
+    let mut spokes: Vec<Option<UnixStream>> = (1..size).map(|_| None).collect();
+    while spokes.iter().any(Option::is_none) {
+        let missing = || (1..size).filter(|rank| spokes[rank - 1].is_none()).collect::<Vec<_>>();
+        if !is_readable(&listener, deadline)? {
+            return Err(Error::Communication(format!("ranks {:?} did not come within {patience:?}", missing())));
+        }
+        let (socket, _) = listener.accept()?;
+        // Whoever does not have the key is nobody of ours.
+        let Ok(rank) = receive(key, &socket) else { continue };
+        match spokes.get_mut(rank.wrapping_sub(1)) {
+            Some(place @ None) => *place = Some(socket),
+            Some(Some(_)) => return Err(Error::Communication(format!("rank {rank} came twice"))),
+            None => return Err(Error::Communication(format!("rank {rank} of {size} came"))),
+        }
+    }
+    let spokes: Vec<_> = spokes.into_iter().flatten().collect();
+    spokes.iter().try_for_each(|spoke| with_patience(spoke, patience))?;
+    Ok(spokes)
+}
+
+/// The connection to rank 0.
+pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Outcome<UnixStream> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let found = UnixStream::connect_addr(&key.address()?);
+        match found.and_then(|socket| greet(key, rank, socket)) {
+            Ok(socket) => {
+                with_patience(&socket, patience)?;
+                return Ok(socket);
+            }
+            Err(error) if Instant::now() >= deadline => {
+                return Err(Error::Communication(format!("rank 0 did not come within {patience:?}: {error}")));
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted) => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(Error::Communication(format!("rank 0 does not answer: {error}"))),
+        }
+    }
+}
+
+fn with_patience(socket: &UnixStream, patience: Duration) -> io::Result<()> {
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))
+}
+
+/// Rank 0's part of a greeting: its nonce; then the rank, its nonce and its proof; then rank 0's proof.
+fn receive(key: Key, mut socket: &UnixStream) -> io::Result<usize> {
+    with_patience(socket, GREETING)?;
+    let nonce = random()?;
+    socket.write_all(&nonce.to_le_bytes())?;
+    let [rank, theirs, proof] = words(socket)?;
+    if proof != key.proof("rank", nonce, rank) {
+        return Err(ErrorKind::PermissionDenied.into());
+    }
+    socket.write_all(&key.proof("hub", theirs, rank).to_le_bytes())?;
+    usize::try_from(rank).map_err(io::Error::other)
+}
+
+fn greet(key: Key, rank: usize, mut socket: UnixStream) -> io::Result<UnixStream> {
+    with_patience(&socket, GREETING)?;
+    let [nonce] = words(&socket)?;
+    let (rank, own) = (rank as u64, random()?);
+    let text = [rank, own, key.proof("rank", nonce, rank)].map(u64::to_le_bytes).concat();
+    socket.write_all(&text)?;
+    let [proof] = words(&socket)?;
+    if proof == key.proof("hub", own, rank) { Ok(socket) } else { Err(ErrorKind::PermissionDenied.into()) }
+}
+
+fn words<const COUNT: usize>(mut socket: &UnixStream) -> io::Result<[u64; COUNT]> {
+    let mut words = [0; COUNT];
+    for word in &mut words {
+        let mut bytes = [0; 8];
+        socket.read_exact(&mut bytes)?;
+        *word = u64::from_le_bytes(bytes);
+    }
+    Ok(words)
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn is_readable(listener: &UnixListener, deadline: Instant) -> Outcome<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)) {
+            Ok(count) => return Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

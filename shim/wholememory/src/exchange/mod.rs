@@ -1,0 +1,207 @@
+//! What ranks of one machine tell each other: bytes and descriptors, all to all, over Unix sockets.
+//!
+//! Rank 0 of an exchange is its *hub*: it listens under a name that only the ranks' common key gives, and all others connect. Each
+//! round, every rank hands in a part and gets everybody's. The hub works inside its own call, on the caller's thread: nothing runs
+//! between calls.
+//!
+//! Invariants:
+//! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different calls, all of them learn it, and
+//!   the next round is sound again.
+//! * A rank that ends is noticed by the kernel's closing of its socket: the others get an error at once, and no round comes after it.
+//!   A rank that stays away is given up after the [patience](Exchange::PATIENCE).
+//! * The name is an abstract one, which ends with the process: nothing is left by one that is killed.
+
+mod meeting;
+mod wire;
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::error::{Error, Outcome};
+pub use meeting::Key;
+use wire::Frame;
+
+/// What one rank hands in.
+#[derive(Debug, Default)]
+pub struct Part {
+    /// Bytes.
+    pub bytes: Vec<u8>,
+    /// Descriptors, open in this process.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A rank's connections.
+#[derive(Debug)]
+enum Links {
+    Alone,
+    /// By rank, from rank 1 on.
+    Hub(Vec<UnixStream>),
+    Spoke(UnixStream),
+}
+
+#[derive(Debug)]
+struct State {
+    links: Links,
+    round: u32,
+    /// Why there are no more rounds.
+    broken: Option<Error>,
+}
+
+/// One rank's end of an exchange.
+#[derive(Debug)]
+pub struct Exchange {
+    rank: usize,
+    size: usize,
+    patience: Duration,
+    /// Held for a round: collective calls of one communicator are made one after the other.
+    state: Mutex<State>,
+}
+
+impl Exchange {
+    /// How long a rank waits for the others, unless `WMSHIM_WHOLEMEMORY_TIMEOUT` says otherwise.
+    pub const PATIENCE: Duration = Duration::from_secs(300);
+
+    /// Meets the other ranks that have the same key. Returns when all are there.
+    ///
+    /// # Errors
+    /// [`Error::Communication`] where not all came in time, or a rank came twice.
+    pub fn meet(key: Key, rank: usize, size: usize, patience: Duration) -> Outcome<Self> {
+        let links = match (rank, size) {
+            (_, 1) => Links::Alone,
+            (0, _) => Links::Hub(meeting::gather(key, size, patience)?),
+            _ => Links::Spoke(meeting::join(key, rank, patience)?),
+        };
+        let state = Mutex::new(State { links, round: 0, broken: None });
+        Ok(Self { rank, size, patience, state })
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Hands a part in and gets everybody's, by rank; one's own descriptors come back as well. `call` names the collective call: all
+    /// ranks must make the same.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] on every rank where they make different calls; [`Error::Communication`] where a rank has ended.
+    pub fn round(&self, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Outcome<Vec<Part>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        state.round = state.round.wrapping_add(1);
+        let own = Frame::part(state.round, call, bytes, descriptors)?;
+        let outcome = match &state.links {
+            Links::Alone => own.into_part(state.round, call).map(|part| vec![part]),
+            Links::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
+            Links::Spoke(hub) => self.as_spoke(hub, state.round, call, &own),
+        };
+        // Ranks that made different calls have all been answered. After any other failure nobody knows what is under way.
+        if let Err(error @ (Error::Communication(_) | Error::System(_))) = &outcome {
+            state.broken = Some(error.clone());
+        }
+        outcome
+    }
+
+    /// Waits for all ranks.
+    ///
+    /// # Errors
+    /// As [`Exchange::round`].
+    pub fn barrier(&self, call: &str) -> Outcome {
+        self.round(call, &[], &[]).map(drop)
+    }
+
+    fn as_spoke(&self, hub: &UnixStream, round: u32, call: &str, own: &Frame) -> Outcome<Vec<Part>> {
+        let lost = |error| ended(0, &error);
+        own.send(hub).map_err(lost)?;
+        let mut parts = Vec::with_capacity(self.size);
+        while parts.len() < self.size {
+            let frame = Frame::receive(hub).map_err(lost)?;
+            parts.push(frame.into_part(round, call)?);
+        }
+        Ok(parts)
+    }
+
+    fn as_hub(&self, spokes: &[UnixStream], round: u32, call: &str, own: Frame) -> Outcome<Vec<Part>> {
+        let collected = self.collect(spokes, own).and_then(|frames| {
+            let strays = frames.iter().enumerate().find(|(_, frame)| !frame.is_of(round, call));
+            match strays {
+                None => Ok(frames),
+                Some((rank, frame)) => Err(Error::Logic(format!(
+                    "rank 0 calls {call}, rank {rank} calls {}: all ranks of a communicator must make the same call",
+                    frame.call()
+                ))),
+            }
+        });
+        let answers = match &collected {
+            Ok(frames) => frames.iter().collect(),
+            Err(_) => Vec::new(),
+        };
+        let refusal = collected.as_ref().err().map(|error| Frame::refusal(round, error));
+        for (spoke, rank) in spokes.iter().zip(1..) {
+            let sent = match &refusal {
+                Some(refusal) => refusal.send(spoke),
+                None => answers.iter().try_for_each(|frame| frame.send(spoke)),
+            };
+            // One that has ended is why this round fails, or the next one will.
+            if let (Err(error), None) = (sent, &refusal) {
+                log::debug!("wholememory: rank {rank} does not take its answer: {error}");
+            }
+        }
+        collected?.into_iter().map(|frame| frame.into_part(round, call)).collect()
+    }
+
+    /// One frame of each rank, in whatever order they come.
+    fn collect(&self, spokes: &[UnixStream], own: Frame) -> Outcome<Vec<Frame>> {
+        let deadline = Instant::now() + self.patience;
+        let mut frames: Vec<Option<Frame>> = std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
+        loop {
+            let waiting: Vec<usize> = (1..self.size).filter(|rank| frames[*rank].is_none()).collect();
+            if waiting.is_empty() {
+                return Ok(frames.into_iter().flatten().collect());
+            }
+            let heard = wait_for_any(spokes, &waiting, deadline)?;
+            if heard.is_empty() {
+                return Err(Error::Communication(format!("ranks {waiting:?} did not come within {:?}", self.patience)));
+            }
+            for rank in heard {
+                frames[rank] = Some(Frame::receive(&spokes[rank - 1]).map_err(|error| ended(rank, &error))?);
+            }
+        }
+    }
+}
+
+/// Those of some ranks that have sent something, or have ended; none after the deadline.
+fn wait_for_any(spokes: &[UnixStream], ranks: &[usize], deadline: Instant) -> Outcome<Vec<usize>> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let mut polled: Vec<_> =
+            ranks.iter().map(|rank| PollFd::new(&spokes[rank - 1], PollFlags::IN)).collect();
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) => {
+                let heard = ranks.iter().zip(&polled).filter(|(_, poll)| !poll.revents().is_empty());
+                return Ok(heard.map(|(rank, _)| *rank).collect());
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn ended(rank: usize, error: &std::io::Error) -> Error {
+    Error::Communication(format!("rank {rank} has ended or does not answer: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! Hazards: a rank that waits for ever for one that has ended, or gets another round's parts; a stranger that is let in.
+
+use std::os::fd::AsFd;
+use std::thread;
+
+use super::*;
+
+const SHORT: Duration = Duration::from_millis(400);
+
+fn key(name: &str) -> Key {
+    Key::of(format!("{name}{}", std::process::id()).as_bytes())
+}
+
+/// Runs every rank of an exchange on a thread; what each gives, by rank.
+fn ranks<T: Send>(key: Key, size: usize, patience: Duration, body: impl Fn(Exchange) -> T + Sync) -> Vec<Outcome<T>> {
+    thread::scope(|scope| {
+        let body = &body;
+        let run = |rank| scope.spawn(move || Exchange::meet(key, rank, size, patience).map(body));
+        let threads: Vec<_> = (0..size).map(run).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+#[test]
+fn every_rank_gets_everybodys_part_round_after_round() {
+    for size in [1, 2, 3, 8] {
+        let told = ranks(key("parts"), size, Exchange::PATIENCE, |exchange| {
+            for round in 0..20_usize {
+                let own = vec![exchange.rank() as u8; round * 1000 + exchange.rank()];
+                let parts = exchange.round("round", &own, &[]).expect("a round");
+                assert_eq!(parts.len(), size);
+                for (rank, part) in parts.iter().enumerate() {
+                    assert_eq!(part.bytes, vec![rank as u8; round * 1000 + rank]);
+                }
+            }
+        });
+        assert!(told.iter().all(Result::is_ok));
+    }
+}
+
+#[test]
+fn descriptors_arrive_open_and_are_the_senders() {
+    let told = ranks(key("descriptors"), 4, Exchange::PATIENCE, |exchange| {
+        let file = rustix::fs::memfd_create("part", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
+        rustix::io::pwrite(&file, &[exchange.rank() as u8 + 1], 0).expect("written");
+        let count = exchange.rank() * 3;
+        let parts = exchange.round("files", &[], &vec![file.as_fd(); count]).expect("a round");
+        for (rank, part) in parts.iter().enumerate() {
+            assert_eq!(part.descriptors.len(), rank * 3);
+            for descriptor in &part.descriptors {
+                let mut byte = [0];
+                rustix::io::pread(descriptor, &mut byte, 0).expect("read");
+                assert_eq!(usize::from(byte[0]), rank + 1);
+            }
+        }
+    });
+    assert!(told.iter().all(Result::is_ok));
+}
+
+#[test]
+fn different_calls_are_an_error_of_every_rank_and_the_next_round_is_sound() {
+    let told = ranks(key("calls"), 3, Exchange::PATIENCE, |exchange| {
+        let call = if exchange.rank() == 2 { "free" } else { "malloc" };
+        let error = exchange.round(call, &[], &[]).expect_err("they differ");
+        assert_eq!(error.code(), 3, "{error}");
+        exchange.barrier("after").expect("sound again");
+    });
+    assert!(told.iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_rank_that_ends_is_an_error_of_the_others_at_once() {
+    for ends in 0..3 {
+        let begin = Instant::now();
+        let told = ranks(key(&format!("ends{ends}")), 3, Exchange::PATIENCE, |exchange| {
+            exchange.barrier("before").expect("all are there");
+            if exchange.rank() == ends {
+                return;
+            }
+            let error = exchange.barrier("after").expect_err("one has ended");
+            assert_eq!(error.code(), 5, "{error}");
+            assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
+        });
+        assert!(told.iter().all(Result::is_ok));
+        assert!(begin.elapsed() < Exchange::PATIENCE / 10);
+    }
+}
+
+#[test]
+fn a_rank_that_stays_away_is_given_up() {
+    let told = ranks(key("away"), 2, SHORT, |exchange| {
+        if exchange.rank() == 0 {
+            assert_eq!(exchange.barrier("call").map_err(|error| error.code()), Err(5));
+            return None;
+        }
+        Some(exchange)
+    });
+    assert!(told.iter().all(Result::is_ok));
+    let nobody = Exchange::meet(key("nobody"), 1, 2, SHORT).map(drop);
+    assert_eq!(nobody.map_err(|error| error.code()), Err(5));
+    let alone = Exchange::meet(key("alone"), 0, 2, SHORT).map(drop);
+    assert_eq!(alone.map_err(|error| error.code()), Err(5));
+}
+
+#[test]
+fn who_does_not_have_the_key_is_not_let_in() {
+    let [ours, other] = [key("ours"), key("other")];
+    assert_ne!(ours.id(), other.id());
+    let told = ranks(ours, 2, Exchange::PATIENCE, |exchange| exchange.barrier("call").is_ok());
+    assert!(told.into_iter().all(|outcome| outcome.is_ok_and(|well| well)));
+    assert_ne!(ours.of_part(1, 0), ours.of_part(1, 1));
+    assert_ne!(ours.of_part(1, 0), ours.of_part(2, 0));
+}

@@ -1,0 +1,176 @@
+//! Frames on a stream socket: a header, the name of a call, bytes, and descriptors.
+//!
+//! Every length is checked before it is believed. Descriptors come with a frame's first byte.
+
+use std::io::{self, Error, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+
+use super::Part;
+use crate::error::{Error as Fault, Outcome};
+
+/// Descriptors of a frame, at most: the kernel takes no more in one message.
+const DESCRIPTORS: usize = 253;
+/// Bytes of a frame, at most.
+const LARGEST: usize = 64 << 20;
+/// Bytes of the name of a call, at most.
+const LONGEST_NAME: usize = 256;
+/// Kind, round, code, descriptors, bytes of the name, bytes.
+const HEADER: usize = 24;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// What a rank hands in.
+    Part = 1,
+    /// The hub's word that a round has failed.
+    Refusal = 2,
+}
+
+/// What is sent at once.
+#[derive(Debug)]
+pub(super) struct Frame {
+    kind: Kind,
+    round: u32,
+    /// Of a refusal, the error's code.
+    code: u32,
+    /// Of a part, the call; of a refusal, the reason.
+    name: String,
+    bytes: Vec<u8>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Frame {
+    pub(super) fn part(round: u32, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Outcome<Self> {
+        if descriptors.len() > DESCRIPTORS || bytes.len() > LARGEST || call.len() > LONGEST_NAME {
+            return Err(Fault::Value("more than ranks can tell each other at once".to_owned()));
+        }
+        let descriptors = descriptors.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
+        Ok(Self { kind: Kind::Part, round, code: 0, name: call.to_owned(), bytes: bytes.to_vec(), descriptors })
+    }
+
+    pub(super) fn refusal(round: u32, error: &Fault) -> Self {
+        let mut name = error.to_string();
+        while name.len() > LONGEST_NAME {
+            name.pop();
+        }
+        let (bytes, descriptors) = (Vec::new(), Vec::new());
+        Self { kind: Kind::Refusal, round, code: error.code(), name, bytes, descriptors }
+    }
+
+    pub(super) fn call(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn is_of(&self, round: u32, call: &str) -> bool {
+        self.kind == Kind::Part && self.round == round && self.name == call
+    }
+
+    /// What a rank handed in for a round.
+    pub(super) fn into_part(self, round: u32, call: &str) -> Outcome<Part> {
+        match self.kind {
+            Kind::Part if self.is_of(round, call) => Ok(Part { bytes: self.bytes, descriptors: self.descriptors }),
+            Kind::Part => Err(Fault::Communication(format!("an answer to {}, not to {call}", self.name))),
+            Kind::Refusal if self.code == 3 => Err(Fault::Logic(self.name)),
+            Kind::Refusal => Err(Fault::Communication(self.name)),
+        }
+    }
+
+    pub(super) fn send(&self, socket: &UnixStream) -> io::Result<()> {
+        let numbers = [
+            self.kind as u32,
+            self.round,
+            self.code,
+            self.descriptors.len() as u32,
+            self.name.len() as u32,
+            self.bytes.len() as u32,
+        ];
+        let header: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(malformed("too many descriptors"));
+        }
+        let sent = again(|| sendmsg(socket, &[IoSlice::new(&header)], &mut control, SendFlags::NOSIGNAL))?;
+        let mut socket = Unsignalled(socket);
+        socket.write_all(&header[sent..])?;
+        socket.write_all(self.name.as_bytes())?;
+        socket.write_all(&self.bytes)
+    }
+
+    pub(super) fn receive(socket: &UnixStream) -> io::Result<Self> {
+        let mut header = [0; HEADER];
+        let (read, descriptors) = first_bytes(socket, &mut header)?;
+        let mut rest = socket;
+        rest.read_exact(&mut header[read..])?;
+        let (words, _) = header.as_chunks::<4>();
+        let number = |at: usize| u32::from_le_bytes(words[at]);
+        let kind = match number(0) {
+            1 => Kind::Part,
+            2 => Kind::Refusal,
+            _ => return Err(malformed("a frame of no kind")),
+        };
+        let (count, name, bytes) = (number(3) as usize, number(4) as usize, number(5) as usize);
+        if count != descriptors.len() || name > LONGEST_NAME || bytes > LARGEST {
+            return Err(malformed("a frame of the wrong length"));
+        }
+        let (mut text, mut content) = (vec![0; name], vec![0; bytes]);
+        rest.read_exact(&mut text)?;
+        rest.read_exact(&mut content)?;
+        let name = String::from_utf8(text).map_err(|_| malformed("a name that is no text"))?;
+        Ok(Self { kind, round: number(1), code: number(2), name, bytes: content, descriptors })
+    }
+}
+
+/// What comes with the first bytes of a frame.
+fn first_bytes(socket: &UnixStream, header: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        again(|| recvmsg(socket, &mut [IoSliceMut::new(header)], &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?"));
+    }
+    if received.bytes == 0 {
+        return Err(Error::new(ErrorKind::UnexpectedEof, "it has closed its socket"));
+    }
+    Ok((received.bytes, descriptors))
+}
+
+/// A socket to which writing raises no signal in a process that is not ours.
+struct Unsignalled<'a>(&'a UnixStream);
+
+impl Write for Unsignalled<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn again<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            outcome => return Ok(outcome?),
+        }
+    }
+}
+
+fn malformed(problem: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, problem.to_owned())
+}

@@ -1,0 +1,245 @@
+//! Memory of all ranks: rows that are divided among them, on their GPUs or in memory of the host.
+//!
+//! Every rank maps all of it. The memory's type says what the API shows of that: one pointer, a pointer for each rank, or one's own.
+
+use std::sync::Arc;
+
+use wm_driver::Api;
+use wm_driver::api::Named;
+use wm_driver::api::scope::{Current, Relaxed};
+
+use crate::communicator::Communicator;
+use crate::error::{Error, Outcome, require};
+use crate::storage::Storage;
+use crate::storage::layout::Layout;
+use crate::vocabulary::codes::{Location, MemoryType};
+use crate::vocabulary::partition::Partition;
+
+/// What is asked for. Alike on all ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Bytes of all ranks' parts together.
+    pub bytes: u64,
+    /// How ranks reach each other's part.
+    pub memory_type: MemoryType,
+    /// Where it lies.
+    pub location: Location,
+    /// Bytes of a row: a part has whole rows.
+    pub granularity: u64,
+    /// Rows of each rank; equal parts without it.
+    pub partition: Option<Vec<u64>>,
+}
+
+/// A rank's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankMemory {
+    /// Where it is mapped at the rank that asks.
+    pub address: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes of the parts before it.
+    pub offset: u64,
+}
+
+/// What a kernel needs to find a row: arrays in memory of the rank's own GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceTables {
+    /// Address of each rank's part.
+    pub bases: u64,
+    /// First row of each part, and the number of all rows.
+    pub starts: u64,
+    /// The same in bytes.
+    pub offsets: u64,
+}
+
+/// Memory of all ranks, as one of them sees it.
+#[derive(Debug)]
+pub struct Memory {
+    communicator: Arc<Communicator>,
+    request: Request,
+    partition: Partition,
+    layout: Layout,
+    storage: Storage,
+    tables: Tables,
+    /// Of hierarchical memory: the ranks of this machine, and those of this number on every machine.
+    parts: Option<[Arc<Communicator>; 2]>,
+}
+
+impl Memory {
+    /// Makes memory. A collective call.
+    ///
+    /// # Errors
+    /// The same on every rank, with nothing left behind: [`Error::Input`] for sizes that do not fit each other or arguments that
+    /// differ, [`Error::Memory`], [`Error::NotSupported`].
+    pub fn new(communicator: &Arc<Communicator>, request: Request) -> Outcome<Self> {
+        let text = format!("{request:?}");
+        let partition = plan(communicator, &request);
+        communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
+        let partition = partition?;
+        let page = Storage::page(communicator, request.location)?;
+        let layout = Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
+        let parts = match request.memory_type {
+            MemoryType::Hierarchy => Some(divide(communicator)?),
+            _ => None,
+        };
+        let storage = Storage::new(communicator, request.location, &layout)?;
+        let tables = Tables::new(communicator, &layout, &partition, request.granularity, storage.base());
+        communicator.agree("malloc tables", tables.as_ref().map(drop).map_err(Clone::clone), &[])?;
+        let (communicator, tables) = (Arc::clone(communicator), tables?);
+        Ok(Self { communicator, request, partition, layout, storage, tables, parts })
+    }
+
+    /// The ranks that have it.
+    pub fn communicator(&self) -> &Arc<Communicator> {
+        &self.communicator
+    }
+
+    /// What was asked for.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Which rank has which rows.
+    pub fn partition(&self) -> &Partition {
+        &self.partition
+    }
+
+    /// Of hierarchical memory, the ranks of this machine, and those of the same number on every machine.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for other types.
+    pub fn parts(&self) -> Outcome<&[Arc<Communicator>; 2]> {
+        let reason = "only hierarchical memory has a communicator for each level";
+        self.parts.as_ref().ok_or_else(|| Error::NotSupported(reason.to_owned()))
+    }
+
+    /// A rank's part, wherever it lies: for operations of ours.
+    pub fn part(&self, rank: usize) -> RankMemory {
+        let row = self.request.granularity;
+        RankMemory {
+            address: self.storage.base() + self.layout.parts[rank],
+            bytes: self.partition.count(rank) * row,
+            offset: self.partition.start(rank) * row,
+        }
+    }
+
+    /// This rank's own part.
+    pub fn own_part(&self) -> RankMemory {
+        self.part(self.communicator.rank())
+    }
+
+    /// A rank's part, as far as the type shows it.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a rank that there is not, and for another rank's part of distributed memory.
+    pub fn rank_memory(&self, rank: i32) -> Outcome<RankMemory> {
+        let rank = usize::try_from(rank).ok().filter(|rank| *rank < self.communicator.size());
+        let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {}", self.communicator.size())))?;
+        let is_shown = matches!(self.request.memory_type, MemoryType::Continuous | MemoryType::Chunked);
+        require(is_shown || rank == self.communicator.rank(), "of distributed memory a rank sees its own part alone")?;
+        Ok(self.part(rank))
+    }
+
+    /// The address of all of it.
+    ///
+    /// # Errors
+    /// [`Error::Input`] where there are several, or the type does not show it.
+    pub fn global_pointer(&self) -> Outcome<u64> {
+        let is_one = match (self.request.memory_type, self.request.location) {
+            (MemoryType::Continuous, _) => true,
+            // One range, as all memory of the host of one machine.
+            (MemoryType::Chunked, Location::Host) => true,
+            _ => false,
+        };
+        require(is_one, "this type of memory has no one address")?;
+        Ok(self.storage.base())
+    }
+
+    /// Do parts follow each other without gaps, whatever the API shows?
+    pub fn is_one_range(&self) -> bool {
+        let row = self.request.granularity;
+        let follows = |rank: usize| {
+            self.partition.count(rank) == 0 || self.layout.parts[rank] == self.partition.start(rank) * row
+        };
+        (0..self.partition.ranks()).all(follows)
+    }
+
+    /// What a kernel needs to find a row.
+    pub fn tables(&self) -> DeviceTables {
+        self.tables.places
+    }
+
+    /// Bytes from one part to the next where that is the same between all, and the parts lie so; else 0.
+    pub fn stride(&self) -> u64 {
+        self.partition.equal_count() * self.request.granularity
+    }
+}
+
+fn plan(communicator: &Communicator, request: &Request) -> Outcome<Partition> {
+    let Request { bytes, granularity, .. } = *request;
+    require(granularity > 0, "the granularity is 0")?;
+    require(bytes % granularity == 0, &format!("{bytes} bytes are no whole rows of {granularity}"))?;
+    let most = 1 << 47;
+    if bytes >= most || granularity >= most {
+        return Err(Error::Memory(format!("{bytes} bytes")));
+    }
+    communicator.supports(request.memory_type, request.location)?;
+    let (rows, ranks) = (bytes / granularity, communicator.size());
+    match &request.partition {
+        None => Ok(Partition::equal(rows, ranks)),
+        Some(each) => {
+            require(each.len() == ranks, &format!("a partition among {} for {ranks} ranks", each.len()))?;
+            Partition::custom(rows, each)
+        }
+    }
+}
+
+/// All ranks are on one machine: one level has all of them, the other is each rank alone.
+fn divide(communicator: &Communicator) -> Outcome<[Arc<Communicator>; 2]> {
+    let lost = || Error::Communication("a part without this rank".to_owned());
+    let rank = communicator.rank() as i32;
+    let local = communicator.split(0, rank)?.ok_or_else(lost)?;
+    let cross = communicator.split(rank, 0)?.ok_or_else(lost)?;
+    Ok([Arc::new(local), Arc::new(cross)])
+}
+
+/// The tables' memory on this rank's GPU.
+#[derive(Debug)]
+struct Tables {
+    communicator: Option<(Named<'static>, wm_abi::CUcontext)>,
+    places: DeviceTables,
+}
+
+impl Tables {
+    fn new(communicator: &Communicator, layout: &Layout, partition: &Partition, row: u64, base: u64) -> Outcome<Self> {
+        let driver = communicator.driver();
+        let bases = layout.parts.iter().map(|part| base + part);
+        let starts = partition.starts().iter().copied();
+        let words: Vec<u64> = bases.chain(starts.clone()).chain(starts.map(|start| start * row)).collect();
+        let _current = Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
+        let _relaxed = Relaxed::always(driver.0);
+        let address = driver.mem_alloc(size_of_val(&*words))?;
+        let word = size_of::<u64>() as u64;
+        let starts = address + layout.parts.len() as u64 * word;
+        let offsets = starts + partition.starts().len() as u64 * word;
+        let places = DeviceTables { bases: address, starts, offsets };
+        let tables = Self { communicator: Some((driver, communicator.context())), places };
+        tables.write(&driver, &words)?;
+        Ok(tables)
+    }
+
+    #[allow(unsafe_code, reason = "a copy to memory of our own")]
+    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Outcome {
+        // SAFETY: the memory was made for these words; the call returns when they have been read.
+        Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        let Some((driver, context)) = self.communicator else { return };
+        let _current = Current::make(driver.0, context);
+        let _relaxed = Relaxed::always(driver.0);
+        let _ = driver.mem_free(self.places.bases);
+    }
+}

@@ -1,0 +1,207 @@
+//! Gather and scatter: rows of a table go to packed memory, or come from there.
+//!
+//! A number that is negative, or beyond the table, is skipped. Elements are converted within a family of types: floating-point
+//! numbers, or integers.
+
+use wm_abi::{CUdeviceptr, CUstream};
+use wm_kernels::wholememory::{GatherConverted, GatherRows, ScatterConverted, ScatterRows};
+
+use crate::error::{Outcome, require};
+use crate::memory::Memory;
+use crate::tensor::Tensor;
+use crate::vocabulary::codes::ElementType;
+use crate::vocabulary::description::MatrixDescription;
+
+/// Widest word that a thread moves, bytes.
+const WIDEST: u64 = 16;
+
+/// Where rows go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// Out of the table.
+    Gather,
+    /// Into the table.
+    Scatter,
+}
+
+/// Copies rows between a table and packed memory: row `indices[i]` of the table, and row `i` there.
+///
+/// `multiprocessors` bounds how many of the GPU's are used; all for a number below 1.
+///
+/// # Errors
+/// [`Error::Input`](crate::error::Error::Input) for shapes or types that do not fit each other; the driver's.
+pub fn copy(
+    direction: Direction,
+    table: &Tensor,
+    indices: &Tensor,
+    packed: &Tensor,
+    stream: CUstream,
+    multiprocessors: i32,
+) -> Outcome {
+    let memory = table.memory()?;
+    let places = Places::new(memory, table)?;
+    let numbers = Numbers::new(indices)?;
+    let rows = PackedRows::new(packed)?;
+    require(rows.matrix.sizes[1] == places.matrix.sizes[1], "rows of different lengths")?;
+    require(rows.matrix.sizes[0] as u64 == numbers.count, "not as many rows as numbers")?;
+    require(rows.kind.is_float() == places.kind.is_float(), "floating-point numbers are not converted to integers, nor back")?;
+    if numbers.count == 0 || places.matrix.sizes[1] == 0 {
+        return Ok(());
+    }
+    let launch = Launch { memory, stream, multiprocessors };
+    if rows.kind == places.kind {
+        launch.move_rows(direction, &places, &numbers, &rows)
+    } else {
+        launch.convert_rows(direction, &places, &numbers, &rows)
+    }
+}
+
+/// A table as kernels find its rows.
+struct Places {
+    matrix: MatrixDescription,
+    kind: ElementType,
+    /// Of the first chunk, if there is but one; else 0.
+    base: CUdeviceptr,
+    bases: CUdeviceptr,
+    starts: CUdeviceptr,
+    chunks: u32,
+    /// Rows of each chunk but the last, or 0.
+    equal: u64,
+    /// Bytes from a row to the next.
+    stride: u64,
+    /// Bytes from the memory's first row to the table's first element.
+    offset: u64,
+    /// What the address of every chunk is a multiple of.
+    alignment: u64,
+}
+
+impl Places {
+    fn new(memory: &Memory, table: &Tensor) -> Outcome<Self> {
+        let (matrix, kind) = (table.description().rows()?, table.description().element_type()?);
+        let bytes = kind.bytes() as u64;
+        let (stride, offset) = (memory.request().granularity, matrix.storage_offset as u64 * bytes);
+        let tables = memory.tables();
+        let (partition, is_one) = (memory.partition(), memory.is_one_range());
+        let base = if is_one { memory.part(0).address } else { 0 };
+        let chunks = if is_one { 1 } else { partition.ranks() as u32 };
+        let addresses = (0..partition.ranks()).map(|rank| memory.part(rank).address);
+        let alignment = if is_one { alignment_of(base) } else { addresses.map(alignment_of).min().unwrap_or(1) };
+        let (bases, starts, equal) = (tables.bases, tables.starts, partition.equal_count());
+        Ok(Self { matrix, kind, base, bases, starts, chunks, equal, stride, offset, alignment })
+    }
+}
+
+/// Numbers of rows.
+struct Numbers {
+    address: CUdeviceptr,
+    count: u64,
+    bytes: u32,
+}
+
+impl Numbers {
+    fn new(tensor: &Tensor) -> Outcome<Self> {
+        let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
+        require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
+        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
+        let count = array.map_or(0, |array| array.size.unsigned_abs());
+        Ok(Self { address: tensor.address()?, count, bytes: kind.bytes() as u32 })
+    }
+}
+
+/// Rows that lie one after the other.
+struct PackedRows {
+    matrix: MatrixDescription,
+    kind: ElementType,
+    address: CUdeviceptr,
+    /// Bytes from a row to the next.
+    stride: u64,
+}
+
+impl PackedRows {
+    fn new(tensor: &Tensor) -> Outcome<Self> {
+        let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
+        Ok(Self { matrix, kind, address: tensor.address()?, stride: matrix.stride as u64 * kind.bytes() as u64 })
+    }
+}
+
+struct Launch<'a> {
+    memory: &'a Memory,
+    stream: CUstream,
+    multiprocessors: i32,
+}
+
+impl Launch<'_> {
+    fn move_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+        let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
+        let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
+        let width = aligned.into_iter().map(alignment_of).min().unwrap_or(1);
+        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
+        let (rows_in_table, count) = (table.matrix.sizes[0] as u64, numbers.count);
+        let (indices, index_bytes) = (numbers.address, numbers.bytes);
+        let work = count.saturating_mul(row_bytes.div_ceil(width));
+        let width = width as u32;
+        let kernels = self.memory.communicator().kernels()?;
+        match direction {
+            Direction::Gather => {
+                let (output, output_stride) = (rows.address, rows.stride);
+                let arguments = GatherRows {
+                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
+                    output, output_stride, width,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+            }
+            Direction::Scatter => {
+                let (input, input_stride) = (rows.address, rows.stride);
+                let arguments = ScatterRows {
+                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
+                    input, input_stride, width,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+            }
+        }
+    }
+
+    fn convert_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
+        let (rows_in_table, columns, count) = (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
+        let (indices, index_bytes) = (numbers.address, numbers.bytes);
+        let (table_type, other_type) = (table.kind.code(), rows.kind.code());
+        let work = count.saturating_mul(columns);
+        let kernels = self.memory.communicator().kernels()?;
+        match direction {
+            Direction::Gather => {
+                let (output, output_stride) = (rows.address, rows.stride);
+                let arguments = GatherConverted {
+                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
+                    output, output_stride, table_type, other_type,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+            }
+            Direction::Scatter => {
+                let (input, input_stride) = (rows.address, rows.stride);
+                let arguments = ScatterConverted {
+                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
+                    input, input_stride, table_type, other_type,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+            }
+        }
+    }
+}
+
+/// The largest power of two up to [`WIDEST`] that divides a number of bytes.
+fn alignment_of(bytes: u64) -> u64 {
+    (bytes | WIDEST) & (bytes | WIDEST).wrapping_neg()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a word that a thread moves lies across the border of what it may touch.
+    use super::*;
+
+    #[test]
+    fn words_fit_addresses() {
+        let found = [0, 1, 2, 6, 8, 12, 16, 24, 48, 4096].map(alignment_of);
+        assert_eq!(found, [16, 1, 2, 2, 8, 4, 16, 8, 16, 16]);
+    }
+}

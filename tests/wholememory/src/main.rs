@@ -1,0 +1,81 @@
+//! Tries WholeMemory's C API: scenarios that every rank plays, with ranks that are threads or processes.
+//!
+//! On the simulated driver and on GPUs alike; ranks take devices in turn, so there may be more ranks than devices. What a scenario
+//! finds wrong is printed by rank, and the exit code is 1.
+
+mod api;
+mod rank;
+mod scenarios;
+mod start;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tries WholeMemory's C API with ranks that are threads or processes.
+#[derive(Parser, Debug, Clone)]
+pub(crate) struct Arguments {
+    /// How many ranks
+    #[arg(long, default_value_t = 2)]
+    ranks: usize,
+    /// Ranks are threads of one process
+    #[arg(long)]
+    threads: bool,
+    /// Play only scenarios whose name has this in it
+    #[arg(long, default_value = "")]
+    filter: String,
+    /// The library under test
+    #[arg(long)]
+    library: PathBuf,
+    /// The driver to open first; default: `libcuda.so.1` as the loader finds it
+    #[arg(long)]
+    driver: Option<PathBuf>,
+    /// Let a call of one rank's fail on the simulated driver: `RANK:RULE`, such as `1:cuMemMap:2`; ranks are processes
+    #[arg(long, conflicts_with = "threads")]
+    fault: Option<Fault>,
+    /// List the scenarios
+    #[arg(long)]
+    list: bool,
+    /// Be one rank of a scenario: its name, the unique id and the rank
+    #[arg(long, num_args = 3, hide = true)]
+    rank: Option<Vec<String>>,
+}
+
+/// A call that fails.
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    /// Of which rank.
+    rank: usize,
+    /// What `SIMCUDA_FAIL` takes.
+    rule: String,
+}
+
+impl std::str::FromStr for Fault {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (rank, rule) = text.split_once(':').ok_or("a rank and a rule, such as 1:cuMemMap:2")?;
+        let rank = rank.parse().map_err(|error| format!("{rank}: {error}"))?;
+        Ok(Self { rank, rule: rule.to_owned() })
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.list {
+        scenarios::ALL.iter().for_each(|scenario| println!("{}", scenario.name));
+        return ExitCode::SUCCESS;
+    }
+    let outcome = match &arguments.rank {
+        Some(words) => start::be_a_rank(&arguments, words),
+        None => start::play_all(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

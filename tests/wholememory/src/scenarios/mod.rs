@@ -1,0 +1,66 @@
+//! What ranks do together, by name.
+
+mod communicators;
+mod memory;
+mod misuse;
+mod rows;
+mod tensors;
+
+use crate::Arguments;
+use crate::rank::{Rank, Verdict};
+
+/// A scenario.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) play: fn(&Rank) -> Verdict,
+    /// Fewest ranks.
+    pub(crate) least: usize,
+    /// It is about the whole process of a rank, which has to end.
+    pub(crate) ends_early: bool,
+    /// A call of one rank's fails, as the command line says.
+    pub(crate) needs_fault: bool,
+}
+
+impl Scenario {
+    const fn new(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
+        Self { name, play, least: 1, ends_early: false, needs_fault: false }
+    }
+
+    const fn of_several(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
+        Self { least: 2, ..Self::new(name, play) }
+    }
+
+    /// Can it be played with these ranks?
+    pub(crate) fn fits(&self, arguments: &Arguments) -> bool {
+        let fits_form = !(self.ends_early && arguments.threads);
+        arguments.ranks >= self.least && fits_form && self.needs_fault == arguments.fault.is_some()
+    }
+}
+
+/// All scenarios.
+pub(crate) static ALL: &[Scenario] = &[
+    Scenario::new("communicators.ranks_and_parts", communicators::ranks_and_parts),
+    Scenario::of_several("communicators.different_calls", communicators::different_calls),
+    Scenario { ends_early: true, ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends) },
+    Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
+    Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
+    Scenario::new("memory.parts", memory::parts),
+    Scenario::new("memory.custom_partition", memory::custom_partition),
+    Scenario::new("memory.few_rows", memory::few_rows),
+    Scenario::new("memory.what_each_type_shows", memory::what_each_type_shows),
+    Scenario::new("memory.does_not_fit", memory::does_not_fit),
+    Scenario::new("memory.freed_by_one_rank_first", memory::freed_by_one_rank_first),
+    Scenario { needs_fault: true, ..Scenario::new("memory.a_call_fails", memory::a_call_fails) },
+    Scenario::new("misuse.arguments", misuse::arguments),
+    Scenario::of_several("misuse.arguments_of_one_rank", misuse::arguments_of_one_rank),
+    Scenario::new("misuse.handles", misuse::handles),
+    Scenario::new("rows.gathered", rows::gathered),
+    Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
+    Scenario::new("rows.scattered", rows::scattered),
+    Scenario::new("rows.converted", rows::converted),
+    Scenario::new("rows.misused", rows::misused),
+    Scenario::new("tensors.shapes", tensors::shapes),
+    Scenario::new("tensors.parts", tensors::parts),
+    Scenario::new("tensors.are_counted", tensors::are_counted),
+];

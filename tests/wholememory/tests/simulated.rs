@@ -1,0 +1,75 @@
+//! WholeMemory's C API on the simulated driver: as many ranks as a machine has, as threads and as processes; calls that fail at every
+//! step; and under the preloaded library, whose memory it then is.
+//!
+//! Hazard: a rank that waits for ever, or goes on where another one failed; memory that is left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const SUITE: &str = env!("CARGO_BIN_EXE_wholememory-suite");
+
+/// Driver calls in the making of memory, each of which fails once.
+const CALLS: [&str; 8] = [
+    "cuMemGetAllocationGranularity",
+    "cuMemCreate",
+    "cuMemExportToShareableHandle",
+    "cuMemAddressReserve",
+    "cuMemImportFromShareableHandle",
+    "cuMemMap",
+    "cuMemSetAccess",
+    "cuMemHostRegister",
+];
+
+/// What `cargo build` left beside the program.
+fn built(name: &str) -> PathBuf {
+    let path = Path::new(SUITE).with_file_name(name);
+    assert!(path.exists(), "{} is not there: run `cargo build --workspace` first", path.display());
+    path
+}
+
+fn suite(arguments: &[&str]) -> Command {
+    let mut command = Command::new(SUITE);
+    command.arg("--library").arg(built("libwholegraph.so")).args(arguments);
+    // More ranks than devices: some share one.
+    command.env("SIMCUDA_DEVICES", "4").env("WMSHIM_WHOLEMEMORY_TIMEOUT", "60");
+    command
+}
+
+fn bare(arguments: &[&str]) -> Output {
+    suite(arguments).arg("--driver").arg(built("libsimcuda.so")).output().expect("the suite starts")
+}
+
+fn passes(output: &Output) {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
+}
+
+#[test]
+fn ranks_that_are_threads() {
+    ["1", "3", "8"].iter().for_each(|ranks| passes(&bare(&["--threads", "--ranks", ranks])));
+}
+
+#[test]
+fn ranks_that_are_processes() {
+    ["1", "2", "8"].iter().for_each(|ranks| passes(&bare(&["--ranks", ranks])));
+}
+
+#[test]
+fn under_the_preloaded_library() {
+    for arguments in [["--threads", "--ranks", "3"].as_slice(), &["--ranks", "2"]] {
+        let mut command = suite(arguments);
+        command.env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
+        passes(&command.output().expect("the suite starts"));
+    }
+}
+
+#[test]
+fn a_call_that_fails_on_one_rank() {
+    for call in CALLS {
+        for rank in ["0", "1"] {
+            // The second time that there is nobody to import from is that of a rank alone.
+            let fault = format!("{rank}:{call}:1");
+            passes(&bare(&["--ranks", "2", "--filter", "a_call_fails", "--fault", &fault]));
+        }
+    }
+}

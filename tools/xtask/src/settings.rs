@@ -1,0 +1,114 @@
+//! `cargo xtask settings`: docs/settings.md from the table of settings, so that what a user can set is documented where it is read.
+//!
+//! The table (`settings!` in shim/preload/src/settings/mod.rs) is Rust, but regular: a row begins with a comment, the variable, its
+//! values and its default, and a comment heads a group. A row of another form would be missed, so variables are counted a second way, and a
+//! difference is an error.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+use regex::Regex;
+
+use crate::generate;
+
+const TABLE: &str = "shim/preload/src/settings/mod.rs";
+const PAGE: &str = "docs/settings.md";
+
+const OPENING: &str = "# Settings\n
+<!-- Written by `cargo xtask settings` from shim/preload/src/settings/mod.rs. Do not edit. -->\n
+All are environment variables, read at the first CUDA call. A value that is not understood, or a variable of ours that does not exist, is one line on stderr with
+the valid values; the default is used. `wmctl run` does not start a program with such a value. `wmctl stats --config PID` shows what is in force, as it could be set
+again. [defaults.md](defaults.md) says why each default is what it is.\n
+- Sizes name their unit: `512MiB`, `32GiB` (B, KiB, MiB, GiB, TiB; KB, MB, GB, TB are powers of 1000), or are a share such as `80%`. A number alone is an error, but for `0`.
+- `off`, `0`, `no`, `false` and `none` turn off what can be off: `none` not for switches that are on or off only, and `0` is a GPU in `WMSHIM_MULTIPATH`.
+- Paths may have any bytes.\n
+A limit that a user sets is his own, and `env -u` removes it: it keeps programs from disturbing each other, and isolates nobody.\n";
+
+const COLUMNS: &str = "| variable | values | default | what it does |\n|---|---|---|---|\n";
+
+/// Writes the page, or with `check` fails when it is out of date.
+pub(crate) fn run(check: bool) -> Result<()> {
+    let source = fs::read_to_string(crate::root().join(TABLE)).context(TABLE)?;
+    generate::settle(crate::root().join(PAGE), &page(&source)?, check, "settings")
+}
+
+fn page(source: &str) -> Result<String> {
+    let table = source.split_once("\nsettings! {\n").and_then(|(_, rest)| rest.split_once("\n}\n"));
+    let table = table.context("the table `settings!` is not found")?.0;
+    let text = format!("{OPENING}{}", groups(table)?);
+    let named = table.lines().filter(|line| line.trim_start().starts_with("\"WMSHIM_")).count();
+    let found = text.matches("\n| `WMSHIM_").count();
+    if found != named {
+        bail!("{TABLE} has {named} variables, of which {found} were understood");
+    }
+    Ok(text)
+}
+
+/// `/// Purpose.` and `"VARIABLE": "values", "default"` under `// Heading.`
+fn groups(table: &str) -> Result<String> {
+    let row = Regex::new(
+        r#"(?m)^ *// (?<heading>.+?)\.?$|(?<purpose>(?:^ */// .*\n)+) *"(?<variable>WMSHIM_\w+)": "(?<values>.*)", "(?<default>.*?)";?$"#,
+    )?;
+    let mut page = String::new();
+    for found in row.captures_iter(table) {
+        page += &match found.name("heading") {
+            Some(heading) => format!("\n## {}\n\n{COLUMNS}", heading.as_str()),
+            None => format!(
+                "| `{}` | {} | {} | {} |\n",
+                &found["variable"],
+                &found["values"],
+                &found["default"],
+                sentence(&found["purpose"])
+            ),
+        };
+    }
+    Ok(page)
+}
+
+/// Lines of a comment as one.
+fn sentence(comment: &str) -> String {
+    let lines: Vec<_> = comment.lines().map(|line| line.trim().trim_start_matches("/// ")).collect();
+    lines.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_checked_in_is_current() {
+        run(true).unwrap();
+    }
+
+    const SOURCE: &str = r#"
+settings! {
+    library {
+        // Memory.
+        /// Serves it. Off: the
+        /// driver does.
+        "WMSHIM_STITCH": "on, off", "on"
+            => stitch: bool = true, switch;
+    }
+    others {
+        // Not for the library.
+        /// Where it is.
+        "WMSHIM_LIB": "a path", "beside `wmctl`";
+    }
+}
+"#;
+
+    #[test]
+    fn a_page_has_a_line_for_every_setting() {
+        let page = page(SOURCE).unwrap();
+        assert!(page.contains("\n## Memory\n\n| variable |"));
+        assert!(page.contains("| `WMSHIM_STITCH` | on, off | on | Serves it. Off: the driver does. |\n"));
+        assert!(page.contains("## Not for the library\n"));
+        assert!(page.contains("| `WMSHIM_LIB` | a path | beside `wmctl` | Where it is. |\n"));
+    }
+
+    #[test]
+    fn a_row_without_a_purpose_is_an_error() {
+        let source = SOURCE.replace("/// Where it is.", "");
+        assert!(page(&source).unwrap_err().to_string().contains("has 2 variables, of which 1"));
+    }
+}
