@@ -45,11 +45,18 @@ impl Kernels {
     ///
     /// # Errors
     /// The driver's.
-    #[allow(unsafe_code, reason = "a kernel reads what its arguments point to")]
-    pub fn launch<A: Arguments>(&self, arguments: &A, work: u64, multiprocessors: i32, stream: CUstream) -> Outcome {
-        let _current = Current::make(self.driver.0, self.context).map_err(|code| Error::Cuda(code.to_string()))?;
+    pub fn launch<A: Arguments>(
+        &self,
+        arguments: &A,
+        work: u64,
+        multiprocessors: i32,
+        stream: CUstream,
+    ) -> Outcome {
+        let _current =
+            Current::make(self.driver.0, self.context).map_err(|code| Error::Cuda(code.to_string()))?;
         let function = self.function(A::KERNEL.name)?;
-        let most = u32::try_from(multiprocessors).ok().filter(|count| *count > 0).unwrap_or(self.multiprocessors);
+        let most =
+            u32::try_from(multiprocessors).ok().filter(|count| *count > 0).unwrap_or(self.multiprocessors);
         let blocks = work.div_ceil(THREADS.into()).clamp(1, u64::from(most.saturating_mul(BLOCKS)));
         let pointers = arguments.pointers();
         let pointers = pointers.as_ref().as_ptr().cast_mut().cast();

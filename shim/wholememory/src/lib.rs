@@ -19,6 +19,7 @@ pub mod capi;
 pub mod communicator;
 pub mod error;
 pub mod exchange;
+#[allow(unsafe_code, reason = "kernels are launched")]
 pub mod kernels;
 pub mod memory;
 pub mod operations;

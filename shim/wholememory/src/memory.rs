@@ -4,14 +4,11 @@
 
 use std::sync::Arc;
 
-use wm_driver::Api;
-use wm_driver::api::Named;
-use wm_driver::api::scope::{Current, Relaxed};
-
 use crate::communicator::Communicator;
 use crate::error::{Error, Outcome, require};
 use crate::storage::Storage;
 use crate::storage::layout::Layout;
+use crate::storage::tables::{DeviceTables, Tables};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
@@ -41,17 +38,6 @@ pub struct RankMemory {
     pub offset: u64,
 }
 
-/// What a kernel needs to find a row: arrays in memory of the rank's own GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceTables {
-    /// Address of each rank's part.
-    pub bases: u64,
-    /// First row of each part, and the number of all rows.
-    pub starts: u64,
-    /// The same in bytes.
-    pub offsets: u64,
-}
-
 /// Memory of all ranks, as one of them sees it.
 #[derive(Debug)]
 pub struct Memory {
@@ -77,7 +63,8 @@ impl Memory {
         communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
         let partition = partition?;
         let page = Storage::page(communicator, request.location)?;
-        let layout = Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
+        let layout =
+            Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
         let parts = match request.memory_type {
             MemoryType::Hierarchy => Some(divide(communicator)?),
             _ => None,
@@ -136,7 +123,10 @@ impl Memory {
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < self.communicator.size());
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {}", self.communicator.size())))?;
         let is_shown = matches!(self.request.memory_type, MemoryType::Continuous | MemoryType::Chunked);
-        require(is_shown || rank == self.communicator.rank(), "of distributed memory a rank sees its own part alone")?;
+        require(
+            is_shown || rank == self.communicator.rank(),
+            "of distributed memory a rank sees its own part alone",
+        )?;
         Ok(self.part(rank))
     }
 
@@ -166,7 +156,7 @@ impl Memory {
 
     /// What a kernel needs to find a row.
     pub fn tables(&self) -> DeviceTables {
-        self.tables.places
+        self.tables.places()
     }
 
     /// Bytes from one part to the next where that is the same between all, and the parts lie so; else 0.
@@ -201,45 +191,4 @@ fn divide(communicator: &Communicator) -> Outcome<[Arc<Communicator>; 2]> {
     let local = communicator.split(0, rank)?.ok_or_else(lost)?;
     let cross = communicator.split(rank, 0)?.ok_or_else(lost)?;
     Ok([Arc::new(local), Arc::new(cross)])
-}
-
-/// The tables' memory on this rank's GPU.
-#[derive(Debug)]
-struct Tables {
-    communicator: Option<(Named<'static>, wm_abi::CUcontext)>,
-    places: DeviceTables,
-}
-
-impl Tables {
-    fn new(communicator: &Communicator, layout: &Layout, partition: &Partition, row: u64, base: u64) -> Outcome<Self> {
-        let driver = communicator.driver();
-        let bases = layout.parts.iter().map(|part| base + part);
-        let starts = partition.starts().iter().copied();
-        let words: Vec<u64> = bases.chain(starts.clone()).chain(starts.map(|start| start * row)).collect();
-        let _current = Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
-        let _relaxed = Relaxed::always(driver.0);
-        let address = driver.mem_alloc(size_of_val(&*words))?;
-        let word = size_of::<u64>() as u64;
-        let starts = address + layout.parts.len() as u64 * word;
-        let offsets = starts + partition.starts().len() as u64 * word;
-        let places = DeviceTables { bases: address, starts, offsets };
-        let tables = Self { communicator: Some((driver, communicator.context())), places };
-        tables.write(&driver, &words)?;
-        Ok(tables)
-    }
-
-    #[allow(unsafe_code, reason = "a copy to memory of our own")]
-    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Outcome {
-        // SAFETY: the memory was made for these words; the call returns when they have been read.
-        Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
-    }
-}
-
-impl Drop for Tables {
-    fn drop(&mut self) {
-        let Some((driver, context)) = self.communicator else { return };
-        let _current = Current::make(driver.0, context);
-        let _relaxed = Relaxed::always(driver.0);
-        let _ = driver.mem_free(self.places.bases);
-    }
 }

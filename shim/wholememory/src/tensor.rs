@@ -94,7 +94,10 @@ impl Tensor {
             let size = description.sizes[dimension];
             let start = if *start == -1 { 0 } else { *start };
             let end = if *end == -1 { size } else { *end };
-            require(0 <= start && start < end && end <= size, &format!("{start}..{end} of {size} is no part"))?;
+            require(
+                0 <= start && start < end && end <= size,
+                &format!("{start}..{end} of {size} is no part"),
+            )?;
             description.storage_offset += start * description.strides[dimension];
             description.sizes[dimension] = end - start;
         }
@@ -163,7 +166,10 @@ impl Tensor {
     pub fn own_part(&self) -> Outcome<Self> {
         let memory = self.memory()?;
         let matrix = self.description.rows()?;
-        require(matrix.storage_offset < matrix.stride.max(1), "the tensor does not begin with the memory's first row")?;
+        require(
+            matrix.storage_offset < matrix.stride.max(1),
+            "the tensor does not begin with the memory's first row",
+        )?;
         let rank = memory.communicator().rank();
         let (start, count) = (memory.partition().start(rank), memory.partition().count(rank));
         let inside = (matrix.sizes[0] as u64).saturating_sub(start).min(count);
@@ -190,6 +196,7 @@ fn request(
 ) -> Outcome<Request> {
     let granularity = row_bytes(description, matrix)?;
     let bytes = granularity.checked_mul(matrix.sizes[0] as u64);
-    let bytes = bytes.ok_or_else(|| Error::Memory(format!("{} rows of {granularity} bytes", matrix.sizes[0])))?;
+    let bytes =
+        bytes.ok_or_else(|| Error::Memory(format!("{} rows of {granularity} bytes", matrix.sizes[0])))?;
     Ok(Request { bytes, memory_type, location, granularity, partition })
 }

@@ -17,14 +17,20 @@ use crate::vocabulary::codes::{Backend, Location, MemoryType};
 /// Null, or as many numbers as there are ranks.
 pub(super) unsafe fn partition(each: *const usize, ranks: usize) -> Option<Vec<u64>> {
     // SAFETY: the caller's word.
-    (!each.is_null()).then(|| unsafe { std::slice::from_raw_parts(each, ranks) }.iter().map(|rows| *rows as u64).collect())
+    (!each.is_null())
+        .then(|| unsafe { std::slice::from_raw_parts(each, ranks) }.iter().map(|rows| *rows as u64).collect())
 }
 
 /// Writes a rank's part to three places.
 ///
 /// # Safety
 /// Each is null, or of its value.
-unsafe fn give_part(part: RankMemory, pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize) -> Outcome {
+unsafe fn give_part(
+    part: RankMemory,
+    pointer: *mut *mut c_void,
+    bytes: *mut usize,
+    offset: *mut usize,
+) -> Outcome {
     is_place(pointer)?;
     is_place(bytes)?;
     is_place(offset)?;

@@ -61,7 +61,8 @@ impl<T> Registry<T> {
     /// The object of a handle.
     pub(super) fn get(&self, handle: Handle) -> Outcome<Arc<T>> {
         let number = NonZeroUsize::new(handle as usize);
-        let found = number.and_then(|number| self.objects.get(&number).map(|entry| Arc::clone(entry.value())));
+        let found =
+            number.and_then(|number| self.objects.get(&number).map(|entry| Arc::clone(entry.value())));
         found.ok_or_else(|| self.unknown(handle))
     }
 

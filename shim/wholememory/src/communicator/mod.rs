@@ -64,7 +64,9 @@ fn patience() -> Duration {
     match text.trim().parse() {
         Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => {
-            log::warn!("WMSHIM_WHOLEMEMORY_TIMEOUT={text}: not a number of seconds, such as 300; 300 is used");
+            log::warn!(
+                "WMSHIM_WHOLEMEMORY_TIMEOUT={text}: not a number of seconds, such as 300; 300 is used"
+            );
             Exchange::PATIENCE
         }
     }
@@ -91,7 +93,8 @@ impl Communicator {
         let own = serde_json::to_vec(&own).map_err(|error| Error::System(error.to_string()))?;
         let parts = exchange.round("create_communicator", &own, &[])?;
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
-        let ranks = ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
+        let ranks =
+            ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
         let kernels = OnceLock::new();
         Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
@@ -106,7 +109,9 @@ impl Communicator {
         let text = [color.to_le_bytes(), key.to_le_bytes()].concat();
         let parts = self.round("split_communicator", &text)?;
         let number = self.splits.fetch_add(1, Ordering::Relaxed);
-        let word = |part: &Part, at| part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes);
+        let word = |part: &Part, at| {
+            part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes)
+        };
         let told = parts.iter().map(|part| word(part, 0).zip(word(part, 4))).collect::<Option<Vec<_>>>();
         let told = told.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))?;
         if color == NO_COLOR {
@@ -190,15 +195,17 @@ impl Communicator {
         }
         let visible = self.visible_devices()?;
         let unreachable = |(_, other): &&([u8; 16], CUdevice)| {
-            *other != self.device && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
+            *other != self.device
+                && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
         };
         // A GPU that this process does not see cannot be asked for.
         let used = |(uuid, _): &&([u8; 16], CUdevice)| self.ranks.iter().any(|rank| rank.device == *uuid);
         match visible.iter().filter(used).find(unreachable) {
             None => Ok(()),
-            Some((_, other)) => {
-                Err(Error::NotSupported(format!("device {} does not reach memory of device {}", self.device, other)))
-            }
+            Some((_, other)) => Err(Error::NotSupported(format!(
+                "device {} does not reach memory of device {}",
+                self.device, other
+            ))),
         }
     }
 
@@ -222,7 +229,12 @@ impl Communicator {
     }
 
     /// Hands bytes and descriptors to all ranks.
-    pub(crate) fn share(&self, call: &str, bytes: &[u8], descriptor: Option<std::os::fd::BorrowedFd<'_>>) -> Outcome<Vec<Part>> {
+    pub(crate) fn share(
+        &self,
+        call: &str,
+        bytes: &[u8],
+        descriptor: Option<std::os::fd::BorrowedFd<'_>>,
+    ) -> Outcome<Vec<Part>> {
         self.exchange.round(call, bytes, descriptor.as_slice())
     }
 

@@ -59,13 +59,17 @@ fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
 /// The others' connections, by rank from 1 on.
 pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<UnixStream>> {
     let deadline = Instant::now() + patience;
-    let listener = UnixListener::bind_addr(&key.address()?)
-        .map_err(|error| Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}")))?;
+    let listener = UnixListener::bind_addr(&key.address()?).map_err(|error| {
+        Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}"))
+    })?;
     let mut spokes: Vec<Option<UnixStream>> = (1..size).map(|_| None).collect();
     while spokes.iter().any(Option::is_none) {
         let missing = || (1..size).filter(|rank| spokes[rank - 1].is_none()).collect::<Vec<_>>();
         if !is_readable(&listener, deadline)? {
-            return Err(Error::Communication(format!("ranks {:?} did not come within {patience:?}", missing())));
+            return Err(Error::Communication(format!(
+                "ranks {:?} did not come within {patience:?}",
+                missing()
+            )));
         }
         let (socket, _) = listener.accept()?;
         // Whoever does not have the key is nobody of ours.
@@ -92,7 +96,9 @@ pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Outcome<UnixStr
                 return Ok(socket);
             }
             Err(error) if Instant::now() >= deadline => {
-                return Err(Error::Communication(format!("rank 0 did not come within {patience:?}: {error}")));
+                return Err(Error::Communication(format!(
+                    "rank 0 did not come within {patience:?}: {error}"
+                )));
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted) => {
                 std::thread::sleep(PAUSE);
@@ -149,7 +155,10 @@ fn random() -> io::Result<u64> {
 fn is_readable(listener: &UnixListener, deadline: Instant) -> Outcome<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
         match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)) {
             Ok(count) => return Ok(count > 0),
             Err(rustix::io::Errno::INTR) => {}

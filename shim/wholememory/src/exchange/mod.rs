@@ -164,7 +164,8 @@ impl Exchange {
     /// One frame of each rank, in whatever order they come.
     fn collect(&self, spokes: &[UnixStream], own: Frame) -> Outcome<Vec<Frame>> {
         let deadline = Instant::now() + self.patience;
-        let mut frames: Vec<Option<Frame>> = std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
+        let mut frames: Vec<Option<Frame>> =
+            std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
         loop {
             let waiting: Vec<usize> = (1..self.size).filter(|rank| frames[*rank].is_none()).collect();
             if waiting.is_empty() {
@@ -172,7 +173,10 @@ impl Exchange {
             }
             let heard = wait_for_any(spokes, &waiting, deadline)?;
             if heard.is_empty() {
-                return Err(Error::Communication(format!("ranks {waiting:?} did not come within {:?}", self.patience)));
+                return Err(Error::Communication(format!(
+                    "ranks {waiting:?} did not come within {:?}",
+                    self.patience
+                )));
             }
             for rank in heard {
                 frames[rank] = Some(Frame::receive(&spokes[rank - 1]).map_err(|error| ended(rank, &error))?);
@@ -185,7 +189,10 @@ impl Exchange {
 fn wait_for_any(spokes: &[UnixStream], ranks: &[usize], deadline: Instant) -> Outcome<Vec<usize>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
         let mut polled: Vec<_> =
             ranks.iter().map(|rank| PollFd::new(&spokes[rank - 1], PollFlags::IN)).collect();
         match poll(&mut polled, Some(&timeout)) {

@@ -12,7 +12,12 @@ fn key(name: &str) -> Key {
 }
 
 /// Runs every rank of an exchange on a thread; what each gives, by rank.
-fn ranks<T: Send>(key: Key, size: usize, patience: Duration, body: impl Fn(Exchange) -> T + Sync) -> Vec<Outcome<T>> {
+fn ranks<T: Send>(
+    key: Key,
+    size: usize,
+    patience: Duration,
+    body: impl Fn(Exchange) -> T + Sync,
+) -> Vec<Outcome<T>> {
     thread::scope(|scope| {
         let body = &body;
         let run = |rank| scope.spawn(move || Exchange::meet(key, rank, size, patience).map(body));

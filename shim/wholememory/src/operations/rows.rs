@@ -44,7 +44,10 @@ pub fn copy(
     let rows = PackedRows::new(packed)?;
     require(rows.matrix.sizes[1] == places.matrix.sizes[1], "rows of different lengths")?;
     require(rows.matrix.sizes[0] as u64 == numbers.count, "not as many rows as numbers")?;
-    require(rows.kind.is_float() == places.kind.is_float(), "floating-point numbers are not converted to integers, nor back")?;
+    require(
+        rows.kind.is_float() == places.kind.is_float(),
+        "floating-point numbers are not converted to integers, nor back",
+    )?;
     if numbers.count == 0 || places.matrix.sizes[1] == 0 {
         return Ok(());
     }
@@ -85,7 +88,8 @@ impl Places {
         let base = if is_one { memory.part(0).address } else { 0 };
         let chunks = if is_one { 1 } else { partition.ranks() as u32 };
         let addresses = (0..partition.ranks()).map(|rank| memory.part(rank).address);
-        let alignment = if is_one { alignment_of(base) } else { addresses.map(alignment_of).min().unwrap_or(1) };
+        let alignment =
+            if is_one { alignment_of(base) } else { addresses.map(alignment_of).min().unwrap_or(1) };
         let (bases, starts, equal) = (tables.bases, tables.starts, partition.equal_count());
         Ok(Self { matrix, kind, base, bases, starts, chunks, equal, stride, offset, alignment })
     }
@@ -120,7 +124,12 @@ struct PackedRows {
 impl PackedRows {
     fn new(tensor: &Tensor) -> Outcome<Self> {
         let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
-        Ok(Self { matrix, kind, address: tensor.address()?, stride: matrix.stride as u64 * kind.bytes() as u64 })
+        Ok(Self {
+            matrix,
+            kind,
+            address: tensor.address()?,
+            stride: matrix.stride as u64 * kind.bytes() as u64,
+        })
     }
 }
 
@@ -131,7 +140,13 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    fn move_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+    fn move_rows(
+        &self,
+        direction: Direction,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+    ) -> Outcome {
         let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
         let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
         let width = aligned.into_iter().map(alignment_of).min().unwrap_or(1);
@@ -145,25 +160,58 @@ impl Launch<'_> {
             Direction::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherRows {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
-                    output, output_stride, width,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    output,
+                    output_stride,
+                    width,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
             Direction::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterRows {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
-                    input, input_stride, width,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    input,
+                    input_stride,
+                    width,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
         }
     }
 
-    fn convert_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+    fn convert_rows(
+        &self,
+        direction: Direction,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+    ) -> Outcome {
         let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
-        let (rows_in_table, columns, count) = (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
+        let (rows_in_table, columns, count) =
+            (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
         let (indices, index_bytes) = (numbers.address, numbers.bytes);
         let (table_type, other_type) = (table.kind.code(), rows.kind.code());
         let work = count.saturating_mul(columns);
@@ -172,16 +220,44 @@ impl Launch<'_> {
             Direction::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherConverted {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
-                    output, output_stride, table_type, other_type,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    columns,
+                    indices,
+                    index_bytes,
+                    count,
+                    output,
+                    output_stride,
+                    table_type,
+                    other_type,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
             Direction::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterConverted {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
-                    input, input_stride, table_type, other_type,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    columns,
+                    indices,
+                    index_bytes,
+                    count,
+                    input,
+                    input_stride,
+                    table_type,
+                    other_type,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }

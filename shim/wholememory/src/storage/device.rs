@@ -47,7 +47,8 @@ pub fn page(communicator: &Communicator) -> Outcome<u64> {
     let own = driver.mem_granularity(&property(communicator.device()), CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     communicator.agree("page", own.as_ref().map(drop).map_err(|error| Error::from(*error)), &[])?;
     let told = communicator.round("page", &(own? as u64).to_le_bytes())?;
-    let pages = told.iter().filter_map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
+    let pages =
+        told.iter().filter_map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
     Ok(pages.max().unwrap_or(2 << 20))
 }
 
@@ -130,13 +131,18 @@ impl Drop for DeviceStorage {
 fn enter(communicator: &Communicator) -> Outcome<(Current<'static>, Relaxed<'static>)> {
     let driver = communicator.driver();
     let current = Current::make(driver.0, communicator.context());
-    let current = current.map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
+    let current =
+        current.map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
     Ok((current, Relaxed::always(driver.0)))
 }
 
 type Made<'a> = (PhysicalMemory<'a, Named<'static>>, OwnedFd);
 
-fn make<'a>(driver: &'a Named<'static>, communicator: &Communicator, piece: Piece) -> Outcome<Option<Made<'a>>> {
+fn make<'a>(
+    driver: &'a Named<'static>,
+    communicator: &Communicator,
+    piece: Piece,
+) -> Outcome<Option<Made<'a>>> {
     if piece.bytes == 0 {
         return Ok(None);
     }
@@ -153,7 +159,8 @@ fn hand_out(communicator: &Communicator, own: Result<Option<&Made<'_>>, &Error>)
     if let Err(error) = own {
         return Err(error.clone());
     }
-    let failed = parts.iter().map(|part| part.bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)));
+    let failed =
+        parts.iter().map(|part| part.bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)));
     match failed.enumerate().find(|(_, code)| *code != 0) {
         None => Ok(parts),
         Some((rank, code)) => Err(Error::of_rank(rank, code)),

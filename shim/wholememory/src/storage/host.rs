@@ -63,7 +63,9 @@ impl HostStorage {
     }
 
     fn pin(&mut self, device: CUdevice) -> Outcome {
-        let same = self.driver.device_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, device)?;
+        let same = self
+            .driver
+            .device_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, device)?;
         if same == 0 {
             let reason = "this device has other addresses for pinned memory than the host";
             return Err(Error::NotSupported(reason.to_owned()));
@@ -92,7 +94,10 @@ fn make(bytes: u64) -> Outcome<OwnedFd> {
     let free = available();
     if free.is_some_and(|free| free < bytes) {
         let free = free.unwrap_or_default() >> 20;
-        return Err(Error::Memory(format!("{} MiB of host memory are asked for, {free} MiB are available", bytes >> 20)));
+        return Err(Error::Memory(format!(
+            "{} MiB of host memory are asked for, {free} MiB are available",
+            bytes >> 20
+        )));
     }
     let file = rustix::fs::memfd_create("wholememory", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, bytes)?;

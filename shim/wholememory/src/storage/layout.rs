@@ -42,7 +42,9 @@ impl Layout {
     /// range, which the API shows.
     pub fn new(kind: (MemoryType, Location), partition: &Partition, row: u64, page: u64) -> Self {
         match kind {
-            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Self::continuous(partition, row, page),
+            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
+                Self::continuous(partition, row, page)
+            }
             _ => Self::apart(partition, row, page),
         }
     }
@@ -102,7 +104,10 @@ mod tests {
             let (from, bytes) = (layout.parts[rank], partition.count(rank) * row);
             assert!(from + bytes <= layout.bytes, "rank {rank} lies beyond the end");
             if rank > 0 && bytes > 0 {
-                assert!(layout.parts[rank - 1] + partition.count(rank - 1) * row <= from, "rank {rank} begins too soon");
+                assert!(
+                    layout.parts[rank - 1] + partition.count(rank - 1) * row <= from,
+                    "rank {rank} begins too soon"
+                );
             }
         }
     }
@@ -137,7 +142,8 @@ mod tests {
     #[test]
     fn large_memory_has_large_pages() {
         let rows = (100_u64 << 30) / 512;
-        let layout = Layout::new((MemoryType::Continuous, Location::Device), &Partition::equal(rows, 8), 512, PAGE);
+        let layout =
+            Layout::new((MemoryType::Continuous, Location::Device), &Partition::equal(rows, 8), 512, PAGE);
         assert_eq!(layout.alignment, LARGE_PAGE);
         assert!(layout.pieces.iter().all(|piece| piece.offset % LARGE_PAGE == 0));
         check(&layout, &Partition::equal(rows, 8), 512);

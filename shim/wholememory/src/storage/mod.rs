@@ -3,13 +3,15 @@
 //! All ranks are on one machine: each maps what the others back, so an operation reaches every row by an address. Making storage is
 //! a collective call; giving it back is not: what a rank backs lives until the last one that maps it lets go.
 //!
-//! * [`layout`]: what lies where. * [`device`]: physical memory of GPUs, shared by descriptors. * [`host`]: files without a name.
+//! * [`layout`]: what lies where. * [`tables`]: the same for kernels. * [`device`]: physical memory of GPUs, shared by descriptors. * [`host`]: files without a name.
 
 pub mod device;
 pub mod host;
 pub mod layout;
 #[allow(unsafe_code, reason = "addresses of this process")]
 mod mapping;
+#[allow(unsafe_code, reason = "a copy to memory of the device")]
+pub mod tables;
 
 use crate::communicator::Communicator;
 use crate::error::Outcome;

@@ -1,0 +1,77 @@
+//! Where each rank's part lies, in memory of a rank's own GPU: kernels read it there.
+
+use wm_driver::Api;
+use wm_driver::api::Named;
+use wm_driver::api::scope::{Current, Relaxed};
+
+use crate::communicator::Communicator;
+use crate::error::{Error, Outcome};
+use crate::storage::layout::Layout;
+use crate::vocabulary::partition::Partition;
+
+/// What a kernel needs to find a row: arrays in memory of the rank's own GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceTables {
+    /// Address of each rank's part.
+    pub bases: u64,
+    /// First row of each part, and the number of all rows.
+    pub starts: u64,
+    /// The same in bytes.
+    pub offsets: u64,
+}
+
+/// The tables' memory on this rank's GPU.
+#[derive(Debug)]
+pub struct Tables {
+    communicator: Option<(Named<'static>, wm_abi::CUcontext)>,
+    places: DeviceTables,
+}
+
+impl Tables {
+    /// Makes them for this rank.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn new(
+        communicator: &Communicator,
+        layout: &Layout,
+        partition: &Partition,
+        row: u64,
+        base: u64,
+    ) -> Outcome<Self> {
+        let driver = communicator.driver();
+        let bases = layout.parts.iter().map(|part| base + part);
+        let starts = partition.starts().iter().copied();
+        let words: Vec<u64> = bases.chain(starts.clone()).chain(starts.map(|start| start * row)).collect();
+        let _current =
+            Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
+        let _relaxed = Relaxed::always(driver.0);
+        let address = driver.mem_alloc(size_of_val(&*words))?;
+        let word = size_of::<u64>() as u64;
+        let starts = address + layout.parts.len() as u64 * word;
+        let offsets = starts + partition.starts().len() as u64 * word;
+        let places = DeviceTables { bases: address, starts, offsets };
+        let tables = Self { communicator: Some((driver, communicator.context())), places };
+        tables.write(&driver, &words)?;
+        Ok(tables)
+    }
+
+    /// Where they are.
+    pub fn places(&self) -> DeviceTables {
+        self.places
+    }
+
+    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Outcome {
+        // SAFETY: the memory was made for these words; the call returns when they have been read.
+        Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
+    }
+}
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        let Some((driver, context)) = self.communicator else { return };
+        let _current = Current::make(driver.0, context);
+        let _relaxed = Relaxed::always(driver.0);
+        let _ = driver.mem_free(self.places.bases);
+    }
+}
