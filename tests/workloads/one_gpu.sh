@@ -30,7 +30,7 @@ step bare 150 dist/bin/conformance --threads 12 --save "$out/bare.json"
 step shim 150 env LD_PRELOAD="$library" dist/bin/conformance --threads 12 --save "$out/shim.json"
 step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \
     --accept tools/conformance/data/shim-differences.tsv
-step joints 90 env WMSHIM_OVERFLOW=off WMSHIM_DEVICE_LIMIT=1GiB dist/bin/wmctl run --stats --quiet -- \
+step full 90 env WMSHIM_OVERFLOW=off WMSHIM_DEVICE_LIMIT=1GiB dist/bin/wmctl run --stats --quiet -- \
     dist/bin/stress --seed 3 --seconds 45 --memory 1024 --peak 1.1
 step mps 240 "$here/mps.sh" "$out/mps"
 step pytorch 400 python3 "$here/pytorch.py" --log "$out/pytorch.log"

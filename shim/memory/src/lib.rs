@@ -11,7 +11,7 @@
 //! | layer | one idea |
 //! |---|---|
 //! | `vocabulary` | plain values: sizes, orders, requests, plans, errors; [`guard`] is the arithmetic of guards |
-//! | `containers` | hash tables that look at one cache line |
+//! | `containers` | a hash table whose look-up reads one cache line |
 //! | `books` | what is where: blocks, the free cache, the directory for readers without the lock, the ledger of handles |
 //! | `ordering` | how far the GPU has come in each stream |
 //! | `policy` | decisions as functions of what they are shown |

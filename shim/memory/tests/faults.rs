@@ -89,23 +89,6 @@ fn waiting_for_memory_that_any_stream_may_use() {
     }
 }
 
-/// Two handles of small blocks, with room for another at the one's end and the other's beginning together.
-fn two_ends(frees: Order) -> World {
-    let mut world = World::new(Model::new(4 * MIB, 0), settings(vec![]));
-    (0..6).for_each(|_| world.run(&Step::Allocate { bytes: 600 << 10, order: S }));
-    [1, 3].iter().for_each(|index| world.run(&Step::Free { index: *index, order: frees }));
-    world
-}
-
-#[test]
-fn joining_the_ends_of_handles() {
-    for count in [1, 2, 20] {
-        for frees in [S, T] {
-            at_every_call(count, || two_ends(frees), allocates(900 << 10, S));
-        }
-    }
-}
-
 #[test]
 fn overflowing() {
     for count in [1, 3, 100] {

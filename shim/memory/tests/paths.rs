@@ -115,33 +115,6 @@ fn small_blocks_share_one_handle_and_never_pin_a_large_one() {
     assert!(manager.usage().reserved.device <= 64 * MIB + GRANULARITY);
 }
 
-/// Two handles with 848 KiB free at the one's end, and 600 KiB at the other's beginning.
-fn two_ends() -> Manager<Model> {
-    let manager = manager(4, vec![]);
-    let blocks: Vec<u64> = (0..6).map(|_| take(&manager, 600 << 10, S)).collect();
-    [blocks[1], blocks[3]].iter().for_each(|address| manager.free(*address, S).expect("live"));
-    manager
-}
-
-/// A full device whose free bytes lie apart: they are not moved, and no new ones are made.
-#[test]
-fn ends_of_two_handles_serve_where_the_device_is_full() {
-    let manager = two_ends();
-    let created = manager.gpu().calls("create");
-    let joined = take(&manager, 900 << 10, S);
-    assert_eq!((manager.gpu().calls("create"), manager.usage().counters.joints), (created, 1));
-    let places = manager.gpu().resolve(joined, 900 << 10);
-    assert_eq!(
-        places.iter().map(|(_, range)| range.end - range.start).collect::<Vec<_>>(),
-        [848 << 10, 52 << 10]
-    );
-    manager.free(joined, S).expect("live");
-    manager.passed_all();
-    let calls = calls_of(&manager, |manager| assert_eq!(take(manager, 1000 << 10, S), joined));
-    assert_eq!(calls, 0, "the joint is found again");
-    manager.audit().expect("the books balance");
-}
-
 /// What keeps classes apart is worth less than a block.
 #[test]
 fn a_full_device_gives_small_requests_what_large_ones_leave() {

@@ -93,9 +93,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Hazard: blocks that share handles at both ends, on a device that is always full.
+    /// Hazard: small blocks that are cut from one another's remains, on a device that is always full.
     #[test]
-    fn so_it_is_where_blocks_are_joined_from_ends(
+    fn so_it_is_on_a_device_that_is_always_full(
         settings in settings(),
         steps in prop::collection::vec(step(fragments()), 150..300),
     ) {

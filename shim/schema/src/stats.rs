@@ -158,8 +158,6 @@ pub struct Counters {
     pub reuses: u64,
     /// Allocations in an extent put together from free handles, or free and new ones.
     pub stitches: u64,
-    /// Allocations in an extent made from what was free at the ends of handles.
-    pub joints: u64,
     /// Handles made.
     pub creates: u64,
     /// Allocations with a part that is not on the device.

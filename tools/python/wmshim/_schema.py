@@ -56,7 +56,6 @@ class Counters(TypedDict, total=False):
     splits: int
     reuses: int
     stitches: int
-    joints: int
     creates: int
     overflows: int
     orders: int

@@ -49,13 +49,13 @@ pub(crate) struct BlockRecord {
     state: BlockState,
     /// Its own, in the directory.
     slot: u32,
-    /// Alone in its extent, which goes when the block does.
-    pub(crate) guarded: bool,
+    /// It has its extent to itself, which is unmapped after the free.
+    pub(crate) alone: bool,
 }
 
 impl BlockRecord {
-    pub(crate) fn new(address: u64, tiers: TierBytes, guarded: bool) -> Self {
-        Self { address, tiers, state: BlockState::Granted, slot: 0, guarded }
+    pub(crate) fn new(address: u64, tiers: TierBytes, alone: bool) -> Self {
+        Self { address, tiers, state: BlockState::Granted, slot: 0, alone }
     }
 
     /// Size in the ledger.

@@ -66,9 +66,9 @@ impl ProgramBlocks {
     pub(crate) fn take_back(&mut self, address: u64) -> Option<Returned> {
         let record = self.blocks.starting_at(address)?;
         let (bytes, tiers, pooled) = (record.bytes(), record.tiers, record.pooled());
-        // A very large block is not cached, nor one that is not all on the device: a hit must not hand slow memory out where
-        // the device may have room again. Nor is a guarded one: its addresses are not to come back soon.
-        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.guarded;
+        // Not cached: a very large block; one with a part elsewhere, since a hit would give out slow memory although the device may
+        // have room again; one that has its extent to itself, since its addresses must not come back soon.
+        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.alone;
         self.live.subtract(&tiers);
         self.pooled.subtract(pooled);
         Some(Returned { bytes, cacheable })

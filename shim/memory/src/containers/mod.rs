@@ -1,4 +1,3 @@
-//! Layer 1, containers: hash tables that know nothing of memory.
+//! Layer 1, containers: a hash table that knows nothing of memory.
 
-pub(crate) mod fast_map;
 pub(crate) mod table;

@@ -11,7 +11,6 @@ use crate::policy::attempt::{Attempt, Room};
 use crate::state::decide::{Decision, Question};
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
-use crate::state::joint::Joint;
 use crate::vocabulary::error::AllocateError;
 use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
@@ -24,7 +23,6 @@ impl<G: Gpu> Manager<G> {
                 Decision::Met(address) => Some(address),
                 Decision::Grant(grant) => self.make_usable(&mut attempt, grant)?,
                 Decision::Build(draft) => self.construct(&mut attempt, draft)?,
-                Decision::Join(joint) => self.splice(&mut attempt, joint)?,
                 Decision::FindOut(question) => {
                     self.find_out(&mut attempt, question)?;
                     None
@@ -105,20 +103,6 @@ impl<G: Gpu> Manager<G> {
             Err(failure) => return self.fall_back(attempt, draft, failure),
         };
         let committed = self.lock().commit(&draft, built, &attempt.request);
-        self.finish_commit(attempt, committed)
-    }
-
-    /// Makes a joint, and the request's block in it. One that cannot be made is not tried again.
-    fn splice(&self, attempt: &mut Attempt, joint: Joint) -> Result<Option<u64>, AllocateError> {
-        let committed = match self.build(&joint.build()) {
-            Ok(built) => self.lock().commit_joint(joint, built, &attempt.request),
-            Err(failure) => {
-                let code = failure.code;
-                self.lock().roll_back_joint(&joint, failure);
-                self.waiters.notify();
-                return Err(code.into());
-            }
-        };
         self.finish_commit(attempt, committed)
     }
 

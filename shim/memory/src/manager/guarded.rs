@@ -1,5 +1,7 @@
-//! Guarded blocks, for a program that is suspected of writing past an end. The normal path knows nothing of them but
-//! the class of a request.
+//! Guarded blocks, for a program that may write past the end of a block.
+//!
+//! The state and the policy know no guards. They know requests without a class, whose block has an extent of its own (ADR 0025 says why this
+//! is no adaptor beside the manager).
 
 use wm_abi::CUresult;
 use wm_driver::Gpu;

@@ -1,7 +1,7 @@
 //! Giving memory and address space back: trimming, relieving the driver, dropping idle views, and the end of a context.
 //!
-//! What is given back is taken out of the state first, under the lock, so that nobody else can choose it; then the
-//! driver is called. Nothing is unmapped before everything that may touch it is past.
+//! Memory that is given back is taken out of the state first, under the lock, so that no other thread can choose it; then the
+//! driver is called. Nothing is unmapped before all work that may touch it is past.
 
 use std::time::Instant;
 
@@ -93,11 +93,11 @@ impl<G: Gpu> Manager<G> {
     pub fn refresh_access(&self) -> Result<(), CUresult> {
         let mut state = self.wait_until(|state| state.under_way.is_none());
         state.under_way.pin();
-        let stretches = state.holdings.ledger.extents().mapped_stretches();
+        let ranges = state.holdings.ledger.extents().mapped_ranges();
         drop(state);
         let allow =
             |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
-        let first = stretches.iter().filter_map(|range| allow(range).err()).next();
+        let first = ranges.iter().filter_map(|range| allow(range).err()).next();
         self.lock().under_way.unpin();
         self.waiters.notify();
         first.map_or(Ok(()), Err)

@@ -16,9 +16,9 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
 use wm_driver::StreamId;
 
-use crate::containers::fast_map::FastMap;
 use crate::containers::table::{Keyed, ProbingTable};
 use crate::ordering::fence::{Fence, Marks, Numbered, Query};
 use crate::vocabulary::order::{Order, Pending, Point};
@@ -73,7 +73,7 @@ pub(crate) struct Timeline {
     /// In the order in which they were recorded.
     fences: Vec<Arc<Fence>>,
     /// `(waiter, order)`: the last free of `order` that `waiter`'s later work comes after.
-    behind: FastMap<(StreamId, Order), u64>,
+    behind: FxHashMap<(StreamId, Order), u64>,
     /// The first stream that asked for memory or freed some.
     first: Option<StreamId>,
     /// Another stream has, too. What names no stream does not count: it cannot be ordered behind an event.

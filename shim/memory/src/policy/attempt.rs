@@ -1,6 +1,6 @@
-//! A request under way, and what was learned while trying to meet it.
+//! A request under way, and the results of earlier rounds.
 //!
-//! Each round of [`crate::state::decide`] reads what earlier rounds have noted here, so a question is asked once.
+//! Each round of [`crate::state::decide`] reads the results that earlier rounds have stored here, so no query is repeated.
 
 use wm_driver::{Bears, Tier};
 
@@ -8,27 +8,27 @@ use crate::vocabulary::order::Order;
 use crate::vocabulary::request::Request;
 use crate::vocabulary::settings::Rules;
 
-/// A request, and what was learned while trying to meet it.
+/// A request, and the results of earlier rounds.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub(crate) request: Request,
-    /// Some streams were asked how far they have come.
-    pub(crate) asked_some: bool,
-    /// All of them were.
-    pub(crate) asked_all: bool,
-    /// Memory will do that the requesting stream must be ordered behind events for.
+    /// The progress of some streams was queried.
+    pub(crate) queried_some: bool,
+    /// The progress of all streams was queried.
+    pub(crate) queried_all: bool,
+    /// Memory is acceptable for which the requesting stream must first wait for events.
     pub(crate) may_order: bool,
     /// The requesting stream cannot be made to wait.
     pub(crate) cannot_order: bool,
-    /// Nothing was freed for as long as a request waits.
+    /// The host has waited, and nothing became free.
     pub(crate) waited: bool,
-    /// What the driver and the host have left.
+    /// Memory that the driver and the host have left.
     pub(crate) room: Option<Room>,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
-    /// What the caller bears; unknown until the device has no room.
+    /// The tiers that the caller can use; unknown until the device is full.
     pub(crate) bears: Option<Bears>,
-    /// A guarded block may take a handle that is far too large for it.
+    /// A block with an extent of its own may take a handle that is far too large for it.
     pub(crate) may_oversize: bool,
 }
 
@@ -37,8 +37,8 @@ impl Attempt {
         let cannot_order = request.order == Order::Device;
         Self {
             request,
-            asked_some: false,
-            asked_all: false,
+            queried_some: false,
+            queried_all: false,
             may_order: false,
             cannot_order,
             waited: false,
@@ -56,7 +56,7 @@ impl Attempt {
         may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
     }
 
-    /// Another plan has ended: what was learned about room no longer holds.
+    /// Another plan has ended: the results of earlier rounds may be outdated.
     pub(crate) fn start_over(&mut self) {
         *self = Self::new(self.request);
     }

@@ -1,10 +1,10 @@
 //! Which memory is *late*: made by a program that had all it needed once before.
 //!
-//! A program that repeats itself begins its first period with no free memory and its second with much. So its blocks lie
-//! differently in the second, whose peak may need a little more memory. If that were treated like all other memory, the third
-//! period would find free runs that the second did not have, take other decisions, and need other extents. So late memory is
-//! used last. It is little, so this costs next to nothing. Where it would exceed a fixed part of all memory, the program does
-//! not return to an old peak but grows, and what it makes is not late.
+//! A program that repeats itself starts its first period without free memory and its second one with much. Its blocks lie
+//! at other places in the second period, so the peak of that period may need a little more memory. If the third period used
+//! this memory like all other, it would find free runs that the second one did not have, place its blocks elsewhere, and need
+//! other extents. So late memory is used last. There is little of it. Where it would exceed a fixed part of all memory, we
+//! assume that the program grows, and the memory that it makes is not late. ADR 0025 has the measurement.
 
 use crate::vocabulary::sizes::{FALLEN, LATE_PART};
 
@@ -24,12 +24,12 @@ impl Default for Growth {
 }
 
 impl Growth {
-    /// Blocks were freed; so much is live now.
+    /// Blocks were freed; `live` bytes are live now.
     pub(crate) fn fallen_to(&mut self, live: u64) {
         self.low = self.low.min(live);
     }
 
-    /// Memory is made; with it, so much is held. Is it late?
+    /// Returns whether `made` bytes of new memory are late. `held` includes them.
     pub(crate) fn is_late(&mut self, made: u64, held: u64) -> bool {
         let late = self.low < held / FALLEN && self.late + made <= held / LATE_PART;
         if late {
@@ -40,7 +40,7 @@ impl Growth {
         late
     }
 
-    /// Memory was given back: as much may be late anew.
+    /// Memory was released: new memory of the same size may be late again.
     pub(crate) fn released(&mut self, bytes: u64) {
         self.late = self.late.saturating_sub(bytes);
     }

@@ -4,7 +4,6 @@ pub(crate) mod attempt;
 pub(crate) mod best_fit;
 pub(crate) mod facts;
 pub(crate) mod growth;
-pub(crate) mod joint;
 pub(crate) mod keep;
 pub(crate) mod recipe;
 pub(crate) mod reuse;

@@ -27,7 +27,7 @@ pub(crate) struct Recipe {
     pub(crate) create: Vec<(Tier, u64)>,
 }
 
-/// What an extent for the request is made from, on `tiers`; `None` if that is not to be had.
+/// The parts of an extent for the request, on `tiers`; `None` if there is not enough memory.
 pub(crate) fn recipe(
     facts: &Facts<'_>,
     attempt: &Attempt,
@@ -36,8 +36,8 @@ pub(crate) fn recipe(
     new: NewHandles,
 ) -> Option<Recipe> {
     match attempt.request.class {
-        Class::Tiny | Class::Small => small_recipe(facts, attempt, rules, tiers, new),
-        Class::Large | Class::Joint | Class::Guarded => large_recipe(facts, attempt, rules, tiers, new),
+        Some(Class::Tiny | Class::Small) => small_recipe(facts, attempt, rules, tiers, new),
+        Some(Class::Large) | None => large_recipe(facts, attempt, rules, tiers, new),
     }
 }
 
@@ -92,7 +92,7 @@ fn large_recipe(
 
 /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
 /// than what is missing then, up to `largest`.
-pub(crate) fn gather(
+fn gather(
     facts: &Facts<'_>,
     attempt: &Attempt,
     tier: Tier,
@@ -134,7 +134,7 @@ fn creation(
     let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
     let device = allowance(facts, attempt, rules, Tier::Device);
     let least = least_handle(device, rules.granularity);
-    let medium = whole < MEDIUM_BELOW && attempt.request.class == Class::Large;
+    let medium = whole < MEDIUM_BELOW && attempt.request.class == Some(Class::Large);
     let mut left = if medium && device >= shared { shared } else { missing };
     let mut create = Vec::new();
     for tier in tiers {
@@ -156,9 +156,9 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
     round_down(limit.min(room).saturating_sub(facts.held.on(tier)), rules.granularity)
 }
 
-/// Largest handle that may end an extent of `whole` bytes. What the request does not use of it is a free run for
-/// others. A guarded block shares its extent with no other, so there the limit is the handle that would be made for the extent.
+/// Largest handle that may end an extent of `whole` bytes. The bytes that the request does not use become a free run for other
+/// requests. A block that has the extent to itself would waste them, so the limit is the handle that would be made for the extent.
 fn largest_last(attempt: &Attempt, whole: u64, granularity: u64) -> u64 {
-    let shared = attempt.request.class != Class::Guarded || attempt.may_oversize;
+    let shared = attempt.request.class.is_some() || attempt.may_oversize;
     if shared { u64::MAX } else { handle_bytes(whole, granularity) }
 }

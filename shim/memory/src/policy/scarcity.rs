@@ -1,19 +1,19 @@
-//! What is remembered of the device having been full, or nearly so.
+//! Remembers for a while that the device was full, or nearly so.
 //!
-//! A program that lives in overflow would otherwise ask the driver and the host for their figures at every allocation.
-//! The record holds for a few requests only, since other processes may free device memory unseen. It ends at once when the
-//! manager itself gives device memory back.
+//! Otherwise a program in overflow would query free memory of the driver and of the host at every allocation.
+//! The record is valid for a few requests only, since other processes may free device memory without notice. It ends when the
+//! manager releases device memory itself.
 
 use crate::vocabulary::sizes::{PRESSED_PART, SCARCE_FOR};
 
-/// That the device was full, for a while, and what it had for us.
+/// The record, and the memory that the device had for this process.
 #[derive(Debug, Default)]
 pub(crate) struct Scarcity {
     /// The smallest request that found no room.
     bytes: u64,
     /// How many more requests may rely on the record.
     left: u32,
-    /// Bytes that the device had for us, held ones included, when that was last asked.
+    /// Bytes that the device had for this process at the last query, including those held.
     pub(crate) ceiling: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Scarcity {
         };
     }
 
-    /// May a request of this size take the device for full without asking?
+    /// May a request of this size assume a full device without a query?
     pub(crate) fn spares(&mut self, bytes: u64) -> bool {
         let spared = self.left > 0 && bytes >= self.bytes;
         self.left -= u32::from(spared);
@@ -39,8 +39,7 @@ impl Scarcity {
         *self = Self::default();
     }
 
-    /// Is little left to be had, in idle handles and in new ones? Then fragments are worth calls of the driver. `held` and
-    /// `idle` are bytes of device memory.
+    /// Is little memory left, in idle handles and in new ones? `held` and `idle` are bytes of device memory.
     pub(crate) fn is_pressed(&self, held: u64, idle: u64) -> bool {
         let left = self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held));
         left.saturating_add(idle) < held / PRESSED_PART

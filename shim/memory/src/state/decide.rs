@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wm_driver::{Bears, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::run::{ALL, EARLY, LATE, Ranks};
+use crate::books::ledger::run::{ALL, EARLY, LATE, LateFilter};
 use crate::ordering::fence::{Fence, Query};
 use crate::policy::attempt::Attempt;
 use crate::policy::best_fit::best_fit;
@@ -18,63 +18,60 @@ use crate::policy::reuse::oldest_idle;
 use crate::state::State;
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
-use crate::state::joint::Joint;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::order::{Order, Pending};
 use crate::vocabulary::settings::Rules;
-use crate::vocabulary::sizes::{Class, DEVICE_PART, PACKED, QUERIES};
+use crate::vocabulary::sizes::{Class, DEVICE_PART, QUERIES};
 
-/// What to do next.
+/// The next step for a request.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// Nothing: the request has its memory.
+    /// None: the request has its memory.
     Met(u64),
     /// Make the granted memory usable, with events if there are needs.
     Grant(Grant),
     /// Make an extent.
     Build(Draft),
-    /// Make a joint.
-    Join(Joint),
-    /// Answer this, then decide again.
+    /// Answer a question, then decide again.
     FindOut(Question),
     /// Every allowed tier is full.
     Full(Box<Shortage>),
 }
 
-/// What a decision needs to know first.
+/// Facts that a decision needs first.
 #[derive(Debug)]
 pub(crate) enum Question {
-    /// How far have streams come?
+    /// The progress of streams.
     Progress(Vec<Query>),
-    /// Is one of these done within a while?
+    /// Whether one of these events is done within a limited time.
     Wait(Vec<Arc<Fence>>),
-    /// What room is left?
+    /// The memory that is left.
     Room,
-    /// What does the caller bear?
+    /// The tiers that the caller can use.
     Caller,
-    /// What comes of what other threads had under way in this generation?
+    /// The end of a plan of another thread that was under way in this generation.
     Busy(u64),
 }
 
 impl State {
-    /// The next thing to do for a request. Cheap steps come before dear ones, the device before other tiers, and a wait of the
-    /// host is the last before a refusal.
+    /// The next step for a request. Cheap steps come before expensive ones, the device before other tiers, and a wait of the
+    /// host is the last step before a refusal.
     pub(crate) fn decide(&mut self, attempt: &mut Attempt, rules: &Rules) -> Decision {
         self.forget_past();
         self.timeline.note_user(attempt.request.order);
-        // A request that names no stream asks before it searches, so that what it gets does not depend on who asked last.
+        // A request without a stream queries events before it searches, so that the result does not depend on earlier queries of other threads.
         if attempt.request.order == Order::Device
-            && let Some(question) = self.ask_some(attempt)
+            && let Some(question) = self.query_some(attempt)
         {
             return question;
         }
-        // Where little is left, what the free cache holds must not make the fit of others worse.
-        if self.is_pressed() && attempt.request.class != Class::Guarded {
+        // Little memory is left: blocks in the free cache would make the fit of other requests worse.
+        if self.is_pressed() {
             self.flush(FlushScope::All);
         }
         self.on_device(attempt, rules)
-            // The device seems full: any stream's progress may change that, and asking costs less than what follows.
-            .or_else(|| self.ask_all(attempt))
+            // The device seems full: the progress of any stream may change that, and queries cost less than the steps below.
+            .or_else(|| self.query_all(attempt))
             // A wait of the GPU for another stream's free: better than slow memory.
             .or_else(|| self.behind_others(attempt, rules))
             // Slow memory: better than a wait of the host.
@@ -86,39 +83,33 @@ impl State {
 
     /// Device memory that is ready, or new.
     fn on_device(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        let (device, pressed) = (&[Tier::Device][..], self.is_pressed());
-        // Late memory comes after everything else that costs no call; where little is left, it is like all memory.
-        let first = if pressed { &ALL } else { &EARLY };
-        let alone = rules.settings.overflow.is_empty();
+        let device = &[Tier::Device][..];
+        // Late memory is used after all other memory that needs no call. Where little is left, it is used like all other.
+        let first = if self.is_pressed() { &ALL } else { &EARLY };
         // No call at all.
         self.best_fit(attempt, device, first)
-            // Some queries of events, once a request: what other streams freed may be ready.
-            .or_else(|| self.ask_some(attempt))
+            // A few event queries, once a request: memory that other streams freed may be ready.
+            .or_else(|| self.query_some(attempt))
             // Flushing costs other requests their hits, but no call.
             .or_else(|| self.best_fit_flushed(attempt, device, first))
-            // Whole handles are what larger requests will want: where little is left, joints of free ends spare them. With
-            // overflow a program would pay for one at nearly every miss.
-            .or_else(|| (alone && pressed).then(|| self.join(attempt)).flatten())
             // Extents that exist need bookkeeping only.
             .or_else(|| self.reuse(attempt, device))
             .or_else(|| self.best_fit(attempt, device, &LATE))
             // Mapping idle handles costs less than making new ones, and takes no memory from others.
             .or_else(|| self.stitch(attempt, rules, device, NewHandles::None))
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
-            // The device is full. Joints cost calls at every miss: they are for those who would be refused otherwise.
-            .or_else(|| (alone && !pressed).then(|| self.join(attempt)).flatten())
             // A small block among large ones pins what could be stitched: better than no block.
             .or_else(|| self.best_fit_any_class(attempt))
     }
 
-    /// The device is full. Memory that another stream has freed and may still be using: the requesting stream waits for it, on
-    /// the GPU, if the program's pool allows that, and on nothing that came after the free.
+    /// The device is full. Uses memory that another stream has freed and may still be using: the requesting stream waits on
+    /// the GPU for that free, and for no later work, if the program's pool allows that.
     fn behind_others(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
         let order = attempt.request.order;
         if attempt.cannot_order || self.forbids_dependencies || !self.timeline.has_exact(order) {
             return None;
         }
-        // New memory goes before a wait, and whether there is any must be known.
+        // New memory is preferred to a wait, so the free memory must be known first.
         if attempt.room.is_none() {
             return Some(Decision::FindOut(Question::Room));
         }
@@ -137,7 +128,6 @@ impl State {
 
     /// Memory that is not, or not all, on the device, where that is allowed.
     fn elsewhere(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        let alone = rules.settings.overflow.is_empty();
         // A handle of the device that is far too large: better than slow memory.
         if let Some(decision) = self.oversized(attempt, rules) {
             return Some(decision);
@@ -145,42 +135,47 @@ impl State {
         if attempt.bears.is_none() {
             return Some(Decision::FindOut(Question::Caller));
         }
-        // What exists goes before what has to be made. Joints come last: a program that lives in
-        // overflow would pay for one at nearly every miss.
+        // Existing memory is preferred to new memory.
         self.overflow(attempt, rules)
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
-            .or_else(|| (!alone).then(|| self.join(attempt)).flatten())
     }
 
-    /// Is little left to be had, in idle handles and in new ones?
+    /// Is little memory left, in idle handles and in new ones?
     fn is_pressed(&self) -> bool {
         let idle = self.holdings.ledger.handles().idle_bytes();
         self.scarcity.is_pressed(self.holdings.held().device, idle.device)
     }
 
     /// Best fit in the free runs of the first tier that has one.
-    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let (facts, class) = (self.facts(), attempt.request.class);
-        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, ranks))?;
+    fn best_fit(&mut self, attempt: &Attempt, tiers: &[Tier], filter: &LateFilter) -> Option<Decision> {
+        let (facts, class) = (self.facts(), attempt.request.class?);
+        let address = tiers.iter().find_map(|tier| best_fit(&facts, attempt, class, *tier, filter))?;
         Some(self.split(attempt, address))
     }
 
-    /// Best fit in the free runs of any class.
+    /// Best fit in the free runs of any class, for a request that has one.
     fn best_fit_any_class(&mut self, attempt: &Attempt) -> Option<Decision> {
+        attempt.request.class?;
         let facts = self.facts();
         let address =
-            PACKED.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
+            Class::ALL.iter().find_map(|class| best_fit(&facts, attempt, *class, Tier::Device, &ALL))?;
         Some(self.split(attempt, address))
     }
 
-    /// Best fit once the free cache is flushed: first of what is packed like the request, for the others keep their hits then.
-    /// What follows this draws on idle handles, and finds nothing cached.
-    fn best_fit_flushed(&mut self, attempt: &Attempt, tiers: &[Tier], ranks: &Ranks) -> Option<Decision> {
-        let parts = [FlushScope::Packed(attempt.request.class), FlushScope::All];
-        parts
+    /// Best fit after a flush of the free cache: first of the blocks of the request's class, so that other classes keep their hits,
+    /// then of all. The later steps use idle handles, and the blocks in the cache keep handles from being idle.
+    fn best_fit_flushed(
+        &mut self,
+        attempt: &Attempt,
+        tiers: &[Tier],
+        filter: &LateFilter,
+    ) -> Option<Decision> {
+        let own_class = attempt.request.class.map(FlushScope::Packed);
+        own_class
             .into_iter()
-            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, ranks)).flatten())
+            .chain([FlushScope::All])
+            .find_map(|scope| self.flush(scope).then(|| self.best_fit(attempt, tiers, filter)).flatten())
     }
 
     /// Cuts the request's block from a free run.
@@ -189,23 +184,12 @@ impl State {
         Decision::Grant(self.grant(address, &attempt.request))
     }
 
-    /// The oldest extent that exists and a stretch of which becomes free by claiming idle handles: no driver call.
+    /// A range of the oldest existing extent that becomes free when idle handles are activated there: no driver call.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
         let address = oldest_idle(&self.facts(), attempt, tiers)?;
         self.holdings.ledger.claim(address..address + attempt.request.bytes);
         self.counters.reuses += 1;
         Some(Decision::Grant(self.grant(address, &attempt.request)))
-    }
-
-    /// A block from the free ends of handles: in a joint that exists, or in a new one.
-    fn join(&mut self, attempt: &Attempt) -> Option<Decision> {
-        // A guarded block shares no handle.
-        if attempt.request.class == Class::Guarded {
-            return None;
-        }
-        self.reuse_joint(attempt)
-            .map(Decision::Grant)
-            .or_else(|| self.draft_joint(attempt).map(Decision::Join))
     }
 
     /// A new extent from idle handles of `tiers`, and new ones for what is missing.
@@ -220,7 +204,7 @@ impl State {
         Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
     }
 
-    /// New device memory, if there is room; what room there is must be asked first.
+    /// New device memory, if there is any; the first call queries how much.
     fn create(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         if attempt.room.is_none() {
             return Some(Decision::FindOut(Question::Room));
@@ -232,15 +216,15 @@ impl State {
         made
     }
 
-    /// Did requests no larger than this find the device full just now? Then what exists on other tiers is tried before
-    /// the driver is asked again.
+    /// Have recent requests of this size or less found the device full? Then existing memory on other tiers is tried before
+    /// free device memory is queried again.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
         attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
     }
 
-    /// Guarded blocks share no handle. Only where nothing else is left does one take a handle that is far too large.
+    /// A block that has an extent to itself takes a handle that is far too large only where nothing else is left.
     fn oversized(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
-        if attempt.request.class != Class::Guarded {
+        if attempt.request.class.is_some() {
             return None;
         }
         attempt.may_oversize = true;
@@ -264,25 +248,25 @@ impl State {
         self.stitch(attempt, rules, &all, NewHandles::AsNeeded)
     }
 
-    /// Asks, once, how far some other streams have come: what they freed may be ready.
-    fn ask_some(&mut self, attempt: &mut Attempt) -> Option<Decision> {
-        let asked = std::mem::replace(&mut attempt.asked_some, true);
-        (!asked).then(|| self.ask(attempt, QUERIES)).flatten()
+    /// Queries, once, the progress of some other streams: memory that they freed may be ready.
+    fn query_some(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let queried = std::mem::replace(&mut attempt.queried_some, true);
+        (!queried).then(|| self.query(attempt, QUERIES)).flatten()
     }
 
-    /// The same, all of them: the alternative is worse.
-    fn ask_all(&mut self, attempt: &mut Attempt) -> Option<Decision> {
-        let asked = std::mem::replace(&mut attempt.asked_all, true);
-        (!asked).then(|| self.ask(attempt, usize::MAX)).flatten()
+    /// Queries, once, the progress of all other streams: the next steps cost more.
+    fn query_all(&mut self, attempt: &mut Attempt) -> Option<Decision> {
+        let queried = std::mem::replace(&mut attempt.queried_all, true);
+        (!queried).then(|| self.query(attempt, usize::MAX)).flatten()
     }
 
-    fn ask(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
+    fn query(&mut self, attempt: &Attempt, most: usize) -> Option<Decision> {
         let queries = self.timeline.queries(Some(attempt.request.order), most);
         (!queries.is_empty()).then_some(Decision::FindOut(Question::Progress(queries)))
     }
 
-    /// Nothing is left but what streams have freed and may still be using. The host waits for it, for a while, since the
-    /// alternative is to refuse.
+    /// Only memory is left that streams have freed and may still be using. The host waits for it for a limited time, since the
+    /// alternative is a refusal.
     fn wait(&self, attempt: &Attempt) -> Option<Decision> {
         let mut pending = Pending::default();
         self.holdings.ledger.runs().all().for_each(|(_, run)| pending.join(&run.segments.pending()));
@@ -290,7 +274,7 @@ impl State {
         (!fences.is_empty()).then_some(Decision::FindOut(Question::Wait(fences)))
     }
 
-    /// Nothing is left, unless another thread is about to give something back.
+    /// No memory is left, unless another thread is about to release some.
     fn refuse(&mut self, attempt: &Attempt, rules: &Rules) -> Decision {
         if !self.under_way.is_none() {
             return Decision::FindOut(Question::Busy(self.under_way.generation()));

@@ -44,7 +44,7 @@ impl HandleSource {
 #[derive(Debug)]
 pub(crate) struct Draft {
     sources: Vec<HandleSource>,
-    class: Class,
+    class: Option<Class>,
     /// Address space behind the handles that stays empty.
     gap: u64,
     epoch: u64,
@@ -75,7 +75,7 @@ impl Draft {
 
 impl State {
     /// Takes what a recipe names. Device parts come first, so that a block's head is on the device.
-    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Class, rules: &Rules) -> Draft {
+    pub(crate) fn draft(&mut self, recipe: &Recipe, class: Option<Class>, rules: &Rules) -> Draft {
         let taken = recipe
             .take
             .iter()
@@ -84,7 +84,7 @@ impl State {
         let mut sources: Vec<HandleSource> = taken.collect();
         sources.extend(recipe.create.iter().map(|(tier, bytes)| HandleSource::New(*tier, *bytes)));
         sources.sort_by_key(HandleSource::tier);
-        let gap = if class == Class::Guarded { rules.granularity } else { 0 };
+        let gap = if class.is_none() { rules.granularity } else { 0 };
         let draft = Draft { sources, class, gap, epoch: self.under_way.epoch() };
         self.holdings.plan(&draft.created_bytes());
         self.under_way.begin();
@@ -111,8 +111,8 @@ impl State {
 
     fn note_extent(&mut self, draft: &Draft, built: &Built) {
         let stitched = draft.sources.iter().any(|source| matches!(source, HandleSource::Taken(_)));
-        // A guarded block's extent is a view even where all of it is new: it goes when the block has gone.
-        let view = stitched || draft.class == Class::Guarded;
+        // An extent that one block has to itself is a view even where all of its handles are new: it is unmapped after the free.
+        let view = stitched || draft.class.is_none();
         let made = draft.created_bytes().total();
         if made > 0 {
             self.keep.made(made, Instant::now());

@@ -10,8 +10,6 @@ use crate::ordering::fence::Fence;
 use crate::state::State;
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::request::Request;
-use crate::vocabulary::sizes::Class;
-use crate::vocabulary::tiers::TierBytes;
 
 /// Memory set aside for a request, and the fences that its stream must be ordered behind before the program may have it.
 #[derive(Debug)]
@@ -27,18 +25,7 @@ impl State {
     /// Sets free addresses aside for a request.
     pub(super) fn grant(&mut self, address: u64, request: &Request) -> Grant {
         let (tiers, pending) = self.holdings.ledger.occupy(address, request.bytes);
-        self.set_aside(address, request, tiers, pending)
-    }
-
-    /// Notes a request's block, whose bytes are taken from the runs already.
-    pub(super) fn set_aside(
-        &mut self,
-        address: u64,
-        request: &Request,
-        tiers: TierBytes,
-        pending: Pending,
-    ) -> Grant {
-        self.program.insert(BlockRecord::new(address, tiers, request.class == Class::Guarded));
+        self.program.insert(BlockRecord::new(address, tiers, request.class.is_none()));
         let needs = self.timeline.needs(request.order, &pending);
         self.under_way.begin();
         Grant { address, pending, needs, epoch: self.under_way.epoch() }

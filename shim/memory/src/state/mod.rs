@@ -7,7 +7,6 @@ pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
-pub(crate) mod joint;
 mod under_way;
 
 use std::sync::Arc;
@@ -125,7 +124,7 @@ impl State {
         self.timeline.reached(marks)
     }
 
-    /// Drops what is past from what free memory waits for, if anything has passed: its stretches join then.
+    /// Drops past points from free memory, if any point has passed: segments without a difference merge then.
     pub(crate) fn forget_past(&mut self) {
         if self.timeline.has_dropped() {
             let timeline = &self.timeline;

@@ -3,8 +3,8 @@
 //! * [`BlockGuard::Page`]: a large block has an extent of its own, and ends where the mapping ends; behind it lies a unit of
 //!   address space in which nothing is ever mapped. So an access past the end faults at once, from the first multiple of
 //!   [`ALIGNMENT`] on. Small blocks stay as they are: a unit of memory for each would be too much.
-//! * [`BlockGuard::Tail`]: every block has bytes behind its end that belong to nobody. Whoever allocated it can write a pattern
-//!   there and see later whether it is still the same.
+//! * [`BlockGuard::Tail`]: every block has bytes behind its end that belong to no block. The caller of the allocation can write a pattern
+//!   there and compare it later.
 
 use std::ops::Range;
 

@@ -35,7 +35,7 @@ pub(crate) type Point = (Order, u64);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
     points: SmallVec<[Point; 1]>,
-    /// Not every byte waits for all of it: told together with others. No stream is ordered behind it then, for it would wait for
+    /// Merged of several segments: not every byte waits for all points. No stream is ordered behind it then, for it would wait for
     /// more than the bytes that it gets.
     blurred: bool,
 }
@@ -53,7 +53,7 @@ impl Pending {
         self.blurred
     }
 
-    /// Bytes that wait for less are told together with others.
+    /// Notes that bytes with fewer points were merged into it.
     pub(crate) fn blur(&mut self) {
         self.blurred = true;
     }

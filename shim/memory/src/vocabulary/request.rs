@@ -10,7 +10,8 @@ pub(crate) struct Request {
     pub(crate) asked: usize,
     /// Rounded to whole units.
     pub(crate) bytes: u64,
-    pub(crate) class: Class,
+    /// What its block is packed with; `None`: nothing, the block has an extent of its own and lies at the end of it.
+    pub(crate) class: Option<Class>,
     pub(crate) order: Order,
 }
 
@@ -18,7 +19,7 @@ impl Request {
     /// `None` for sizes no driver would take: 0, or beyond the address space.
     pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
         let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
-        Some(Self { asked, bytes, class: Class::of(bytes), order })
+        Some(Self { asked, bytes, class: Some(Class::of(bytes)), order })
     }
 
     /// The request for a block with a guard; `None` as for one without.
@@ -26,7 +27,7 @@ impl Request {
         let plain = Self::new(asked, order)?;
         match guard {
             BlockGuard::Page if is_fenced(asked) => {
-                Some(Self { bytes: round_up(asked as u64, ALIGNMENT)?, class: Class::Guarded, ..plain })
+                Some(Self { bytes: round_up(asked as u64, ALIGNMENT)?, class: None, ..plain })
             }
             BlockGuard::Page => Some(plain),
             BlockGuard::Tail => {
@@ -36,11 +37,11 @@ impl Request {
         }
     }
 
-    /// Where its block begins in an extent of its own.
+    /// Where its block begins in an extent that is made for it.
     pub(crate) fn place(&self, base: u64, mapped: u64) -> u64 {
         match self.class {
-            Class::Guarded => guard::at_the_end(base, mapped, self.bytes),
-            _ => base,
+            None => guard::at_the_end(base, mapped, self.bytes),
+            Some(_) => base,
         }
     }
 }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn small_blocks_and_impossible_ones_are_as_without_a_guard() {
         let small = Request::guarded(1000, Order::Device, BlockGuard::Page).expect("it fits");
-        assert_eq!((small.class, small.bytes), (Class::Tiny, 1024));
+        assert_eq!((small.class, small.bytes), (Some(Class::Tiny), 1024));
         for guard in [BlockGuard::Page, BlockGuard::Tail] {
             assert!(Request::guarded(0, Order::Device, guard).is_none());
             assert!(Request::guarded(usize::MAX, Order::Device, guard).is_none());

@@ -10,7 +10,7 @@ pub(crate) const UNIT: u64 = 512;
 pub(crate) const SMALL_BELOW: u64 = 1 << 20;
 
 /// Small requests below this are packed apart from the larger ones, which are most of the bytes: between those they would split what
-/// is free into stretches that only they can use.
+/// is free into ranges that only they can use.
 pub(crate) const TINY_BELOW: u64 = 64 << 10;
 
 /// Requests below this get an extent made for several of them: a block of 1.1 MiB alone in a 2 MiB handle would waste
@@ -44,9 +44,6 @@ pub(crate) const CANDIDATES: usize = 64;
 /// Mappings that the search for a reusable extent looks at. Bounds the time under the lock to about 100 µs.
 pub(crate) const WINDOW_VISITS: usize = 4096;
 
-/// Free runs and joints that a request for a joint looks at.
-pub(crate) const JOINT_VISITS: usize = 1024;
-
 /// Little is left of the device where idle handles and what may still be made are less than this part of what is held.
 pub(crate) const PRESSED_PART: u64 = 16;
 
@@ -65,22 +62,22 @@ pub(crate) const FALLEN: u64 = 8;
 pub(crate) const LATE_PART: u64 = 16;
 
 /// Where several streams use the memory, a free of this size and more gets an event of its own: another stream may be ordered
-/// behind it then. Where one stream does, nobody would ask.
+/// behind it then. Where one stream does, no request needs it.
 pub(crate) const RECORDED: u64 = 1 << 20;
 
 /// Fences that an order may have outstanding.
 pub(crate) const FENCES: usize = 16;
 
-/// Orders that a request without ready memory asks about, at 0.1 to 0.3 us each, before it gets new memory.
+/// Streams whose progress a request without ready memory queries, at 0.1 to 0.3 us each, before it gets new memory.
 pub(crate) const QUERIES: usize = 4;
 
-/// Stretches of a free run that are told apart by what they wait for.
+/// Segments of a free run, which differ in the points that they wait for.
 pub(crate) const SEGMENTS: usize = 8;
 
-/// Views that guarded blocks have left and that may stay before the GPU is asked whether it is done with them.
+/// Views of freed guarded blocks that may stay before events are queried to unmap them.
 pub(crate) const GUARDED_VIEWS: usize = 64;
 
-/// What a request is packed with.
+/// Size classes: blocks of one class share extents. A request without a class gets an extent of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Class {
     /// As small ones, and apart from them.
@@ -89,16 +86,12 @@ pub(crate) enum Class {
     Small,
     /// Everything else.
     Large,
-    /// Of extents alone: its handles' ends belong to one block, see `joint`.
-    Joint,
-    /// Alone in an extent, at its end, with nothing mapped behind it: see `guard`.
-    Guarded,
 }
 
-/// The classes whose blocks lie beside others'.
-pub(crate) const PACKED: [Class; 3] = [Class::Small, Class::Tiny, Class::Large];
-
 impl Class {
+    /// In the order in which a full device is searched.
+    pub(crate) const ALL: [Self; 3] = [Self::Small, Self::Tiny, Self::Large];
+
     pub(crate) fn of(bytes: u64) -> Self {
         match bytes {
             _ if bytes < TINY_BELOW => Self::Tiny,

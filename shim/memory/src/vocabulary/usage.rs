@@ -23,7 +23,7 @@ pub struct Usage {
     pub reserved_peak: TierBytes,
     /// Freed, and kept whole for the next request of the same size and stream.
     pub cached: u64,
-    /// Longest stretch of free addresses that is backed now.
+    /// Longest free run.
     pub largest_free_run: u64,
     /// Physical memory without a block, in whole handles: what stitching can draw on.
     pub idle: TierBytes,

@@ -12,12 +12,12 @@ pub(crate) struct Call {
     /// The driver function.
     pub(crate) name: &'static str,
     /// Which work it is ordered with.
-    pub(crate) lane: Lane,
+    pub(crate) order: CallOrder,
 }
 
 /// What a call is ordered with.
 #[derive(Clone, Copy)]
-pub(crate) enum Lane {
+pub(crate) enum CallOrder {
     /// All work of the device.
     Device,
     /// This stream, a null one replaced by what it stands for.
@@ -29,13 +29,13 @@ pub(crate) enum Lane {
 impl Call {
     /// A call that names no stream.
     pub(crate) fn plain(name: &'static str) -> Self {
-        Self { name, lane: Lane::Device }
+        Self { name, order: CallOrder::Device }
     }
 
     /// A call in a stream of a context.
     pub(crate) fn ordered(name: &'static str, context: Option<CUcontext>, stream: CUstream) -> Self {
-        let lane = context.map_or(Lane::Unknown, |context| Lane::Stream(context, stream));
-        Self { name, lane }
+        let order = context.map_or(CallOrder::Unknown, |context| CallOrder::Stream(context, stream));
+        Self { name, order }
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn identify(order: Order, context: CUcontext, stream: CUstream) -> St
 }
 
 /// What the host waits for.
-pub(crate) enum Waits {
+pub(crate) enum SyncTarget {
     /// A stream of a context.
     Stream(CUcontext, CUstream),
     /// All of a context's work.

@@ -15,7 +15,7 @@ use wm_abi::{CUcontext, CUdevice};
 use wm_driver::Device;
 use wm_memory::{AllocateError, BlockGuard, FreeError, Manager, Order};
 
-use super::call::{Call, Lane, Waits, identify};
+use super::call::{Call, CallOrder, SyncTarget, identify};
 use super::counters::{SEEN, Unwatched, unwatched};
 use super::guarded_block::{CallOrigin, GuardedBlock};
 use super::pattern::Damage;
@@ -69,7 +69,7 @@ fn write(
     order: Order,
     call: Call,
 ) -> wm_driver::gpu::Result<Pattern> {
-    let Lane::Stream(context, stream) = call.lane else {
+    let CallOrder::Stream(context, stream) = call.order else {
         let there = copies.write_now(address, bytes)?;
         return Ok(if there { Pattern::There } else { Pattern::InOurs });
     };
@@ -128,13 +128,13 @@ fn look_once_more(
     }
     let copies = TailCopies::existing(manager.gpu()).ok_or(Unwatched::Refused)?;
     report_deferred(&copies, ASKED);
-    match call.lane {
-        Lane::Device => look_now(&copies, &entry, call.name),
-        Lane::Stream(context, stream) => {
+    match call.order {
+        CallOrder::Device => look_now(&copies, &entry, call.name),
+        CallOrder::Stream(context, stream) => {
             SEEN.looks.fetch_add(1, Relaxed);
             copies.look_after_free(identify(order, context, stream), entry.ours, entry.block, call.name)
         }
-        Lane::Unknown => Err(Unwatched::Refused),
+        CallOrder::Unknown => Err(Unwatched::Refused),
     }
 }
 
@@ -176,13 +176,13 @@ pub(super) struct Moment {
     found_by: &'static str,
 }
 
-pub(super) fn moment(waits: &Waits) -> Moment {
-    let (scope, found_by) = match waits {
-        Waits::Stream(context, stream) => {
+pub(super) fn moment(target: &SyncTarget) -> Moment {
+    let (scope, found_by) = match target {
+        SyncTarget::Stream(context, stream) => {
             (Some(Scope::Stream(streams().identify(*context, *stream))), "a wait for a stream")
         }
-        Waits::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
-        Waits::Event => (None, "a wait for an event"),
+        SyncTarget::Context(context) => (Some(Scope::Context(*context)), "a wait for the device"),
+        SyncTarget::Event => (None, "a wait for an event"),
     };
     Moment { serial: watched().moment(), scope, found_by }
 }

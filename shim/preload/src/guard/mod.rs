@@ -34,7 +34,7 @@ use wm_memory::{AllocateError, FreeError, Manager, Order};
 use crate::process::{self, PROCESS_HOT, Site};
 use crate::settings::{Guard, Settings};
 
-pub(crate) use call::{Call, Waits};
+pub(crate) use call::{Call, SyncTarget};
 use counters::SEEN;
 
 const OFF: u8 = 0;
@@ -109,8 +109,8 @@ pub(crate) struct Watch(canary::Moment);
 
 /// The host is about to wait. `None` where nothing is guarded.
 #[inline]
-pub(crate) fn before_wait(waits: &Waits) -> Option<Watch> {
-    if is_off() { None } else { Some(Watch(canary::moment(waits))) }
+pub(crate) fn before_wait(target: &SyncTarget) -> Option<Watch> {
+    if is_off() { None } else { Some(Watch(canary::moment(target))) }
 }
 
 impl Watch {

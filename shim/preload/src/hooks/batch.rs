@@ -10,7 +10,7 @@ use wm_abi::{CUdeviceptr, CUmemcpyAttributes, CUresult, CUstream};
 
 use super::boundary::Outcome;
 use super::copies::SERVED;
-use super::crossing::{self, DURING_THE_CALL, Family, Way};
+use super::crossing::{self, DURING_THE_CALL, Family, PeerCopy};
 use super::cut::{CopyEnd, CopyPart};
 use super::peer_access;
 use super::stream::{Legacy, resolve_default};
@@ -102,16 +102,16 @@ unsafe fn serve(
 ) -> Outcome {
     // SAFETY: the program's arrays, as long as it says.
     let Some(arrays) = (unsafe { batch.arrays() }) else { return Outcome::Forward };
-    let ways = arrays.ways(stream);
+    let peers = arrays.peers(stream);
     // The driver refuses the null stream here.
     if stream.is_null() {
         return Outcome::Forward;
     }
-    if ways.iter().flatten().any(|way| way.detour) {
-        return arrays.singly(&ways, stream, batch.failed);
+    if peers.iter().flatten().any(|peer| peer.detour) {
+        return arrays.singly(&peers, stream, batch.failed);
     }
-    if ways.iter().any(Option::is_some) {
-        let mut cut = arrays.cut(&ways);
+    if peers.iter().any(Option::is_some) {
+        let mut cut = arrays.cut(&peers);
         let mut failed = usize::MAX;
         let result = call(&mut cut, &mut failed);
         if result != CUresult::SUCCESS {
@@ -233,12 +233,12 @@ impl Arrays<'_> {
         })
     }
 
-    /// The ways of copies that are not the driver's as they are. Empty in a process with one device.
-    fn ways(&self, stream: CUstream) -> Vec<Option<Way>> {
+    /// For each copy, `None` if it can be forwarded. Empty in a process with one device.
+    fn peers(&self, stream: CUstream) -> Vec<Option<PeerCopy>> {
         if !peer_access::has_several_devices() {
             return Vec::new();
         }
-        self.copies(stream).map(|copy| way(&copy)).collect()
+        self.copies(stream).map(|copy| peer_copy(&copy)).collect()
     }
 
     /// All copies, if all are large and in the order of the stream, or of any. What else a batch can say is the driver's to carry
@@ -261,13 +261,13 @@ impl Arrays<'_> {
         self.attributes.iter().any(|attribute| attribute.srcAccessOrder == DURING_THE_CALL)
     }
 
-    fn cut(&self, ways: &[Option<Way>]) -> PartedBatch {
+    fn cut(&self, peers: &[Option<PeerCopy>]) -> PartedBatch {
         let mut cut =
             PartedBatch { to: vec![], from: vec![], bytes: vec![], indices: vec![], origin: vec![] };
         for (index, copy) in self.copies(CUstream::NULL).enumerate() {
             cut.indices.extend(self.indices.iter().filter(|first| **first == index).map(|_| cut.to.len()));
             let whole = [CopyPart::whole([copy.bytes as u64, 1, 1])];
-            for part in ways[index].as_ref().map_or(&whole[..], |way| &way.parts) {
+            for part in peers[index].as_ref().map_or(&whole[..], |peer| &peer.parts) {
                 cut.to.push(copy.to + part.at[0]);
                 cut.from.push(copy.from + part.at[0]);
                 cut.bytes.push(part.size[0] as usize);
@@ -280,9 +280,9 @@ impl Arrays<'_> {
     }
 
     /// One copy after the other: some go between contexts, which a batch cannot say.
-    fn singly(&self, ways: &[Option<Way>], stream: CUstream, failed: *mut usize) -> Outcome {
-        for (index, (copy, way)) in self.copies(stream).zip(ways).enumerate() {
-            let result = if way.is_some() { led(&copy) } else { plain(&copy) };
+    fn singly(&self, peers: &[Option<PeerCopy>], stream: CUstream, failed: *mut usize) -> Outcome {
+        for (index, (copy, peer)) in self.copies(stream).zip(peers).enumerate() {
+            let result = if peer.is_some() { led(&copy) } else { plain(&copy) };
             if result != CUresult::SUCCESS {
                 // SAFETY: null, or the program's place for the position of what failed.
                 if let Some(place) = unsafe { failed.as_mut() } {
@@ -296,10 +296,10 @@ impl Arrays<'_> {
     }
 }
 
-/// The way of one copy.
-fn way(copy: &Linear) -> Option<Way> {
+/// One copy of the batch; `None` if it can be forwarded.
+fn peer_copy(copy: &Linear) -> Option<PeerCopy> {
     let ends = [Some(CopyEnd::flat(copy.to)), Some(CopyEnd::flat(copy.from))];
-    crossing::way(&ends, &[copy.bytes as u64, 1, 1], copy.stream)
+    crossing::peer_copy(&ends, &[copy.bytes as u64, 1, 1], copy.stream)
 }
 
 /// A copy that is not the driver's as it is, by itself.
@@ -322,14 +322,14 @@ pub(super) unsafe fn memcpy_with_attributes_async<S: Symbol<Function = WithAttri
     stream: CUstream,
 ) -> Outcome {
     let copy = Linear { to, from, bytes, stream: resolve_default::<F>(stream), waits: false };
-    let Some(way) = way(&copy) else { return Outcome::Forward };
-    if !way.detour {
+    let Some(peer) = peer_copy(&copy) else { return Outcome::Forward };
+    if !peer.detour {
         let part = |part: &CopyPart| {
             let (to, from, bytes) = (to + part.at[0], from + part.at[0], part.size[0] as usize);
             // SAFETY: a part of the program's copy, with its attributes.
             unsafe { driver().get::<S>()(to, from, bytes, attributes, stream) }
         };
-        return crossing::carried(way.parts.into_iter(), part).into();
+        return crossing::carried(peer.parts.into_iter(), part).into();
     }
     let result = led(&copy);
     // SAFETY: null, or the program's attributes.

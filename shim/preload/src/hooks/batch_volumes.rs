@@ -9,7 +9,7 @@ use wm_abi::symbol::Symbol;
 use wm_abi::{CU_MEMCPY_OPERAND_TYPE_POINTER, CUDA_MEMCPY3D_BATCH_OP, CUresult, CUstream};
 
 use super::boundary::Outcome;
-use super::crossing::{self, Family, Way};
+use super::crossing::{self, Family, PeerCopy};
 use super::peer_access;
 use super::stream::{Legacy, resolve_default};
 use super::volume::{self, Description};
@@ -63,7 +63,7 @@ pub(super) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Function = One>, 
     let Some(operation) = (unsafe { operation.cast::<Operation>().as_ref() }) else {
         return Outcome::Forward;
     };
-    let Some(way) = way(operation, resolve_default::<F>(stream)) else { return Outcome::Forward };
+    let Some(peer) = peer_copy(operation, resolve_default::<F>(stream)) else { return Outcome::Forward };
     let call = |list: &mut [Operation]| {
         let call = |one: &mut Operation| {
             // SAFETY: a part of the program's copy.
@@ -71,7 +71,7 @@ pub(super) unsafe fn memcpy_3d_with_attributes_async<S: Symbol<Function = One>, 
         };
         list.iter_mut().try_for_each(|one| call(one).ok()).into()
     };
-    make(operation, &way, resolve_default::<F>(stream), call).into()
+    make(operation, &peer, resolve_default::<F>(stream), call).into()
 }
 
 /// `call` makes a batch like the program's.
@@ -88,13 +88,13 @@ unsafe fn serve(
     }
     // SAFETY: the program's list, as long as it says.
     let operations = unsafe { slice::from_raw_parts(operations.cast::<Operation>(), count) };
-    let ways: Vec<_> = operations.iter().map(|operation| way(operation, stream)).collect();
-    if ways.iter().all(Option::is_none) {
+    let peers: Vec<_> = operations.iter().map(|operation| peer_copy(operation, stream)).collect();
+    if peers.iter().all(Option::is_none) {
         return Outcome::Forward;
     }
-    for (index, (operation, way)) in operations.iter().zip(&ways).enumerate() {
-        let result = match way {
-            Some(way) => make(operation, way, stream, &call),
+    for (index, (operation, peer)) in operations.iter().zip(&peers).enumerate() {
+        let result = match peer {
+            Some(peer) => make(operation, peer, stream, &call),
             None => call(&mut [*operation]),
         };
         if result != CUresult::SUCCESS {
@@ -108,24 +108,26 @@ unsafe fn serve(
     Outcome::Return(CUresult::SUCCESS)
 }
 
-fn way(operation: &Operation, stream: CUstream) -> Option<Way> {
+fn peer_copy(operation: &Operation, stream: CUstream) -> Option<PeerCopy> {
     let are_pointers =
         [operation.src.type_, operation.dst.type_].iter().all(|kind| *kind == CU_MEMCPY_OPERAND_TYPE_POINTER);
     let general = volume::filled(&operation.general());
-    are_pointers.then(|| crossing::way(&volume::ends(&general), &volume::size(&general), stream)).flatten()
+    are_pointers
+        .then(|| crossing::peer_copy(&volume::ends(&general), &volume::size(&general), stream))
+        .flatten()
 }
 
 /// Makes a copy that is not the driver's as it is.
 fn make(
     operation: &Operation,
-    way: &Way,
+    peer: &PeerCopy,
     stream: CUstream,
     call: impl Fn(&mut [Operation]) -> CUresult,
 ) -> CUresult {
     let general = volume::filled(&operation.general());
-    if way.detour {
+    if peer.detour {
         let ends = volume::ends(&general);
-        let result = crossing::detour::<Legacy>(&general, &ends, way, Some(stream));
+        let result = crossing::detour::<Legacy>(&general, &ends, peer, Some(stream));
         return if result == CUresult::SUCCESS {
             crossing::read_by(operation.srcAccessOrder, stream)
         } else {
@@ -133,6 +135,6 @@ fn make(
         };
     }
     let part = |part| operation.with(&volume::part(&general, part));
-    let mut parts: Vec<_> = way.parts.iter().map(part).collect();
+    let mut parts: Vec<_> = peer.parts.iter().map(part).collect();
     call(&mut parts)
 }

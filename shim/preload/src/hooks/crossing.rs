@@ -49,16 +49,16 @@ impl Family for PerThread {
     type Between = symbol::cuMemcpy3DPeer_ptds;
 }
 
-/// How a copy is made that cannot be forwarded.
+/// A copy that cannot be forwarded, as the calls that make it instead.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct PeerCopy {
     pub(super) parts: Vec<CopyPart>,
     /// Between the owners' contexts, because the device that would make the copy cannot access an end.
     pub(super) detour: bool,
 }
 
-/// How to make a copy in a stream of the calling thread's context; `None` if it can be forwarded.
-pub(super) fn way(ends: &[Option<CopyEnd>; 2], size: &CopySize, stream: CUstream) -> Option<Way> {
+/// A copy in a stream of the calling thread's context; `None` if it can be forwarded.
+pub(super) fn peer_copy(ends: &[Option<CopyEnd>; 2], size: &CopySize, stream: CUstream) -> Option<PeerCopy> {
     if !concerns(ends) || size.contains(&0) {
         return None;
     }
@@ -98,15 +98,15 @@ pub(super) fn within<T>(context: CUcontext, body: impl FnOnce() -> T) -> Option<
     Some(body())
 }
 
-/// As [`way`], for a copy that names the contexts of both ends and therefore needs no access.
-pub(super) fn way_between(ends: &[Option<CopyEnd>; 2], size: &CopySize) -> Option<Way> {
+/// As [`peer_copy`], for a copy that names the contexts of both ends and therefore needs no access.
+pub(super) fn peer_copy_between(ends: &[Option<CopyEnd>; 2], size: &CopySize) -> Option<PeerCopy> {
     concerns(ends).then(|| taken(parts(ends, size), false, size)).flatten()
 }
 
-fn taken(parts: Option<Vec<CopyPart>>, detour: bool, size: &CopySize) -> Option<Way> {
+fn taken(parts: Option<Vec<CopyPart>>, detour: bool, size: &CopySize) -> Option<PeerCopy> {
     (detour || parts.is_some()).then(|| {
         let parts = parts.unwrap_or_else(|| vec![CopyPart::whole(*size)]);
-        Way { parts, detour }
+        PeerCopy { parts, detour }
     })
 }
 
@@ -199,8 +199,8 @@ pub(super) fn between(copy: &CUDA_MEMCPY3D_PEER, ends: &[Option<CopyEnd>; 2]) ->
 }
 
 /// The parts, cut further so that no row is longer than [`ROW`].
-pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = CopyPart> {
-    way.parts.iter().flat_map(|part| {
+pub(super) fn short_rows(peer: &PeerCopy) -> impl Iterator<Item = CopyPart> {
+    peer.parts.iter().flat_map(|part| {
         let rows = CopyPart { at: [0; 3], size: part.size };
         let places: Vec<u64> = (1..=part.size[0] / ROW).map(|row| row * ROW).collect();
         let pieces = if part.size[1] * part.size[2] == 1 {
@@ -217,11 +217,11 @@ pub(super) fn short_rows(way: &Way) -> impl Iterator<Item = CopyPart> {
 pub(super) fn detour<F: Family>(
     copy: &CUDA_MEMCPY3D_PEER,
     ends: &[Option<CopyEnd>; 2],
-    way: &Way,
+    peer: &PeerCopy,
     stream: Option<CUstream>,
 ) -> CUresult {
     let copy = between(copy, ends);
-    carried(short_rows(way), |part| {
+    carried(short_rows(peer), |part| {
         let part = volume::part(&copy, part);
         // SAFETY: a part of the program's copy, under the driver's own rules for it.
         unsafe {
@@ -274,17 +274,17 @@ pub(super) fn linear<F: Family>(linear: &Linear, said: Option<Direction>) -> Opt
     }
     let copy = described(linear, said);
     let ends = volume::ends(&copy);
-    let way = way(&ends, &volume::size(&copy), linear.stream)?;
+    let peer = peer_copy(&ends, &volume::size(&copy), linear.stream)?;
     let stream = (!linear.waits).then_some(linear.stream);
-    if way.detour {
-        return Some(detour::<F>(&copy, &ends, &way, stream).into());
+    if peer.detour {
+        return Some(detour::<F>(&copy, &ends, &peer, stream).into());
     }
-    Some(by_address::<F>([linear.to, linear.from], way, stream).into())
+    Some(by_address::<F>([linear.to, linear.from], peer, stream).into())
 }
 
 /// Makes the parts of a copy of consecutive bytes.
-fn by_address<F: Family>(ends: [u64; 2], way: Way, stream: Option<CUstream>) -> CUresult {
-    carried(way.parts.into_iter(), |part| {
+fn by_address<F: Family>(ends: [u64; 2], peer: PeerCopy, stream: Option<CUstream>) -> CUresult {
+    carried(peer.parts.into_iter(), |part| {
         let ([to, from], bytes) = (ends.map(|end| end + part.at[0]), part.size[0] as usize);
         // SAFETY: a part of the program's copy.
         unsafe {
@@ -313,16 +313,16 @@ pub(super) unsafe fn shaped<F: Family, D: Description>(
     let general = volume::filled(&copy.general());
     let ends = volume::ends(&general);
     let size = volume::size(&general);
-    let way = if D::NAMES_CONTEXTS {
-        way_between(&ends, &size)
+    let peer = if D::NAMES_CONTEXTS {
+        peer_copy_between(&ends, &size)
     } else {
-        way(&ends, &size, stream.unwrap_or_default())
+        peer_copy(&ends, &size, stream.unwrap_or_default())
     }?;
-    if way.detour {
-        return Some(detour::<F>(&general, &ends, &way, stream).into());
+    if peer.detour {
+        return Some(detour::<F>(&general, &ends, &peer, stream).into());
     }
     let part = |part: &CopyPart| call(&copy.with(&volume::part(&general, part)));
-    Some(carried(way.parts.into_iter(), part).into())
+    Some(carried(peer.parts.into_iter(), part).into())
 }
 
 /// `cuMemcpy3D`, `cuMemcpy3DPeer`.
@@ -381,11 +381,11 @@ fn peers<F: Family>(to: u64, from: u64, bytes: usize, stream: Option<CUstream>) 
     }
     let by_address_only = |stream: CUstream| takes_no_detour(stream) && reach_in(&ends, stream);
     let detour = !stream.is_some_and(by_address_only);
-    let way = Way { parts: parts(&ends, &size).unwrap_or_else(|| vec![CopyPart::whole(size)]), detour };
-    if !way.detour {
-        return by_address::<F>([to, from], way, stream).into();
+    let peer = PeerCopy { parts: parts(&ends, &size).unwrap_or_else(|| vec![CopyPart::whole(size)]), detour };
+    if !peer.detour {
+        return by_address::<F>([to, from], peer, stream).into();
     }
-    self::detour::<F>(&volume::flat(to, from, bytes), &ends, &way, stream).into()
+    self::detour::<F>(&volume::flat(to, from, bytes), &ends, &peer, stream).into()
 }
 
 /// Does a part of this end lie elsewhere than on its device?

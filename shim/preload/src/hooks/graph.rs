@@ -18,7 +18,7 @@ use wm_driver::api::owned::Graph;
 use wm_driver::{Api, Table};
 
 use super::boundary::Outcome;
-use super::crossing::{self, Way, within};
+use super::crossing::{self, PeerCopy, within};
 use super::cut::CopyPart;
 use super::peer_access;
 use super::volume::{self, Description};
@@ -46,9 +46,9 @@ pub(super) unsafe fn graph_add_memcpy_node(
     let Some(copy) = (unsafe { copy.as_ref() }) else { return Outcome::Forward };
     let new_node = NewNode { node, graph, after, count };
     let in_context = context_of_copy(copy, context);
-    match plan(copy, in_context) {
+    match child_graph_copy(copy, in_context) {
         // SAFETY: the program's arguments, but for the graph.
-        Some(plan) => plan.add(|child| unsafe { new_node.add_child(child) }),
+        Some(child) => child.add(|graph| unsafe { new_node.add_child(graph) }),
         None if in_context == context => Outcome::Forward,
         // SAFETY: the program's arguments, but for the context.
         None => unsafe { new_node.add_copy(copy, in_context) }.into(),
@@ -134,12 +134,12 @@ pub(super) unsafe fn graph_add_node_v2<S: Symbol<Function = AddWithData>>(
 /// `add` makes the program's call with other parameters.
 unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) -> Outcome {
     // SAFETY: null, or the program's parameters of a node.
-    let Some((params, plan)) = (unsafe { changed(params) }) else { return Outcome::Forward };
+    let Some((params, child)) = (unsafe { changed(params) }) else { return Outcome::Forward };
     let call = |mut params: CUgraphNodeParams| add(std::ptr::from_mut(&mut params).cast());
-    match plan {
-        Some(plan) => plan.add(|child| {
+    match child {
+        Some(child) => child.add(|graph| {
             let mut params = CUgraphNodeParams::empty(CU_GRAPH_NODE_TYPE_GRAPH);
-            params.body.graph = child;
+            params.body.graph = graph;
             call(params)
         }),
         None => call(params).into(),
@@ -150,7 +150,7 @@ unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) ->
 ///
 /// # Safety
 /// `params` is null or the program's parameters of a node.
-unsafe fn changed(params: *mut c_void) -> Option<(CUgraphNodeParams, Option<Plan>)> {
+unsafe fn changed(params: *mut c_void) -> Option<(CUgraphNodeParams, Option<ChildGraphCopy>)> {
     // SAFETY: by contract; of a kind that is not looked at, no more is read than every kind has.
     let mut params = unsafe {
         let kind = params.cast::<u32>().as_ref()?;
@@ -167,17 +167,17 @@ unsafe fn changed(params: *mut c_void) -> Option<(CUgraphNodeParams, Option<Plan
         }
         let copy = params.body.memcpy;
         let context = context_of_copy(&copy.copyParams, copy.copyCtx);
-        let plan = plan(&copy.copyParams, context);
+        let child = child_graph_copy(&copy.copyParams, context);
         params.body.memcpy.copyCtx = context;
-        (plan.is_some() || context != copy.copyCtx).then_some((params, plan))
+        (child.is_some() || context != copy.copyCtx).then_some((params, child))
     }
 }
 
 /// `cuGraphMemcpyNodeSetParams`.
 pub(super) unsafe fn graph_memcpy_node_set_params(_node: CUgraphNode, copy: *const CUDA_MEMCPY3D) -> Outcome {
     // SAFETY: null, or the program's description.
-    let plan = unsafe { copy.as_ref() }.and_then(|copy| plan(copy, CUcontext::NULL));
-    plan.map_or(Outcome::Forward, |_| refused(CUresult::NOT_SUPPORTED))
+    let child = unsafe { copy.as_ref() }.and_then(|copy| child_graph_copy(copy, CUcontext::NULL));
+    child.map_or(Outcome::Forward, |_| refused(CUresult::NOT_SUPPORTED))
 }
 
 /// `cuGraphNodeSetParams`.
@@ -206,7 +206,7 @@ pub(super) unsafe fn graph_exec_memcpy_node_set_params(
     // SAFETY: null, or the program's description.
     let Some(copy) = (unsafe { copy.as_ref() }) else { return Outcome::Forward };
     let in_context = context_of_copy(copy, context);
-    match plan(copy, in_context) {
+    match child_graph_copy(copy, in_context) {
         Some(_) => refused(CUresult::INVALID_VALUE),
         None if in_context == context => Outcome::Forward,
         // SAFETY: the program's arguments, but for the context.
@@ -279,16 +279,16 @@ fn of_memory(address: u64) -> Option<CUcontext> {
     (!context.is_null()).then_some(context)
 }
 
-/// How a copy is made that cannot be one node.
-struct Plan {
+/// A copy that is added to a graph as a child graph, because one memcpy node cannot make it.
+struct ChildGraphCopy {
     copy: CUDA_MEMCPY3D,
     general: CUDA_MEMCPY3D_PEER,
-    way: Way,
+    peer: PeerCopy,
     context: CUcontext,
 }
 
-/// `None`: the copy can be one node. The way to its ends is open for the context's device, where it can be.
-fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
+/// `None`: one node can make the copy. Grants the context's device access to both ends first, where that is possible.
+fn child_graph_copy(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<ChildGraphCopy> {
     if !peer_access::has_several_devices() {
         return None;
     }
@@ -296,13 +296,13 @@ fn plan(copy: &CUDA_MEMCPY3D, context: CUcontext) -> Option<Plan> {
     let ends = volume::ends(&general);
     // One node is better where it may be one: it can be asked for, and changed. No node goes between contexts: where the way to an end is
     // closed, the driver answers.
-    let needed = |way: &Way| way.parts.len() > 1 && !crossing::is_within_a_device(&ends);
-    let way = || crossing::way(&ends, &volume::size(&general), CUstream::NULL).filter(needed);
-    let way = within(context, way).flatten()?;
-    Some(Plan { copy: *copy, general, way, context })
+    let needed = |peer: &PeerCopy| peer.parts.len() > 1 && !crossing::is_within_a_device(&ends);
+    let peer = || crossing::peer_copy(&ends, &volume::size(&general), CUstream::NULL).filter(needed);
+    let peer = within(context, peer).flatten()?;
+    Some(ChildGraphCopy { copy: *copy, general, peer, context })
 }
 
-impl Plan {
+impl ChildGraphCopy {
     /// Makes the copies' graph and adds it; the driver's nodes have copies of it.
     fn add(&self, add: impl FnOnce(CUgraph) -> CUresult) -> Outcome {
         Outcome::Return(match self.parted() {
@@ -329,7 +329,7 @@ impl Plan {
                 )
             }
         };
-        let result = crossing::carried(self.way.parts.iter().copied(), add);
+        let result = crossing::carried(self.peer.parts.iter().copied(), add);
         result.ok().map(|()| graph)
     }
 }

@@ -13,7 +13,7 @@ use wm_memory::{Manager, Mark};
 
 use super::pool;
 use super::stream::{DefaultStream, resolve_default};
-use crate::guard::{self, Waits, Watch};
+use crate::guard::{self, SyncTarget, Watch};
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
 use crate::trace;
@@ -26,7 +26,8 @@ where
 {
     let named = registry::any().then(|| NamedStream::of(stream, D::HANDLE)).flatten();
     let wait = named.map(|named| {
-        Wait::for_stream(named.id).looking_after(&Waits::Stream(named.context, resolve_default::<D>(stream)))
+        Wait::for_stream(named.id)
+            .looking_after(&SyncTarget::Stream(named.context, resolve_default::<D>(stream)))
     });
     // SAFETY: the program's argument.
     end_wait(wait, unsafe { driver().get::<S>()(stream) })
@@ -47,7 +48,7 @@ pub(super) unsafe fn ctx_synchronize_v2(context: CUcontext) -> CUresult {
 
 /// `cuEventSynchronize`. We do not know what the event is behind, so nothing becomes reusable; the pool trims all the same.
 pub(super) unsafe fn event_synchronize(event: CUevent) -> CUresult {
-    let wait = registry::any().then(|| Wait::for_something().looking_after(&Waits::Event));
+    let wait = registry::any().then(|| Wait::for_something().looking_after(&SyncTarget::Event));
     end_wait(wait, driver().event_synchronize(event).into())
 }
 
@@ -76,7 +77,7 @@ impl Wait {
             owner.is_some_and(|owner| owner == context || streams().home(owner) == context)
         };
         let marks = registry::all().map(|manager| (manager, manager.mark_all(covers))).collect();
-        Self { marks, traced: Some(None), watch: None }.looking_after(&Waits::Context(context))
+        Self { marks, traced: Some(None), watch: None }.looking_after(&SyncTarget::Context(context))
     }
 
     /// For an event, of which we do not know what it is behind.
@@ -84,8 +85,8 @@ impl Wait {
         Self { marks: Vec::new(), traced: None, watch: None }
     }
 
-    fn looking_after(self, waits: &Waits) -> Self {
-        Self { watch: guard::before_wait(waits), ..self }
+    fn looking_after(self, target: &SyncTarget) -> Self {
+        Self { watch: guard::before_wait(target), ..self }
     }
 
     fn end(self) {

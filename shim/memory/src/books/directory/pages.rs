@@ -25,7 +25,7 @@ const BITS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Pages(LazySlice<LazySlice<LazySlice<Span>>>);
 
-/// A table of granules. A block of a GiB reaches into all of them: that is one stretch of memory to write.
+/// A table of granules. A block of a GiB reaches into all of them: that is one range of memory to write.
 #[derive(Debug, Default)]
 struct Span {
     /// By granule, slot of the piece that began before, and has the granule's first byte.

@@ -5,12 +5,9 @@ use super::{HandleKey, HandleRecord, Ledger};
 impl Ledger {
     /// Says what is wrong, if anything is. `blocks` are the addresses and sizes of everything that is not free.
     pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
-        let (joined, plain): (Vec<_>, Vec<_>) =
-            blocks.iter().partition(|(address, _)| self.loans.contains_key(address));
-        let booked: Vec<_> = plain.into_iter().chain(self.loans.values().flatten().copied()).collect();
-        self.audit_pieces(&booked)?;
-        self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, &booked))?;
-        self.audit_uses(&[booked, joined].concat())
+        self.audit_pieces(blocks)?;
+        self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, blocks))?;
+        self.audit_uses(blocks)
     }
 
     /// Blocks and runs do not overlap, and every run lies where its handles are active.

@@ -13,10 +13,11 @@ use crate::vocabulary::sizes::Class;
 #[derive(Debug)]
 pub(crate) struct Extent {
     pub(crate) bytes: u64,
-    pub(crate) class: Class,
+    /// What its blocks are packed by; `None`: it is one block's own.
+    pub(crate) class: Option<Class>,
     pub(crate) stitched: bool,
     /// Made of late memory.
-    pub(super) late: bool,
+    pub(crate) late: bool,
     /// When it was made.
     pub(super) made: u64,
     /// Bytes under blocks.
@@ -44,11 +45,6 @@ impl Extent {
         self.stitched && self.used == 0
     }
 
-    /// Of its free runs.
-    pub(crate) fn rank(&self) -> u64 {
-        if self.late { self.made } else { 0 }
-    }
-
     /// Index of the first mapping that begins at `address` or later.
     pub(super) fn from(&self, address: u64) -> usize {
         self.mappings.partition_point(|(start, _)| *start < address)
@@ -72,7 +68,7 @@ impl Extent {
         begun.take_while(move |(start, _)| *start < range.end).copied()
     }
 
-    /// Mappings that a stretch touches, each with the touched part.
+    /// Mappings that a range touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         let end = address + bytes;
         let begun = self.mappings[self.near(address)..].iter().take_while(move |(start, _)| *start < end);

@@ -19,7 +19,7 @@ use crate::vocabulary::sizes::Class;
 pub(crate) struct Extents {
     extents: BTreeMap<u64, Extent>,
     /// By class and age: first address and size.
-    by_age: BTreeMap<(Class, u64), (u64, u64)>,
+    by_age: BTreeMap<(Option<Class>, u64), (u64, u64)>,
     idle_views: BTreeSet<(u64, u64)>,
     clock: u64,
 }
@@ -37,7 +37,7 @@ impl Extents {
         self.extents.iter().map(|(base, extent)| (*base, extent))
     }
 
-    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+    pub(crate) fn insert(&mut self, base: u64, bytes: u64, class: Option<Class>, stitched: bool, late: bool) {
         self.clock += 1;
         let extent = Extent {
             bytes,
@@ -79,12 +79,6 @@ impl Extents {
 
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.at(address).map(|(base, extent)| base..base + extent.bytes)
-    }
-
-    pub(crate) fn note_retired_uses(&mut self, address: u64, pending: &Pending) {
-        if let Some((_, extent)) = self.at_mut(address) {
-            extent.retired_uses.join(pending);
-        }
     }
 
     pub(crate) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
@@ -132,36 +126,24 @@ impl Extents {
 
     /// First address of the mapping that an address lies in.
     pub(crate) fn mapping_around(&self, address: u64) -> Option<u64> {
-        self.mapping_of(address).map(|(start, _, _)| start)
-    }
-
-    /// The mapping that an address lies in: its first address, the one behind it, and the handle.
-    pub(crate) fn mapping_of(&self, address: u64) -> Option<(u64, u64, HandleKey)> {
         let (_, extent) = self.at(address)?;
         let (start, mapping) = extent.mappings.get(extent.near(address))?;
-        let end = start + mapping.bytes;
-        (*start..end).contains(&address).then_some((*start, end, mapping.key))
+        (*start..start + mapping.bytes).contains(&address).then_some(*start)
     }
 
-    /// Extents of a class and at least `bytes` without a block, the oldest first.
-    pub(crate) fn unused(&self, class: Class, bytes: u64) -> impl Iterator<Item = u64> {
-        let is_unused = |base: &u64| self.extents.get(base).is_some_and(|extent| extent.used == 0);
-        self.by_age(class, bytes).map(|extent| extent.start).filter(is_unused)
-    }
-
-    /// Mappings that a stretch of one extent touches, each with the touched part.
+    /// Mappings that a range of one extent touches, each with the touched part.
     pub(crate) fn touched(&self, address: u64, bytes: u64) -> impl Iterator<Item = (Range<u64>, HandleKey)> {
         self.at(address).into_iter().flat_map(move |(_, extent)| extent.touched(address, bytes))
     }
 
     /// Extents of a class and at least `bytes`, the oldest first.
     fn by_age(&self, class: Class, bytes: u64) -> impl Iterator<Item = Range<u64>> {
-        let ages = self.by_age.range((class, 0)..=(class, u64::MAX));
+        let ages = self.by_age.range((Some(class), 0)..=(Some(class), u64::MAX));
         ages.filter(move |(_, (_, size))| *size >= bytes).map(|(_, (base, size))| *base..base + size)
     }
 
     /// The oldest extent of `class` and at least `bytes` that is mapped from end to end and all of whose mappings are
-    /// `free`. One look at each extent mostly tells that it is not.
+    /// `free`. For most extents one mapping shows that it is not.
     pub(crate) fn whole(
         &self,
         class: Class,
@@ -188,7 +170,7 @@ impl Extents {
         next >= range.end
     }
 
-    /// First address of a stretch of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
+    /// A range of at least `bytes` inside one extent of `class`, all of whose mappings are `free`.
     /// The oldest come first; at most `visits` mappings are looked at.
     pub(crate) fn window(
         &self,
@@ -199,35 +181,35 @@ impl Extents {
     ) -> Option<Range<u64>> {
         let mut left = visits;
         for extent in self.by_age(class, bytes) {
-            let mut stretch = extent.start..extent.start;
+            let mut found = extent.start..extent.start;
             for (start, mapping) in self.mappings(extent) {
                 left = left.checked_sub(1)?;
                 let end = start + mapping.bytes;
-                stretch = match (free(start, mapping.key), start == stretch.end) {
-                    (true, true) => stretch.start..end,
+                found = match (free(start, mapping.key), start == found.end) {
+                    (true, true) => found.start..end,
                     (true, false) => start..end,
                     (false, _) => end..end,
                 };
-                if stretch.end - stretch.start >= bytes {
-                    return Some(stretch);
+                if found.end - found.start >= bytes {
+                    return Some(found);
                 }
             }
         }
         None
     }
 
-    /// Stretches that are mapped throughout.
-    pub(crate) fn mapped_stretches(&self) -> Vec<Range<u64>> {
-        let mut stretches: Vec<Range<u64>> = Vec::new();
+    /// Ranges that are mapped without a gap.
+    pub(crate) fn mapped_ranges(&self) -> Vec<Range<u64>> {
+        let mut ranges: Vec<Range<u64>> = Vec::new();
         for (base, extent) in &self.extents {
             for (start, mapping) in &extent.mappings {
                 let end = start + mapping.bytes;
-                match stretches.last_mut() {
+                match ranges.last_mut() {
                     Some(last) if last.end == *start && start != base => last.end = end,
-                    _ => stretches.push(*start..end),
+                    _ => ranges.push(*start..end),
                 }
             }
         }
-        stretches
+        ranges
     }
 }

@@ -57,11 +57,6 @@ impl HandleTable {
         self.table.get(key.0 as usize)?.as_ref()
     }
 
-    /// How long a handle is; 0 if it is gone.
-    pub(crate) fn bytes(&self, key: HandleKey) -> u64 {
-        self.get(key).map_or(0, |memory| memory.bytes)
-    }
-
     pub(crate) fn all(&self) -> impl Iterator<Item = (HandleKey, &HandleRecord)> {
         self.table
             .iter()

@@ -11,7 +11,6 @@ mod extent;
 mod extents;
 mod handles;
 mod keys;
-mod loans;
 mod removal;
 pub(crate) mod run;
 mod runs;
@@ -31,7 +30,6 @@ pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
 
-use crate::containers::fast_map::FastMap;
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
 use crate::vocabulary::tiers::TierBytes;
@@ -47,18 +45,11 @@ pub(crate) struct TakenHandle {
     was: Option<u64>,
 }
 
-/// A stretch of addresses: the first, and the length.
-pub(crate) type Stretch = (u64, u64);
-
-/// What a joint's block has borrowed: by the block's address, or, while the joint is being made, by the first stretch's.
-type Loans = FastMap<u64, Vec<Stretch>>;
-
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     handles: HandleTable,
     extents: Extents,
     runs: Runs,
-    loans: Loans,
 }
 
 impl Ledger {
@@ -83,7 +74,14 @@ impl Ledger {
     }
 
     /// Takes in a new extent in which nothing is mapped yet.
-    pub(crate) fn insert_extent(&mut self, base: u64, bytes: u64, class: Class, stitched: bool, late: bool) {
+    pub(crate) fn insert_extent(
+        &mut self,
+        base: u64,
+        bytes: u64,
+        class: Option<Class>,
+        stitched: bool,
+        late: bool,
+    ) {
         self.extents.insert(base, bytes, class, stitched, late);
     }
 
@@ -114,9 +112,6 @@ impl Ledger {
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
-        if self.give_back(address, pending) {
-            return;
-        }
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
         let handles = &mut self.handles;
@@ -129,11 +124,11 @@ impl Ledger {
             astray.extend(home.map(|home| (key, home)));
             Some((part, tier))
         });
-        let (class, rank, range) = (extent.class, extent.rank(), base..base + extent.bytes);
+        let (class, late, range) = (extent.class, extent.late, base..base + extent.bytes);
         for (part, tier) in one_a_tier(freed) {
             let bytes = part.end - part.start;
             let segments = Segments::one(bytes, pending.clone());
-            self.runs.give(part.start, Run::new(class, tier, rank, segments), &range);
+            self.runs.give(part.start, Run::new(class, tier, late, segments), &range);
         }
         astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
     }
@@ -150,7 +145,7 @@ impl Ledger {
             debug_assert!(false, "no handle or extent at {:#x}", part.start);
             return;
         };
-        let run = Run::new(extent.class, memory.tier, extent.rank(), segments);
+        let run = Run::new(extent.class, memory.tier, extent.late, segments);
         self.runs.give(part.start, run, &(base..base + extent.bytes));
     }
 
@@ -197,9 +192,9 @@ impl Ledger {
         segments
     }
 
-    /// Makes every mapping that begins in a stretch active there: all their handles are idle or active there already.
-    pub(crate) fn claim(&mut self, stretch: Range<u64>) {
-        let mappings: Vec<_> = self.extents.mappings(stretch).collect();
+    /// Makes every mapping that begins in a range active: all their handles are idle, or active there already.
+    pub(crate) fn claim(&mut self, range: Range<u64>) {
+        let mappings: Vec<_> = self.extents.mappings(range).collect();
         for (address, mapping) in mappings {
             if self.handles.get(mapping.key).is_some_and(|memory| memory.active != Some(address)) {
                 self.activate_at(mapping.key, address);

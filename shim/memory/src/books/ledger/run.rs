@@ -1,4 +1,4 @@
-//! One free run, and the ranks in which runs are used.
+//! One free run, and which runs a search looks at.
 
 use std::ops::RangeInclusive;
 
@@ -7,31 +7,32 @@ use wm_driver::Tier;
 use super::segments::Segments;
 use crate::vocabulary::sizes::Class;
 
-/// Ranks of free runs: those of a lower one are used first.
-pub(crate) type Ranks = RangeInclusive<u64>;
+/// Values of [`Run::late`] that a search accepts. Runs that are not late come first.
+pub(crate) type LateFilter = RangeInclusive<bool>;
 
-/// Of memory that is not late.
-pub(crate) const EARLY: Ranks = 0..=0;
+/// Memory that is not late.
+pub(crate) const EARLY: LateFilter = false..=false;
 
-/// Of late memory: the older the lower.
-pub(crate) const LATE: Ranks = 1..=u64::MAX;
+/// Late memory.
+pub(crate) const LATE: LateFilter = true..=true;
 
-/// Of all memory.
-pub(crate) const ALL: Ranks = 0..=u64::MAX;
+/// All memory.
+pub(crate) const ALL: LateFilter = false..=true;
 
 /// One free run; where it ends is its key.
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
     pub(crate) bytes: u64,
-    pub(crate) class: Class,
+    pub(crate) class: Option<Class>,
     pub(crate) tier: Tier,
-    pub(crate) rank: u64,
-    /// What it waits for.
+    /// Of late memory, see `policy/growth.rs`.
+    pub(crate) late: bool,
+    /// The points that its bytes wait for.
     pub(crate) segments: Segments,
 }
 
 impl Run {
-    pub(crate) fn new(class: Class, tier: Tier, rank: u64, segments: Segments) -> Self {
-        Self { bytes: segments.bytes(), class, tier, rank, segments }
+    pub(crate) fn new(class: Option<Class>, tier: Tier, late: bool, segments: Segments) -> Self {
+        Self { bytes: segments.bytes(), class, tier, late, segments }
     }
 }

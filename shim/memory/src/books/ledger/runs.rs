@@ -1,7 +1,7 @@
-//! Free runs: maximal stretches of addresses that are backed by active handles and that no block uses.
+//! Free runs: maximal ranges of addresses that are backed by active handles and that no block uses.
 //!
-//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. What its stretches wait for
-//! stays theirs: see [`Segments`]. Runs are found by address (to coalesce) and, within a rank, by size (for best fit).
+//! A run lies in one extent and on one tier; touching runs of the same extent and tier are one. Each part of a run
+//! keeps the points that it waits for: see [`Segments`]. Runs are found by address (to coalesce) and by size (for best fit), late ones last.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use wm_driver::Tier;
 
-use super::run::{EARLY, LATE, Ranks, Run};
+use super::run::{LateFilter, Run};
 use super::segments::Segments;
 use super::size_index::SizeIndex;
 use crate::vocabulary::order::Point;
@@ -37,21 +37,15 @@ impl Runs {
         self.by_end.get(&end).map(|run| (end - run.bytes, run))
     }
 
-    /// Runs of at least `bytes`, the lowest rank first, and the best fit in it.
+    /// Runs of at least `bytes` that the filter accepts: early ones before late ones, the best fit first.
     pub(crate) fn fitting(
         &self,
         class: Class,
         tier: Tier,
         bytes: u64,
-        ranks: &Ranks,
+        filter: &LateFilter,
     ) -> impl Iterator<Item = (u64, &Run)> {
-        self.by_size.fitting(class, tier, bytes, ranks).filter_map(|end| self.named(end))
-    }
-
-    /// All runs of a class on a tier, the longest first; after them late ones.
-    pub(crate) fn longest_first(&self, class: Class, tier: Tier) -> impl Iterator<Item = (u64, &Run)> {
-        let of = move |ranks: &Ranks| self.by_size.fitting(class, tier, 0, ranks).rev();
-        of(&EARLY).chain(of(&LATE)).filter_map(|end| self.named(end))
+        self.by_size.fitting(class, tier, bytes, filter).filter_map(|end| self.named(end))
     }
 
     pub(crate) fn largest(&self) -> u64 {
@@ -95,8 +89,8 @@ impl Runs {
         }
     }
 
-    /// Takes a stretch out of the runs that cover it, which may be several where tiers meet, all in the extent that ends
-    /// at `limit`. Returns what its bytes wait for.
+    /// Takes a range out of the runs that cover it. These may be several where tiers meet, all in the extent that ends
+    /// at `limit`. Returns the points that its bytes wait for.
     pub(crate) fn take(&mut self, address: u64, bytes: u64, limit: u64) -> Segments {
         let (mut next, end) = (address, address + bytes);
         let mut segments = Segments::default();
@@ -132,17 +126,17 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::ALL;
+    use super::super::run::{ALL, EARLY, LATE};
     use super::*;
     use crate::vocabulary::order::Pending;
 
     fn run(bytes: u64, tier: Tier) -> Run {
-        Run::new(Class::Large, tier, 0, Segments::one(bytes, Pending::default()))
+        Run::new(Some(Class::Large), tier, false, Segments::one(bytes, Pending::default()))
     }
 
     /// Addresses of the runs that hold 0x1800 bytes.
-    fn fitting(runs: &Runs, ranks: &Ranks) -> Vec<u64> {
-        runs.fitting(Class::Large, Tier::Device, 0x1800, ranks).map(|(address, _)| address).collect()
+    fn fitting(runs: &Runs, filter: &LateFilter) -> Vec<u64> {
+        runs.fitting(Class::Large, Tier::Device, 0x1800, filter).map(|(address, _)| address).collect()
     }
 
     fn shape(runs: &Runs) -> Vec<(u64, u64)> {
@@ -181,12 +175,14 @@ mod tests {
     #[test]
     fn late_runs_come_last_however_well_they_fit() {
         let mut runs = Runs::default();
-        for (address, bytes, rank) in [(0x1_0000, 0x1800, 9), (0x2_0000, 0x4000, 0), (0x3_0000, 0x4000, 5)] {
-            runs.give(address, Run { rank, ..run(bytes, Tier::Device) }, &(address..address + bytes));
+        for (address, bytes, late) in
+            [(0x1_0000, 0x1800, true), (0x2_0000, 0x4000, false), (0x3_0000, 0x4000, true)]
+        {
+            runs.give(address, Run { late, ..run(bytes, Tier::Device) }, &(address..address + bytes));
         }
-        runs.give(0x4_0000, Run { rank: 5, ..run(0x1000, Tier::Device) }, &(0x4_0000..0x4_1000));
-        assert_eq!(fitting(&runs, &ALL), [0x2_0000, 0x3_0000, 0x1_0000]);
+        runs.give(0x4_0000, Run { late: true, ..run(0x1000, Tier::Device) }, &(0x4_0000..0x4_1000));
+        assert_eq!(fitting(&runs, &ALL), [0x2_0000, 0x1_0000, 0x3_0000]);
         assert_eq!(fitting(&runs, &EARLY), [0x2_0000]);
-        assert_eq!(fitting(&runs, &LATE), [0x3_0000, 0x1_0000]);
+        assert_eq!(fitting(&runs, &LATE), [0x1_0000, 0x3_0000]);
     }
 }

@@ -1,11 +1,11 @@
-//! What the bytes of a free run wait for: stretch after stretch, each with its own points.
+//! The points that the bytes of a free run wait for: one segment after the other, each with its own points.
 //!
 //! Neighbours that were freed in different streams are one run, since together they can serve a large request; but a stream
-//! may have its own part of it at once. So a run remembers what each of its stretches waits for.
+//! may have its own part of it at once. So a run has one segment for each part that waits for other points.
 //!
 //! Invariants: lengths are not 0 and add up to the run's; neighbours differ in what they wait for; there are at most
-//! [`SEGMENTS`] of them. Where there would be more, two are told as one that waits for both: later than need be, never
-//! earlier.
+//! [`SEGMENTS`] of them. Where there would be more, two are merged into one that waits for the points of both: it becomes usable later than
+//! necessary, never earlier.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ struct Segment {
     pending: Pending,
 }
 
-/// The stretches of a run, in the order of their addresses. Positions are bytes from the run's begin.
+/// The segments of a run, in the order of their addresses. Positions are bytes from the run's begin.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Segments(SmallVec<[Segment; 1]>);
 
@@ -34,7 +34,7 @@ impl Segments {
         self.0.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Adds stretches behind the last one.
+    /// Adds segments behind the last one.
     pub(super) fn append(&mut self, others: Self) {
         others.0.into_iter().for_each(|segment| self.push(segment));
         while self.0.len() > SEGMENTS {
@@ -42,7 +42,7 @@ impl Segments {
         }
     }
 
-    /// Adds stretches before the first one.
+    /// Adds segments before the first one.
     pub(super) fn prepend(&mut self, mut others: Self) {
         std::mem::swap(self, &mut others);
         self.append(others);
@@ -74,7 +74,7 @@ impl Segments {
         });
     }
 
-    /// The stretches in `range`.
+    /// The segments in `range`.
     pub(super) fn slice(&self, range: Range<u64>) -> Self {
         if let [only] = &self.0[..] {
             return Self::one(range.end - range.start, only.pending.clone());
@@ -85,7 +85,7 @@ impl Segments {
         Self(parts.collect())
     }
 
-    /// Each stretch that `range` touches: the touched part, and what it waits for.
+    /// Each segment that `range` touches: the touched part, and the points that it waits for.
     fn over(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &Pending)> {
         let mut end = 0;
         let parts = self.0.iter().map(move |segment| {
@@ -96,14 +96,14 @@ impl Segments {
         parts.filter(|(part, _)| part.start < part.end)
     }
 
-    /// Everything that bytes of `range` wait for.
+    /// All points that bytes of `range` wait for.
     pub(crate) fn pending_over(&self, range: Range<u64>) -> Pending {
         let mut whole = Pending::default();
         self.over(range).for_each(|(_, pending)| whole.join(pending));
         whole
     }
 
-    /// Everything that any byte waits for.
+    /// All points that any byte waits for.
     pub(crate) fn pending(&self) -> Pending {
         match &self.0[..] {
             [only] => only.pending.clone(),
@@ -116,7 +116,7 @@ impl Segments {
         self.over(range).all(|(_, pending)| usable(pending))
     }
 
-    /// The first stretch of at least `bytes` that is usable from end to end, as long as it is.
+    /// The first usable range of at least `bytes`, at its full length.
     pub(crate) fn usable(&self, bytes: u64, usable: impl Fn(&Pending) -> bool) -> Option<Range<u64>> {
         let (mut begin, mut end) = (0, 0);
         for segment in &self.0 {
@@ -132,18 +132,6 @@ impl Segments {
         (begin < end && end - begin >= bytes).then_some(begin..end)
     }
 
-    /// How many bytes from `begin` on are usable without a break.
-    pub(crate) fn usable_from(&self, begin: u64, usable: impl Fn(&Pending) -> bool) -> u64 {
-        let parts = self.over(begin..u64::MAX).take_while(|(_, pending)| usable(pending));
-        parts.map(|(part, _)| part.end - part.start).sum()
-    }
-
-    /// How many bytes up to `end` are usable without a break.
-    pub(crate) fn usable_upto(&self, end: u64, usable: impl Fn(&Pending) -> bool) -> u64 {
-        let parts = self.over(0..end);
-        parts.fold(0, |sum, (part, pending)| if usable(pending) { sum + part.end - part.start } else { 0 })
-    }
-
     /// Drops points that are past.
     pub(super) fn forget(&mut self, is_past: impl Fn(&Point) -> bool) {
         self.0.iter_mut().for_each(|segment| segment.pending.retain(|point| !is_past(point)));
@@ -153,7 +141,7 @@ impl Segments {
 
 #[cfg(test)]
 mod tests {
-    //! Hazard: a stretch that somebody may still be using is told as usable, or a usable one is not found.
+    //! Hazard: a range that a stream may still be using is reported as usable, or a usable one is not found.
     use proptest::prelude::*;
     use wm_driver::StreamId;
 
@@ -186,21 +174,17 @@ mod tests {
             let each: Vec<u64> =
                 row.iter().flat_map(|(bytes, stream)| std::iter::repeat_n(*stream, *bytes as usize)).collect();
             let free = |stream: &u64| *stream == 0 || *stream == 1;
-            let mut stretches: Vec<Range<u64>> = Vec::new();
+            let mut ranges: Vec<Range<u64>> = Vec::new();
             for (position, _) in each.iter().enumerate().filter(|(_, stream)| free(stream)) {
                 let position = position as u64;
-                match stretches.last_mut().filter(|last| last.end == position) {
+                match ranges.last_mut().filter(|last| last.end == position) {
                     Some(last) => last.end += 1,
-                    None => stretches.push(position..position + 1),
+                    None => ranges.push(position..position + 1),
                 }
             }
-            let expected = stretches.iter().find(|range| range.end - range.start >= bytes).cloned();
+            let expected = ranges.iter().find(|range| range.end - range.start >= bytes).cloned();
             prop_assert_eq!(segments.usable(bytes, only(1)), expected);
             let (from, to) = (cut.0.min(each.len() as u64), cut.1.min(each.len() as u64));
-            let behind = each[from as usize..].iter().take_while(|stream| free(stream)).count() as u64;
-            prop_assert_eq!(segments.usable_from(from, only(1)), behind);
-            let before = each[..to as usize].iter().rev().take_while(|stream| free(stream)).count() as u64;
-            prop_assert_eq!(segments.usable_upto(to, only(1)), before);
             if from < to {
                 let slice = segments.slice(from..to);
                 let all = each[from as usize..to as usize].iter().all(free);
@@ -209,9 +193,9 @@ mod tests {
             }
         }
 
-        /// Beyond the limit, what is told waits for more than it must and never for less.
+        /// Beyond the limit, a merged segment waits for more points than necessary and never for fewer.
         #[test]
-        fn many_stretches_are_told_late_and_never_early(row in prop::collection::vec((1..5u64, 0..4u64), 1..60)) {
+        fn many_segments_are_usable_late_and_never_early(row in prop::collection::vec((1..5u64, 0..4u64), 1..60)) {
             let segments = built(&row);
             prop_assert!(segments.0.len() <= SEGMENTS);
             prop_assert_eq!(segments.0.iter().map(|segment| segment.bytes).sum::<u64>(), row.iter().map(|r| r.0).sum::<u64>());

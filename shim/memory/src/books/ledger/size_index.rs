@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use wm_driver::Tier;
 
-use super::run::{Ranks, Run};
+use super::run::{LateFilter, Run};
 use crate::vocabulary::sizes::Class;
 
-/// Rank, size, and where the run ends, which names it.
-type RunKey = (u64, u64, u64);
+/// Is it late, its size, and where the run ends, which names it.
+type RunKey = (bool, u64, u64);
 
 #[derive(Debug)]
 struct TierRuns {
-    holds: (Class, Tier),
+    holds: (Option<Class>, Tier),
     places: BTreeSet<RunKey>,
 }
 
@@ -20,20 +20,20 @@ struct TierRuns {
 pub(super) struct SizeIndex(Vec<TierRuns>);
 
 fn place(end: u64, run: &Run) -> RunKey {
-    (run.rank, run.bytes, end)
+    (run.late, run.bytes, end)
 }
 
 impl SizeIndex {
-    /// Runs of at least `bytes`, by rank, size and address.
+    /// Runs of at least `bytes` that the filter accepts, early ones first, by size and address.
     pub(super) fn fitting(
         &self,
         class: Class,
         tier: Tier,
         bytes: u64,
-        ranks: &Ranks,
-    ) -> impl DoubleEndedIterator<Item = u64> + use<'_> {
-        let bucket = self.0.iter().find(|bucket| bucket.holds == (class, tier));
-        let range = (*ranks.start(), bytes, 0)..=(*ranks.end(), u64::MAX, u64::MAX);
+        filter: &LateFilter,
+    ) -> impl Iterator<Item = u64> + use<'_> {
+        let bucket = self.0.iter().find(|bucket| bucket.holds == (Some(class), tier));
+        let range = (*filter.start(), bytes, 0)..=(*filter.end(), u64::MAX, u64::MAX);
         let places = bucket.into_iter().flat_map(move |bucket| bucket.places.range(range.clone()));
         places.filter(move |place| place.1 >= bytes).map(|place| place.2)
     }
