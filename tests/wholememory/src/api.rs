@@ -1,6 +1,6 @@
 //! The library under test, as C programs have it: opened by name, functions by theirs.
 
-use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
 /// `wholememory_comm_t` and all other handles.
@@ -124,6 +124,17 @@ functions! {
     wholememory_tensor_get_root(Handle) -> Handle;
     wholememory_gather(Handle, Handle, Handle, *const c_void, *mut c_void, c_int) -> c_uint;
     wholememory_scatter(Handle, Handle, Handle, *const c_void, *mut c_void, c_int) -> c_uint;
+    wholememory_create_embedding_optimizer(*mut Handle, c_uint) -> c_uint;
+    wholememory_optimizer_set_parameter(Handle, *const c_char, *const f32) -> c_uint;
+    wholememory_destroy_embedding_optimizer(Handle);
+    wholememory_create_embedding_cache_policy(*mut Handle, Handle, c_uint, c_uint, c_uint, f32) -> c_uint;
+    wholememory_destroy_embedding_cache_policy(Handle) -> c_uint;
+    wholememory_create_embedding(*mut Handle, *const Description, Handle, c_uint, c_uint, Handle, *const usize, c_int, c_int) -> c_uint;
+    wholememory_destroy_embedding(Handle) -> c_uint;
+    wholememory_embedding_get_embedding_tensor(Handle) -> Handle;
+    wholememory_embedding_gather(Handle, Handle, Handle, bool, *const c_void, i64) -> c_uint;
+    wholememory_embedding_writeback_cache(Handle, i64) -> c_uint;
+    wholememory_embedding_drop_all_cache(Handle, i64) -> c_uint;
     get_wholememory_tensor_count() -> i64;
     wholememory_init(c_uint, c_uint) -> c_uint;
     wholememory_finalize() -> c_uint;

@@ -1,6 +1,7 @@
 //! What ranks do together, by name.
 
 mod communicators;
+mod embeddings;
 mod memory;
 mod misuse;
 mod rows;
@@ -58,6 +59,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.arguments", misuse::arguments),
     Scenario::of_several("misuse.arguments_of_one_rank", misuse::arguments_of_one_rank),
     Scenario::new("misuse.handles", misuse::handles),
+    Scenario::new("embeddings.gathered", embeddings::gathered),
+    Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::new("rows.gathered", rows::gathered),
     Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
     Scenario::new("rows.scattered", rows::scattered),
