@@ -133,6 +133,10 @@ functions! {
     wholememory_destroy_embedding(Handle) -> c_uint;
     wholememory_embedding_get_embedding_tensor(Handle) -> Handle;
     wholememory_embedding_gather(Handle, Handle, Handle, bool, *const c_void, i64) -> c_uint;
+    wholememory_embedding_set_optimizer(Handle, Handle) -> c_uint;
+    wholememory_embedding_gather_gradient_apply(Handle, Handle, Handle, bool, f32, *const c_void, i64) -> c_uint;
+    wholememory_embedding_get_optimizer_state_names(Handle) -> *const *const c_char;
+    wholememory_embedding_get_optimizer_state(Handle, *const c_char) -> Handle;
     wholememory_embedding_writeback_cache(Handle, i64) -> c_uint;
     wholememory_embedding_drop_all_cache(Handle, i64) -> c_uint;
     get_wholememory_tensor_count() -> i64;

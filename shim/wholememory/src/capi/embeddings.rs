@@ -1,8 +1,8 @@
 //! Functions of `embedding.h`.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::ptr::null_mut;
-use std::sync::Arc;
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, LazyLock};
 
 use wm_abi::CUstream;
 
@@ -12,10 +12,22 @@ use super::registry::{EMBEDDINGS, Handle, MEMORIES, OPTIMIZERS, POLICIES, TENSOR
 use super::{answer, exports, give, is_place, read, value};
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
+use crate::embedding::states;
+use crate::embedding::training::Training;
 use crate::embedding::{Embedding, EmbeddingRequest};
-use crate::error::require;
+use crate::error::{Error, require};
 use crate::vocabulary::codes::{AccessType, Location, MemoryType, OptimizerType};
 use crate::vocabulary::description::TensorDescription;
+
+/// Arrays of names that live as long as the process.
+fn state_names(kind: OptimizerType) -> *const *const c_char {
+    static NAMES: LazyLock<[Box<[usize]>; 4]> = LazyLock::new(|| {
+        let kinds =
+            [OptimizerType::Sgd, OptimizerType::LazyAdam, OptimizerType::RmsProp, OptimizerType::AdaGrad];
+        kinds.map(|kind| states::names(kind).map(|name| name.as_ptr() as usize).chain([0]).collect())
+    });
+    NAMES[kind.code() as usize - 1].as_ptr().cast()
+}
 
 exports! {
     /// An optimizer with its parameters at their defaults.
@@ -93,9 +105,11 @@ exports! {
     fn wholememory_destroy_embedding(handle: Handle) -> u32 {
         answer("wholememory_destroy_embedding", || {
             let embedding = EMBEDDINGS.take(handle)?;
-            TENSORS.forget(embedding.rows());
-            TENSORS.forget(embedding.whole());
-            MEMORIES.forget(embedding.whole().memory()?);
+            let states = embedding.training().map_or(&[][..], Training::states);
+            for rows in states.iter().map(|state| &*state.rows).chain([&*embedding]) {
+                TENSORS.forget(rows.rows());
+                MEMORIES.forget(rows.whole().memory()?);
+            }
             Ok(())
         })
     }
@@ -114,6 +128,53 @@ exports! {
         answer("wholememory_embedding_gather", || {
             let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
             EMBEDDINGS.get(handle)?.gather(&indices, &output, CUstream(stream as usize))
+        })
+    }
+
+    /// Chooses the optimizer that trains it. A collective call.
+    fn wholememory_embedding_set_optimizer(handle: Handle, optimizer: Handle) -> u32 {
+        answer("wholememory_embedding_set_optimizer", || {
+            let embedding = EMBEDDINGS.get(handle)?;
+            match OPTIMIZERS.get(optimizer) {
+                Ok(optimizer) => embedding.set_optimizer(optimizer),
+                // The others wait for this rank's word.
+                Err(error) => embedding.rows().memory()?.communicator().agree("set_optimizer", Err(error), &[]),
+            }
+        })
+    }
+
+    /// Makes a step of training with the gradients of all ranks. A collective call.
+    fn wholememory_embedding_gather_gradient_apply(
+        handle: Handle, indices: Handle, gradients: Handle, _adjust_cache: bool, learning_rate: f32, _environment: *const c_void,
+        stream: i64,
+    ) -> u32 {
+        answer("wholememory_embedding_gather_gradient_apply", || {
+            let embedding = EMBEDDINGS.get(handle)?;
+            match TENSORS.get(indices).and_then(|indices| Ok((indices, TENSORS.get(gradients)?))) {
+                Ok((indices, gradients)) => embedding.train(&indices, &gradients, learning_rate, CUstream(stream as usize)),
+                // The others wait for this rank's word.
+                Err(error) => embedding.rows().memory()?.communicator().agree("gradients", Err(error), &[]),
+            }
+        })
+    }
+
+    /// Names of what the optimizer keeps for each row, ended by null; null without an optimizer.
+    fn wholememory_embedding_get_optimizer_state_names(handle: Handle) -> *const *const c_char {
+        value("wholememory_embedding_get_optimizer_state_names", null(), || {
+            let embedding = EMBEDDINGS.get(handle)?;
+            Ok(embedding.training().map_or(null(), |training| state_names(training.kind())))
+        })
+    }
+
+    /// What the optimizer keeps, by name; it is the embedding's to close. Null for a name that it does not have.
+    fn wholememory_embedding_get_optimizer_state(handle: Handle, name: *const c_char) -> Handle {
+        value("wholememory_embedding_get_optimizer_state", null_mut(), || {
+            require(!name.is_null(), "the state's name is null")?;
+            // SAFETY: not null; the caller's word that it ends with a zero.
+            let name = unsafe { CStr::from_ptr(name) };
+            let embedding = EMBEDDINGS.get(handle)?;
+            let found = embedding.training().and_then(|training| training.states().iter().find(|state| state.name == name));
+            found.map_or_else(|| Err(Error::Input(format!("no state {name:?}"))), |state| Ok(TENSORS.handle_of(state.rows.rows())))
         })
     }
 

@@ -20,14 +20,6 @@ exports! {
     /// Not done yet.
     fn wholememory_env_test_op() -> u32 { answer_missing("wholememory_env_test_op") }
     /// Not done yet.
-    fn wholememory_embedding_set_optimizer() -> u32 { answer_missing("wholememory_embedding_set_optimizer") }
-    /// Not done yet.
-    fn wholememory_embedding_gather_gradient_apply() -> u32 { answer_missing("wholememory_embedding_gather_gradient_apply") }
-    /// Not done yet.
-    fn wholememory_embedding_get_optimizer_state_names() -> *const c_void { std::ptr::null() }
-    /// Not done yet.
-    fn wholememory_embedding_get_optimizer_state() -> *mut c_void { std::ptr::null_mut() }
-    /// Not done yet.
     fn wholegraph_csr_unweighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_unweighted_sample_without_replacement") }
     /// Not done yet.
     fn wholegraph_csr_weighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_weighted_sample_without_replacement") }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wm_abi::{CUcontext, CUdevice};
 use wm_driver::api::Named;
+use wm_driver::api::scope::Current;
 use wm_driver::{Api, Table};
 
 use crate::error::{Error, Outcome, require};
@@ -152,6 +153,15 @@ impl Communicator {
     /// The context that was current when the rank came.
     pub fn context(&self) -> CUcontext {
         self.context
+    }
+
+    /// Makes the rank's context current for a scope.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] where it has ended.
+    pub fn enter(&self) -> Outcome<Current<'static>> {
+        let ended = |code| Error::Cuda(format!("the communicator's context is not usable: {code}"));
+        Current::make(self.driver.0, self.context).map_err(ended)
     }
 
     /// The kernels of operations.

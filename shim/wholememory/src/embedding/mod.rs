@@ -5,14 +5,17 @@
 
 pub mod optimizer;
 pub mod policy;
+pub mod states;
+pub mod training;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use wm_abi::CUstream;
 
 use crate::communicator::Communicator;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
+use crate::embedding::training::Training;
 use crate::error::{Error, Outcome, require};
 use crate::operations::rows::{Direction, copy};
 use crate::tensor::Tensor;
@@ -49,7 +52,7 @@ pub struct Embedding {
     /// Without.
     rows: Arc<Tensor>,
     policy: Option<Arc<CachePolicy>>,
-    optimizer: Mutex<Option<Arc<Optimizer>>>,
+    training: OnceLock<Training>,
     multiprocessors: i32,
 }
 
@@ -81,7 +84,7 @@ impl Embedding {
         } else {
             Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
         };
-        Ok(Self { whole, rows, policy, optimizer: Mutex::default(), multiprocessors })
+        Ok(Self { whole, rows, policy, training: OnceLock::new(), multiprocessors })
     }
 
     /// Its rows, without padding.
@@ -107,29 +110,43 @@ impl Embedding {
         copy(Direction::Gather, &self.rows, indices, output, stream, self.multiprocessors)
     }
 
-    /// The optimizer that trains it.
-    pub fn optimizer(&self) -> Option<Arc<Optimizer>> {
-        self.optimizer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Multiprocessors that an operation may use.
+    pub fn multiprocessors(&self) -> i32 {
+        self.multiprocessors
     }
 
-    /// Chooses the optimizer that trains it, once.
+    /// How it is trained, if it is.
+    pub fn training(&self) -> Option<&Training> {
+        self.training.get()
+    }
+
+    /// Chooses the optimizer that trains it, once. A collective call.
     ///
     /// # Errors
-    /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained.
+    /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained; those of [`Training::new`].
     pub fn set_optimizer(&self, optimizer: Arc<Optimizer>) -> Outcome {
         let kind = self.rows.description().element_type()?;
-        require(
-            kind.is_float() && kind.bytes() <= 4,
-            "only rows of 16 or 32-bit floating-point numbers are trained",
-        )?;
-        let mut place = self.optimizer.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*place {
+        let can = match self.training() {
             Some(_) => Err(Error::Logic("the embedding has an optimizer".to_owned())),
-            None => {
-                *place = Some(optimizer);
-                Ok(())
-            }
-        }
+            None => require(
+                kind.is_float() && kind.bytes() <= 4,
+                "only rows of 16 or 32-bit floating-point numbers are trained",
+            ),
+        };
+        let alike = [optimizer.kind().code() as u8];
+        self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;
+        // Nobody else sets one meanwhile: all ranks make the same call.
+        let _first = self.training.set(Training::new(self, optimizer)?);
+        Ok(())
+    }
+
+    /// Makes a step of training. A collective call.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] without an optimizer; those of [`Training::step`].
+    pub fn train(&self, indices: &Tensor, gradients: &Tensor, rate: f32, stream: CUstream) -> Outcome {
+        let missing = || Error::Logic("the embedding has no optimizer".to_owned());
+        self.training().ok_or_else(missing)?.step(self, indices, gradients, rate, stream)
     }
 }
 

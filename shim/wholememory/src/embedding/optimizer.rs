@@ -1,6 +1,5 @@
 //! Sparse optimizers: which there are, and their parameters.
 
-use std::ffi::CStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::error::{Error, Outcome};
@@ -15,16 +14,6 @@ fn defaults(kind: OptimizerType) -> &'static [(&'static str, f32)] {
         }
         OptimizerType::RmsProp => &[("weight_decay", 0.0), ("epsilon", 1e-8), ("alpha", 0.99)],
         OptimizerType::AdaGrad => &[("weight_decay", 0.0), ("epsilon", 1e-8)],
-    }
-}
-
-/// Names of the states that an optimizer keeps for each row, in the API's words.
-pub fn states(kind: OptimizerType) -> &'static [&'static CStr] {
-    match kind {
-        OptimizerType::Sgd => &[],
-        OptimizerType::LazyAdam => &[c"m", c"v", c"beta12t"],
-        OptimizerType::RmsProp => &[c"v"],
-        OptimizerType::AdaGrad => &[c"state_sum"],
     }
 }
 

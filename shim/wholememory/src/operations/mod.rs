@@ -2,3 +2,7 @@
 //! rank waits for another, since each reaches all rows by their addresses.
 
 pub mod rows;
+pub mod scratch;
+pub mod sort;
+#[allow(unsafe_code, reason = "memory of the device is copied and filled")]
+pub(crate) mod upload;

@@ -6,6 +6,7 @@ mod memory;
 mod misuse;
 mod rows;
 mod tensors;
+mod training;
 
 use crate::Arguments;
 use crate::rank::{Rank, Verdict};
@@ -61,6 +62,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.handles", misuse::handles),
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
+    Scenario::new("training.steps", training::steps),
+    Scenario::new("training.misused", training::misused),
     Scenario::new("rows.gathered", rows::gathered),
     Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
     Scenario::new("rows.scattered", rows::scattered),

@@ -1,0 +1,396 @@
+//! A step of training: the gradients that all ranks have for rows are summed up at the row's owner, which changes it.
+//!
+//! Ranks hand in their row numbers and gradients through memory that all map. Each owner sorts everybody's numbers, leaves out the rows of
+//! others, sums the gradients of each row in the order of ranks and positions, and makes one step of the optimizer on it. So a step gives
+//! the same bits whatever the timing.
+//!
+//! Invariant: nobody reads what is handed in before all have handed in, and nobody hands in again before all have read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use wm_abi::{CUdeviceptr, CUstream};
+use wm_driver::Api;
+use wm_kernels::wholememory::{
+    GatherRows, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SortBegin, SumGradients,
+};
+
+use crate::communicator::Communicator;
+use crate::embedding::Embedding;
+use crate::embedding::optimizer::Optimizer;
+use crate::embedding::states::{self, RowState};
+use crate::error::{Error, Outcome, require};
+use crate::kernels::Kernels;
+use crate::memory::{Memory, Request};
+use crate::operations::scratch::Scratch;
+use crate::operations::sort::{Runs, Unsorted, runs};
+use crate::operations::upload;
+use crate::tensor::Tensor;
+use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType};
+
+/// The optimizer of an embedding, what it keeps, and the memory through which gradients go.
+#[derive(Debug)]
+pub struct Training {
+    optimizer: Arc<Optimizer>,
+    states: Vec<RowState>,
+    staging: Mutex<Option<Staging>>,
+}
+
+/// Memory through which ranks hand in: as many row numbers and rows of gradients for each rank.
+#[derive(Debug)]
+struct Staging {
+    indices: Memory,
+    gradients: Memory,
+    capacity: u64,
+}
+
+/// What a rank hands in.
+#[derive(Debug, Clone, Copy)]
+struct Gradients {
+    indices: CUdeviceptr,
+    index_bytes: u64,
+    rows: CUdeviceptr,
+    stride: u64,
+    kind: ElementType,
+    columns: u64,
+    count: u64,
+}
+
+impl Gradients {
+    fn new(embedding: &Embedding, indices: &Tensor, gradients: &Tensor) -> Outcome<Self> {
+        let (array, kind) = (indices.description().to_array(), indices.description().element_type()?);
+        require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
+        let count = array.map_or(-1, |array| array.size);
+        require(count >= 0, "numbers of rows are an array without gaps")?;
+        let (matrix, of) = (gradients.description().rows()?, gradients.description().element_type()?);
+        require(matrix.sizes[0] == count, "not as many gradients as numbers of rows")?;
+        require(
+            matrix.sizes[1] == embedding.rows().description().sizes[1],
+            "gradients of another length than the rows",
+        )?;
+        require(of.is_float() && of.bytes() <= 4, "gradients are 16 or 32-bit floating-point numbers")?;
+        Ok(Self {
+            indices: indices.address()?,
+            index_bytes: kind.bytes() as u64,
+            rows: gradients.address()?,
+            stride: (matrix.stride * of.bytes() as i64).unsigned_abs(),
+            kind: of,
+            columns: matrix.sizes[1].unsigned_abs(),
+            count: count.unsigned_abs(),
+        })
+    }
+
+    fn row_bytes(&self) -> u64 {
+        self.columns * self.kind.bytes() as u64
+    }
+}
+
+impl Training {
+    /// Makes what the optimizer keeps. A collective call.
+    ///
+    /// # Errors
+    /// As [`Embedding::new`].
+    pub fn new(embedding: &Embedding, optimizer: Arc<Optimizer>) -> Outcome<Self> {
+        let states = states::make(embedding, optimizer.kind())?;
+        Ok(Self { optimizer, states, staging: Mutex::default() })
+    }
+
+    /// What is kept for each row.
+    pub fn states(&self) -> &[RowState] {
+        &self.states
+    }
+
+    /// Which optimizer it is.
+    pub fn kind(&self) -> OptimizerType {
+        self.optimizer.kind()
+    }
+
+    /// Makes a step. A collective call; it returns when every rank's rows are changed.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for shapes and types that do not fit the embedding, or differ between ranks; the driver's.
+    pub fn step(
+        &self,
+        embedding: &Embedding,
+        indices: &Tensor,
+        gradients: &Tensor,
+        rate: f32,
+        stream: CUstream,
+    ) -> Outcome {
+        let communicator = embedding.rows().memory()?.communicator();
+        let own = Gradients::new(embedding, indices, gradients);
+        let alike =
+            own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
+        communicator.agree("gradients", own.as_ref().map(drop).map_err(Clone::clone), alike.as_bytes())?;
+        let own = own?;
+        let most = most_of(communicator, own.count)?;
+        if most == 0 || own.columns == 0 {
+            return Ok(());
+        }
+        let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let staging = Staging::of(&mut staging, communicator, &own, most)?;
+        let handed_in = staging.hand_in(communicator, &own, stream);
+        communicator.agree("gradients are there", handed_in, &[])?;
+        let applied = self.apply(embedding, staging, &own, rate, stream);
+        communicator.agree("gradients are applied", applied, &[])
+    }
+
+    /// Changes this rank's rows.
+    fn apply(
+        &self,
+        embedding: &Embedding,
+        staging: &Staging,
+        own: &Gradients,
+        rate: f32,
+        stream: CUstream,
+    ) -> Outcome {
+        let memory = embedding.rows().memory()?;
+        let (communicator, partition) = (memory.communicator(), memory.partition());
+        let _current = communicator.enter()?;
+        let rank = communicator.rank();
+        let rows = partition.count(rank);
+        if rows == 0 {
+            return Ok(());
+        }
+        let unsorted = Unsorted {
+            indices: staging.indices.part(0).address,
+            index_bytes: own.index_bytes as u32,
+            count: staging.capacity * communicator.size() as u64,
+            first_row: partition.start(rank),
+            rows,
+        };
+        let named = runs(communicator, stream, unsorted)?;
+        let count = u64::from(upload::read_number(communicator, named.count, stream)?);
+        if count > 0 {
+            let (_scratch, [summed]) = Scratch::new(communicator, stream, [count * own.columns * 4])?;
+            let kernels = communicator.kernels()?;
+            let sum = SumGradients {
+                gradients: staging.gradients.part(0).address,
+                gradient_type: own.kind.code(),
+                gradient_stride: own.row_bytes(),
+                columns: own.columns,
+                order: named.positions,
+                starts: named.starts,
+                count,
+                output: summed,
+                output_stride: own.columns * 4,
+            };
+            kernels.launch(&sum, count * 32 * own.columns.div_ceil(32), 0, stream)?;
+            let step = Step { kernels, named: &named, count, summed, columns: own.columns, rate, stream };
+            self.optimize(embedding, &step)?;
+        }
+        Ok(communicator.driver().stream_synchronize(stream)?)
+    }
+
+    fn optimize(&self, embedding: &Embedding, step: &Step<'_>) -> Outcome {
+        let memory = embedding.rows().memory()?;
+        let (table, table_stride) = (memory.own_part().address, memory.request().granularity);
+        let table_type = embedding.rows().description().dtype;
+        let rows_in_table = memory.partition().count(memory.communicator().rank());
+        let &Step { kernels, named, count, summed: gradients, columns, rate: learning_rate, stream } = step;
+        let (rows, gradient_stride, work) = (named.rows, columns * 4, count * 32);
+        let value = |name| self.optimizer.get(name).unwrap_or_default();
+        let (weight_decay, epsilon) = (value("weight_decay"), value("epsilon"));
+        let state = |at: usize| -> Outcome<(u64, u64)> {
+            let memory = self.states[at].rows.rows().memory()?;
+            Ok((memory.own_part().address, memory.request().granularity))
+        };
+        match self.optimizer.kind() {
+            OptimizerType::Sgd => {
+                let step = OptimizeSgd {
+                    table,
+                    table_stride,
+                    table_type,
+                    rows_in_table,
+                    rows,
+                    count,
+                    gradients,
+                    gradient_stride,
+                    columns,
+                    learning_rate,
+                    weight_decay,
+                };
+                kernels.launch(&step, work, 0, stream)
+            }
+            OptimizerType::LazyAdam => {
+                let ((m, m_stride), (v, v_stride), (powers, powers_stride)) =
+                    (state(0)?, state(1)?, state(2)?);
+                let (beta1, beta2, adam_w) =
+                    (value("beta1"), value("beta2"), u32::from(value("adam_w") > 0.5));
+                let step = OptimizeLazyAdam {
+                    table,
+                    table_stride,
+                    table_type,
+                    rows_in_table,
+                    rows,
+                    count,
+                    gradients,
+                    gradient_stride,
+                    columns,
+                    learning_rate,
+                    weight_decay,
+                    m,
+                    m_stride,
+                    v,
+                    v_stride,
+                    powers,
+                    powers_stride,
+                    epsilon,
+                    beta1,
+                    beta2,
+                    adam_w,
+                };
+                kernels.launch(&step, work, 0, stream)
+            }
+            OptimizerType::RmsProp => {
+                let ((v, v_stride), alpha) = (state(0)?, value("alpha"));
+                let step = OptimizeRmsprop {
+                    table,
+                    table_stride,
+                    table_type,
+                    rows_in_table,
+                    rows,
+                    count,
+                    gradients,
+                    gradient_stride,
+                    columns,
+                    learning_rate,
+                    weight_decay,
+                    v,
+                    v_stride,
+                    epsilon,
+                    alpha,
+                };
+                kernels.launch(&step, work, 0, stream)
+            }
+            OptimizerType::AdaGrad => {
+                let (sums, sums_stride) = state(0)?;
+                let step = OptimizeAdagrad {
+                    table,
+                    table_stride,
+                    table_type,
+                    rows_in_table,
+                    rows,
+                    count,
+                    gradients,
+                    gradient_stride,
+                    columns,
+                    learning_rate,
+                    weight_decay,
+                    sums,
+                    sums_stride,
+                    epsilon,
+                };
+                kernels.launch(&step, work, 0, stream)
+            }
+        }
+    }
+}
+
+/// A step of this rank's, under way.
+struct Step<'a> {
+    kernels: &'a Kernels,
+    named: &'a Runs,
+    count: u64,
+    summed: CUdeviceptr,
+    columns: u64,
+    rate: f32,
+    stream: CUstream,
+}
+
+/// The largest of the ranks' numbers.
+fn most_of(communicator: &Communicator, own: u64) -> Outcome<u64> {
+    let parts = communicator.round("gradients, how many", &own.to_le_bytes())?;
+    let counts = parts.iter().map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
+    let most = counts.collect::<Option<Vec<_>>>().and_then(|counts| counts.into_iter().max());
+    most.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))
+}
+
+impl Staging {
+    /// Staging for as many as a rank has at most. A collective call, if there is not enough.
+    fn of<'a>(
+        place: &'a mut Option<Self>,
+        communicator: &Arc<Communicator>,
+        own: &Gradients,
+        most: u64,
+    ) -> Outcome<&'a Self> {
+        let fits = |staging: &Self| {
+            let rows = staging.gradients.request().granularity;
+            staging.capacity >= most
+                && rows == own.row_bytes()
+                && staging.indices.request().granularity == own.index_bytes
+        };
+        if !place.as_ref().is_some_and(fits) {
+            *place = None;
+            let capacity = most.next_power_of_two();
+            let memory = |granularity: u64| {
+                let bytes = granularity * capacity * communicator.size() as u64;
+                let (memory_type, location) = (MemoryType::Continuous, Location::Device);
+                Memory::new(
+                    communicator,
+                    Request { bytes, memory_type, location, granularity, partition: None },
+                )
+            };
+            *place = Some(Self {
+                indices: memory(own.index_bytes)?,
+                gradients: memory(own.row_bytes())?,
+                capacity,
+            });
+        }
+        place.as_ref().ok_or_else(|| Error::Memory("no memory for gradients".to_owned()))
+    }
+
+    /// Writes this rank's numbers and gradients, and numbers that name nothing behind them.
+    fn hand_in(&self, communicator: &Communicator, own: &Gradients, stream: CUstream) -> Outcome {
+        let _current = communicator.enter()?;
+        let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
+        let bytes = own.count * own.index_bytes;
+        if own.count < self.capacity {
+            let rest = (self.capacity - own.count) * own.index_bytes;
+            upload::fill_bytes(communicator, indices + bytes, rest, 0xff, stream)?;
+        }
+        if own.count > 0 {
+            upload::copy(communicator, indices, own.indices, bytes, stream)?;
+            if own.stride == own.row_bytes() {
+                upload::copy(communicator, rows, own.rows, own.count * own.row_bytes(), stream)?;
+            } else {
+                pack(communicator, own, rows, stream)?;
+            }
+        }
+        Ok(communicator.driver().stream_synchronize(stream)?)
+    }
+}
+
+/// Rows with gaps go side by side.
+fn pack(communicator: &Communicator, own: &Gradients, output: CUdeviceptr, stream: CUstream) -> Outcome {
+    let (_scratch, [numbers, positions]) = Scratch::new(communicator, stream, [own.count * 8; 2])?;
+    let kernels = communicator.kernels()?;
+    // Its positions are all numbers from 0 on.
+    let count = SortBegin {
+        indices: own.indices,
+        index_bytes: own.index_bytes as u32,
+        count: own.count,
+        first_row: 0,
+        rows: 0,
+        numbers,
+        positions,
+    };
+    kernels.launch(&count, own.count, 0, stream)?;
+    let rows = GatherRows {
+        base: own.rows,
+        bases: 0,
+        starts: 0,
+        chunks: 1,
+        equal: 0,
+        rows_in_table: own.count,
+        stride: own.stride,
+        offset: 0,
+        row_bytes: own.row_bytes(),
+        indices: positions,
+        index_bytes: 8,
+        count: own.count,
+        output,
+        output_stride: own.row_bytes(),
+        width: own.kind.bytes() as u32,
+    };
+    kernels.launch(&rows, own.count * own.columns, 0, stream)
+}

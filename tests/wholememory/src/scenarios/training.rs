@@ -1,0 +1,293 @@
+//! Steps of training, with gradients of all ranks for the same rows, beside a reference in 64 bits.
+//!
+//! Hazards: a gradient that is lost, counted twice, or goes to another row; a step that one rank makes before another's gradients are
+//! there; a state that is not the row's.
+
+use std::collections::BTreeMap;
+use std::ffi::CStr;
+use std::ptr::{null, null_mut};
+
+use crate::api::{Description, Handle};
+use crate::rank::{
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, Rank, SUCCESS,
+    Verdict, must, want,
+};
+
+/// `WHOLEMEMORY_DT_*`
+const FLOAT: u32 = 1;
+const INT: u32 = 5;
+const INT64: u32 = 6;
+
+const ROWS: usize = 57;
+const COLUMNS: usize = 5;
+const RATE: f32 = 0.05;
+const DECAY: f64 = 0.01;
+/// What float32 may differ by from a reference in 64 bits.
+const TOLERANCE: f64 = 1e-5;
+
+/// `WHOLEMEMORY_OPT_*`, and what it keeps for each row.
+const OPTIMIZERS: [(u32, &[&CStr]); 4] =
+    [(1, &[]), (2, &[c"m", c"v", c"beta12t"]), (3, &[c"v"]), (4, &[c"state_sum"])];
+
+/// A number between -1 and 1 that any rank can make.
+fn number(of: [usize; 4]) -> f32 {
+    let mixed = of.iter().fold(17_u64, |mixed, word| {
+        (mixed ^ *word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    });
+    (mixed >> 40) as f32 / (1 << 23) as f32 - 1.0
+}
+
+fn first(row: usize, column: usize) -> f32 {
+    number([1, row, column, 0])
+}
+
+/// Which rows a rank has gradients for, in a step: some of them more than once; one number names nothing.
+fn chosen(rank: usize, step: usize) -> Vec<i64> {
+    let some = (0..30 + 3 * rank).map(|at| ((at * at + 7 * rank + 5 * step) % ROWS) as i64);
+    some.chain([-1]).collect()
+}
+
+fn gradient(rank: usize, step: usize, at: usize, column: usize) -> f32 {
+    number([2 + rank, step, at, column])
+}
+
+/// A row and what is kept for it.
+#[derive(Clone)]
+struct Row {
+    weights: Vec<f64>,
+    first: Vec<f64>,
+    second: Vec<f64>,
+    powers: [f64; 2],
+}
+
+impl Row {
+    fn new(row: usize) -> Self {
+        let weights = (0..COLUMNS).map(|column| f64::from(first(row, column))).collect();
+        Self { weights, first: vec![0.0; COLUMNS], second: vec![0.0; COLUMNS], powers: [1.0; 2] }
+    }
+
+    fn step(&mut self, optimizer: u32, gradient: &[f64]) {
+        let (rate, epsilon, alpha, betas) = (f64::from(RATE), 1e-8, 0.99, [0.9, 0.999]);
+        self.powers = [self.powers[0] * betas[0], self.powers[1] * betas[1]];
+        for (column, gradient) in gradient.iter().enumerate() {
+            let (weight, m, v) =
+                (&mut self.weights[column], &mut self.first[column], &mut self.second[column]);
+            let gradient = gradient + DECAY * *weight;
+            *weight -= rate
+                * match optimizer {
+                    1 => gradient,
+                    2 => {
+                        *m = betas[0] * *m + (1.0 - betas[0]) * gradient;
+                        *v = betas[1] * *v + (1.0 - betas[1]) * gradient * gradient;
+                        *m / (1.0 - self.powers[0]) / ((*v / (1.0 - self.powers[1])).sqrt() + epsilon)
+                    }
+                    3 => {
+                        *v = alpha * *v + (1.0 - alpha) * gradient * gradient;
+                        gradient / (v.sqrt() + epsilon)
+                    }
+                    _ => {
+                        *v += gradient * gradient;
+                        gradient / (v.sqrt() + epsilon)
+                    }
+                };
+        }
+    }
+}
+
+fn reference(ranks: usize, steps: usize, optimizer: u32) -> Vec<Row> {
+    let mut rows: Vec<_> = (0..ROWS).map(Row::new).collect();
+    for step in 0..steps {
+        let mut sums: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for rank in 0..ranks {
+            for (at, row) in chosen(rank, step).into_iter().enumerate().filter(|(_, row)| *row >= 0) {
+                let sum = sums.entry(row as usize).or_insert_with(|| vec![0.0; COLUMNS]);
+                (0..COLUMNS).for_each(|column| sum[column] += f64::from(gradient(rank, step, at, column)));
+            }
+        }
+        sums.iter().for_each(|(row, sum)| rows[*row].step(optimizer, sum));
+    }
+    rows
+}
+
+fn create(rank: &Rank, kind: (u32, u32)) -> Verdict<Handle> {
+    let (mut embedding, shape) =
+        (null_mut(), Description::matrix(ROWS as i64, COLUMNS as i64, COLUMNS as i64, FLOAT));
+    let place = &mut embedding;
+    want!(
+        SUCCESS,
+        rank.wholememory_create_embedding(
+            place,
+            &shape,
+            rank.comm,
+            kind.0,
+            kind.1,
+            null_mut(),
+            null(),
+            -1,
+            0
+        )
+    )?;
+    Ok(embedding)
+}
+
+/// This rank's rows of a tensor: the first row's number, and each row's numbers without padding.
+fn own_rows(rank: &Rank, tensor: Handle, columns: usize) -> Verdict<(usize, Vec<Vec<f32>>)> {
+    // SAFETY: a handle.
+    let memory = unsafe { (rank.library.wholememory_tensor_get_memory_handle)(tensor) };
+    // SAFETY: a handle, and the library's description as long as it is open.
+    let stride =
+        unsafe { (*(rank.library.wholememory_tensor_get_tensor_description)(tensor)).strides[0] } as usize;
+    let own = rank.own_part(memory)?;
+    let bytes = rank.read(own.address, own.bytes)?;
+    let numbers: Vec<f32> = bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect();
+    Ok((own.offset / (stride * 4), numbers.chunks(stride).map(|row| row[..columns].to_vec()).collect()))
+}
+
+fn fill(rank: &Rank, tensor: Handle) -> Verdict {
+    // SAFETY: a handle.
+    let memory = unsafe { (rank.library.wholememory_tensor_get_memory_handle)(tensor) };
+    let own = rank.own_part(memory)?;
+    // Five columns are padded to eight.
+    let values =
+        (own.offset / 4..(own.offset + own.bytes) / 4).flat_map(|at| first(at / 8, at % 8).to_le_bytes());
+    rank.write(own.address, &values.collect::<Vec<_>>())?;
+    rank.barrier()
+}
+
+fn train(rank: &Rank, embedding: Handle, step: usize) -> Verdict {
+    let rows = chosen(rank.number, step);
+    let narrow = step % 2 == 1;
+    let indices: Vec<u8> = match narrow {
+        true => rows.iter().flat_map(|row| (*row as i32).to_le_bytes()).collect(),
+        false => rows.iter().flat_map(|row| row.to_le_bytes()).collect(),
+    };
+    // Rows with gaps in every other step.
+    let stride = if narrow { COLUMNS } else { COLUMNS + 2 };
+    let gradients: Vec<u8> = (0..rows.len() * stride)
+        .flat_map(|at| gradient(rank.number, step, at / stride, at % stride).to_le_bytes())
+        .collect();
+    let count = rows.len() as i64;
+    let indices = Local::new(rank, &indices, &Description::array(count, if narrow { INT } else { INT64 }))?;
+    let shape = Description::matrix(count, COLUMNS as i64, stride as i64, FLOAT);
+    let gradients = Local::new(rank, &gradients, &shape)?;
+    want!(
+        SUCCESS,
+        rank.wholememory_embedding_gather_gradient_apply(
+            embedding,
+            indices.tensor,
+            gradients.tensor,
+            true,
+            RATE,
+            null(),
+            0
+        )
+    )
+}
+
+pub(super) fn steps(rank: &Rank) -> Verdict {
+    for kind in [(CHUNKED, DEVICE), (CONTINUOUS, DEVICE), (DISTRIBUTED, HOST)] {
+        for (optimizer, states) in OPTIMIZERS {
+            let (mut handle, decay) = (null_mut(), DECAY as f32);
+            want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut handle, optimizer))?;
+            want!(
+                SUCCESS,
+                rank.wholememory_optimizer_set_parameter(handle, c"weight_decay".as_ptr(), &decay)
+            )?;
+            let embedding = create(rank, kind)?;
+            // SAFETY: a handle.
+            let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
+            fill(rank, tensor)?;
+            want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, handle))?;
+            // SAFETY: a handle.
+            unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(handle) };
+            (0..3).try_for_each(|step| train(rank, embedding, step))?;
+            let wanted = reference(rank.size, 3, optimizer);
+            let compare = |tensor, what: &str, of: &dyn Fn(&Row) -> Vec<f64>| {
+                let (start, found) = own_rows(rank, tensor, of(&wanted[0]).len())?;
+                for (row, found) in (start..).zip(found) {
+                    let near = |(found, wanted): (&f32, f64)| {
+                        (f64::from(*found) - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0)
+                    };
+                    let right = found.iter().zip(of(&wanted[row])).all(near);
+                    must(right, || {
+                        format!(
+                            "{kind:?}, optimizer {optimizer}: {what} of row {row} is {found:?}, not {:?}",
+                            of(&wanted[row])
+                        )
+                    })?;
+                }
+                Ok::<_, String>(())
+            };
+            compare(tensor, "row", &|row| row.weights.clone())?;
+            // SAFETY: a handle; the array ends with null.
+            let mut names =
+                unsafe { (rank.library.wholememory_embedding_get_optimizer_state_names)(embedding) };
+            for state in states {
+                // SAFETY: inside the array, and a name of the library's.
+                let name = unsafe { CStr::from_ptr(*names) };
+                must(name == *state, || format!("state {name:?}, not {state:?}"))?;
+                // SAFETY: null is behind the last.
+                names = unsafe { names.add(1) };
+                // SAFETY: a handle and a name.
+                let kept = unsafe {
+                    (rank.library.wholememory_embedding_get_optimizer_state)(embedding, state.as_ptr())
+                };
+                match state.to_bytes() {
+                    b"m" => compare(kept, "m", &|row| row.first.clone())?,
+                    b"v" | b"state_sum" => compare(kept, "v", &|row| row.second.clone())?,
+                    _ => {
+                        let touched: Vec<_> = (0..ROWS).filter(|row| wanted[*row].powers[0] < 1.0).collect();
+                        must(!touched.is_empty(), || "no row is touched".to_owned())?;
+                        compare(kept, "powers", &|row| row.powers.to_vec())?;
+                    }
+                }
+            }
+            // SAFETY: null is behind the last.
+            must(unsafe { (*names).is_null() }, || "more states".to_owned())?;
+            rank.barrier()?;
+            want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn misused(rank: &Rank) -> Verdict {
+    let embedding = create(rank, (CHUNKED, DEVICE))?;
+    let indices = Local::new(rank, &[0; 24], &Description::array(3, INT64))?;
+    let shape = |rows, columns, dtype| Description::matrix(rows, columns, columns, dtype);
+    let gradients = Local::new(rank, &[0; 60], &shape(3, 5, FLOAT))?;
+    let apply = |code, indices, gradients| {
+        want!(
+            code,
+            rank.wholememory_embedding_gather_gradient_apply(
+                embedding,
+                indices,
+                gradients,
+                true,
+                RATE,
+                null(),
+                0
+            )
+        )
+    };
+    apply(LOGIC_ERROR, indices.tensor, gradients.tensor)?;
+    want!(INVALID_INPUT, rank.wholememory_embedding_set_optimizer(embedding, null_mut()))?;
+    let mut sgd = null_mut();
+    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
+    want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;
+    want!(LOGIC_ERROR, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;
+    want!(null_mut(), rank.wholememory_embedding_get_optimizer_state(embedding, c"m".as_ptr()))?;
+    for wrong in [shape(2, 5, FLOAT), shape(3, 4, FLOAT), shape(3, 5, INT)] {
+        apply(INVALID_INPUT, indices.tensor, Local::new(rank, &[0; 60], &wrong)?.tensor)?;
+    }
+    // One rank's alone.
+    for who in 0..rank.size {
+        let own = if rank.number == who { null_mut() } else { indices.tensor };
+        apply(INVALID_INPUT, own, gradients.tensor)?;
+    }
+    apply(SUCCESS, indices.tensor, gradients.tensor)?;
+    rank.barrier()?;
+    // SAFETY: a handle.
+    unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(sgd) };
+    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))
+}
