@@ -9,7 +9,7 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 use wm_kernels::{Arguments, wholememory};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -31,7 +31,7 @@ impl Kernels {
     ///
     /// # Errors
     /// The driver's.
-    pub fn load(driver: Named<'static>, context: CUcontext, device: CUdevice) -> Outcome<Self> {
+    pub fn load(driver: Named<'static>, context: CUcontext, device: CUdevice) -> Result<Self> {
         let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
         let _relaxed = Relaxed::always(driver.0);
         let major = driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?;
@@ -51,7 +51,7 @@ impl Kernels {
         work: u64,
         multiprocessors: i32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         let _current =
             Current::make(self.driver.0, self.context).map_err(|code| Error::Cuda(code.to_string()))?;
         let function = self.function(A::KERNEL.name)?;
@@ -65,7 +65,7 @@ impl Kernels {
         Ok(unsafe { self.driver.launch_kernel(function, blocks as u32, THREADS, stream, pointers) }?)
     }
 
-    fn function(&self, name: &'static str) -> Outcome<CUfunction> {
+    fn function(&self, name: &'static str) -> Result<CUfunction> {
         if let Some(function) = self.functions.get(name) {
             return Ok(*function);
         }

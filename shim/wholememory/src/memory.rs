@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::storage::Storage;
-use crate::storage::layout::Layout;
+use crate::storage::layout::StorageLayout;
 use crate::storage::tables::{DeviceTables, Tables};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
 /// What is asked for. Alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct MemoryRequest {
     /// Bytes of all ranks' parts together.
     pub bytes: u64,
     /// How ranks reach each other's part.
@@ -42,9 +42,9 @@ pub struct RankMemory {
 #[derive(Debug)]
 pub struct Memory {
     communicator: Arc<Communicator>,
-    request: Request,
+    request: MemoryRequest,
     partition: Partition,
-    layout: Layout,
+    layout: StorageLayout,
     storage: Storage,
     tables: Tables,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every machine.
@@ -57,14 +57,18 @@ impl Memory {
     /// # Errors
     /// The same on every rank, with nothing left behind: [`Error::Input`] for sizes that do not fit each other or arguments that
     /// differ, [`Error::Memory`], [`Error::NotSupported`].
-    pub fn new(communicator: &Arc<Communicator>, request: Request) -> Outcome<Self> {
+    pub fn new(communicator: &Arc<Communicator>, request: MemoryRequest) -> Result<Self> {
         let text = format!("{request:?}");
         let partition = plan(communicator, &request);
         communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
         let partition = partition?;
         let page = Storage::page(communicator, request.location)?;
-        let layout =
-            Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
+        let layout = StorageLayout::new(
+            (request.memory_type, request.location),
+            &partition,
+            request.granularity,
+            page,
+        );
         let parts = match request.memory_type {
             MemoryType::Hierarchy => Some(divide(communicator)?),
             _ => None,
@@ -82,7 +86,7 @@ impl Memory {
     }
 
     /// What was asked for.
-    pub fn request(&self) -> &Request {
+    pub fn request(&self) -> &MemoryRequest {
         &self.request
     }
 
@@ -95,7 +99,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for other types.
-    pub fn parts(&self) -> Outcome<&[Arc<Communicator>; 2]> {
+    pub fn parts(&self) -> Result<&[Arc<Communicator>; 2]> {
         let reason = "only hierarchical memory has a communicator for each level";
         self.parts.as_ref().ok_or_else(|| Error::NotSupported(reason.to_owned()))
     }
@@ -119,7 +123,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Input`] for a rank that there is not, and for another rank's part of distributed memory.
-    pub fn rank_memory(&self, rank: i32) -> Outcome<RankMemory> {
+    pub fn rank_memory(&self, rank: i32) -> Result<RankMemory> {
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < self.communicator.size());
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {}", self.communicator.size())))?;
         let is_shown = matches!(self.request.memory_type, MemoryType::Continuous | MemoryType::Chunked);
@@ -134,7 +138,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Input`] where there are several, or the type does not show it.
-    pub fn global_pointer(&self) -> Outcome<u64> {
+    pub fn global_pointer(&self) -> Result<u64> {
         let is_one = match (self.request.memory_type, self.request.location) {
             (MemoryType::Continuous, _) => true,
             // One range, as all memory of the host of one machine.
@@ -165,8 +169,8 @@ impl Memory {
     }
 }
 
-fn plan(communicator: &Communicator, request: &Request) -> Outcome<Partition> {
-    let Request { bytes, granularity, .. } = *request;
+fn plan(communicator: &Communicator, request: &MemoryRequest) -> Result<Partition> {
+    let MemoryRequest { bytes, granularity, .. } = *request;
     require(granularity > 0, "the granularity is 0")?;
     require(bytes % granularity == 0, &format!("{bytes} bytes are no whole rows of {granularity}"))?;
     let most = 1 << 47;
@@ -185,7 +189,7 @@ fn plan(communicator: &Communicator, request: &Request) -> Outcome<Partition> {
 }
 
 /// All ranks are on one machine: one level has all of them, the other is each rank alone.
-fn divide(communicator: &Communicator) -> Outcome<[Arc<Communicator>; 2]> {
+fn divide(communicator: &Communicator) -> Result<[Arc<Communicator>; 2]> {
     let lost = || Error::Communication("a part without this rank".to_owned());
     let rank = communicator.rank() as i32;
     let local = communicator.split(0, rank)?.ok_or_else(lost)?;

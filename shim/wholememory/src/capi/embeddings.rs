@@ -8,7 +8,7 @@ use wm_abi::CUstream;
 
 use super::communicators::communicator;
 use super::memories::partition;
-use super::registry::{EMBEDDINGS, Handle, MEMORIES, OPTIMIZERS, POLICIES, TENSORS};
+use super::registry::{EMBEDDINGS, MEMORIES, OPTIMIZERS, ObjectHandle, POLICIES, TENSORS};
 use super::{answer, exports, give, is_place, read, value};
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
@@ -31,7 +31,7 @@ fn state_names(kind: OptimizerType) -> *const *const c_char {
 
 exports! {
     /// An optimizer with its parameters at their defaults.
-    fn wholememory_create_embedding_optimizer(place: *mut Handle, optimizer_type: c_uint) -> u32 {
+    fn wholememory_create_embedding_optimizer(place: *mut ObjectHandle, optimizer_type: c_uint) -> u32 {
         answer("wholememory_create_embedding_optimizer", || {
             is_place(place)?;
             let optimizer = Optimizer::new(OptimizerType::of(optimizer_type)?);
@@ -41,7 +41,7 @@ exports! {
     }
 
     /// Sets a parameter. Its value is a `float`.
-    fn wholememory_optimizer_set_parameter(handle: Handle, name: *const c_char, number: *const c_void) -> u32 {
+    fn wholememory_optimizer_set_parameter(handle: ObjectHandle, name: *const c_char, number: *const c_void) -> u32 {
         answer("wholememory_optimizer_set_parameter", || {
             require(!name.is_null(), "the parameter's name is null")?;
             // SAFETY: not null; the caller's word that it ends with a zero.
@@ -52,13 +52,13 @@ exports! {
     }
 
     /// Closes an optimizer. Embeddings keep what they need of it.
-    fn wholememory_destroy_embedding_optimizer(handle: Handle) {
+    fn wholememory_destroy_embedding_optimizer(handle: ObjectHandle) {
         value("wholememory_destroy_embedding_optimizer", (), || OPTIMIZERS.take(handle).map(drop));
     }
 
     /// A policy for caches.
     fn wholememory_create_embedding_cache_policy(
-        place: *mut Handle, comm: Handle, memory_type: c_uint, location: c_uint, access: c_uint, ratio: f32,
+        place: *mut ObjectHandle, comm: ObjectHandle, memory_type: c_uint, location: c_uint, access: c_uint, ratio: f32,
     ) -> u32 {
         answer("wholememory_create_embedding_cache_policy", || {
             is_place(place)?;
@@ -70,14 +70,14 @@ exports! {
     }
 
     /// Closes a policy. Embeddings keep what they need of it.
-    fn wholememory_destroy_embedding_cache_policy(handle: Handle) -> u32 {
+    fn wholememory_destroy_embedding_cache_policy(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_embedding_cache_policy", || POLICIES.take(handle).map(drop))
     }
 
     /// An embedding. A collective call.
     fn wholememory_create_embedding(
-        place: *mut Handle, description: *const TensorDescription, comm: Handle, memory_type: c_uint, location: c_uint,
-        policy: Handle, entry_partition: *const usize, multiprocessors: c_int, round_robin: c_int,
+        place: *mut ObjectHandle, description: *const TensorDescription, comm: ObjectHandle, memory_type: c_uint, location: c_uint,
+        policy: ObjectHandle, entry_partition: *const usize, multiprocessors: c_int, round_robin: c_int,
     ) -> u32 {
         answer("wholememory_create_embedding", || {
             let communicator = communicator(comm)?;
@@ -102,7 +102,7 @@ exports! {
     }
 
     /// Closes an embedding and its tensors.
-    fn wholememory_destroy_embedding(handle: Handle) -> u32 {
+    fn wholememory_destroy_embedding(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_embedding", || {
             let embedding = EMBEDDINGS.take(handle)?;
             let states = embedding.training().map_or(&[][..], Training::states);
@@ -115,7 +115,7 @@ exports! {
     }
 
     /// Its rows, which are the embedding's to close; null for no embedding.
-    fn wholememory_embedding_get_embedding_tensor(handle: Handle) -> Handle {
+    fn wholememory_embedding_get_embedding_tensor(handle: ObjectHandle) -> ObjectHandle {
         value("wholememory_embedding_get_embedding_tensor", null_mut(), || {
             Ok(TENSORS.handle_of(EMBEDDINGS.get(handle)?.rows()))
         })
@@ -123,7 +123,7 @@ exports! {
 
     /// Copies rows. No cache is there that could be adjusted.
     fn wholememory_embedding_gather(
-        handle: Handle, indices: Handle, output: Handle, _adjust_cache: bool, _environment: *const c_void, stream: i64,
+        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, _adjust_cache: bool, _environment: *const c_void, stream: i64,
     ) -> u32 {
         answer("wholememory_embedding_gather", || {
             let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
@@ -132,7 +132,7 @@ exports! {
     }
 
     /// Chooses the optimizer that trains it. A collective call.
-    fn wholememory_embedding_set_optimizer(handle: Handle, optimizer: Handle) -> u32 {
+    fn wholememory_embedding_set_optimizer(handle: ObjectHandle, optimizer: ObjectHandle) -> u32 {
         answer("wholememory_embedding_set_optimizer", || {
             let embedding = EMBEDDINGS.get(handle)?;
             match OPTIMIZERS.get(optimizer) {
@@ -145,7 +145,7 @@ exports! {
 
     /// Makes a step of training with the gradients of all ranks. A collective call.
     fn wholememory_embedding_gather_gradient_apply(
-        handle: Handle, indices: Handle, gradients: Handle, _adjust_cache: bool, learning_rate: f32, _environment: *const c_void,
+        handle: ObjectHandle, indices: ObjectHandle, gradients: ObjectHandle, _adjust_cache: bool, learning_rate: f32, _environment: *const c_void,
         stream: i64,
     ) -> u32 {
         answer("wholememory_embedding_gather_gradient_apply", || {
@@ -159,7 +159,7 @@ exports! {
     }
 
     /// Names of what the optimizer keeps for each row, ended by null; null without an optimizer.
-    fn wholememory_embedding_get_optimizer_state_names(handle: Handle) -> *const *const c_char {
+    fn wholememory_embedding_get_optimizer_state_names(handle: ObjectHandle) -> *const *const c_char {
         value("wholememory_embedding_get_optimizer_state_names", null(), || {
             let embedding = EMBEDDINGS.get(handle)?;
             Ok(embedding.training().map_or(null(), |training| state_names(training.kind())))
@@ -167,7 +167,7 @@ exports! {
     }
 
     /// What the optimizer keeps, by name; it is the embedding's to close. Null for a name that it does not have.
-    fn wholememory_embedding_get_optimizer_state(handle: Handle, name: *const c_char) -> Handle {
+    fn wholememory_embedding_get_optimizer_state(handle: ObjectHandle, name: *const c_char) -> ObjectHandle {
         value("wholememory_embedding_get_optimizer_state", null_mut(), || {
             require(!name.is_null(), "the state's name is null")?;
             // SAFETY: not null; the caller's word that it ends with a zero.
@@ -179,12 +179,12 @@ exports! {
     }
 
     /// Nothing is kept that would have to be written.
-    fn wholememory_embedding_writeback_cache(handle: Handle, _stream: i64) -> u32 {
+    fn wholememory_embedding_writeback_cache(handle: ObjectHandle, _stream: i64) -> u32 {
         answer("wholememory_embedding_writeback_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 
     /// Nothing is kept.
-    fn wholememory_embedding_drop_all_cache(handle: Handle, _stream: i64) -> u32 {
+    fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, _stream: i64) -> u32 {
         answer("wholememory_embedding_drop_all_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 }

@@ -16,8 +16,8 @@ use crate::communicator::Communicator;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
 use crate::embedding::training::Training;
-use crate::error::{Error, Outcome, require};
-use crate::operations::rows::{Direction, copy};
+use crate::error::{Error, Result, require};
+use crate::operations::rows::{RowDirection, copy};
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
@@ -61,7 +61,7 @@ impl Embedding {
     ///
     /// # Errors
     /// As [`Tensor::new`]; [`Error::NotImplemented`] for rows that go round robin.
-    pub fn new(communicator: &Arc<Communicator>, request: EmbeddingRequest) -> Outcome<Self> {
+    pub fn new(communicator: &Arc<Communicator>, request: EmbeddingRequest) -> Result<Self> {
         let padded = if request.round_robin == 0 {
             padded(&request.description)
         } else {
@@ -106,8 +106,8 @@ impl Embedding {
     ///
     /// # Errors
     /// As [`copy`].
-    pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Outcome {
-        copy(Direction::Gather, &self.rows, indices, output, stream, self.multiprocessors)
+    pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Result {
+        copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors)
     }
 
     /// Multiprocessors that an operation may use.
@@ -124,7 +124,7 @@ impl Embedding {
     ///
     /// # Errors
     /// [`Error::Logic`] for a second one; [`Error::Input`] for rows that cannot be trained; those of [`Training::new`].
-    pub fn set_optimizer(&self, optimizer: Arc<Optimizer>) -> Outcome {
+    pub fn set_optimizer(&self, optimizer: Arc<Optimizer>) -> Result {
         let kind = self.rows.description().element_type()?;
         let can = match self.training() {
             Some(_) => Err(Error::Logic("the embedding has an optimizer".to_owned())),
@@ -144,14 +144,14 @@ impl Embedding {
     ///
     /// # Errors
     /// [`Error::Logic`] without an optimizer; those of [`Training::step`].
-    pub fn train(&self, indices: &Tensor, gradients: &Tensor, rate: f32, stream: CUstream) -> Outcome {
+    pub fn train(&self, indices: &Tensor, gradients: &Tensor, rate: f32, stream: CUstream) -> Result {
         let missing = || Error::Logic("the embedding has no optimizer".to_owned());
         self.training().ok_or_else(missing)?.step(self, indices, gradients, rate, stream)
     }
 }
 
 /// A shape whose rows begin at multiples of [`ROW_ALIGNMENT`].
-fn padded(description: &TensorDescription) -> Outcome<TensorDescription> {
+fn padded(description: &TensorDescription) -> Result<TensorDescription> {
     let matrix = description.rows()?;
     require(description.dim == 2, "an embedding is a matrix")?;
     require(matrix.storage_offset == 0, "an embedding begins with its first element")?;

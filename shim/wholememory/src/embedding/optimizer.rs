@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::vocabulary::codes::OptimizerType;
 
 /// The parameters of an optimizer: name and default.
@@ -39,7 +39,7 @@ impl Optimizer {
     ///
     /// # Errors
     /// [`Error::Input`] for a name that it does not have; the text names those that it has.
-    pub fn set(&self, name: &str, value: f32) -> Outcome {
+    pub fn set(&self, name: &str, value: f32) -> Result {
         let at = defaults(self.kind).iter().position(|(known, _)| *known == name);
         let known = || defaults(self.kind).iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let at = at.ok_or_else(|| Error::Input(format!("{name} is no parameter; there are: {}", known())))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::vocabulary::codes::{AccessType, Location, MemoryType};
 
 /// Largest and smallest part of the rows that a cache has.
@@ -35,7 +35,7 @@ impl CachePolicy {
         location: Location,
         access: AccessType,
         ratio: f32,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         require(RATIOS.contains(&ratio), &format!("a cache has 1/512 to all of the rows, not {ratio}"))?;
         Ok(Self { communicator, memory_type, location, access, ratio })
     }

@@ -8,7 +8,7 @@ use wm_driver::Api;
 
 use crate::communicator::Communicator;
 use crate::embedding::{Embedding, EmbeddingRequest};
-use crate::error::Outcome;
+use crate::error::Result;
 use crate::operations::upload;
 use crate::vocabulary::codes::{ElementType, OptimizerType};
 use crate::vocabulary::description::MatrixDescription;
@@ -56,11 +56,11 @@ pub struct RowState {
 ///
 /// # Errors
 /// As [`Embedding::new`].
-pub fn make(embedding: &Embedding, kind: OptimizerType) -> Outcome<Vec<RowState>> {
+pub fn make(embedding: &Embedding, kind: OptimizerType) -> Result<Vec<RowState>> {
     shapes(kind).iter().map(|shape| one(embedding, shape)).collect()
 }
 
-fn one(embedding: &Embedding, shape: &StateShape) -> Outcome<RowState> {
+fn one(embedding: &Embedding, shape: &StateShape) -> Result<RowState> {
     let (tensor, memory) = (embedding.rows(), embedding.rows().memory()?);
     let (communicator, request) = (memory.communicator(), memory.request());
     let columns = if shape.columns == 0 { tensor.description().sizes[1] } else { shape.columns };
@@ -83,7 +83,7 @@ fn one(embedding: &Embedding, shape: &StateShape) -> Outcome<RowState> {
 }
 
 /// Each rank fills its part.
-fn fill(communicator: &Communicator, rows: &Embedding, first: f32) -> Outcome {
+fn fill(communicator: &Communicator, rows: &Embedding, first: f32) -> Result {
     let part = rows.whole().memory()?.own_part();
     if part.bytes == 0 {
         return Ok(());

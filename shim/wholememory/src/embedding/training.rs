@@ -18,11 +18,11 @@ use crate::communicator::Communicator;
 use crate::embedding::Embedding;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::states::{self, RowState};
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::kernels::Kernels;
-use crate::memory::{Memory, Request};
+use crate::memory::{Memory, MemoryRequest};
 use crate::operations::scratch::Scratch;
-use crate::operations::sort::{Runs, Unsorted, runs};
+use crate::operations::sort::{RowRuns, Unsorted, runs};
 use crate::operations::upload;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType};
@@ -56,7 +56,7 @@ struct Gradients {
 }
 
 impl Gradients {
-    fn new(embedding: &Embedding, indices: &Tensor, gradients: &Tensor) -> Outcome<Self> {
+    fn new(embedding: &Embedding, indices: &Tensor, gradients: &Tensor) -> Result<Self> {
         let (array, kind) = (indices.description().to_array(), indices.description().element_type()?);
         require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
         let count = array.map_or(-1, |array| array.size);
@@ -89,7 +89,7 @@ impl Training {
     ///
     /// # Errors
     /// As [`Embedding::new`].
-    pub fn new(embedding: &Embedding, optimizer: Arc<Optimizer>) -> Outcome<Self> {
+    pub fn new(embedding: &Embedding, optimizer: Arc<Optimizer>) -> Result<Self> {
         let states = states::make(embedding, optimizer.kind())?;
         Ok(Self { optimizer, states, staging: Mutex::default() })
     }
@@ -115,7 +115,7 @@ impl Training {
         gradients: &Tensor,
         rate: f32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         let communicator = embedding.rows().memory()?.communicator();
         let own = Gradients::new(embedding, indices, gradients);
         let alike =
@@ -142,7 +142,7 @@ impl Training {
         own: &Gradients,
         rate: f32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         let memory = embedding.rows().memory()?;
         let (communicator, partition) = (memory.communicator(), memory.partition());
         let _current = communicator.enter()?;
@@ -181,7 +181,7 @@ impl Training {
         Ok(communicator.driver().stream_synchronize(stream)?)
     }
 
-    fn optimize(&self, embedding: &Embedding, step: &Step<'_>) -> Outcome {
+    fn optimize(&self, embedding: &Embedding, step: &Step<'_>) -> Result {
         let memory = embedding.rows().memory()?;
         let (table, table_stride) = (memory.own_part().address, memory.request().granularity);
         let table_type = embedding.rows().description().dtype;
@@ -190,7 +190,7 @@ impl Training {
         let (rows, gradient_stride, work) = (named.rows, columns * 4, count * 32);
         let value = |name| self.optimizer.get(name).unwrap_or_default();
         let (weight_decay, epsilon) = (value("weight_decay"), value("epsilon"));
-        let state = |at: usize| -> Outcome<(u64, u64)> {
+        let state = |at: usize| -> Result<(u64, u64)> {
             let memory = self.states[at].rows.rows().memory()?;
             Ok((memory.own_part().address, memory.request().granularity))
         };
@@ -289,7 +289,7 @@ impl Training {
 /// A step of this rank's, under way.
 struct Step<'a> {
     kernels: &'a Kernels,
-    named: &'a Runs,
+    named: &'a RowRuns,
     count: u64,
     summed: CUdeviceptr,
     columns: u64,
@@ -298,7 +298,7 @@ struct Step<'a> {
 }
 
 /// The largest of the ranks' numbers.
-fn most_of(communicator: &Communicator, own: u64) -> Outcome<u64> {
+fn most_of(communicator: &Communicator, own: u64) -> Result<u64> {
     let parts = communicator.round("gradients, how many", &own.to_le_bytes())?;
     let counts = parts.iter().map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
     let most = counts.collect::<Option<Vec<_>>>().and_then(|counts| counts.into_iter().max());
@@ -312,7 +312,7 @@ impl Staging {
         communicator: &Arc<Communicator>,
         own: &Gradients,
         most: u64,
-    ) -> Outcome<&'a Self> {
+    ) -> Result<&'a Self> {
         let fits = |staging: &Self| {
             let rows = staging.gradients.request().granularity;
             staging.capacity >= most
@@ -327,7 +327,7 @@ impl Staging {
                 let (memory_type, location) = (MemoryType::Continuous, Location::Device);
                 Memory::new(
                     communicator,
-                    Request { bytes, memory_type, location, granularity, partition: None },
+                    MemoryRequest { bytes, memory_type, location, granularity, partition: None },
                 )
             };
             *place = Some(Self {
@@ -340,7 +340,7 @@ impl Staging {
     }
 
     /// Writes this rank's numbers and gradients, and numbers that name nothing behind them.
-    fn hand_in(&self, communicator: &Communicator, own: &Gradients, stream: CUstream) -> Outcome {
+    fn hand_in(&self, communicator: &Communicator, own: &Gradients, stream: CUstream) -> Result {
         let _current = communicator.enter()?;
         let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
         let bytes = own.count * own.index_bytes;
@@ -361,7 +361,7 @@ impl Staging {
 }
 
 /// Rows with gaps go side by side.
-fn pack(communicator: &Communicator, own: &Gradients, output: CUdeviceptr, stream: CUstream) -> Outcome {
+fn pack(communicator: &Communicator, own: &Gradients, output: CUdeviceptr, stream: CUstream) -> Result {
     let (_scratch, [numbers, positions]) = Scratch::new(communicator, stream, [own.count * 8; 2])?;
     let kernels = communicator.kernels()?;
     // Its positions are all numbers from 0 on.

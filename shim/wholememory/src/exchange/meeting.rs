@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use siphasher::sip::SipHasher24;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -57,7 +57,7 @@ fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
 }
 
 /// The others' connections, by rank from 1 on.
-pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<UnixStream>> {
+pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Result<Vec<UnixStream>> {
     let deadline = Instant::now() + patience;
     let listener = UnixListener::bind_addr(&key.address()?).map_err(|error| {
         Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}"))
@@ -86,7 +86,7 @@ pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<U
 }
 
 /// The connection to rank 0.
-pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Outcome<UnixStream> {
+pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Result<UnixStream> {
     let deadline = Instant::now() + patience;
     loop {
         let found = UnixStream::connect_addr(&key.address()?);
@@ -152,7 +152,7 @@ fn random() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn is_readable(listener: &UnixListener, deadline: Instant) -> Outcome<bool> {
+fn is_readable(listener: &UnixListener, deadline: Instant) -> Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {

@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use super::Part;
-use crate::error::{Error as Fault, Outcome};
+use crate::error::{Error as Fault, Result};
 
 /// Descriptors of a frame, at most: the kernel takes no more in one message.
 const DESCRIPTORS: usize = 253;
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 /// What is sent at once.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct RankFrame {
     kind: Kind,
     round: u32,
     /// Of a refusal, the error's code.
@@ -46,13 +46,8 @@ pub(super) struct Frame {
     descriptors: Vec<OwnedFd>,
 }
 
-impl Frame {
-    pub(super) fn part(
-        round: u32,
-        call: &str,
-        bytes: &[u8],
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Outcome<Self> {
+impl RankFrame {
+    pub(super) fn part(round: u32, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Self> {
         if descriptors.len() > DESCRIPTORS || bytes.len() > LARGEST || call.len() > LONGEST_NAME {
             return Err(Fault::Value("more than ranks can tell each other at once".to_owned()));
         }
@@ -85,7 +80,7 @@ impl Frame {
     }
 
     /// What a rank handed in for a round.
-    pub(super) fn into_part(self, round: u32, call: &str) -> Outcome<Part> {
+    pub(super) fn into_part(self, round: u32, call: &str) -> Result<Part> {
         match self.kind {
             Kind::Part if self.is_of(round, call) => {
                 Ok(Part { bytes: self.bytes, descriptors: self.descriptors })

@@ -6,7 +6,7 @@
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_kernels::wholememory::{GatherConverted, GatherRows, ScatterConverted, ScatterRows};
 
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
@@ -17,7 +17,7 @@ const WIDEST: u64 = 16;
 
 /// Where rows go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum RowDirection {
     /// Out of the table.
     Gather,
     /// Into the table.
@@ -31,13 +31,13 @@ pub enum Direction {
 /// # Errors
 /// [`Error::Input`](crate::error::Error::Input) for shapes or types that do not fit each other; the driver's.
 pub fn copy(
-    direction: Direction,
+    direction: RowDirection,
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
     stream: CUstream,
     multiprocessors: i32,
-) -> Outcome {
+) -> Result {
     let memory = table.memory()?;
     let places = Places::new(memory, table)?;
     let numbers = Numbers::new(indices)?;
@@ -51,7 +51,7 @@ pub fn copy(
     if numbers.count == 0 || places.matrix.sizes[1] == 0 {
         return Ok(());
     }
-    let launch = Launch { memory, stream, multiprocessors };
+    let launch = RowLaunch { memory, stream, multiprocessors };
     if rows.kind == places.kind {
         launch.move_rows(direction, &places, &numbers, &rows)
     } else {
@@ -79,7 +79,7 @@ struct Places {
 }
 
 impl Places {
-    fn new(memory: &Memory, table: &Tensor) -> Outcome<Self> {
+    fn new(memory: &Memory, table: &Tensor) -> Result<Self> {
         let (matrix, kind) = (table.description().rows()?, table.description().element_type()?);
         let bytes = kind.bytes() as u64;
         let (stride, offset) = (memory.request().granularity, matrix.storage_offset as u64 * bytes);
@@ -103,7 +103,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(tensor: &Tensor) -> Outcome<Self> {
+    fn new(tensor: &Tensor) -> Result<Self> {
         let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
         require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
         require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
@@ -122,7 +122,7 @@ struct PackedRows {
 }
 
 impl PackedRows {
-    fn new(tensor: &Tensor) -> Outcome<Self> {
+    fn new(tensor: &Tensor) -> Result<Self> {
         let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
         Ok(Self {
             matrix,
@@ -133,20 +133,20 @@ impl PackedRows {
     }
 }
 
-struct Launch<'a> {
+struct RowLaunch<'a> {
     memory: &'a Memory,
     stream: CUstream,
     multiprocessors: i32,
 }
 
-impl Launch<'_> {
+impl RowLaunch<'_> {
     fn move_rows(
         &self,
-        direction: Direction,
+        direction: RowDirection,
         table: &Places,
         numbers: &Numbers,
         rows: &PackedRows,
-    ) -> Outcome {
+    ) -> Result {
         let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
         let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
         let width = aligned.into_iter().map(alignment_of).min().unwrap_or(1);
@@ -157,7 +157,7 @@ impl Launch<'_> {
         let width = width as u32;
         let kernels = self.memory.communicator().kernels()?;
         match direction {
-            Direction::Gather => {
+            RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherRows {
                     base,
@@ -178,7 +178,7 @@ impl Launch<'_> {
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
-            Direction::Scatter => {
+            RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterRows {
                     base,
@@ -204,11 +204,11 @@ impl Launch<'_> {
 
     fn convert_rows(
         &self,
-        direction: Direction,
+        direction: RowDirection,
         table: &Places,
         numbers: &Numbers,
         rows: &PackedRows,
-    ) -> Outcome {
+    ) -> Result {
         let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
         let (rows_in_table, columns, count) =
             (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
@@ -217,7 +217,7 @@ impl Launch<'_> {
         let work = count.saturating_mul(columns);
         let kernels = self.memory.communicator().kernels()?;
         match direction {
-            Direction::Gather => {
+            RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherConverted {
                     base,
@@ -239,7 +239,7 @@ impl Launch<'_> {
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
-            Direction::Scatter => {
+            RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterConverted {
                     base,

@@ -6,7 +6,7 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::Current;
 
 use crate::communicator::Communicator;
-use crate::error::Outcome;
+use crate::error::Result;
 
 /// What each piece of scratch memory begins at a multiple of, bytes.
 const ALIGNMENT: u64 = 256;
@@ -29,7 +29,7 @@ impl Scratch {
         communicator: &Communicator,
         stream: CUstream,
         bytes: [u64; COUNT],
-    ) -> Outcome<(Self, [CUdeviceptr; COUNT])> {
+    ) -> Result<(Self, [CUdeviceptr; COUNT])> {
         let (driver, context) = (communicator.driver(), communicator.context());
         let _current = communicator.enter()?;
         let mut end = 0;

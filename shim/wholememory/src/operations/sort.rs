@@ -6,7 +6,7 @@ use wm_kernels::wholememory::{
 };
 
 use crate::communicator::Communicator;
-use crate::error::Outcome;
+use crate::error::Result;
 use crate::operations::scratch::Scratch;
 
 /// Bits of a digit, and how many digits' values there are.
@@ -34,7 +34,7 @@ pub struct Unsorted {
 
 /// Rows that were named, each once, and where.
 #[derive(Debug)]
-pub struct Runs {
+pub struct RowRuns {
     _scratch: Scratch,
     /// 64-bit positions of the numbers, run by run.
     pub positions: CUdeviceptr,
@@ -50,7 +50,7 @@ pub struct Runs {
 ///
 /// # Errors
 /// The driver's.
-pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -> Outcome<Runs> {
+pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -> Result<RowRuns> {
     let Unsorted { indices, index_bytes, count: n, first_row, rows } = unsorted;
     let counts_of = DIGITS * n.div_ceil(SORT_TILE);
     let word = 8 * n;
@@ -72,7 +72,7 @@ pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -
     let begin =
         SortBegin { indices, index_bytes, count: n, first_row: first_row as i64, rows, numbers, positions };
     kernels.launch(&begin, n, 0, stream)?;
-    let scan = |values, count: u64| -> Outcome {
+    let scan = |values, count: u64| -> Result {
         kernels.launch(&ScanTileSums { values, n: count, sums }, count, 0, stream)?;
         kernels.launch(&ScanExclusive { values, n: count, sums, output: values, total: 0 }, count, 0, stream)
     };
@@ -97,5 +97,5 @@ pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -
     kernels.launch(&RunsMark { numbers, n, rows, marks }, n, 0, stream)?;
     scan(marks, n)?;
     kernels.launch(&RunsCollect { numbers, n, rows, marks, runs: found, starts }, n, 0, stream)?;
-    Ok(Runs { _scratch: scratch, positions, rows: found, starts, count: marks + 4 * n })
+    Ok(RowRuns { _scratch: scratch, positions, rows: found, starts, count: marks + 4 * n })
 }

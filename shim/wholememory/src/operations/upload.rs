@@ -4,7 +4,7 @@ use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
 
 use crate::communicator::Communicator;
-use crate::error::Outcome;
+use crate::error::Result;
 
 /// Fills 32-bit words, in a stream. The memory is this library's own.
 pub(crate) fn fill_words(
@@ -13,7 +13,7 @@ pub(crate) fn fill_words(
     words: u64,
     word: u32,
     stream: CUstream,
-) -> Outcome {
+) -> Result {
     // SAFETY: memory of a part or of scratch, whose size the caller has from where it has the address.
     Ok(unsafe { communicator.driver().memset_d32_async(to, word, words as usize, stream) }?)
 }
@@ -25,7 +25,7 @@ pub(crate) fn fill_bytes(
     bytes: u64,
     byte: u8,
     stream: CUstream,
-) -> Outcome {
+) -> Result {
     // SAFETY: as above.
     Ok(unsafe { communicator.driver().memset_d8_async(to, byte, bytes as usize, stream) }?)
 }
@@ -37,13 +37,13 @@ pub(crate) fn copy(
     from: CUdeviceptr,
     bytes: u64,
     stream: CUstream,
-) -> Outcome {
+) -> Result {
     // SAFETY: the tensor's owner answers for its address, as in any copy; the other side is ours and large enough.
     Ok(unsafe { communicator.driver().memcpy_dtod_async(to, from, bytes as usize, stream) }?)
 }
 
 /// Reads a 32-bit number that the stream writes; waits for the stream.
-pub(crate) fn read_number(communicator: &Communicator, from: CUdeviceptr, stream: CUstream) -> Outcome<u32> {
+pub(crate) fn read_number(communicator: &Communicator, from: CUdeviceptr, stream: CUstream) -> Result<u32> {
     communicator.driver().stream_synchronize(stream)?;
     let mut bytes = [0; 4];
     // SAFETY: a word of scratch, and a live local; the call returns when the bytes are there.

@@ -5,8 +5,8 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome};
-use crate::storage::layout::Layout;
+use crate::error::{Error, Result};
+use crate::storage::layout::StorageLayout;
 use crate::vocabulary::partition::Partition;
 
 /// What a kernel needs to find a row: arrays in memory of the rank's own GPU.
@@ -34,11 +34,11 @@ impl Tables {
     /// The driver's.
     pub fn new(
         communicator: &Communicator,
-        layout: &Layout,
+        layout: &StorageLayout,
         partition: &Partition,
         row: u64,
         base: u64,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let driver = communicator.driver();
         let bases = layout.parts.iter().map(|part| base + part);
         let starts = partition.starts().iter().copied();
@@ -61,7 +61,7 @@ impl Tables {
         self.places
     }
 
-    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Outcome {
+    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Result {
         // SAFETY: the memory was made for these words; the call returns when they have been read.
         Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
     }

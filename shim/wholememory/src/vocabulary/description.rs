@@ -3,7 +3,7 @@
 //! They are plain structs of the caller's: a field may be anything, so nothing here trusts one. What is measured is
 //! measured in elements unless it says bytes.
 
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::vocabulary::codes::ElementType;
 
 /// Most dimensions of a tensor.
@@ -128,7 +128,7 @@ impl TensorDescription {
     ///
     /// # Errors
     /// A number that is no type.
-    pub fn element_type(&self) -> Outcome<ElementType> {
+    pub fn element_type(&self) -> Result<ElementType> {
         ElementType::of(self.dtype)
     }
 
@@ -203,7 +203,7 @@ impl TensorDescription {
     ///
     /// # Errors
     /// What it is not.
-    pub fn rows(&self) -> Outcome<MatrixDescription> {
+    pub fn rows(&self) -> Result<MatrixDescription> {
         self.element_type()?;
         require(matches!(self.dim, 1 | 2), "a tensor of WholeMemory has one or two dimensions")?;
         let matrix = self.to_matrix();
