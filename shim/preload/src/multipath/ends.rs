@@ -27,8 +27,12 @@ pub(super) fn examine(linear: &Linear, device: CUdevice) -> Option<(LinkDirectio
     let to = memory(linear.to, linear.bytes)?;
     let from = memory(linear.from, linear.bytes)?;
     match (to, from) {
-        (SideMemory::Device(on), SideMemory::Host(memory)) if on == device => Some((LinkDirection::In, memory)),
-        (SideMemory::Host(memory), SideMemory::Device(on)) if on == device => Some((LinkDirection::Out, memory)),
+        (SideMemory::Device(on), SideMemory::Host(memory)) if on == device => {
+            Some((LinkDirection::In, memory))
+        }
+        (SideMemory::Host(memory), SideMemory::Device(on)) if on == device => {
+            Some((LinkDirection::Out, memory))
+        }
         _ => None,
     }
 }
