@@ -9,7 +9,7 @@
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks; [`communicator`]; [`storage`]; [`memory`]; [`tensor`]; `capi`.
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks; [`communicator`]; [`storage`]; [`memory`]; [`files`]; [`tensor`]; `capi`.
 
 #![deny(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod capi;
 pub mod communicator;
 pub mod error;
 pub mod exchange;
+pub mod files;
 pub mod memory;
 pub mod storage;
 pub mod tensor;

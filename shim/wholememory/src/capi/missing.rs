@@ -12,11 +12,7 @@ pub(super) fn answer_missing(call: &'static str) -> u32 {
 
 exports! {
     /// Not done yet.
-    fn wholememory_load_from_file() -> u32 { answer_missing("wholememory_load_from_file") }
-    /// Not done yet.
     fn wholememory_load_from_hdfs_file() -> u32 { answer_missing("wholememory_load_from_hdfs_file") }
-    /// Not done yet.
-    fn wholememory_store_to_file() -> u32 { answer_missing("wholememory_store_to_file") }
     /// Not done yet.
     fn wholememory_gather() -> u32 { answer_missing("wholememory_gather") }
     /// Not done yet.
