@@ -9,15 +9,15 @@ use std::hash::Hasher;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::time::Instant;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::error::{Error, Outcome, require};
-use crate::files::place::{Entries, EntryShape};
+use crate::files::place::{Buffer, Entries, EntryShape};
 use crate::files::plan::{FileRange, LoadPlan, whole_entries};
 use crate::files::settings::ReadSettings;
+use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
 
 /// Files that a call may have, less one.
@@ -44,8 +44,15 @@ pub fn load(memory: &Memory, request: Outcome<LoadRequest>, settings: ReadSettin
     let planned = request.and_then(|request| plan(memory, request));
     let arguments = planned.as_ref().map(|(_, arguments)| arguments.clone()).unwrap_or_default();
     communicator.agree("load_from_file", planned.as_ref().map(drop).map_err(Clone::clone), &arguments)?;
-    let loaded = planned.and_then(|(job, _)| job.run(settings));
-    communicator.agree("load_from_file", loaded, &[])
+    let (job, _) = planned?;
+    let slices = job.slices(settings);
+    loop {
+        let read = job.read(&slices, settings.threads, Instant::now() + communicator.patience() / 10);
+        communicator.agree("load_from_file", read, &[])?;
+        if are_all(communicator, "load_from_file", slices.is_over())? {
+            return Ok(());
+        }
+    }
 }
 
 /// What this rank will do, and what has to be alike on all ranks: everything but the files' names.
@@ -92,56 +99,29 @@ struct Job<'a> {
     bytes: u64,
 }
 
-/// What is left of it.
-struct Progress {
-    next: AtomicU64,
-    /// A thread has failed: the others need not go on.
-    is_over: AtomicBool,
-    /// Entries that a thread takes at a time.
-    step: u64,
-}
-
 impl Job<'_> {
-    fn run(&self, settings: ReadSettings) -> Outcome {
+    fn slices(&self, settings: ReadSettings) -> Slices {
         let all = self.plan.entries();
-        if all == 0 {
+        Slices::new(all, (settings.buffer / self.bytes).min(all.div_ceil(settings.threads as u64)))
+    }
+
+    /// Reads for a time.
+    fn read(&self, slices: &Slices, threads: usize, until: Instant) -> Outcome {
+        if slices.is_over() {
             return Ok(());
         }
         let _entered = self.entries.enter()?;
         self.entries.settle()?;
-        let step = (settings.buffer / self.bytes).min(all.div_ceil(settings.threads as u64)).max(1);
-        let progress = Progress { next: AtomicU64::new(0), is_over: AtomicBool::new(false), step };
-        // The calling thread is one of them.
-        let others = all.div_ceil(step).min(settings.threads as u64) - 1;
-        let read = thread::scope(|scope| {
-            let start = |_| thread::Builder::new().spawn_scoped(scope, || self.read_parts(&progress));
-            // Where no more can be started, those that there are do it all.
-            let threads: Vec<_> = (0..others).map_while(|number| start(number).ok()).collect();
-            let own = self.read_parts(&progress);
-            let fault = || Err(Error::System("a thread that reads has panicked".to_owned()));
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| fault())).fold(own, Result::and)
+        let read = slices.work(threads, until, || {
+            let (entered, mut reader) =
+                (self.entries.enter()?, FileReader { job: self, open: None, buffer: Buffer::default() });
+            Ok(move |place, count| {
+                let _entered = &entered;
+                reader.read(place, count)
+            })
         });
         // A copy may return before its last bytes have arrived.
         read.and(self.entries.settle())
-    }
-
-    /// Reads part after part until none is left.
-    fn read_parts(&self, progress: &Progress) -> Outcome {
-        let read = self.entries.enter().and_then(|_entered| {
-            let mut reader = FileReader { job: self, open: None, buffer: Vec::new() };
-            while !progress.is_over.load(Ordering::Relaxed) {
-                let place = progress.next.fetch_add(progress.step, Ordering::Relaxed);
-                if place >= self.plan.entries() {
-                    break;
-                }
-                reader.read(place, progress.step.min(self.plan.entries() - place))?;
-            }
-            Ok(())
-        });
-        if read.is_err() {
-            progress.is_over.store(true, Ordering::Relaxed);
-        }
-        read
     }
 }
 
@@ -149,7 +129,7 @@ impl Job<'_> {
 struct FileReader<'a> {
     job: &'a Job<'a>,
     open: Option<(usize, File)>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
 }
 
 impl FileReader<'_> {
@@ -162,24 +142,17 @@ impl FileReader<'_> {
                 read.map_err(|error| self.failed(range, &error))
             });
         }
-        self.grow((count * bytes) as usize)?;
         let mut buffer = std::mem::take(&mut self.buffer);
-        let mut rest = &mut buffer[..(count * bytes) as usize];
+        let part = buffer.of((count * bytes) as usize)?;
+        let mut rest = &mut *part;
         for range in job.plan.ranges(place, count) {
-            let (part, after) = rest.split_at_mut((range.count * bytes) as usize);
-            let read = self.file(range.file)?.read_exact_at(part, range.first * bytes);
+            let (place, after) = rest.split_at_mut((range.count * bytes) as usize);
+            let read = self.file(range.file)?.read_exact_at(place, range.first * bytes);
             read.map_err(|error| self.failed(range, &error))?;
             rest = after;
         }
+        job.entries.put(place, part)?;
         self.buffer = buffer;
-        job.entries.put(place, &self.buffer[..(count * bytes) as usize])
-    }
-
-    fn grow(&mut self, bytes: usize) -> Outcome {
-        let more = bytes.saturating_sub(self.buffer.len());
-        let grown = self.buffer.try_reserve_exact(more);
-        grown.map_err(|_| Error::Memory(format!("a buffer of {} MiB to read files", bytes >> 20)))?;
-        self.buffer.resize(self.buffer.len() + more, 0);
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::ptr::null_mut;
 
@@ -98,84 +99,58 @@ impl<'a> Entries<'a> {
 
     /// Writes entries that follow each other.
     pub(super) fn put(&self, first: u64, bytes: &[u8]) -> Outcome {
-        let (address, count) = (self.address(first), bytes.len() as u64 / self.shape.bytes);
-        self.hold(first, count);
-        if self.is_on_host() {
-            for (entry, bytes) in (0..).zip(bytes.chunks_exact(self.shape.bytes as usize)) {
-                let place = (address + entry * self.shape.stride) as *mut u8;
+        self.hold(first, bytes.len() as u64 / self.shape.bytes);
+        let mut rows = self.rows(first, bytes.len());
+        rows.try_for_each(|(address, row)| {
+            let (from, bytes) = (bytes[row.clone()].as_ptr(), row.len());
+            match self.way(bytes) {
                 // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
-                unsafe { place.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                Way::Host => Ok(unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) }),
+                // SAFETY: inside the part, and the bytes are a slice's.
+                Way::Linear => Ok(unsafe { self.driver().memcpy_htod(address, from.cast(), bytes) }?),
+                Way::Rows => {
+                    let copy = CUDA_MEMCPY2D {
+                        srcMemoryType: CU_MEMORYTYPE_HOST,
+                        srcHost: from.cast(),
+                        srcPitch: self.shape.bytes as usize,
+                        dstMemoryType: CU_MEMORYTYPE_DEVICE,
+                        dstDevice: address,
+                        dstPitch: self.shape.stride as usize,
+                        ..self.copy(bytes)
+                    };
+                    // SAFETY: as above.
+                    Ok(unsafe { self.driver().memcpy_2d(&copy) }?)
+                }
             }
-            return Ok(());
-        }
-        if self.are_packed() {
-            // SAFETY: inside the part, and the bytes are a slice's.
-            return Ok(unsafe { self.driver().memcpy_htod(address, bytes.as_ptr().cast(), bytes.len()) }?);
-        }
-        if self.shape.stride > LARGEST_PITCH {
-            let rows = (0..).zip(bytes.chunks_exact(self.shape.bytes as usize));
-            // SAFETY: as above, one by one.
-            return rows.into_iter().try_for_each(|(entry, row)| unsafe {
-                Ok(self.driver().memcpy_htod(
-                    address + entry * self.shape.stride,
-                    row.as_ptr().cast(),
-                    row.len(),
-                )?)
-            });
-        }
-        let copy = CUDA_MEMCPY2D {
-            srcMemoryType: CU_MEMORYTYPE_HOST,
-            srcHost: bytes.as_ptr().cast(),
-            srcPitch: self.shape.bytes as usize,
-            dstMemoryType: CU_MEMORYTYPE_DEVICE,
-            dstDevice: address,
-            dstPitch: self.shape.stride as usize,
-            ..self.rows(count)
-        };
-        // SAFETY: inside the part, and the bytes are a slice's.
-        Ok(unsafe { self.driver().memcpy_2d(&copy) }?)
+        })
     }
 
     /// Reads entries that follow each other.
     pub(super) fn take(&self, first: u64, bytes: &mut [u8]) -> Outcome {
-        let (address, count) = (self.address(first), bytes.len() as u64 / self.shape.bytes);
-        self.hold(first, count);
-        if self.is_on_host() {
-            for (entry, bytes) in (0..).zip(bytes.chunks_exact_mut(self.shape.bytes as usize)) {
-                let place = (address + entry * self.shape.stride) as *const u8;
+        self.hold(first, bytes.len() as u64 / self.shape.bytes);
+        let mut rows = self.rows(first, bytes.len());
+        rows.try_for_each(|(address, row)| {
+            let (to, bytes) = (bytes[row.clone()].as_mut_ptr(), row.len());
+            match self.way(bytes) {
                 // SAFETY: inside the part, which is mapped as long as the memory lives; by the API nobody writes it now.
-                unsafe { place.copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+                Way::Host => Ok(unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) }),
+                // SAFETY: inside the part, and the place is a slice.
+                Way::Linear => Ok(unsafe { self.driver().memcpy_dtoh(to.cast(), address, bytes) }?),
+                Way::Rows => {
+                    let copy = CUDA_MEMCPY2D {
+                        srcMemoryType: CU_MEMORYTYPE_DEVICE,
+                        srcDevice: address,
+                        srcPitch: self.shape.stride as usize,
+                        dstMemoryType: CU_MEMORYTYPE_HOST,
+                        dstHost: to.cast(),
+                        dstPitch: self.shape.bytes as usize,
+                        ..self.copy(bytes)
+                    };
+                    // SAFETY: as above.
+                    Ok(unsafe { self.driver().memcpy_2d(&copy) }?)
+                }
             }
-            return Ok(());
-        }
-        if self.are_packed() {
-            // SAFETY: inside the part, and the place is a slice.
-            return Ok(unsafe {
-                self.driver().memcpy_dtoh(bytes.as_mut_ptr().cast(), address, bytes.len())
-            }?);
-        }
-        if self.shape.stride > LARGEST_PITCH {
-            let rows = (0..).zip(bytes.chunks_exact_mut(self.shape.bytes as usize));
-            // SAFETY: as above, one by one.
-            return rows.into_iter().try_for_each(|(entry, row)| unsafe {
-                Ok(self.driver().memcpy_dtoh(
-                    row.as_mut_ptr().cast(),
-                    address + entry * self.shape.stride,
-                    row.len(),
-                )?)
-            });
-        }
-        let copy = CUDA_MEMCPY2D {
-            srcMemoryType: CU_MEMORYTYPE_DEVICE,
-            srcDevice: address,
-            srcPitch: self.shape.stride as usize,
-            dstMemoryType: CU_MEMORYTYPE_HOST,
-            dstHost: bytes.as_mut_ptr().cast(),
-            dstPitch: self.shape.bytes as usize,
-            ..self.rows(count)
-        };
-        // SAFETY: inside the part, and the place is a slice.
-        Ok(unsafe { self.driver().memcpy_2d(&copy) }?)
+        })
     }
 
     /// Reads a file straight into entries that are packed on the host.
@@ -228,7 +203,25 @@ impl<'a> Entries<'a> {
         );
     }
 
-    fn rows(&self, count: u64) -> CUDA_MEMCPY2D {
+    /// Where the bytes of entries go that follow each other, in as few copies as it takes: addresses, and which of the bytes.
+    fn rows(&self, first: u64, bytes: usize) -> impl Iterator<Item = (u64, Range<usize>)> {
+        let is_one = !self.is_on_host() && self.shape.stride <= LARGEST_PITCH;
+        let step = if is_one || self.are_packed() { bytes.max(1) } else { self.shape.bytes as usize };
+        let (address, stride) = (self.address(first), self.shape.stride);
+        (0..bytes).step_by(step).zip(0..).map(move |(at, entry)| (address + entry * stride, at..at + step))
+    }
+
+    /// How a copy of so many bytes is made.
+    fn way(&self, bytes: usize) -> Way {
+        match bytes as u64 == self.shape.bytes || self.are_packed() {
+            _ if self.is_on_host() => Way::Host,
+            true => Way::Linear,
+            false => Way::Rows,
+        }
+    }
+
+    /// A copy of entries that touch each other in so many bytes.
+    fn copy(&self, bytes: usize) -> CUDA_MEMCPY2D {
         CUDA_MEMCPY2D {
             srcXInBytes: 0,
             srcY: 0,
@@ -245,8 +238,33 @@ impl<'a> Entries<'a> {
             dstArray: CUarray::NULL,
             dstPitch: 0,
             WidthInBytes: self.shape.bytes as usize,
-            Height: count as usize,
+            Height: bytes / self.shape.bytes as usize,
         }
+    }
+}
+
+/// How bytes get to an address.
+enum Way {
+    /// By this process.
+    Host,
+    /// By the driver, as they are.
+    Linear,
+    /// By the driver, with gaps.
+    Rows,
+}
+
+/// Bytes on their way, in memory that is kept.
+#[derive(Debug, Default)]
+pub(super) struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// So many of them.
+    pub(super) fn of(&mut self, bytes: usize) -> Outcome<&mut [u8]> {
+        let more = bytes.saturating_sub(self.0.len());
+        let grown = self.0.try_reserve_exact(more);
+        grown.map_err(|_| Error::Memory(format!("a buffer of {} MiB for files", bytes >> 20)))?;
+        self.0.resize(self.0.len() + more, 0);
+        Ok(&mut self.0[..bytes])
     }
 }
 

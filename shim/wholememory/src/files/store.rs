@@ -6,11 +6,15 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use crate::error::{Error, Outcome, require};
-use crate::files::place::{Entries, EntryShape, close};
+use crate::files::place::{Buffer, Entries, EntryShape, close};
+use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
 
+/// What ranks call it among themselves.
+const CALL: &str = "store_to_file";
 /// Bytes that are copied at a time.
 const BUFFER: u64 = 16 << 20;
 
@@ -29,42 +33,70 @@ pub struct StoreRequest {
 /// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that cannot be written to its end: it has
 /// some of the entries then. The others do not learn it.
 pub fn store(memory: &Memory, request: Outcome<StoreRequest>) -> Outcome {
-    memory.communicator().round("store_to_file", &[])?;
-    let stored = request.and_then(|request| write(memory, &request));
-    let met = memory.communicator().round("store_to_file", &[]).map(drop);
-    stored.and(met)
+    let communicator = memory.communicator();
+    communicator.round(CALL, &[])?;
+    let mut job = request.and_then(|request| StoreJob::begin(memory, request).map(Some));
+    loop {
+        job = match job {
+            Ok(Some(job)) => job.write(Instant::now() + communicator.patience() / 10),
+            ended => ended,
+        };
+        if are_all(communicator, CALL, !matches!(job, Ok(Some(_))))? {
+            return job.map(drop);
+        }
+    }
 }
 
-fn write(memory: &Memory, request: &StoreRequest) -> Outcome {
-    request.shape.check(memory.request().granularity)?;
-    require(!request.file.as_os_str().is_empty(), "the name of the file is empty")?;
-    let entries = Entries::new(memory, request.shape);
-    let file = File::create(&request.file).map_err(|error| failed(&request.file, &error))?;
-    if entries.count() > 0 {
-        let _entered = entries.enter()?;
-        entries.settle()?;
-        write_all(&entries, request, &file)?;
-    }
-    close(file).map_err(|error| failed(&request.file, &error))
+/// What one rank has to write.
+struct StoreJob<'a> {
+    entries: Entries<'a>,
+    /// Of an entry in the file.
+    bytes: u64,
+    path: PathBuf,
+    file: File,
+    slices: Slices,
 }
 
-fn write_all(entries: &Entries<'_>, request: &StoreRequest, file: &File) -> Outcome {
-    let (all, bytes) = (entries.count(), request.shape.bytes);
-    if entries.are_packed_on_host() {
-        return entries.write(0, all, file, 0).map_err(|error| failed(&request.file, &error));
+impl<'a> StoreJob<'a> {
+    fn begin(memory: &'a Memory, request: StoreRequest) -> Outcome<Self> {
+        let StoreRequest { shape, file: path } = request;
+        shape.check(memory.request().granularity)?;
+        require(!path.as_os_str().is_empty(), "the name of the file is empty")?;
+        let file = File::create(&path).map_err(|error| failed(&path, &error))?;
+        let entries = Entries::new(memory, shape);
+        let slices = Slices::new(entries.count(), BUFFER / shape.bytes);
+        Ok(Self { entries, bytes: shape.bytes, path, file, slices })
     }
-    let step = (BUFFER / bytes).clamp(1, all);
-    let mut buffer = Vec::new();
-    let reserved = buffer.try_reserve_exact((step * bytes) as usize);
-    reserved
-        .map_err(|_| Error::Memory(format!("a buffer of {} MiB to write a file", (step * bytes) >> 20)))?;
-    buffer.resize((step * bytes) as usize, 0);
-    for first in (0..all).step_by(step as usize) {
-        let part = &mut buffer[..(step.min(all - first) * bytes) as usize];
-        entries.take(first, part)?;
-        file.write_all_at(part, first * bytes).map_err(|error| failed(&request.file, &error))?;
+
+    /// Writes for a time. What is left to do, if anything is.
+    fn write(self, until: Instant) -> Outcome<Option<Self>> {
+        if !self.slices.is_over() {
+            let _entered = self.entries.enter()?;
+            self.entries.settle()?;
+            self.slices.work(1, until, || {
+                let mut buffer = Buffer::default();
+                let job = &self;
+                Ok(move |first, count| job.write_slice(first, count, &mut buffer))
+            })?;
+        }
+        if self.slices.is_over() { self.end().map(|()| None) } else { Ok(Some(self)) }
     }
-    Ok(())
+
+    fn write_slice(&self, first: u64, count: u64, buffer: &mut Buffer) -> Outcome {
+        let to = first * self.bytes;
+        let written = if self.entries.are_packed_on_host() {
+            self.entries.write(first, count, &self.file, to)
+        } else {
+            let part = buffer.of((count * self.bytes) as usize)?;
+            self.entries.take(first, part)?;
+            self.file.write_all_at(part, to)
+        };
+        written.map_err(|error| failed(&self.path, &error))
+    }
+
+    fn end(self) -> Outcome {
+        close(self.file).map_err(|error| failed(&self.path, &error))
+    }
 }
 
 fn failed(file: &Path, error: &std::io::Error) -> Error {
