@@ -54,10 +54,6 @@ exports! {
     /// Not done yet.
     fn wholegraph_csr_weighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_weighted_sample_without_replacement") }
     /// Not done yet.
-    fn generate_random_positive_int_cpu() -> u32 { answer_missing("generate_random_positive_int_cpu") }
-    /// Not done yet.
-    fn generate_exponential_distribution_negative_float_cpu() -> u32 { answer_missing("generate_exponential_distribution_negative_float_cpu") }
-    /// Not done yet.
     fn graph_append_unique() -> u32 { answer_missing("graph_append_unique") }
     /// Not done yet.
     fn csr_add_self_loop() -> u32 { answer_missing("csr_add_self_loop") }

@@ -104,8 +104,11 @@ impl<'a> Entries<'a> {
         rows.try_for_each(|(address, row)| {
             let (from, bytes) = (bytes[row.clone()].as_ptr(), row.len());
             match self.way(bytes) {
-                // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
-                Way::Host => Ok(unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) }),
+                Way::Host => {
+                    // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
+                    unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) };
+                    Ok(())
+                }
                 // SAFETY: inside the part, and the bytes are a slice's.
                 Way::Linear => Ok(unsafe { self.driver().memcpy_htod(address, from.cast(), bytes) }?),
                 Way::Rows => {
@@ -132,8 +135,11 @@ impl<'a> Entries<'a> {
         rows.try_for_each(|(address, row)| {
             let (to, bytes) = (bytes[row.clone()].as_mut_ptr(), row.len());
             match self.way(bytes) {
-                // SAFETY: inside the part, which is mapped as long as the memory lives; by the API nobody writes it now.
-                Way::Host => Ok(unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) }),
+                Way::Host => {
+                    // SAFETY: inside the part, which is mapped as long as the memory lives; by the API nobody writes it now.
+                    unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) };
+                    Ok(())
+                }
                 // SAFETY: inside the part, and the place is a slice.
                 Way::Linear => Ok(unsafe { self.driver().memcpy_dtoh(to.cast(), address, bytes) }?),
                 Way::Rows => {
