@@ -1,6 +1,6 @@
 //! The library under test, as C programs have it: opened by name, functions by theirs.
 
-use std::ffi::{CStr, CString, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
 /// `wholememory_comm_t` and all other handles.
@@ -122,4 +122,8 @@ functions! {
     wholememory_finalize() -> c_uint;
     wholememory_get_rank_partition_offsets(*mut usize, Handle) -> c_uint;
     fork_get_device_count() -> c_int;
+    wholememory_load_from_file(Handle, usize, usize, usize, *const *const c_char, c_int, c_int) -> c_uint;
+    wholememory_store_to_file(Handle, usize, usize, usize, *const c_char) -> c_uint;
+    generate_random_positive_int_cpu(i64, i64, Handle) -> c_uint;
+    generate_exponential_distribution_negative_float_cpu(i64, i64, Handle) -> c_uint;
 }

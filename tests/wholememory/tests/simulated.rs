@@ -73,3 +73,24 @@ fn a_call_that_fails_on_one_rank() {
         }
     }
 }
+
+#[test]
+fn files_by_several_threads() {
+    for arguments in [["--threads", "--ranks", "3"].as_slice(), &["--ranks", "2"]] {
+        let mut command = suite(arguments);
+        command.args(["--filter", "files."]).arg("--driver").arg(built("libsimcuda.so"));
+        command.env("WG_LOAD_THREADS_PER_RANK", "4").env("WG_LOAD_BUFFER_SIZE_MB", "1");
+        passes(&command.output().expect("the suite starts"));
+    }
+}
+
+#[test]
+fn a_copy_of_a_file_that_fails_on_one_rank() {
+    for rank in ["0", "1"] {
+        // The first is in loading, the second in storing.
+        for time in ["1", "3"] {
+            let fault = format!("{rank}:cuMemcpy2DUnaligned:{time}");
+            passes(&bare(&["--ranks", "2", "--filter", "a_copy_fails", "--fault", &fault]));
+        }
+    }
+}

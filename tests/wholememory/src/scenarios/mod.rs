@@ -1,8 +1,11 @@
 //! What ranks do together, by name.
 
 mod communicators;
+mod files;
+mod folder;
 mod memory;
 mod misuse;
+mod random;
 mod tensors;
 
 use crate::Arguments;
@@ -44,6 +47,14 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends) },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
+    Scenario::new("files.loads", files::loads),
+    Scenario::new("files.more_than_a_buffer", files::more_than_a_buffer),
+    Scenario::new("files.stores", files::stores),
+    Scenario::new("files.misuse", files::misuse),
+    Scenario::new("files.wrong_files", files::wrong_files),
+    Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
+    Scenario::new("files.a_store_fails", files::a_store_fails),
+    Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
@@ -54,6 +65,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.arguments", misuse::arguments),
     Scenario::of_several("misuse.arguments_of_one_rank", misuse::arguments_of_one_rank),
     Scenario::new("misuse.handles", misuse::handles),
+    Scenario::new("random.draws", random::draws),
+    Scenario::new("random.misuse", random::misuse),
     Scenario::new("tensors.shapes", tensors::shapes),
     Scenario::new("tensors.parts", tensors::parts),
     Scenario::new("tensors.are_counted", tensors::are_counted),
