@@ -3,7 +3,7 @@
 //! On the simulated driver and on GPUs alike; ranks take devices in turn, so there may be more ranks than devices. What a scenario
 //! finds wrong is printed by rank, and the exit code is 1.
 
-#![allow(clippy::print_stdout, reason = "a program that tells what it found")]
+#![allow(clippy::print_stdout, reason = "a program that says what it found")]
 
 mod api;
 mod rank;

@@ -56,7 +56,7 @@ pub fn load(memory: &Memory, request: Outcome<LoadRequest>, settings: ReadSettin
 }
 
 /// What this rank will do, and what has to be alike on all ranks: everything but the files' names.
-fn plan(memory: &Memory, request: LoadRequest) -> Outcome<(Job<'_>, Vec<u8>)> {
+fn plan(memory: &Memory, request: LoadRequest) -> Outcome<(LoadJob<'_>, Vec<u8>)> {
     let LoadRequest { shape, files, round_robin } = request;
     let row = memory.request().granularity;
     shape.check(row)?;
@@ -69,7 +69,7 @@ fn plan(memory: &Memory, request: LoadRequest) -> Outcome<(Job<'_>, Vec<u8>)> {
     counts.iter().for_each(|count| sizes.write_u64(*count));
     let sizes = sizes.finish128().as_u128();
     let text = format!("{:?} {shape:?} {round_robin} {} {sizes:x}", memory.request(), files.len());
-    Ok((Job { plan, files, entries: Entries::new(memory, shape), bytes: shape.bytes }, text.into_bytes()))
+    Ok((LoadJob { plan, files, entries: Entries::new(memory, shape), bytes: shape.bytes }, text.into_bytes()))
 }
 
 /// How many entries a file has. One that is no file of bytes is refused without waiting for it.
@@ -91,7 +91,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 /// What one rank has to read.
-struct Job<'a> {
+struct LoadJob<'a> {
     plan: LoadPlan,
     files: Vec<PathBuf>,
     entries: Entries<'a>,
@@ -99,7 +99,7 @@ struct Job<'a> {
     bytes: u64,
 }
 
-impl Job<'_> {
+impl LoadJob<'_> {
     fn slices(&self, settings: ReadSettings) -> Slices {
         let all = self.plan.entries();
         Slices::new(all, (settings.buffer / self.bytes).min(all.div_ceil(settings.threads as u64)))
@@ -127,7 +127,7 @@ impl Job<'_> {
 
 /// One thread's file and buffer.
 struct FileReader<'a> {
-    job: &'a Job<'a>,
+    job: &'a LoadJob<'a>,
     open: Option<(usize, File)>,
     buffer: Buffer,
 }

@@ -104,14 +104,14 @@ impl<'a> Entries<'a> {
         rows.try_for_each(|(address, row)| {
             let (from, bytes) = (bytes[row.clone()].as_ptr(), row.len());
             match self.way(bytes) {
-                Way::Host => {
+                CopyForm::Host => {
                     // SAFETY: inside the part, which is mapped for writing as long as the memory lives; by the API nobody else uses it now.
                     unsafe { (address as *mut u8).copy_from_nonoverlapping(from, bytes) };
                     Ok(())
                 }
                 // SAFETY: inside the part, and the bytes are a slice's.
-                Way::Linear => Ok(unsafe { self.driver().memcpy_htod(address, from.cast(), bytes) }?),
-                Way::Rows => {
+                CopyForm::Linear => Ok(unsafe { self.driver().memcpy_htod(address, from.cast(), bytes) }?),
+                CopyForm::Rows => {
                     let copy = CUDA_MEMCPY2D {
                         srcMemoryType: CU_MEMORYTYPE_HOST,
                         srcHost: from.cast(),
@@ -135,14 +135,14 @@ impl<'a> Entries<'a> {
         rows.try_for_each(|(address, row)| {
             let (to, bytes) = (bytes[row.clone()].as_mut_ptr(), row.len());
             match self.way(bytes) {
-                Way::Host => {
+                CopyForm::Host => {
                     // SAFETY: inside the part, which is mapped as long as the memory lives; by the API nobody writes it now.
                     unsafe { (address as *const u8).copy_to_nonoverlapping(to, bytes) };
                     Ok(())
                 }
                 // SAFETY: inside the part, and the place is a slice.
-                Way::Linear => Ok(unsafe { self.driver().memcpy_dtoh(to.cast(), address, bytes) }?),
-                Way::Rows => {
+                CopyForm::Linear => Ok(unsafe { self.driver().memcpy_dtoh(to.cast(), address, bytes) }?),
+                CopyForm::Rows => {
                     let copy = CUDA_MEMCPY2D {
                         srcMemoryType: CU_MEMORYTYPE_DEVICE,
                         srcDevice: address,
@@ -218,11 +218,11 @@ impl<'a> Entries<'a> {
     }
 
     /// How a copy of so many bytes is made.
-    fn way(&self, bytes: usize) -> Way {
+    fn way(&self, bytes: usize) -> CopyForm {
         match bytes as u64 == self.shape.bytes || self.are_packed() {
-            _ if self.is_on_host() => Way::Host,
-            true => Way::Linear,
-            false => Way::Rows,
+            _ if self.is_on_host() => CopyForm::Host,
+            true => CopyForm::Linear,
+            false => CopyForm::Rows,
         }
     }
 
@@ -250,7 +250,7 @@ impl<'a> Entries<'a> {
 }
 
 /// How bytes get to an address.
-enum Way {
+enum CopyForm {
     /// By this process.
     Host,
     /// By the driver, as they are.
