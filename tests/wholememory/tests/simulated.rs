@@ -84,6 +84,17 @@ fn files_by_several_threads() {
     }
 }
 
+/// Ranks wait for two seconds, and one reads three MiB at 1.2 MB a second.
+#[test]
+fn a_load_that_takes_longer_than_ranks_wait() {
+    let mut command = suite(&["--threads", "--ranks", "2", "--filter", "files.longer"]);
+    command.arg("--driver").arg(built("libsimcuda.so")).env("SIMCUDA_LINKS", "pcie=1200KB/s,nvlink=300GB/s");
+    command.env("WMSHIM_WHOLEMEMORY_TIMEOUT", "2").env("WG_LOAD_BUFFER_SIZE_MB", "1");
+    let start = std::time::Instant::now();
+    passes(&command.output().expect("the suite starts"));
+    assert!(start.elapsed().as_secs() >= 2, "the links are not slow: nothing was tried");
+}
+
 #[test]
 fn a_copy_of_a_file_that_fails_on_one_rank() {
     for rank in ["0", "1"] {

@@ -204,6 +204,26 @@ pub(super) fn more_than_a_buffer(rank: &Rank) -> Verdict {
     folder.end(rank)
 }
 
+/// One rank reads, by slow links for longer than the others would wait.
+pub(super) fn longer_than_ranks_wait(rank: &Rank) -> Verdict {
+    let folder = Folder::new(rank)?;
+    let (row, rows) = (4096, 768);
+    let byte = |entry: usize| byte_at(entry, FILES);
+    folder.write("file", &(0..rows).flat_map(|entry| vec![byte(entry); row]).collect::<Vec<_>>())?;
+    rank.barrier()?;
+    let memory = rank.malloc(rows * rank.size, row, (CONTINUOUS, DEVICE), None)?;
+    let shape = Shape { stride: row, offset: 0, bytes: row };
+    load(rank, SUCCESS, memory, shape, &[folder.name("file")], 0)?;
+    let own = rank.own_part(memory)?;
+    for entry in (0..rows).step_by(100).filter(|_| rank.number == 0) {
+        let found = rank.read(own.address + (entry * row) as u64, 16)?;
+        must(found == [byte(entry); 16], || format!("entry {entry}: other bytes"))?;
+    }
+    rank.barrier()?;
+    rank.free(memory)?;
+    folder.end(rank)
+}
+
 pub(super) fn stores(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
     let rows = 42 * rank.size - rank.size / 2;

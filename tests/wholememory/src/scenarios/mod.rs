@@ -49,6 +49,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
     Scenario::new("files.loads", files::loads),
     Scenario::new("files.more_than_a_buffer", files::more_than_a_buffer),
+    Scenario::new("files.longer_than_ranks_wait", files::longer_than_ranks_wait),
     Scenario::new("files.stores", files::stores),
     Scenario::new("files.misuse", files::misuse),
     Scenario::new("files.wrong_files", files::wrong_files),
