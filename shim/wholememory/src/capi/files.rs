@@ -4,9 +4,9 @@ use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use super::registry::{Handle, MEMORIES};
+use super::registry::{MEMORIES, ObjectHandle};
 use super::{answer, exports};
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::files::load::{LoadRequest, load};
 use crate::files::place::EntryShape;
 use crate::files::settings::ReadSettings;
@@ -16,7 +16,7 @@ use crate::files::store::{StoreRequest, store};
 ///
 /// # Safety
 /// Null, or terminated.
-unsafe fn path(name: *const c_char) -> Outcome<PathBuf> {
+unsafe fn path(name: *const c_char) -> Result<PathBuf> {
     if name.is_null() {
         return Err(Error::Input("the name of a file is null".to_owned()));
     }
@@ -29,7 +29,7 @@ unsafe fn path(name: *const c_char) -> Outcome<PathBuf> {
 ///
 /// # Safety
 /// Null, or so many names.
-unsafe fn paths(names: *const *const c_char, count: c_int) -> Outcome<Vec<PathBuf>> {
+unsafe fn paths(names: *const *const c_char, count: c_int) -> Result<Vec<PathBuf>> {
     let all = usize::try_from(count).ok().filter(|count| *count > 0 && !names.is_null());
     let all = all.ok_or_else(|| Error::Input(format!("a list of {count} files at {names:p}")))?;
     // SAFETY: the caller's word.
@@ -43,7 +43,7 @@ fn shape(offset: usize, stride: usize, bytes: usize) -> EntryShape {
 exports! {
     /// Reads files, one after the other, into the memory of all ranks. A collective call.
     fn wholememory_load_from_file(
-        handle: Handle, memory_offset: usize, memory_entry_size: usize, file_entry_size: usize, file_names: *const *const c_char,
+        handle: ObjectHandle, memory_offset: usize, memory_entry_size: usize, file_entry_size: usize, file_names: *const *const c_char,
         file_count: c_int, round_robin_size: c_int,
     ) -> u32 {
         answer("wholememory_load_from_file", || {
@@ -60,7 +60,7 @@ exports! {
 
     /// Writes this rank's part to a file. All ranks make the call, each for a file of its own.
     fn wholememory_store_to_file(
-        handle: Handle, memory_offset: usize, memory_entry_stride: usize, file_entry_size: usize, local_file_name: *const c_char,
+        handle: ObjectHandle, memory_offset: usize, memory_entry_stride: usize, file_entry_size: usize, local_file_name: *const c_char,
     ) -> u32 {
         answer("wholememory_store_to_file", || {
             let memory = MEMORIES.get(handle)?;

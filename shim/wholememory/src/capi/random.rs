@@ -1,14 +1,14 @@
 //! Functions of `wholegraph_op.h` that draw random numbers on the host: those that sampling draws on the GPU, for who wants to do it over.
 
-use super::registry::{Handle, TENSORS};
+use super::registry::{ObjectHandle, TENSORS};
 use super::{answer, exports};
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{ElementType, Location};
 use wm_kernels::random::Pcg;
 
 /// Address and number of elements of an array in memory of the host, of one of some types.
-fn array(tensor: &Tensor, types: &[ElementType]) -> Outcome<(u64, usize, ElementType)> {
+fn array(tensor: &Tensor, types: &[ElementType]) -> Result<(u64, usize, ElementType)> {
     let description = tensor.description();
     let element = description.element_type()?;
     require(types.contains(&element), &format!("elements of type {element:?} are not drawn here"))?;
@@ -38,7 +38,7 @@ unsafe fn fill<T>(address: u64, count: usize, mut draw: impl FnMut() -> T) {
 
 exports! {
     /// Integers that are not negative, into an array of 32 or 64 bits an element.
-    fn generate_random_positive_int_cpu(random_seed: i64, subsequence: i64, output: Handle) -> u32 {
+    fn generate_random_positive_int_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
         answer("generate_random_positive_int_cpu", || {
             let tensor = TENSORS.get(output)?;
             let (address, count, element) = array(&tensor, &[ElementType::Int, ElementType::Int64])?;
@@ -55,7 +55,7 @@ exports! {
     }
 
     /// Keys of weighted sampling for edges of weight 1: logarithms to base 2 of uniform numbers.
-    fn generate_exponential_distribution_negative_float_cpu(random_seed: i64, subsequence: i64, output: Handle) -> u32 {
+    fn generate_exponential_distribution_negative_float_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
         answer("generate_exponential_distribution_negative_float_cpu", || {
             let tensor = TENSORS.get(output)?;
             let (address, count, _) = array(&tensor, &[ElementType::Float])?;

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::files::place::{Buffer, Entries, EntryShape};
 use crate::files::plan::{FileRange, LoadPlan, whole_entries};
 use crate::files::settings::ReadSettings;
@@ -39,7 +39,7 @@ pub struct LoadRequest {
 /// # Errors
 /// [`Error::Input`] for requests that do not fit the memory or differ, and for files that cannot be read or have no whole entries;
 /// [`Error::Value`] for more entries than there is room for: nothing is written at any rank then. Else what went wrong in reading.
-pub fn load(memory: &Memory, request: Outcome<LoadRequest>, settings: ReadSettings) -> Outcome {
+pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSettings) -> Result {
     let communicator = memory.communicator();
     let planned = request.and_then(|request| plan(memory, request));
     let arguments = planned.as_ref().map(|(_, arguments)| arguments.clone()).unwrap_or_default();
@@ -56,12 +56,12 @@ pub fn load(memory: &Memory, request: Outcome<LoadRequest>, settings: ReadSettin
 }
 
 /// What this rank will do, and what has to be alike on all ranks: everything but the files' names.
-fn plan(memory: &Memory, request: LoadRequest) -> Outcome<(LoadJob<'_>, Vec<u8>)> {
+fn plan(memory: &Memory, request: LoadRequest) -> Result<(LoadJob<'_>, Vec<u8>)> {
     let LoadRequest { shape, files, round_robin } = request;
     let row = memory.request().granularity;
     shape.check(row)?;
     require(!files.is_empty() && files.len() < TOO_MANY, &format!("{} files", files.len()))?;
-    let counts = files.iter().map(|path| look_at(path, shape.bytes)).collect::<Outcome<Vec<_>>>()?;
+    let counts = files.iter().map(|path| look_at(path, shape.bytes)).collect::<Result<Vec<_>>>()?;
     let parts: Vec<_> =
         memory.partition().starts().iter().map(|start| start * (row / shape.stride)).collect();
     let plan = LoadPlan::new(&counts, &parts, memory.communicator().rank(), round_robin)?;
@@ -73,7 +73,7 @@ fn plan(memory: &Memory, request: LoadRequest) -> Outcome<(LoadJob<'_>, Vec<u8>)
 }
 
 /// How many entries a file has. One that is no file of bytes is refused without waiting for it.
-fn look_at(path: &Path, entry: u64) -> Outcome<u64> {
+fn look_at(path: &Path, entry: u64) -> Result<u64> {
     let wrong = |reason: String| Error::Input(format!("{}: {reason}", path.display()));
     require(path.as_os_str() != OsStr::new(""), "the name of a file is empty")?;
     let metadata = open(path).and_then(|file| file.metadata()).map_err(|error| wrong(error.to_string()))?;
@@ -106,7 +106,7 @@ impl LoadJob<'_> {
     }
 
     /// Reads for a time.
-    fn read(&self, slices: &Slices, threads: usize, until: Instant) -> Outcome {
+    fn read(&self, slices: &Slices, threads: usize, until: Instant) -> Result {
         if slices.is_over() {
             return Ok(());
         }
@@ -133,7 +133,7 @@ struct FileReader<'a> {
 }
 
 impl FileReader<'_> {
-    fn read(&mut self, place: u64, count: u64) -> Outcome {
+    fn read(&mut self, place: u64, count: u64) -> Result {
         let (job, bytes) = (self.job, self.job.bytes);
         if job.entries.are_packed_on_host() {
             return job.plan.ranges(place, count).try_for_each(|range| {
@@ -157,7 +157,7 @@ impl FileReader<'_> {
     }
 
     /// A file, which stays open until another one is wanted.
-    fn file(&mut self, number: usize) -> Outcome<&File> {
+    fn file(&mut self, number: usize) -> Result<&File> {
         let found = match self.open.take() {
             Some((other, file)) if other == number => file,
             _ => open(&self.job.files[number]).map_err(|error| self.error(number, &error.to_string()))?,

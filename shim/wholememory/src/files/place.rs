@@ -16,7 +16,7 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::memory::Memory;
 use crate::vocabulary::codes::Location;
 
@@ -39,7 +39,7 @@ impl EntryShape {
     ///
     /// # Errors
     /// [`Error::Input`] with the reason.
-    pub fn check(&self, row: u64) -> Outcome {
+    pub fn check(&self, row: u64) -> Result {
         let Self { stride, offset, bytes } = *self;
         let end = offset.checked_add(bytes).filter(|end| bytes > 0 && *end <= stride);
         let reason =
@@ -84,7 +84,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Makes the rank's context the calling thread's.
-    pub(super) fn enter(&self) -> Outcome<Entered> {
+    pub(super) fn enter(&self) -> Result<Entered> {
         let (driver, context) = (self.driver(), self.memory.communicator().context());
         let current = Current::make(driver.0, context);
         let current = current
@@ -93,12 +93,12 @@ impl<'a> Entries<'a> {
     }
 
     /// Waits for all work that the default stream waits for: earlier work on host memory, and copies of ours.
-    pub(super) fn settle(&self) -> Outcome {
+    pub(super) fn settle(&self) -> Result {
         Ok(self.driver().stream_synchronize(CUstream::NULL)?)
     }
 
     /// Writes entries that follow each other.
-    pub(super) fn put(&self, first: u64, bytes: &[u8]) -> Outcome {
+    pub(super) fn put(&self, first: u64, bytes: &[u8]) -> Result {
         self.hold(first, bytes.len() as u64 / self.shape.bytes);
         let mut rows = self.rows(first, bytes.len());
         rows.try_for_each(|(address, row)| {
@@ -129,7 +129,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Reads entries that follow each other.
-    pub(super) fn take(&self, first: u64, bytes: &mut [u8]) -> Outcome {
+    pub(super) fn take(&self, first: u64, bytes: &mut [u8]) -> Result {
         self.hold(first, bytes.len() as u64 / self.shape.bytes);
         let mut rows = self.rows(first, bytes.len());
         rows.try_for_each(|(address, row)| {
@@ -265,7 +265,7 @@ pub(super) struct Buffer(Vec<u8>);
 
 impl Buffer {
     /// So many of them.
-    pub(super) fn of(&mut self, bytes: usize) -> Outcome<&mut [u8]> {
+    pub(super) fn of(&mut self, bytes: usize) -> Result<&mut [u8]> {
         let more = bytes.saturating_sub(self.0.len());
         let grown = self.0.try_reserve_exact(more);
         grown.map_err(|_| Error::Memory(format!("a buffer of {} MiB for files", bytes >> 20)))?;

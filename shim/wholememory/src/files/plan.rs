@@ -5,7 +5,7 @@
 //!
 //! Invariants: a rank's places are filled from the first one on, without gaps; each entry of the files goes to exactly one rank.
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 
 /// Entries that follow each other in a file and at the rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl LoadPlan {
     ///
     /// # Errors
     /// [`Error::Value`] for more entries than there is room for, at whichever rank.
-    pub fn new(files: &[u64], parts: &[u64], rank: usize, chunk: u64) -> Outcome<Self> {
+    pub fn new(files: &[u64], parts: &[u64], rank: usize, chunk: u64) -> Result<Self> {
         let firsts = one_after_the_other(files)?;
         let (all, ranks) = (firsts[files.len()], parts.len() as u64 - 1);
         let room = parts[parts.len() - 1];
@@ -103,12 +103,12 @@ impl LoadPlan {
 ///
 /// # Errors
 /// [`Error::Input`] for one that ends within an entry.
-pub fn whole_entries(bytes: u64, entry: u64) -> Outcome<u64> {
+pub fn whole_entries(bytes: u64, entry: u64) -> Result<u64> {
     require(bytes.is_multiple_of(entry), &format!("{bytes} bytes are no whole entries of {entry}"))?;
     Ok(bytes / entry)
 }
 
-fn one_after_the_other(files: &[u64]) -> Outcome<Box<[u64]>> {
+fn one_after_the_other(files: &[u64]) -> Result<Box<[u64]>> {
     let mut all = 0_u64;
     let mut firsts = Vec::with_capacity(files.len() + 1);
     firsts.push(0);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// What is left to do.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl Slices {
     ///
     /// # Errors
     /// One of the workers'.
-    pub fn work<W: FnMut(u64, u64) -> Outcome>(
+    pub fn work<W: FnMut(u64, u64) -> Result>(
         &self,
         threads: usize,
         until: Instant,
-        begin: impl Fn() -> Outcome<W> + Sync,
-    ) -> Outcome {
+        begin: impl Fn() -> Result<W> + Sync,
+    ) -> Result {
         let left = self.all.saturating_sub(self.next.load(Ordering::Relaxed)).div_ceil(self.step);
         let others = left.min(threads as u64).saturating_sub(1);
         let take = || self.take(until, &begin);
@@ -56,7 +56,7 @@ impl Slices {
         })
     }
 
-    fn take<W: FnMut(u64, u64) -> Outcome>(&self, until: Instant, begin: impl Fn() -> Outcome<W>) -> Outcome {
+    fn take<W: FnMut(u64, u64) -> Result>(&self, until: Instant, begin: impl Fn() -> Result<W>) -> Result {
         let taken = begin().and_then(|mut work| {
             while !self.is_over() {
                 let first = self.next.fetch_add(self.step, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Slices {
 }
 
 /// Is something so on all ranks? A collective call.
-pub(super) fn are_all(communicator: &Communicator, call: &str, own: bool) -> Outcome<bool> {
+pub(super) fn are_all(communicator: &Communicator, call: &str, own: bool) -> Result<bool> {
     let told = communicator.round(call, &[u8::from(own)])?;
     Ok(told.iter().all(|part| part.bytes == [1]))
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::files::place::{Buffer, Entries, EntryShape, close};
 use crate::files::slices::{Slices, are_all};
 use crate::memory::Memory;
@@ -32,7 +32,7 @@ pub struct StoreRequest {
 /// # Errors
 /// [`Error::Input`] for a request that does not fit the memory; [`Error::System`] for a file that cannot be written to its end: it has
 /// some of the entries then. The others do not learn it.
-pub fn store(memory: &Memory, request: Outcome<StoreRequest>) -> Outcome {
+pub fn store(memory: &Memory, request: Result<StoreRequest>) -> Result {
     let communicator = memory.communicator();
     communicator.round(CALL, &[])?;
     let mut job = request.and_then(|request| StoreJob::begin(memory, request).map(Some));
@@ -58,7 +58,7 @@ struct StoreJob<'a> {
 }
 
 impl<'a> StoreJob<'a> {
-    fn begin(memory: &'a Memory, request: StoreRequest) -> Outcome<Self> {
+    fn begin(memory: &'a Memory, request: StoreRequest) -> Result<Self> {
         let StoreRequest { shape, file: path } = request;
         shape.check(memory.request().granularity)?;
         require(!path.as_os_str().is_empty(), "the name of the file is empty")?;
@@ -69,7 +69,7 @@ impl<'a> StoreJob<'a> {
     }
 
     /// Writes for a time. What is left to do, if anything is.
-    fn write(self, until: Instant) -> Outcome<Option<Self>> {
+    fn write(self, until: Instant) -> Result<Option<Self>> {
         if !self.slices.is_over() {
             let _entered = self.entries.enter()?;
             self.entries.settle()?;
@@ -82,7 +82,7 @@ impl<'a> StoreJob<'a> {
         if self.slices.is_over() { self.end().map(|()| None) } else { Ok(Some(self)) }
     }
 
-    fn write_slice(&self, first: u64, count: u64, buffer: &mut Buffer) -> Outcome {
+    fn write_slice(&self, first: u64, count: u64, buffer: &mut Buffer) -> Result {
         let to = first * self.bytes;
         let written = if self.entries.are_packed_on_host() {
             self.entries.write(first, count, &self.file, to)
@@ -94,7 +94,7 @@ impl<'a> StoreJob<'a> {
         written.map_err(|error| failed(&self.path, &error))
     }
 
-    fn end(self) -> Outcome {
+    fn end(self) -> Result {
         close(self.file).map_err(|error| failed(&self.path, &error))
     }
 }
