@@ -58,6 +58,11 @@ impl Pcg {
         low | (u64::from(self.next_u32()) << 32)
     }
 
+    /// From 0 to `i64::MAX`.
+    pub fn positive_i64(&mut self) -> i64 {
+        (self.next_u64() & i64::MAX.cast_unsigned()) as i64
+    }
+
     /// From 0 to less than 1, a multiple of 2^-24.
     pub fn next_f32(&mut self) -> f32 {
         (self.next_u32() >> 8) as f32 * (1.0 / (1 << 24) as f32)

@@ -10,7 +10,7 @@
 //! * No file is left by a process that is killed.
 //!
 //! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`];
-//! [`operations`]; [`embedding`]; [`capi`].
+//! [`files`], [`operations`]; [`embedding`]; [`capi`].
 
 #![deny(unsafe_code)]
 
@@ -20,6 +20,7 @@ pub mod communicator;
 pub mod embedding;
 pub mod error;
 pub mod exchange;
+pub mod files;
 #[allow(unsafe_code, reason = "kernels are launched")]
 pub mod kernels;
 pub mod memory;

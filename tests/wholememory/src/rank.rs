@@ -17,8 +17,10 @@ pub(crate) const SUCCESS: c_uint = 0;
 pub(crate) const LOGIC_ERROR: c_uint = 3;
 pub(crate) const COMMUNICATION_ERROR: c_uint = 5;
 pub(crate) const INVALID_INPUT: c_uint = 6;
+pub(crate) const INVALID_VALUE: c_uint = 7;
 pub(crate) const OUT_OF_MEMORY: c_uint = 8;
 pub(crate) const NOT_SUPPORTED: c_uint = 9;
+pub(crate) const SYSTEM_ERROR: c_uint = 10;
 
 pub(crate) const CONTINUOUS: c_uint = 1;
 pub(crate) const CHUNKED: c_uint = 2;
@@ -63,6 +65,8 @@ pub(crate) struct Rank {
     pub(crate) number: usize,
     pub(crate) size: usize,
     pub(crate) comm: Handle,
+    /// Of the communicator: nobody else has it.
+    pub(crate) id: UniqueId,
 }
 
 /// A part of memory, as the API tells it.
@@ -89,7 +93,7 @@ impl Rank {
         let device = number as c_int % devices.max(1);
         let context = driver.primary_ctx_retain(device).map_err(fail)?;
         driver.ctx_set_current(context).map_err(fail)?;
-        let mut rank = Self { library, driver, number, size, comm: null_mut() };
+        let mut rank = Self { library, driver, number, size, comm: null_mut(), id };
         let (mut comm, number, size) = (null_mut(), number as c_int, size as c_int);
         want!(SUCCESS, rank.wholememory_create_communicator(&mut comm, id, number, size))?;
         rank.comm = comm;

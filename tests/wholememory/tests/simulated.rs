@@ -73,3 +73,35 @@ fn a_call_that_fails_on_one_rank() {
         }
     }
 }
+
+#[test]
+fn files_by_several_threads() {
+    for arguments in [["--threads", "--ranks", "3"].as_slice(), &["--ranks", "2"]] {
+        let mut command = suite(arguments);
+        command.args(["--filter", "files."]).arg("--driver").arg(built("libsimcuda.so"));
+        command.env("WG_LOAD_THREADS_PER_RANK", "4").env("WG_LOAD_BUFFER_SIZE_MB", "1");
+        passes(&command.output().expect("the suite starts"));
+    }
+}
+
+/// Ranks wait for two seconds, and one reads three MiB at 1.2 MB a second.
+#[test]
+fn a_load_that_takes_longer_than_ranks_wait() {
+    let mut command = suite(&["--threads", "--ranks", "2", "--filter", "files.longer"]);
+    command.arg("--driver").arg(built("libsimcuda.so")).env("SIMCUDA_LINKS", "pcie=1200KB/s,nvlink=300GB/s");
+    command.env("WMSHIM_WHOLEMEMORY_TIMEOUT", "2").env("WG_LOAD_BUFFER_SIZE_MB", "1");
+    let start = std::time::Instant::now();
+    passes(&command.output().expect("the suite starts"));
+    assert!(start.elapsed().as_secs() >= 2, "the links are not slow: nothing was tried");
+}
+
+#[test]
+fn a_copy_of_a_file_that_fails_on_one_rank() {
+    for rank in ["0", "1"] {
+        // The first is in loading, the second in storing.
+        for time in ["1", "2"] {
+            let fault = format!("{rank}:cuMemcpy2DUnaligned:{time}");
+            passes(&bare(&["--ranks", "2", "--filter", "a_copy_fails", "--fault", &fault]));
+        }
+    }
+}

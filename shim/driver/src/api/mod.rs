@@ -272,6 +272,8 @@ pub trait Api {
         /// Copies to the host, in stream order.
         memcpy_dtoh_async(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream)
             = cuMemcpyDtoHAsync_v2(to, from, bytes, stream);
+        /// Copies rows at any distance from each other; returns as the linear copies do.
+        memcpy_2d(copy: &CUDA_MEMCPY2D) = cuMemcpy2DUnaligned_v2(copy);
         /// Copies within the unified address space, in stream order, by the engine of the stream's device.
         memcpy_dtod_async(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream)
             = cuMemcpyDtoDAsync_v2(to, from, bytes, stream);

@@ -12,21 +12,14 @@ pub(super) fn answer_missing(call: &'static str) -> u32 {
 
 exports! {
     /// Not done yet.
-    fn wholememory_load_from_file() -> u32 { answer_missing("wholememory_load_from_file") }
-    /// Not done yet.
     fn wholememory_load_from_hdfs_file() -> u32 { answer_missing("wholememory_load_from_hdfs_file") }
     /// Not done yet.
-    fn wholememory_store_to_file() -> u32 { answer_missing("wholememory_store_to_file") }
     /// Not done yet.
     fn wholememory_env_test_op() -> u32 { answer_missing("wholememory_env_test_op") }
     /// Not done yet.
     fn wholegraph_csr_unweighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_unweighted_sample_without_replacement") }
     /// Not done yet.
     fn wholegraph_csr_weighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_weighted_sample_without_replacement") }
-    /// Not done yet.
-    fn generate_random_positive_int_cpu() -> u32 { answer_missing("generate_random_positive_int_cpu") }
-    /// Not done yet.
-    fn generate_exponential_distribution_negative_float_cpu() -> u32 { answer_missing("generate_exponential_distribution_negative_float_cpu") }
     /// Not done yet.
     fn graph_append_unique() -> u32 { answer_missing("graph_append_unique") }
     /// Not done yet.

@@ -12,6 +12,7 @@ pub mod files;
 pub mod memories;
 pub mod missing;
 pub mod operations;
+pub mod random;
 mod registry;
 pub mod tensors;
 
@@ -49,6 +50,7 @@ pub const EXPORTS: &[&[&str]] = &[
     memories::NAMES,
     missing::NAMES,
     operations::NAMES,
+    random::NAMES,
     tensors::NAMES,
 ];
 

@@ -135,6 +135,11 @@ impl Communicator {
         self.exchange.size()
     }
 
+    /// How long ranks wait for each other.
+    pub(crate) fn patience(&self) -> Duration {
+        self.exchange.patience()
+    }
+
     /// A number that is the same on all ranks.
     pub fn id(&self) -> u64 {
         self.key.id()

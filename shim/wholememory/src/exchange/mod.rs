@@ -89,6 +89,11 @@ impl RankExchange {
         self.size
     }
 
+    /// How long this rank waits for the others.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Hands a part in and gets everybody's, by rank; one's own descriptors come back as well. `call` names the collective call: all
     /// ranks must make the same.
     ///

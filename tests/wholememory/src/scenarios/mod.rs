@@ -2,8 +2,11 @@
 
 mod communicators;
 mod embeddings;
+mod files;
+mod folder;
 mod memory;
 mod misuse;
+mod random;
 mod rows;
 mod tensors;
 mod training;
@@ -50,6 +53,15 @@ pub(crate) static ALL: &[Scenario] = &[
     },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
+    Scenario::new("files.loads", files::loads),
+    Scenario::new("files.more_than_a_buffer", files::more_than_a_buffer),
+    Scenario::new("files.longer_than_ranks_wait", files::longer_than_ranks_wait),
+    Scenario::new("files.stores", files::stores),
+    Scenario::new("files.misuse", files::misuse),
+    Scenario::new("files.wrong_files", files::wrong_files),
+    Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
+    Scenario::new("files.a_store_fails", files::a_store_fails),
+    Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
@@ -69,6 +81,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered),
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
+    Scenario::new("random.draws", random::draws),
+    Scenario::new("random.misuse", random::misuse),
     Scenario::new("tensors.shapes", tensors::shapes),
     Scenario::new("tensors.parts", tensors::parts),
     Scenario::new("tensors.are_counted", tensors::are_counted),

@@ -1,0 +1,68 @@
+//! Functions of `wholegraph_op.h` that draw random numbers on the host: those that sampling draws on the GPU, for who wants to do it over.
+
+use super::registry::{ObjectHandle, TENSORS};
+use super::{answer, exports};
+use crate::error::{Error, Result, require};
+use crate::tensor::{Place, Tensor};
+use crate::vocabulary::codes::{ElementType, Location};
+use wm_kernels::random::Pcg;
+
+/// Address and number of elements of an array in memory of the host, of one of some types.
+fn array(tensor: &Tensor, types: &[ElementType]) -> Result<(u64, usize, ElementType)> {
+    let description = tensor.description();
+    let element = description.element_type()?;
+    require(types.contains(&element), &format!("elements of type {element:?} are not drawn here"))?;
+    let array = description.to_array().filter(|_| description.dim == 1);
+    let array =
+        array.ok_or_else(|| Error::Input("random numbers go into one dimension without gaps".to_owned()))?;
+    if let Place::Memory(memory) = tensor.place() {
+        require(
+            memory.request().location == Location::Host,
+            "random numbers are drawn into memory of the host",
+        )?;
+    }
+    require(array.storage_offset >= 0 && array.size >= 0, "a shape that no tensor has")?;
+    Ok((tensor.address()?, array.size as usize, element))
+}
+
+/// Writes as many drawn values as an array has.
+///
+/// # Safety
+/// The address is of so many elements on the host, which nobody else uses.
+unsafe fn fill<T>(address: u64, count: usize, mut draw: impl FnMut() -> T) {
+    for at in 0..count {
+        // SAFETY: the caller's word.
+        unsafe { (address as *mut T).add(at).write_unaligned(draw()) };
+    }
+}
+
+exports! {
+    /// Integers that are not negative, into an array of 32 or 64 bits an element.
+    fn generate_random_positive_int_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
+        answer("generate_random_positive_int_cpu", || {
+            let tensor = TENSORS.get(output)?;
+            let (address, count, element) = array(&tensor, &[ElementType::Int, ElementType::Int64])?;
+            let mut generator = Pcg::new(random_seed.cast_unsigned(), subsequence.cast_unsigned());
+            // SAFETY: the caller's word that there is memory where the tensor says.
+            unsafe {
+                match element {
+                    ElementType::Int => fill(address, count, || generator.positive_i32()),
+                    _ => fill(address, count, || generator.positive_i64()),
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Keys of weighted sampling for edges of weight 1: logarithms to base 2 of uniform numbers.
+    fn generate_exponential_distribution_negative_float_cpu(random_seed: i64, subsequence: i64, output: ObjectHandle) -> u32 {
+        answer("generate_exponential_distribution_negative_float_cpu", || {
+            let tensor = TENSORS.get(output)?;
+            let (address, count, _) = array(&tensor, &[ElementType::Float])?;
+            let mut generator = Pcg::new(random_seed.cast_unsigned(), subsequence.cast_unsigned());
+            // SAFETY: as above.
+            unsafe { fill(address, count, || generator.log2_of_uniform()) };
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! Memory of all ranks from files and to files.
+//!
+//! A file has entries, one after the other, without anything between or around them. An entry's place in memory may be larger; what is
+//! around it stays as it is.
+//!
+//! * [`plan`]: which entry goes where. * [`load`] and [`store`]: the calls. * `place`: entries in memory. * [`slices`]: work in phases, by threads.
+//!   [`settings`]: what the environment says of both.
+
+pub mod load;
+#[allow(unsafe_code, reason = "bytes of memory by their addresses")]
+pub mod place;
+pub mod plan;
+pub mod settings;
+pub mod slices;
+pub mod store;
