@@ -73,9 +73,10 @@ fn count_devices_apart() -> Result<c_int> {
 }
 
 exports! {
-    /// Begins. Levels of the log are those of the program's logger, or of `WMSHIM_LOG`.
-    fn wholememory_init(_flags: c_uint, _level: c_uint) -> u32 {
+    /// Begins. From level 2 on warnings are logged, each reason for an error among them.
+    fn wholememory_init(_flags: c_uint, level: c_uint) -> u32 {
         answer("wholememory_init", || {
+            super::logger::set_level(level);
             let was = IS_INITIALIZED.swap(true, Ordering::AcqRel);
             if was { Err(Error::Logic("it is initialized already".to_owned())) } else { Ok(()) }
         })

@@ -9,6 +9,7 @@ pub mod communicators;
 pub mod descriptions;
 pub mod embeddings;
 pub mod files;
+mod logger;
 pub mod memories;
 pub mod missing;
 pub mod operations;
@@ -56,6 +57,7 @@ pub const EXPORTS: &[&[&str]] = &[
 
 /// The code of what was done.
 fn answer(call: &str, body: impl FnOnce() -> Result) -> u32 {
+    logger::begin();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => {
@@ -71,6 +73,7 @@ fn answer(call: &str, body: impl FnOnce() -> Result) -> u32 {
 
 /// A value, or what stands for it where there is none; for functions that have no code.
 fn value<T>(call: &str, none: T, body: impl FnOnce() -> Result<T>) -> T {
+    logger::begin();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
