@@ -9,19 +9,22 @@
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`];
-//! [`operations`]; [`capi`].
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`] and [`stream`], [`environment`]; [`communicator`]; [`storage`];
+//! [`memory`]; [`tensor`]; [`operations`]; [`capi`].
 
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code, reason = "the C boundary")]
 pub mod capi;
 pub mod communicator;
+#[allow(unsafe_code, reason = "calls of the caller's functions")]
+pub mod environment;
 pub mod error;
 pub mod exchange;
 pub mod kernels;
 pub mod memory;
 pub mod operations;
 pub mod storage;
+pub mod stream;
 pub mod tensor;
 pub mod vocabulary;

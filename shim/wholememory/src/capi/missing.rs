@@ -18,8 +18,6 @@ exports! {
     /// Not done yet.
     fn wholememory_store_to_file() -> u32 { answer_missing("wholememory_store_to_file") }
     /// Not done yet.
-    fn wholememory_env_test_op() -> u32 { answer_missing("wholememory_env_test_op") }
-    /// Not done yet.
     fn wholememory_create_embedding_optimizer() -> u32 { answer_missing("wholememory_create_embedding_optimizer") }
     /// Not done yet.
     fn wholememory_optimizer_set_parameter() -> u32 { answer_missing("wholememory_optimizer_set_parameter") }
@@ -50,17 +48,9 @@ exports! {
     /// Not done yet.
     fn wholememory_embedding_drop_all_cache() -> u32 { answer_missing("wholememory_embedding_drop_all_cache") }
     /// Not done yet.
-    fn wholegraph_csr_unweighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_unweighted_sample_without_replacement") }
-    /// Not done yet.
-    fn wholegraph_csr_weighted_sample_without_replacement() -> u32 { answer_missing("wholegraph_csr_weighted_sample_without_replacement") }
-    /// Not done yet.
     fn generate_random_positive_int_cpu() -> u32 { answer_missing("generate_random_positive_int_cpu") }
     /// Not done yet.
     fn generate_exponential_distribution_negative_float_cpu() -> u32 { answer_missing("generate_exponential_distribution_negative_float_cpu") }
-    /// Not done yet.
-    fn graph_append_unique() -> u32 { answer_missing("graph_append_unique") }
-    /// Not done yet.
-    fn csr_add_self_loop() -> u32 { answer_missing("csr_add_self_loop") }
     /// Not done yet.
     fn get_device_prop() -> *mut c_void { std::ptr::null_mut() }
 }

@@ -8,6 +8,7 @@
 pub mod communicators;
 pub mod descriptions;
 pub mod files;
+pub mod graphs;
 pub mod memories;
 pub mod missing;
 pub mod operations;
@@ -44,6 +45,7 @@ pub const EXPORTS: &[&[&str]] = &[
     communicators::NAMES,
     descriptions::NAMES,
     files::NAMES,
+    graphs::NAMES,
     memories::NAMES,
     missing::NAMES,
     operations::NAMES,

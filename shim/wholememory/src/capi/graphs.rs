@@ -1,0 +1,138 @@
+//! Functions of `wholegraph_op.h` and `graph_op.h`, and `wholememory_env_test_op`: those that take memory of the caller's functions.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use wm_abi::CUstream;
+use wm_driver::api::Named;
+
+use super::registry::{Handle, TENSORS, driver};
+use super::{answer, exports, read};
+use crate::environment::{Environment, Functions, MemoryContext};
+use crate::error::Outcome;
+use crate::operations::sample::{Graph, Outputs, Request, sample};
+use crate::operations::{self_loops, test, unique};
+use crate::stream::Stream;
+use crate::tensor::{Place, Tensor};
+
+/// The caller's functions.
+///
+/// # Safety
+/// Null, or functions that do what the API says.
+unsafe fn environment(functions: *const Functions) -> Outcome<Environment> {
+    // SAFETY: null is refused; the caller's word for the rest.
+    unsafe { Ok(Environment::new(read(functions, "the memory functions")?)) }
+}
+
+/// The caller's stream: of the communicator's context where a tensor is over memory of all ranks, as all operations on it are.
+fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Outcome<Stream> {
+    let stream = CUstream(stream as usize);
+    let memory = tensors.iter().find_map(|tensor| match tensor.place() {
+        Place::Memory(memory) => Some(memory),
+        Place::Pointer(_) => None,
+    });
+    match memory {
+        Some(memory) => Ok(Stream::with(memory.communicator().kernels()?, stream)),
+        None => Stream::new(Named(driver()?), stream),
+    }
+}
+
+/// The arguments of both samplings, as C has them.
+struct Arguments {
+    graph: [Handle; 2],
+    weights: Option<Handle>,
+    centers: Handle,
+    most: c_int,
+    offsets: Handle,
+    contexts: [MemoryContext; 3],
+    seed: u64,
+    functions: *const Functions,
+    stream: *mut c_void,
+}
+
+/// # Safety
+/// As of [`environment`].
+unsafe fn sample_neighbors(arguments: &Arguments) -> Outcome {
+    let [row_ptr, col] = [TENSORS.get(arguments.graph[0])?, TENSORS.get(arguments.graph[1])?];
+    let weights = arguments.weights.map(|weights| TENSORS.get(weights)).transpose()?;
+    let (centers, offsets) = (TENSORS.get(arguments.centers)?, TENSORS.get(arguments.offsets)?);
+    // SAFETY: the caller's word.
+    let environment = unsafe { environment(arguments.functions) }?;
+    let tensors: Vec<_> = [&row_ptr, &col].into_iter().chain(&weights).collect();
+    let stream = stream_for(&tensors, arguments.stream)?;
+    let graph = Graph { row_ptr: &row_ptr, col: &col, weights: weights.as_deref() };
+    let request = Request { centers: &centers, most: arguments.most, seed: arguments.seed };
+    let [destinations, centers, edges] = arguments.contexts;
+    sample(graph, request, Outputs { offsets: &offsets, destinations, centers, edges }, &environment, &stream)
+}
+
+exports! {
+    /// Samples neighbours, each as likely as the others. What has a null context is not wanted.
+    fn wholegraph_csr_unweighted_sample_without_replacement(
+        row_ptr: Handle, col: Handle, centers: Handle, max_sample_count: c_int, offsets: Handle, destinations: MemoryContext,
+        center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions, stream: *mut c_void,
+    ) -> u32 {
+        answer("wholegraph_csr_unweighted_sample_without_replacement", || {
+            let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
+            let arguments =
+                Arguments { graph: [row_ptr, col], weights: None, centers, most, offsets, contexts, seed, functions, stream };
+            // SAFETY: the caller's word.
+            unsafe { sample_neighbors(&arguments) }
+        })
+    }
+
+    /// Samples neighbours by the weights of their edges. What has a null context is not wanted.
+    fn wholegraph_csr_weighted_sample_without_replacement(
+        row_ptr: Handle, col: Handle, weights: Handle, centers: Handle, max_sample_count: c_int, offsets: Handle,
+        destinations: MemoryContext, center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions,
+        stream: *mut c_void,
+    ) -> u32 {
+        answer("wholegraph_csr_weighted_sample_without_replacement", || {
+            let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
+            let arguments =
+                Arguments { graph: [row_ptr, col], weights: Some(weights), centers, most, offsets, contexts, seed, functions, stream };
+            // SAFETY: the caller's word.
+            unsafe { sample_neighbors(&arguments) }
+        })
+    }
+
+    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's tensor none is written.
+    fn graph_append_unique(
+        targets: Handle, neighbors: Handle, list: MemoryContext, mapping: Handle, functions: *const Functions, stream: *mut c_void,
+    ) -> u32 {
+        answer("graph_append_unique", || {
+            let (targets, neighbors) = (TENSORS.get(targets)?, TENSORS.get(neighbors)?);
+            let mapping = if mapping.is_null() { None } else { Some(TENSORS.get(mapping)?) };
+            // SAFETY: the caller's word.
+            let environment = unsafe { environment(functions) }?;
+            let stream = stream_for(&[&targets, &neighbors], stream)?;
+            unique::append(&targets, &neighbors, list, mapping.as_deref(), &environment, &stream)
+        })
+    }
+
+    /// Adds an edge from each node to itself.
+    fn csr_add_self_loop(
+        row_ptr: Handle, col: Handle, output_row_ptr: Handle, output_col: Handle, stream: *mut c_void,
+    ) -> u32 {
+        answer("csr_add_self_loop", || {
+            let (row_ptr, col) = (TENSORS.get(row_ptr)?, TENSORS.get(col)?);
+            let (output_row_ptr, output_col) = (TENSORS.get(output_row_ptr)?, TENSORS.get(output_col)?);
+            let stream = stream_for(&[&row_ptr, &col], stream)?;
+            self_loops::add([&row_ptr, &col], [&output_row_ptr, &output_col], &stream)
+        })
+    }
+
+    /// Tests the caller's functions and stream.
+    fn wholememory_env_test_op(
+        input: Handle, output_fixed: Handle, output_device: MemoryContext, output_pinned: MemoryContext, output_host: MemoryContext,
+        output_rows: i64, functions: *const Functions, stream: *mut c_void,
+    ) -> u32 {
+        answer("wholememory_env_test_op", || {
+            let (input, fixed) = (TENSORS.get(input)?, TENSORS.get(output_fixed)?);
+            // SAFETY: the caller's word.
+            let environment = unsafe { environment(functions) }?;
+            let stream = stream_for(&[&input, &fixed], stream)?;
+            test::run(&input, &fixed, [output_device, output_pinned, output_host], output_rows, &environment, &stream)
+        })
+    }
+}
