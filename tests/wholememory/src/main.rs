@@ -4,6 +4,7 @@
 //! finds wrong is printed by rank, and the exit code is 1.
 
 mod api;
+mod environment;
 mod rank;
 mod scenarios;
 mod start;

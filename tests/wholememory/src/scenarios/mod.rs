@@ -1,6 +1,8 @@
 //! What ranks do together, by name.
 
 mod communicators;
+mod environment;
+mod graph;
 mod memory;
 mod misuse;
 mod rows;
@@ -45,6 +47,15 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends) },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
+    Scenario::new("environment.tested", environment::tested),
+    Scenario::new("environment.fails", environment::fails),
+    Scenario::new("environment.lacks_functions", environment::lacks_functions),
+    Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly),
+    Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight),
+    Scenario::new("graph.what_is_not_wanted", graph::what_is_not_wanted),
+    Scenario::new("graph.unique_nodes", graph::unique_nodes),
+    Scenario::new("graph.self_loops", graph::self_loops),
+    Scenario::new("graph.misused", graph::misused),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
