@@ -5,6 +5,7 @@ mod environment;
 mod graph;
 mod memory;
 mod misuse;
+mod nodes;
 mod rows;
 mod tensors;
 
@@ -53,8 +54,6 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly),
     Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight),
     Scenario::new("graph.what_is_not_wanted", graph::what_is_not_wanted),
-    Scenario::new("graph.unique_nodes", graph::unique_nodes),
-    Scenario::new("graph.self_loops", graph::self_loops),
     Scenario::new("graph.misused", graph::misused),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
@@ -66,6 +65,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.arguments", misuse::arguments),
     Scenario::of_several("misuse.arguments_of_one_rank", misuse::arguments_of_one_rank),
     Scenario::new("misuse.handles", misuse::handles),
+    Scenario::new("nodes.unique", nodes::unique),
+    Scenario::new("nodes.self_loops", nodes::self_loops),
     Scenario::new("rows.gathered", rows::gathered),
     Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
     Scenario::new("rows.scattered", rows::scattered),
