@@ -2,13 +2,20 @@
 //!
 //! Hazards: memory of the caller's that is lost, written beside, or used after it was given back.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::{null, null_mut};
+
+use wm_abi::{
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUresult, CUstream, symbol,
+};
+use wm_driver::Api;
 
 use super::graph::{local, packed};
 use crate::api::{Description, Handle};
 use crate::environment::{Caller, Functions, Memory};
-use crate::rank::{INVALID_INPUT, Local, OUT_OF_MEMORY, Rank, SUCCESS, Verdict, byte_at, must, want};
+use crate::rank::{
+    INVALID_INPUT, Local, NOT_SUPPORTED, OUT_OF_MEMORY, Rank, SUCCESS, Verdict, byte_at, must, want,
+};
 
 /// `WHOLEMEMORY_DT_*`
 const FLOAT: c_uint = 1;
@@ -120,27 +127,28 @@ impl<'a> Operations<'a> {
         Ok(Self { rank, arrays, outputs: [(); 3].map(|()| Memory::new(rank)) })
     }
 
-    fn play(&self, number: usize, functions: *const Functions) -> c_uint {
+    fn play(&self, number: usize, functions: *const Functions, stream: CUstream) -> c_uint {
         let Self { rank: Rank { library, .. }, arrays, outputs } = self;
         let [row_ptr, col, weights, centers, offsets] = arrays.each_ref().map(|array| array.tensor);
         let [first, second, third] = outputs.each_ref().map(Memory::context);
+        let stream = stream.0 as *mut c_void;
         let (none, most): (Handle, c_int) = (null_mut(), 1100);
         // SAFETY: handles, contexts and functions are this scenario's, or null on purpose.
         unsafe {
             match number {
                 0 => (library.wholegraph_csr_unweighted_sample_without_replacement)(
-                    row_ptr, col, centers, 3, offsets, first, second, third, 1, functions, none,
+                    row_ptr, col, centers, 3, offsets, first, second, third, 1, functions, stream,
                 ),
                 // Needs temporary memory for edges.
                 1 => (library.wholegraph_csr_unweighted_sample_without_replacement)(
-                    row_ptr, col, centers, most, offsets, first, second, none, 1, functions, none,
+                    row_ptr, col, centers, most, offsets, first, second, none, 1, functions, stream,
                 ),
                 2 => (library.wholegraph_csr_weighted_sample_without_replacement)(
-                    row_ptr, col, weights, centers, 3, offsets, first, second, third, 1, functions, none,
+                    row_ptr, col, weights, centers, 3, offsets, first, second, third, 1, functions, stream,
                 ),
-                3 => (library.graph_append_unique)(centers, col, first, none, functions, none),
+                3 => (library.graph_append_unique)(centers, col, first, none, functions, stream),
                 _ => (library.wholememory_env_test_op)(
-                    centers, centers, first, second, third, 9, functions, none,
+                    centers, centers, first, second, third, 9, functions, stream,
                 ),
             }
         }
@@ -156,7 +164,7 @@ pub(super) fn fails(rank: &Rank) -> Verdict {
         for failing in 0..requests {
             let caller = Caller::new(rank);
             caller.fail(failing);
-            let code = operations.play(number, &caller.functions());
+            let code = operations.play(number, &caller.functions(), CUstream::NULL);
             must(code == OUT_OF_MEMORY, || format!("operation {number}, request {failing}: {code}"))?;
             caller.is_even().map_err(|reason| format!("operation {number}, request {failing}: {reason}"))?;
             let left = caller.outputs.get();
@@ -165,7 +173,7 @@ pub(super) fn fails(rank: &Rank) -> Verdict {
         // One more is never made.
         let caller = Caller::new(rank);
         caller.fail(requests);
-        let code = operations.play(number, &caller.functions());
+        let code = operations.play(number, &caller.functions(), CUstream::NULL);
         must(code == SUCCESS, || format!("operation {number} makes more requests than {requests}: {code}"))?;
     }
     Ok(())
@@ -174,7 +182,7 @@ pub(super) fn fails(rank: &Rank) -> Verdict {
 pub(super) fn lacks_functions(rank: &Rank) -> Verdict {
     let operations = Operations::new(rank)?;
     for number in 0..REQUESTS.len() {
-        let code = operations.play(number, null());
+        let code = operations.play(number, null(), CUstream::NULL);
         must(code == INVALID_INPUT, || format!("operation {number} without functions: {code}"))?;
         for lacking in 0..6 {
             let caller = Caller::new(rank);
@@ -188,11 +196,43 @@ pub(super) fn lacks_functions(rank: &Rank) -> Verdict {
                 // Nobody needs it, if all goes well.
                 _ => functions.output_free = None,
             }
-            let (code, wanted) =
-                (operations.play(number, &functions), if lacking == 5 { SUCCESS } else { INVALID_INPUT });
+            let (code, wanted) = (
+                operations.play(number, &functions, CUstream::NULL),
+                if lacking == 5 { SUCCESS } else { INVALID_INPUT },
+            );
             must(code == wanted, || format!("operation {number} without function {lacking}: {code}"))?;
             caller.is_even()?;
         }
     }
     Ok(())
+}
+
+/// Hazard: a wait ends the capture that the program makes.
+pub(super) fn captured(rank: &Rank) -> Verdict {
+    let (operations, driver) = (Operations::new(rank)?, &rank.driver);
+    let stream = driver.stream_create(CU_STREAM_NON_BLOCKING).map_err(|error| error.to_string())?;
+    for number in 0..REQUESTS.len() {
+        let caller = Caller::new(rank);
+        // SAFETY: a function without pointers.
+        let begun = driver.call::<symbol::cuStreamBeginCapture_v2>(|function| unsafe {
+            function(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+        });
+        must(begun == CUresult::SUCCESS, || format!("no capture begins: {begun}"))?;
+        // A request would be another error.
+        caller.fail(0);
+        let code = operations.play(number, &caller.functions(), stream);
+        let mut graph = CUgraph::NULL;
+        // SAFETY: the place is a live local.
+        let ended =
+            driver.call::<symbol::cuStreamEndCapture>(|function| unsafe { function(stream, &mut graph) });
+        must(code == NOT_SUPPORTED, || format!("operation {number} in a capture: {code}"))?;
+        must(ended == CUresult::SUCCESS, || format!("operation {number} has ended the capture: {ended}"))?;
+        driver.graph_destroy(graph).map_err(|error| error.to_string())?;
+        // The same stream, when it is not captured.
+        let caller = Caller::new(rank);
+        let code = operations.play(number, &caller.functions(), stream);
+        must(code == SUCCESS, || format!("operation {number} in a stream: {code}"))?;
+        caller.is_even()?;
+    }
+    driver.stream_destroy(stream).map_err(|error| error.to_string())
 }

@@ -49,6 +49,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
     Scenario::new("environment.tested", environment::tested),
+    Scenario::new("environment.captured", environment::captured),
     Scenario::new("environment.fails", environment::fails),
     Scenario::new("environment.lacks_functions", environment::lacks_functions),
     Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly),
