@@ -75,7 +75,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::Input`] for a function that is null; [`Error::Memory`] for no memory.
-    pub fn temporary(&self, parts: Parts) -> Outcome<Temporary> {
+    pub fn temporary(&self, parts: ScratchLayout) -> Outcome<Temporary> {
         let TemporaryFunctions { create, destroy, malloc, free, global } = self.0.temporary;
         let functions = create.zip(destroy).zip(malloc.zip(free));
         let ((create, destroy), (malloc, free)) = functions.ok_or_else(|| null_function("temporary"))?;
@@ -144,26 +144,26 @@ fn aligned(address: u64, kind: ElementType) -> Outcome {
 
 /// Arrays that lie in one temporary allocation.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Parts {
+pub struct ScratchLayout {
     bytes: u64,
 }
 
 /// One of them: where it begins.
 #[derive(Debug, Clone, Copy)]
-pub struct Part(u64);
+pub struct ScratchArray(u64);
 
-impl Parts {
+impl ScratchLayout {
     /// One more array.
     ///
     /// # Errors
     /// [`Error::Memory`] for more than any GPU has.
-    pub fn add(&mut self, count: u64, element: u64) -> Outcome<Part> {
+    pub fn add(&mut self, count: u64, element: u64) -> Outcome<ScratchArray> {
         let (start, most) = (self.bytes, 1 << 47);
         let bytes = count.checked_mul(element).filter(|bytes| *bytes < most);
         let bytes = bytes.ok_or_else(|| Error::Memory(format!("{count} elements of temporary memory")))?;
         self.bytes = start.saturating_add(bytes.next_multiple_of(2 * WORD));
         crate::error::require(self.bytes < most, "more temporary memory than any GPU has")
-            .map(|()| Part(start))
+            .map(|()| ScratchArray(start))
     }
 }
 
@@ -180,7 +180,7 @@ pub struct Temporary {
 
 impl Temporary {
     /// The address of an array in it.
-    pub fn at(&self, part: Part) -> u64 {
+    pub fn at(&self, part: ScratchArray) -> u64 {
         self.address + part.0
     }
 }
@@ -301,7 +301,7 @@ mod tests {
             ("malloc", &["create", "malloc", "destroy"]),
         ] {
             let log = Log { fails: Cell::new(fails), ..Log::default() };
-            let mut parts = Parts::default();
+            let mut parts = ScratchLayout::default();
             let (first, second) = (parts.add(3, 4).unwrap(), parts.add(1, 8).unwrap());
             match environment(&log).temporary(parts) {
                 Ok(memory) => assert_eq!(memory.at(second) - memory.at(first), 16),
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn null_functions_are_refused() {
         let log = Log::default();
-        let mut parts = Parts::default();
+        let mut parts = ScratchLayout::default();
         parts.add(1, 8).unwrap();
         for number in 0..5 {
             let mut functions = functions(&log);

@@ -12,12 +12,12 @@ use crate::kernels::Kernels;
 
 /// A stream with the kernels of its context.
 #[derive(Debug)]
-pub struct Stream {
+pub struct CallerStream {
     kernels: Arc<Kernels>,
     stream: CUstream,
 }
 
-impl Stream {
+impl CallerStream {
     /// A stream in its own context: the current one, for a default stream.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Stream {
         Ok(unsafe { driver.memcpy_dtod_async(to, from, bytes as usize, self.stream) }?)
     }
 
-    /// Copies to memory of the host, which is to be read after [`Stream::wait`].
+    /// Copies to memory of the host, which is to be read after [`CallerStream::wait`].
     ///
     /// # Errors
     /// The driver's.

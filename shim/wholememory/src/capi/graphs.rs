@@ -10,9 +10,9 @@ use super::registry::{Handle, TENSORS, driver};
 use super::{answer, exports, read};
 use crate::environment::{Environment, Functions, MemoryContext};
 use crate::error::Outcome;
-use crate::operations::sample::{Graph, Outputs, Request, sample};
+use crate::operations::sample::{Graph, Outputs, SampleRequest, sample};
 use crate::operations::{self_loops, test, unique};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 use crate::tensor::{Place, Tensor};
 
 /// The caller's functions.
@@ -25,20 +25,20 @@ unsafe fn environment(functions: *const Functions) -> Outcome<Environment> {
 }
 
 /// The caller's stream: of the communicator's context where a tensor is over memory of all ranks, as all operations on it are.
-fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Outcome<Stream> {
+fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Outcome<CallerStream> {
     let stream = CUstream(stream as usize);
     let memory = tensors.iter().find_map(|tensor| match tensor.place() {
         Place::Memory(memory) => Some(memory),
         Place::Pointer(_) => None,
     });
     match memory {
-        Some(memory) => Ok(Stream::with(memory.communicator().kernels()?, stream)),
-        None => Stream::new(Named(driver()?), stream),
+        Some(memory) => Ok(CallerStream::with(memory.communicator().kernels()?, stream)),
+        None => CallerStream::new(Named(driver()?), stream),
     }
 }
 
 /// The arguments of both samplings, as C has them.
-struct Arguments {
+struct SampleArguments {
     graph: [Handle; 2],
     weights: Option<Handle>,
     centers: Handle,
@@ -52,7 +52,7 @@ struct Arguments {
 
 /// # Safety
 /// As of [`environment`].
-unsafe fn sample_neighbors(arguments: &Arguments) -> Outcome {
+unsafe fn sample_neighbors(arguments: &SampleArguments) -> Outcome {
     let [row_ptr, col] = [TENSORS.get(arguments.graph[0])?, TENSORS.get(arguments.graph[1])?];
     let weights = arguments.weights.map(|weights| TENSORS.get(weights)).transpose()?;
     let (centers, offsets) = (TENSORS.get(arguments.centers)?, TENSORS.get(arguments.offsets)?);
@@ -61,7 +61,7 @@ unsafe fn sample_neighbors(arguments: &Arguments) -> Outcome {
     let tensors: Vec<_> = [&row_ptr, &col].into_iter().chain(&weights).collect();
     let stream = stream_for(&tensors, arguments.stream)?;
     let graph = Graph { row_ptr: &row_ptr, col: &col, weights: weights.as_deref() };
-    let request = Request { centers: &centers, most: arguments.most, seed: arguments.seed };
+    let request = SampleRequest { centers: &centers, most: arguments.most, seed: arguments.seed };
     let [destinations, centers, edges] = arguments.contexts;
     sample(graph, request, Outputs { offsets: &offsets, destinations, centers, edges }, &environment, &stream)
 }
@@ -75,7 +75,7 @@ exports! {
         answer("wholegraph_csr_unweighted_sample_without_replacement", || {
             let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
             let arguments =
-                Arguments { graph: [row_ptr, col], weights: None, centers, most, offsets, contexts, seed, functions, stream };
+                SampleArguments { graph: [row_ptr, col], weights: None, centers, most, offsets, contexts, seed, functions, stream };
             // SAFETY: the caller's word.
             unsafe { sample_neighbors(&arguments) }
         })
@@ -90,7 +90,7 @@ exports! {
         answer("wholegraph_csr_weighted_sample_without_replacement", || {
             let (most, contexts) = (max_sample_count, [destinations, center_numbers, edges]);
             let arguments =
-                Arguments { graph: [row_ptr, col], weights: Some(weights), centers, most, offsets, contexts, seed, functions, stream };
+                SampleArguments { graph: [row_ptr, col], weights: Some(weights), centers, most, offsets, contexts, seed, functions, stream };
             // SAFETY: the caller's word.
             unsafe { sample_neighbors(&arguments) }
         })

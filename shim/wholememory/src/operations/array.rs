@@ -41,7 +41,7 @@ impl Array {
 
 /// Elements that kernels find by their numbers, wherever they are (`table.cuh`).
 #[derive(Debug, Clone, Copy)]
-pub struct Table {
+pub struct ArrayTable {
     /// Of the first chunk, if there is but one; else 0.
     pub base: CUdeviceptr,
     /// Address of each chunk.
@@ -60,7 +60,7 @@ pub struct Table {
     pub kind: ElementType,
 }
 
-impl Table {
+impl ArrayTable {
     /// # Errors
     /// As of [`Array::new`], but any memory of all ranks will do.
     pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Outcome<Self> {

@@ -5,11 +5,11 @@
 
 use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted};
 
-use super::array::{Array, NODES, Table};
+use super::array::{Array, ArrayTable, NODES};
 use super::scan::Scan;
-use crate::environment::{Environment, MemoryContext, Output, Parts, Temporary};
+use crate::environment::{Environment, MemoryContext, Output, ScratchLayout, Temporary};
 use crate::error::{Outcome, require};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{AllocationType, ElementType};
 use crate::vocabulary::description::ArrayDescription;
@@ -36,7 +36,7 @@ pub struct Graph<'a> {
 
 /// What to sample.
 #[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
+pub struct SampleRequest<'a> {
     /// Nodes whose neighbours are asked for.
     pub centers: &'a Tensor,
     /// Most samples of each; all neighbours, if it is 0 or less.
@@ -65,15 +65,15 @@ pub struct Outputs<'a> {
 /// more samples than 31 bits can count; those of the environment; the driver's.
 pub fn sample(
     graph: Graph<'_>,
-    request: Request<'_>,
+    request: SampleRequest<'_>,
     outputs: Outputs<'_>,
     environment: &Environment,
-    stream: &Stream,
+    stream: &CallerStream,
 ) -> Outcome {
     let sampling = Sampling::new(graph, request, outputs.offsets)?;
     stream.can_wait()?;
     let count = sampling.centers.count;
-    let mut parts = Parts::default();
+    let mut parts = ScratchLayout::default();
     let scan = Scan::new(count, &mut parts)?;
     let memory = environment.temporary(parts)?;
     stream.launch(&sampling.counting(), count)?;
@@ -103,7 +103,7 @@ pub fn sample(
 
 /// Temporary memory for edges that the caller does not want.
 fn edges_aside(environment: &Environment, total: i64) -> Outcome<(Temporary, u64)> {
-    let mut parts = Parts::default();
+    let mut parts = ScratchLayout::default();
     let edges = parts.add(total.unsigned_abs().max(1), 8)?;
     let memory = environment.temporary(parts)?;
     let address = memory.at(edges);
@@ -112,9 +112,9 @@ fn edges_aside(environment: &Environment, total: i64) -> Outcome<(Temporary, u64
 
 /// What launches are told.
 struct Sampling {
-    row: Table,
-    col: Table,
-    weights: Option<Table>,
+    row: ArrayTable,
+    col: ArrayTable,
+    weights: Option<ArrayTable>,
     centers: Array,
     offsets: u64,
     most: i32,
@@ -122,10 +122,10 @@ struct Sampling {
 }
 
 impl Sampling {
-    fn new(graph: Graph<'_>, request: Request<'_>, offsets: &Tensor) -> Outcome<Self> {
-        let row = Table::new(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
-        let col = Table::new(graph.col, NODES, "neighbours")?;
-        let weigh = |weights| Table::new(weights, &[ElementType::Float, ElementType::Double], "weights");
+    fn new(graph: Graph<'_>, request: SampleRequest<'_>, offsets: &Tensor) -> Outcome<Self> {
+        let row = ArrayTable::new(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
+        let col = ArrayTable::new(graph.col, NODES, "neighbours")?;
+        let weigh = |weights| ArrayTable::new(weights, &[ElementType::Float, ElementType::Double], "weights");
         let weights = graph.weights.map(weigh).transpose()?;
         require(
             weights.is_none_or(|weights| weights.entries == col.entries),
@@ -168,7 +168,7 @@ impl Sampling {
         }
     }
 
-    fn launch(&self, outputs: [u64; 3], stream: &Stream) -> Outcome {
+    fn launch(&self, outputs: [u64; 3], stream: &CallerStream) -> Outcome {
         let uniform = self.uniform(outputs);
         let Some(weights) = self.weights else {
             return stream.launch(&uniform, self.centers.count * WARP);
@@ -209,7 +209,7 @@ impl Sampling {
 }
 
 /// The same by weights.
-fn weighted(uniform: SampleUniform, weights: Table) -> SampleWeighted {
+fn weighted(uniform: SampleUniform, weights: ArrayTable) -> SampleWeighted {
     let SampleUniform {
         row_base,
         row_bases,

@@ -2,9 +2,9 @@
 
 use wm_kernels::wholememory::{ScanExclusive, ScanTileSums};
 
-use crate::environment::{Part, Parts, Temporary};
+use crate::environment::{ScratchArray, ScratchLayout, Temporary};
 use crate::error::{Error, Outcome};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 
 /// Counts of a tile.
 const TILE: u64 = 4096;
@@ -15,16 +15,16 @@ const THREADS: u32 = 256;
 #[derive(Debug, Clone, Copy)]
 pub struct Scan {
     count: u64,
-    sums: Part,
-    total: Part,
+    sums: ScratchArray,
+    total: ScratchArray,
 }
 
 impl Scan {
     /// A scan of so many counts.
     ///
     /// # Errors
-    /// As of [`Parts::add`].
-    pub fn new(count: u64, parts: &mut Parts) -> Outcome<Self> {
+    /// As of [`ScratchLayout::add`].
+    pub fn new(count: u64, parts: &mut ScratchLayout) -> Outcome<Self> {
         Ok(Self { count, sums: parts.add(count.div_ceil(TILE), 8)?, total: parts.add(1, 8)? })
     }
 
@@ -32,7 +32,7 @@ impl Scan {
     ///
     /// # Errors
     /// [`Error::Value`] for a total that does not fit into 31 bits; the driver's.
-    pub fn run(&self, stream: &Stream, memory: &Temporary, values: u64) -> Outcome<i64> {
+    pub fn run(&self, stream: &CallerStream, memory: &Temporary, values: u64) -> Outcome<i64> {
         let (n, sums, total) = (self.count, memory.at(self.sums), memory.at(self.total));
         if n > 0 {
             stream.launch_blocks(&ScanTileSums { values, n, sums }, n.div_ceil(TILE), THREADS)?;

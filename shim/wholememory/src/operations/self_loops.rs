@@ -4,7 +4,7 @@ use wm_kernels::wholememory::AddSelfLoops;
 
 use super::array::Array;
 use crate::error::{Outcome, require};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
 
@@ -18,7 +18,7 @@ const WARP: u64 = 32;
 pub fn add(
     [row_ptr, col]: [&Tensor; 2],
     [output_row_ptr, output_col]: [&Tensor; 2],
-    stream: &Stream,
+    stream: &CallerStream,
 ) -> Outcome {
     let array = |tensor, what| Array::new(tensor, &[ElementType::Int], what);
     let (row_ptr, col) = (array(row_ptr, "row pointers")?, array(col, "neighbours")?);

@@ -6,9 +6,9 @@
 
 use wm_kernels::wholememory::EnvTest;
 
-use crate::environment::{Environment, MemoryContext, Output, Parts};
+use crate::environment::{Environment, MemoryContext, Output, ScratchLayout};
 use crate::error::{Outcome, require};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::AllocationType;
 use crate::vocabulary::description::MatrixDescription;
@@ -27,7 +27,7 @@ pub fn run(
     contexts: [MemoryContext; 3],
     rows: i64,
     environment: &Environment,
-    stream: &Stream,
+    stream: &CallerStream,
 ) -> Outcome {
     let (from, to) = (input.description().rows()?, fixed.description().rows()?);
     require(
@@ -56,7 +56,7 @@ pub fn run(
     let sizes = [rows, from.sizes[1]];
     let shape = MatrixDescription { sizes, stride: sizes[1], storage_offset: 0, dtype: from.dtype };
     let all = rows.unsigned_abs().saturating_mul(columns);
-    let mut parts = Parts::default();
+    let mut parts = ScratchLayout::default();
     let repeated = parts.add(all.max(1), bytes)?;
     let memory = environment.temporary(parts)?;
     let repeated = memory.at(repeated);
@@ -77,7 +77,14 @@ pub fn run(
 }
 
 /// Copies the input's rows, again and again, until there are so many.
-fn repeat(input: u64, matrix: MatrixDescription, to: u64, rows: i64, bytes: u64, stream: &Stream) -> Outcome {
+fn repeat(
+    input: u64,
+    matrix: MatrixDescription,
+    to: u64,
+    rows: i64,
+    bytes: u64,
+    stream: &CallerStream,
+) -> Outcome {
     let row = matrix.sizes[1].unsigned_abs() * bytes;
     let (first, rows) = (matrix.sizes[0].min(rows).unsigned_abs(), rows.unsigned_abs());
     if matrix.stride == matrix.sizes[1] {

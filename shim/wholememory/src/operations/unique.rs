@@ -6,9 +6,9 @@ use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumbe
 
 use super::array::{Array, NODES};
 use super::scan::Scan;
-use crate::environment::{Environment, MemoryContext, Parts};
+use crate::environment::{Environment, MemoryContext, ScratchLayout};
 use crate::error::{Outcome, require};
-use crate::stream::Stream;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{AllocationType, ElementType};
 use crate::vocabulary::description::ArrayDescription;
@@ -24,7 +24,7 @@ pub fn append(
     list: MemoryContext,
     mapping: Option<&Tensor>,
     environment: &Environment,
-    stream: &Stream,
+    stream: &CallerStream,
 ) -> Outcome {
     let (targets, neighbors) =
         (Array::new(targets, NODES, "targets")?, Array::new(neighbors, NODES, "neighbours")?);
@@ -40,7 +40,7 @@ pub fn append(
     require(positions < 1 << 31, "more nodes than 31 bits can count")?;
     stream.can_wait()?;
 
-    let (mut parts, capacity) = (Parts::default(), (2 * positions).max(2).next_power_of_two());
+    let (mut parts, capacity) = (ScratchLayout::default(), (2 * positions).max(2).next_power_of_two());
     let (nodes, places) = (parts.add(capacity, 8)?, parts.add(capacity, 4)?);
     let (marks, scan) = (parts.add(neighbors.count + 1, 4)?, Scan::new(neighbors.count, &mut parts)?);
     let memory = environment.temporary(parts)?;
