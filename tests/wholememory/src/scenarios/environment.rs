@@ -10,11 +10,11 @@ use wm_abi::{
 };
 use wm_driver::Api;
 
-use super::graph::{local, packed};
 use crate::api::{Description, Handle};
 use crate::environment::{Caller, Functions, Memory};
 use crate::rank::{
-    INVALID_INPUT, Local, NOT_SUPPORTED, OUT_OF_MEMORY, Rank, SUCCESS, Verdict, byte_at, must, want,
+    INVALID_INPUT, Local, NOT_SUPPORTED, OUT_OF_MEMORY, Rank, SUCCESS, Verdict, byte_at, local, must, packed,
+    want,
 };
 
 /// `WHOLEMEMORY_DT_*`

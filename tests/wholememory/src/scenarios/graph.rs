@@ -10,30 +10,15 @@ use wm_kernels::random::Pcg;
 
 use crate::api::{Description, Handle};
 use crate::environment::{Caller, Memory};
-use crate::rank::{INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict, byte_at, must, want};
+use crate::rank::{
+    INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict, byte_at, local, must, packed, unpacked, want,
+};
 
 /// `WHOLEMEMORY_DT_*`
 const FLOAT: c_uint = 1;
 const DOUBLE: c_uint = 3;
 const INT: c_uint = 5;
 const INT64: c_uint = 6;
-
-/// Integers of either type.
-pub(super) fn packed(numbers: &[i64], dtype: c_uint) -> Vec<u8> {
-    let bytes = if dtype == INT { 4 } else { 8 };
-    numbers.iter().flat_map(|number| number.to_le_bytes().into_iter().take(bytes)).collect()
-}
-
-pub(super) fn unpacked(bytes: &[u8], dtype: c_uint) -> Vec<i64> {
-    match dtype {
-        INT => bytes.as_chunks().0.iter().map(|bytes| i64::from(i32::from_le_bytes(*bytes))).collect(),
-        _ => bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
-    }
-}
-
-pub(super) fn local<'a>(rank: &'a Rank, numbers: &[i64], dtype: c_uint) -> Verdict<Local<'a>> {
-    Local::new(rank, &packed(numbers, dtype), &Description::array(numbers.len() as i64, dtype))
-}
 
 /// A graph, alike on all ranks.
 struct Graph {
@@ -310,34 +295,42 @@ pub(super) fn sampled_uniformly(rank: &Rank) -> Verdict {
 pub(super) fn sampled_by_weight(rank: &Rank) -> Verdict {
     for (at, kind) in KINDS.into_iter().enumerate() {
         let graph = Graph::new(at);
-        let (arrays, alone) = (graph.spread(rank, kind, at % 2 == 0)?, graph.local(rank)?);
+        let arrays = graph.spread(rank, kind, at % 2 == 0)?;
         let centers = some_centers(rank);
+        let weights = |number: usize| {
+            let (first, degree) = graph.edges(centers[number]);
+            &graph.weights[first as usize..first as usize + degree]
+        };
         for most in if at == 0 { [-1, 20, 300] } else { [1, 20, 300] } {
             let found = arrays.sample(rank, true, &centers, most, 99)?;
             are_edges(&graph, &centers, &found, most)?;
-            // Samples say where their edges go, in the edges' order.
-            let place = |number: usize, edge: i64| (edge - graph.edges(centers[number]).0) as usize;
-            let chosen = |number: usize, _degree| {
-                let range = found.offsets[number] as usize..found.offsets[number + 1] as usize;
-                let mut places: Vec<_> = found.edges[range].iter().map(|edge| place(number, *edge)).collect();
-                places.sort_unstable();
-                places
-            };
-            let wanted = graph.expected(&centers, chosen);
-            must(found == wanted, || format!("kind {kind:?}, {most} samples:\n{found:?}\nnot\n{wanted:?}"))?;
-            for (number, center) in centers.iter().enumerate() {
-                let (first, degree) = graph.edges(*center);
-                by_weight(&graph.weights[first as usize..first as usize + degree], &chosen(number, degree))
-                    .map_err(|reason| format!("node {center}, {most} samples: {reason}"))?;
+            let chosen = |number: usize| drawn(weights(number), graph.weight_type == FLOAT, number, most, 99);
+            for number in 0..centers.len() {
+                by_weight(weights(number), &chosen(number))?;
             }
-            let here = Arrays::of(&alone).sample(rank, true, &centers, most, 99)?;
-            must(here == found, || {
-                format!("kind {kind:?}, {most} samples: not those of memory of one rank")
-            })?;
+            let wanted = graph.expected(&centers, |number, _degree| chosen(number));
+            must(found == wanted, || format!("kind {kind:?}, {most} samples:\n{found:?}\nnot\n{wanted:?}"))?;
         }
         arrays.close(rank)?;
     }
     Ok(())
+}
+
+/// Weighted sampling: the edges with the largest keys, in their order. How many generators there are is part of it.
+fn drawn(weights: &[f64], is_float: bool, center: usize, most: c_int, seed: u64) -> Vec<usize> {
+    let samples = usize::try_from(most).ok().filter(|most| *most < weights.len()).unwrap_or(weights.len());
+    let generators = if most > 256 { 256 } else { 128 };
+    let mut all: Vec<_> = (0..generators).map(|j| Pcg::new(seed, (center * generators + j) as u64)).collect();
+    let key = |(edge, weight): (usize, &f64)| match all[edge % generators].log2_of_uniform() {
+        logarithm if is_float => f64::from(1.0 / (*weight as f32) * logarithm),
+        logarithm => 1.0 / weight * f64::from(logarithm),
+    };
+    let keys: Vec<f64> = weights.iter().enumerate().map(key).collect();
+    let mut edges: Vec<usize> = (0..weights.len()).collect();
+    edges.sort_by(|one, other| keys[*other].total_cmp(&keys[*one]));
+    edges.truncate(samples);
+    edges.sort_unstable();
+    edges
 }
 
 /// The heaviest edge is among the chosen, and edges without weight only where no others are left, the first ones.

@@ -6,9 +6,8 @@ use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::ptr::null_mut;
 
-use super::graph::{local, unpacked};
 use crate::environment::{Caller, Memory};
-use crate::rank::{Rank, SUCCESS, Verdict, byte_at, must, want};
+use crate::rank::{Rank, SUCCESS, Verdict, byte_at, local, must, unpacked, want};
 
 /// `WHOLEMEMORY_DT_*`
 const INT: c_uint = 5;
