@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::vocabulary::codes::{AllocationType, ElementType};
 use crate::vocabulary::description::{ArrayDescription, TensorDescription};
 
@@ -75,7 +75,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::Input`] for a function that is null; [`Error::Memory`] for no memory.
-    pub fn temporary(&self, parts: ScratchLayout) -> Outcome<Temporary> {
+    pub fn temporary(&self, parts: ScratchLayout) -> Result<Temporary> {
         let TemporaryFunctions { create, destroy, malloc, free, global } = self.0.temporary;
         let functions = create.zip(destroy).zip(malloc.zip(free));
         let ((create, destroy), (malloc, free)) = functions.ok_or_else(|| null_function("temporary"))?;
@@ -110,7 +110,7 @@ impl Environment {
         context: MemoryContext,
         shape: TensorDescription,
         place: AllocationType,
-    ) -> Outcome<Output> {
+    ) -> Result<Output> {
         let OutputFunctions { malloc, free, global } = self.0.output;
         let malloc = malloc.ok_or_else(|| null_function("output"))?;
         let (mut asked, kind) = (shape, shape.element_type()?);
@@ -135,7 +135,7 @@ fn null_function(which: &str) -> Error {
     Error::Input(format!("a function for {which} memory is null"))
 }
 
-fn aligned(address: u64, kind: ElementType) -> Outcome {
+fn aligned(address: u64, kind: ElementType) -> Result {
     crate::error::require(
         address.is_multiple_of(kind.bytes() as u64),
         "memory of the caller's is not aligned to its type",
@@ -157,7 +157,7 @@ impl ScratchLayout {
     ///
     /// # Errors
     /// [`Error::Memory`] for more than any GPU has.
-    pub fn add(&mut self, count: u64, element: u64) -> Outcome<ScratchArray> {
+    pub fn add(&mut self, count: u64, element: u64) -> Result<ScratchArray> {
         let (start, most) = (self.bytes, 1 << 47);
         let bytes = count.checked_mul(element).filter(|bytes| *bytes < most);
         let bytes = bytes.ok_or_else(|| Error::Memory(format!("{count} elements of temporary memory")))?;

@@ -5,8 +5,8 @@ use std::io;
 use wm_abi::CUresult;
 use wm_driver::api::Failed;
 
-/// Outcome of an operation.
-pub type Outcome<T = ()> = Result<T, Error>;
+/// Result of an operation.
+pub type Result<T = (), E = Error> = std::result::Result<T, E>;
 
 /// Why an operation was not carried out. The text says what to do.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -99,6 +99,6 @@ impl From<rustix::io::Errno> for Error {
 }
 
 /// `Ok` if a condition holds, else an invalid input with a reason.
-pub(crate) fn require(holds: bool, reason: &str) -> Outcome {
+pub(crate) fn require(holds: bool, reason: &str) -> Result {
     if holds { Ok(()) } else { Err(Error::Input(reason.to_owned())) }
 }

@@ -10,7 +10,7 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 use wm_kernels::{Arguments, wholememory};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -35,7 +35,7 @@ impl Kernels {
     ///
     /// # Errors
     /// The driver's.
-    pub fn of(driver: Named<'static>, context: CUcontext) -> Outcome<Arc<Self>> {
+    pub fn of(driver: Named<'static>, context: CUcontext) -> Result<Arc<Self>> {
         let number = driver.ctx_id(context)?;
         if let Some(loaded) = LOADED.get(&number) {
             return Ok(Arc::clone(&loaded));
@@ -45,7 +45,7 @@ impl Kernels {
         Ok(Arc::clone(&LOADED.entry(number).or_insert(loaded)))
     }
 
-    fn load(driver: Named<'static>, context: CUcontext) -> Outcome<Self> {
+    fn load(driver: Named<'static>, context: CUcontext) -> Result<Self> {
         let _current = Current::make(driver.0, context).map_err(|code| Error::Cuda(code.to_string()))?;
         let _relaxed = Relaxed::always(driver.0);
         let device = driver.ctx_device()?;
@@ -66,7 +66,7 @@ impl Kernels {
         work: u64,
         multiprocessors: i32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         let most =
             u32::try_from(multiprocessors).ok().filter(|count| *count > 0).unwrap_or(self.multiprocessors);
         let blocks = work.div_ceil(THREADS.into()).clamp(1, u64::from(most.saturating_mul(BLOCKS)));
@@ -83,7 +83,7 @@ impl Kernels {
         pieces: u64,
         threads: u32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         // As many threads at once as in other launches.
         let most = u64::from(self.multiprocessors.saturating_mul(BLOCKS)) * u64::from(THREADS / threads);
         self.launch_grid(arguments, pieces.clamp(1, most) as u32, threads, stream)
@@ -93,7 +93,7 @@ impl Kernels {
     ///
     /// # Errors
     /// The driver's.
-    pub(crate) fn enter(&self) -> Outcome<(Named<'static>, Current<'static>)> {
+    pub(crate) fn enter(&self) -> Result<(Named<'static>, Current<'static>)> {
         let current =
             Current::make(self.driver.0, self.context).map_err(|code| Error::Cuda(code.to_string()))?;
         Ok((self.driver, current))
@@ -106,7 +106,7 @@ impl Kernels {
         blocks: u32,
         threads: u32,
         stream: CUstream,
-    ) -> Outcome {
+    ) -> Result {
         let (_driver, _current) = self.enter()?;
         let function = self.function(A::KERNEL.name)?;
         let pointers = arguments.pointers();
@@ -116,7 +116,7 @@ impl Kernels {
         Ok(unsafe { self.driver.launch_kernel(function, blocks, threads, stream, pointers) }?)
     }
 
-    fn function(&self, name: &'static str) -> Outcome<CUfunction> {
+    fn function(&self, name: &'static str) -> Result<CUfunction> {
         if let Some(function) = self.functions.get(name) {
             return Ok(*function);
         }

@@ -9,15 +9,15 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::storage::Storage;
-use crate::storage::layout::Layout;
+use crate::storage::layout::StorageLayout;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::partition::Partition;
 
 /// What is asked for. Alike on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct MemoryRequest {
     /// Bytes of all ranks' parts together.
     pub bytes: u64,
     /// How ranks reach each other's part.
@@ -56,9 +56,9 @@ pub struct DeviceTables {
 #[derive(Debug)]
 pub struct Memory {
     communicator: Arc<Communicator>,
-    request: Request,
+    request: MemoryRequest,
     partition: Partition,
-    layout: Layout,
+    layout: StorageLayout,
     storage: Storage,
     tables: Tables,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every machine.
@@ -71,13 +71,18 @@ impl Memory {
     /// # Errors
     /// The same on every rank, with nothing left behind: [`Error::Input`] for sizes that do not fit each other or arguments that
     /// differ, [`Error::Memory`], [`Error::NotSupported`].
-    pub fn new(communicator: &Arc<Communicator>, request: Request) -> Outcome<Self> {
+    pub fn new(communicator: &Arc<Communicator>, request: MemoryRequest) -> Result<Self> {
         let text = format!("{request:?}");
         let partition = plan(communicator, &request);
         communicator.agree("malloc", partition.as_ref().map(drop).map_err(Clone::clone), text.as_bytes())?;
         let partition = partition?;
         let page = Storage::page(communicator, request.location)?;
-        let layout = Layout::new((request.memory_type, request.location), &partition, request.granularity, page);
+        let layout = StorageLayout::new(
+            (request.memory_type, request.location),
+            &partition,
+            request.granularity,
+            page,
+        );
         let parts = match request.memory_type {
             MemoryType::Hierarchy => Some(divide(communicator)?),
             _ => None,
@@ -95,7 +100,7 @@ impl Memory {
     }
 
     /// What was asked for.
-    pub fn request(&self) -> &Request {
+    pub fn request(&self) -> &MemoryRequest {
         &self.request
     }
 
@@ -108,7 +113,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for other types.
-    pub fn parts(&self) -> Outcome<&[Arc<Communicator>; 2]> {
+    pub fn parts(&self) -> Result<&[Arc<Communicator>; 2]> {
         let reason = "only hierarchical memory has a communicator for each level";
         self.parts.as_ref().ok_or_else(|| Error::NotSupported(reason.to_owned()))
     }
@@ -132,11 +137,14 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Input`] for a rank that there is not, and for another rank's part of distributed memory.
-    pub fn rank_memory(&self, rank: i32) -> Outcome<RankMemory> {
+    pub fn rank_memory(&self, rank: i32) -> Result<RankMemory> {
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < self.communicator.size());
         let rank = rank.ok_or_else(|| Error::Input(format!("not a rank of {}", self.communicator.size())))?;
         let is_shown = matches!(self.request.memory_type, MemoryType::Continuous | MemoryType::Chunked);
-        require(is_shown || rank == self.communicator.rank(), "of distributed memory a rank sees its own part alone")?;
+        require(
+            is_shown || rank == self.communicator.rank(),
+            "of distributed memory a rank sees its own part alone",
+        )?;
         Ok(self.part(rank))
     }
 
@@ -144,7 +152,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`Error::Input`] where there are several, or the type does not show it.
-    pub fn global_pointer(&self) -> Outcome<u64> {
+    pub fn global_pointer(&self) -> Result<u64> {
         let is_one = match (self.request.memory_type, self.request.location) {
             (MemoryType::Continuous, _) => true,
             // One range, as all memory of the host of one machine.
@@ -175,8 +183,8 @@ impl Memory {
     }
 }
 
-fn plan(communicator: &Communicator, request: &Request) -> Outcome<Partition> {
-    let Request { bytes, granularity, .. } = *request;
+fn plan(communicator: &Communicator, request: &MemoryRequest) -> Result<Partition> {
+    let MemoryRequest { bytes, granularity, .. } = *request;
     require(granularity > 0, "the granularity is 0")?;
     require(bytes % granularity == 0, &format!("{bytes} bytes are no whole rows of {granularity}"))?;
     let most = 1 << 47;
@@ -195,7 +203,7 @@ fn plan(communicator: &Communicator, request: &Request) -> Outcome<Partition> {
 }
 
 /// All ranks are on one machine: one level has all of them, the other is each rank alone.
-fn divide(communicator: &Communicator) -> Outcome<[Arc<Communicator>; 2]> {
+fn divide(communicator: &Communicator) -> Result<[Arc<Communicator>; 2]> {
     let lost = || Error::Communication("a part without this rank".to_owned());
     let rank = communicator.rank() as i32;
     let local = communicator.split(0, rank)?.ok_or_else(lost)?;
@@ -211,12 +219,19 @@ struct Tables {
 }
 
 impl Tables {
-    fn new(communicator: &Communicator, layout: &Layout, partition: &Partition, row: u64, base: u64) -> Outcome<Self> {
+    fn new(
+        communicator: &Communicator,
+        layout: &StorageLayout,
+        partition: &Partition,
+        row: u64,
+        base: u64,
+    ) -> Result<Self> {
         let driver = communicator.driver();
         let bases = layout.parts.iter().map(|part| base + part);
         let starts = partition.starts().iter().copied();
         let words: Vec<u64> = bases.chain(starts.clone()).chain(starts.map(|start| start * row)).collect();
-        let _current = Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
+        let _current =
+            Current::make(driver.0, communicator.context()).map_err(|code| Error::Cuda(code.to_string()))?;
         let _relaxed = Relaxed::always(driver.0);
         let address = driver.mem_alloc(size_of_val(&*words))?;
         let word = size_of::<u64>() as u64;
@@ -229,7 +244,7 @@ impl Tables {
     }
 
     #[allow(unsafe_code, reason = "a copy to memory of our own")]
-    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Outcome {
+    fn write(&self, driver: &Named<'static>, words: &[u64]) -> Result {
         // SAFETY: the memory was made for these words; the call returns when they have been read.
         Ok(unsafe { driver.memcpy_htod(self.places.bases, words.as_ptr().cast(), size_of_val(words)) }?)
     }

@@ -7,7 +7,7 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 use wm_kernels::Arguments;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::kernels::Kernels;
 
 /// A stream with the kernels of its context.
@@ -22,7 +22,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(driver: Named<'static>, stream: CUstream) -> Outcome<Self> {
+    pub fn new(driver: Named<'static>, stream: CUstream) -> Result<Self> {
         let context = driver.stream_ctx(stream)?;
         Ok(Self { kernels: Kernels::of(driver, context)?, stream })
     }
@@ -36,7 +36,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// The driver's.
-    pub fn launch<A: Arguments>(&self, arguments: &A, work: u64) -> Outcome {
+    pub fn launch<A: Arguments>(&self, arguments: &A, work: u64) -> Result {
         self.kernels.launch(arguments, work, 0, self.stream)
     }
 
@@ -44,7 +44,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// The driver's.
-    pub fn launch_blocks<A: Arguments>(&self, arguments: &A, pieces: u64, threads: u32) -> Outcome {
+    pub fn launch_blocks<A: Arguments>(&self, arguments: &A, pieces: u64, threads: u32) -> Result {
         self.kernels.launch_blocks(arguments, pieces, threads, self.stream)
     }
 
@@ -52,7 +52,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// [`Error::NotSupported`]; the driver's.
-    pub fn can_wait(&self) -> Outcome {
+    pub fn can_wait(&self) -> Result {
         let (driver, _current) = self.kernels.enter()?;
         match driver.stream_is_capturing(self.stream)? {
             CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
@@ -67,7 +67,7 @@ impl CallerStream {
     /// # Errors
     /// The driver's.
     #[allow(unsafe_code, reason = "a copy, as a launch has it")]
-    pub fn copy(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: u64) -> Outcome {
+    pub fn copy(&self, to: CUdeviceptr, from: CUdeviceptr, bytes: u64) -> Result {
         let (driver, _current) = self.kernels.enter()?;
         // SAFETY: the addresses are the caller's, as in any launch.
         Ok(unsafe { driver.memcpy_dtod_async(to, from, bytes as usize, self.stream) }?)
@@ -78,7 +78,7 @@ impl CallerStream {
     /// # Errors
     /// The driver's.
     #[allow(unsafe_code, reason = "a copy, as a launch has it")]
-    pub fn copy_to_host(&self, to: u64, from: CUdeviceptr, bytes: u64) -> Outcome {
+    pub fn copy_to_host(&self, to: u64, from: CUdeviceptr, bytes: u64) -> Result {
         let (driver, _current) = self.kernels.enter()?;
         // SAFETY: the addresses are the caller's, as in any launch.
         Ok(unsafe { driver.memcpy_dtoh_async(to as *mut _, from, bytes as usize, self.stream) }?)
@@ -88,7 +88,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// The driver's.
-    pub fn wait(&self) -> Outcome {
+    pub fn wait(&self) -> Result {
         let (driver, _current) = self.kernels.enter()?;
         Ok(driver.stream_synchronize(self.stream)?)
     }
@@ -97,7 +97,7 @@ impl CallerStream {
     ///
     /// # Errors
     /// The driver's.
-    pub fn number_at(&self, address: CUdeviceptr) -> Outcome<i64> {
+    pub fn number_at(&self, address: CUdeviceptr) -> Result<i64> {
         let mut number = 0i64;
         let copied = self.copy_to_host(&raw mut number as u64, address, size_of::<i64>() as u64);
         // The place is on this thread's stack: no copy may be on its way to it when this returns.

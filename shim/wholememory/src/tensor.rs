@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome, require};
-use crate::memory::{Memory, Request};
+use crate::error::{Error, Result, require};
+use crate::memory::{Memory, MemoryRequest};
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::{MatrixDescription, TensorDescription};
 
@@ -41,7 +41,7 @@ impl Tensor {
         memory_type: MemoryType,
         location: Location,
         partition: Option<Vec<u64>>,
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let shape = description.rows().and_then(|matrix| {
             require(matrix.storage_offset == 0, "new memory begins with its first element")?;
             request(&description, matrix, memory_type, location, partition)
@@ -62,7 +62,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for a shape that does not fit into the memory's rows.
-    pub fn over(memory: Arc<Memory>, description: TensorDescription) -> Outcome<Self> {
+    pub fn over(memory: Arc<Memory>, description: TensorDescription) -> Result<Self> {
         let matrix = description.rows()?;
         let row = row_bytes(&description, matrix)?;
         require(row == memory.request().granularity, "a row of the tensor is no row of the memory")?;
@@ -75,7 +75,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for more dimensions than there can be, or elements at no address.
-    pub fn at(address: u64, description: TensorDescription) -> Outcome<Self> {
+    pub fn at(address: u64, description: TensorDescription) -> Result<Self> {
         let dimensions = description.dimensions();
         let sizes = &description.sizes[..dimensions.unwrap_or_default()];
         require(dimensions.is_some() && sizes.iter().all(|size| *size >= 0), "a shape that no tensor has")?;
@@ -88,13 +88,16 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for what is not inside.
-    pub fn part(self: &Arc<Self>, starts: &[i64], ends: &[i64]) -> Outcome<Self> {
+    pub fn part(self: &Arc<Self>, starts: &[i64], ends: &[i64]) -> Result<Self> {
         let mut description = self.description;
         for (dimension, (start, end)) in starts.iter().zip(ends).enumerate() {
             let size = description.sizes[dimension];
             let start = if *start == -1 { 0 } else { *start };
             let end = if *end == -1 { size } else { *end };
-            require(0 <= start && start < end && end <= size, &format!("{start}..{end} of {size} is no part"))?;
+            require(
+                0 <= start && start < end && end <= size,
+                &format!("{start}..{end} of {size} is no part"),
+            )?;
             description.storage_offset += start * description.strides[dimension];
             description.sizes[dimension] = end - start;
         }
@@ -126,7 +129,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for one over memory of the caller's.
-    pub fn memory(&self) -> Outcome<&Arc<Memory>> {
+    pub fn memory(&self) -> Result<&Arc<Memory>> {
         match &self.place {
             Place::Memory(memory) => Ok(memory),
             Place::Pointer(_) => Err(Error::Input("this tensor is not over WholeMemory".to_owned())),
@@ -137,7 +140,7 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Memory::global_pointer`].
-    pub fn address(&self) -> Outcome<u64> {
+    pub fn address(&self) -> Result<u64> {
         let base = match &self.place {
             Place::Memory(memory) => memory.global_pointer()?,
             Place::Pointer(address) => *address,
@@ -150,7 +153,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for one over memory of the caller's.
-    pub fn own_rows(&self) -> Outcome<(u64, u64)> {
+    pub fn own_rows(&self) -> Result<(u64, u64)> {
         let memory = self.memory()?;
         let rank = memory.communicator().rank();
         Ok((memory.partition().start(rank), memory.partition().count(rank)))
@@ -160,10 +163,13 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Input`] for one over memory of the caller's, or for a part of a tensor that leaves rows out.
-    pub fn own_part(&self) -> Outcome<Self> {
+    pub fn own_part(&self) -> Result<Self> {
         let memory = self.memory()?;
         let matrix = self.description.rows()?;
-        require(matrix.storage_offset < matrix.stride.max(1), "the tensor does not begin with the memory's first row")?;
+        require(
+            matrix.storage_offset < matrix.stride.max(1),
+            "the tensor does not begin with the memory's first row",
+        )?;
         let rank = memory.communicator().rank();
         let (start, count) = (memory.partition().start(rank), memory.partition().count(rank));
         let inside = (matrix.sizes[0] as u64).saturating_sub(start).min(count);
@@ -174,7 +180,7 @@ impl Tensor {
     }
 }
 
-fn row_bytes(description: &TensorDescription, matrix: MatrixDescription) -> Outcome<u64> {
+fn row_bytes(description: &TensorDescription, matrix: MatrixDescription) -> Result<u64> {
     let stride = if description.dim == 1 { 1 } else { matrix.stride };
     let bytes = (stride as u64).checked_mul(description.element_type()?.bytes() as u64);
     let bytes = bytes.filter(|bytes| *bytes > 0);
@@ -187,9 +193,10 @@ fn request(
     memory_type: MemoryType,
     location: Location,
     partition: Option<Vec<u64>>,
-) -> Outcome<Request> {
+) -> Result<MemoryRequest> {
     let granularity = row_bytes(description, matrix)?;
     let bytes = granularity.checked_mul(matrix.sizes[0] as u64);
-    let bytes = bytes.ok_or_else(|| Error::Memory(format!("{} rows of {granularity} bytes", matrix.sizes[0])))?;
-    Ok(Request { bytes, memory_type, location, granularity, partition })
+    let bytes =
+        bytes.ok_or_else(|| Error::Memory(format!("{} rows of {granularity} bytes", matrix.sizes[0])))?;
+    Ok(MemoryRequest { bytes, memory_type, location, granularity, partition })
 }

@@ -75,7 +75,13 @@ pub(crate) struct Part {
 
 impl Rank {
     /// Enters a GPU and meets the others.
-    pub(crate) fn begin(library: Library, driver: &'static Table, id: UniqueId, number: usize, size: usize) -> Verdict<Self> {
+    pub(crate) fn begin(
+        library: Library,
+        driver: &'static Table,
+        id: UniqueId,
+        number: usize,
+        size: usize,
+    ) -> Verdict<Self> {
         let driver = Named(driver);
         let fail = |error: wm_driver::api::Failed| error.to_string();
         driver.init().map_err(fail)?;
@@ -100,10 +106,19 @@ impl Rank {
     }
 
     /// Memory of `rows` rows; `each` are rows of each rank.
-    pub(crate) fn malloc(&self, rows: usize, row: usize, kind: (c_uint, c_uint), each: Option<&[usize]>) -> Verdict<Handle> {
+    pub(crate) fn malloc(
+        &self,
+        rows: usize,
+        row: usize,
+        kind: (c_uint, c_uint),
+        each: Option<&[usize]>,
+    ) -> Verdict<Handle> {
         let mut handle = null_mut();
         let each = each.map_or(null(), <[usize]>::as_ptr);
-        want!(SUCCESS, self.wholememory_malloc(&mut handle, rows * row, self.comm, kind.0, kind.1, row, each))?;
+        want!(
+            SUCCESS,
+            self.wholememory_malloc(&mut handle, rows * row, self.comm, kind.0, kind.1, row, each)
+        )?;
         Ok(handle)
     }
 
@@ -120,7 +135,10 @@ impl Rank {
     pub(crate) fn part_of(&self, rank: usize, handle: Handle) -> Verdict<Part> {
         let (mut pointer, mut bytes, mut offset) = (null_mut(), 0, 0);
         let rank = rank as c_int;
-        want!(SUCCESS, self.wholememory_get_rank_memory(&mut pointer, &mut bytes, &mut offset, rank, handle))?;
+        want!(
+            SUCCESS,
+            self.wholememory_get_rank_memory(&mut pointer, &mut bytes, &mut offset, rank, handle)
+        )?;
         Ok(Part { address: pointer as u64, bytes, offset })
     }
 
@@ -156,7 +174,10 @@ impl<'a> Local<'a> {
         let mut local = Self { rank, address, bytes: bytes.len(), tensor: null_mut() };
         rank.write(address, bytes)?;
         let mut tensor = null_mut();
-        want!(SUCCESS, rank.wholememory_make_tensor_from_pointer(&mut tensor, address as *mut c_void, shape))?;
+        want!(
+            SUCCESS,
+            rank.wholememory_make_tensor_from_pointer(&mut tensor, address as *mut c_void, shape)
+        )?;
         local.tensor = tensor;
         Ok(local)
     }

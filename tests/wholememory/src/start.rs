@@ -18,7 +18,11 @@ pub(crate) fn play_all(arguments: &Arguments) -> Verdict {
     let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments)).collect();
     let mut failed = Vec::new();
     for scenario in &chosen {
-        let found = if arguments.threads { as_threads(arguments, scenario) } else { as_processes(arguments, scenario) };
+        let found = if arguments.threads {
+            as_threads(arguments, scenario)
+        } else {
+            as_processes(arguments, scenario)
+        };
         match found {
             Ok(()) => println!("{:<40} ok", scenario.name),
             Err(reason) => {
@@ -59,7 +63,8 @@ fn driver(path: Option<&Path>) -> Verdict<&'static Table> {
     static DRIVER: OnceLock<Result<Table, String>> = OnceLock::new();
     let open = || {
         if let Some(path) = path {
-            let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| "a path with a NUL")?;
+            let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())
+                .map_err(|_| "a path with a NUL")?;
             // SAFETY: a terminated path. Later requests for the name that the library has are answered with it.
             let opened = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
             if opened.is_null() {
@@ -79,7 +84,9 @@ fn unique_id(arguments: &Arguments) -> Verdict<UniqueId> {
 }
 
 fn told(found: Vec<(usize, Verdict)>) -> Verdict {
-    let wrong = found.into_iter().filter_map(|(rank, verdict)| verdict.err().map(|reason| format!("    rank {rank}: {reason}")));
+    let wrong = found
+        .into_iter()
+        .filter_map(|(rank, verdict)| verdict.err().map(|reason| format!("    rank {rank}: {reason}")));
     let wrong: Vec<_> = wrong.collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
@@ -115,7 +122,9 @@ fn as_processes(arguments: &Arguments, scenario: &Scenario) -> Verdict {
     let wait = |(rank, child): (usize, Child)| {
         let outcome = match child.wait_with_output() {
             Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+            Ok(output) => {
+                Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+            }
             Err(error) => Err(error.to_string()),
         };
         (rank, outcome)

@@ -274,7 +274,9 @@ impl Plan {
         };
         let sides = [&self.to, &self.from].map(|known| (known, places(known)));
         // Memory of two devices side by side is copied like that of one: WholeMemory's continuous memory is such.
-        let is_border = |places: &[Place]| places.len() > 1 && places.iter().any(|place| !matches!(place, Place::Device(_)));
+        let is_border = |places: &[Place]| {
+            places.len() > 1 && places.iter().any(|place| !matches!(place, Place::Device(_)))
+        };
         if sides.iter().all(|(_, places)| !is_border(places)) {
             return;
         }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use wm_driver::Api;
 
-use super::registry::{COMMUNICATORS, Handle, MEMORIES, TENSORS, driver};
+use super::registry::{COMMUNICATORS, MEMORIES, ObjectHandle, TENSORS, driver};
 use super::{answer, exports, give, is_place, value};
 use crate::communicator::{Communicator, UNIQUE_ID_BYTES, unique_id};
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 
 /// `wholememory_unique_id_t`
@@ -35,16 +35,16 @@ static IS_INITIALIZED: AtomicBool = AtomicBool::new(false);
 static TAKES_RMM: AtomicBool = AtomicBool::new(false);
 
 /// Another communicator's ranks, or an error that names it.
-pub(super) fn communicator(handle: Handle) -> Outcome<Arc<Communicator>> {
+pub(super) fn communicator(handle: ObjectHandle) -> Result<Arc<Communicator>> {
     COMMUNICATORS.get(handle)
 }
 
 /// How many devices there are. A process that has not begun with CUDA stays without it: one of its own looks.
-fn count_devices() -> Outcome<c_int> {
+fn count_devices() -> Result<c_int> {
     driver()?.device_count().or_else(|_| count_devices_apart())
 }
 
-fn count_devices_apart() -> Outcome<c_int> {
+fn count_devices_apart() -> Result<c_int> {
     // SAFETY: the child calls the driver, which no thread of this process may be using, and ends at once.
     match unsafe { libc::fork() } {
         -1 => Err(std::io::Error::last_os_error().into()),
@@ -111,7 +111,7 @@ exports! {
     }
 
     /// Meets the other ranks. A collective call.
-    fn wholememory_create_communicator(place: *mut Handle, id: UniqueId, rank: c_int, size: c_int) -> u32 {
+    fn wholememory_create_communicator(place: *mut ObjectHandle, id: UniqueId, rank: c_int, size: c_int) -> u32 {
         answer("wholememory_create_communicator", || {
             is_place(place)?;
             let made = Communicator::create(driver()?, &id.bytes, rank, size)?;
@@ -121,7 +121,7 @@ exports! {
     }
 
     /// Divides the ranks by color. A rank of color -1 gets null. A collective call.
-    fn wholememory_split_communicator(place: *mut Handle, handle: Handle, color: c_int, key: c_int) -> u32 {
+    fn wholememory_split_communicator(place: *mut ObjectHandle, handle: ObjectHandle, color: c_int, key: c_int) -> u32 {
         answer("wholememory_split_communicator", || {
             is_place(place)?;
             let part = communicator(handle)?.split(color, key)?;
@@ -132,31 +132,31 @@ exports! {
     }
 
     /// Closes a communicator. What its memory needs of it lives on.
-    fn wholememory_destroy_communicator(handle: Handle) -> u32 {
+    fn wholememory_destroy_communicator(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_communicator", || COMMUNICATORS.take(handle).map(drop))
     }
 
     /// Whether memory of a kind can be made.
-    fn wholememory_communicator_support_type_location(handle: Handle, memory_type: c_uint, location: c_uint) -> u32 {
+    fn wholememory_communicator_support_type_location(handle: ObjectHandle, memory_type: c_uint, location: c_uint) -> u32 {
         answer("wholememory_communicator_support_type_location", || {
             communicator(handle)?.supports(MemoryType::of(memory_type)?, Location::of(location)?)
         })
     }
 
     /// This rank.
-    fn wholememory_communicator_get_rank(place: *mut c_int, handle: Handle) -> u32 {
+    fn wholememory_communicator_get_rank(place: *mut c_int, handle: ObjectHandle) -> u32 {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_communicator_get_rank", || unsafe { give(place, communicator(handle)?.rank() as c_int) })
     }
 
     /// How many ranks there are.
-    fn wholememory_communicator_get_size(place: *mut c_int, handle: Handle) -> u32 {
+    fn wholememory_communicator_get_size(place: *mut c_int, handle: ObjectHandle) -> u32 {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_communicator_get_size", || unsafe { give(place, communicator(handle)?.size() as c_int) })
     }
 
     /// How many of them are on this machine: all.
-    fn wholememory_communicator_get_local_size(place: *mut c_int, handle: Handle) -> u32 {
+    fn wholememory_communicator_get_local_size(place: *mut c_int, handle: ObjectHandle) -> u32 {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_communicator_get_local_size", || unsafe {
             give(place, communicator(handle)?.size() as c_int)
@@ -164,7 +164,7 @@ exports! {
     }
 
     /// Ranks of one machine are in no clique.
-    fn wholememory_communicator_get_clique_info(place: *mut CliqueInfo, handle: Handle) -> u32 {
+    fn wholememory_communicator_get_clique_info(place: *mut CliqueInfo, handle: ObjectHandle) -> u32 {
         answer("wholememory_communicator_get_clique_info", || {
             communicator(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -173,26 +173,26 @@ exports! {
     }
 
     /// Never.
-    fn wholememory_communicator_is_bind_to_nvshmem(_handle: Handle) -> bool {
+    fn wholememory_communicator_is_bind_to_nvshmem(_handle: ObjectHandle) -> bool {
         false
     }
 
     /// Chooses what carries operations between machines.
-    fn wholememory_communicator_set_distributed_backend(handle: Handle, backend: c_uint) -> u32 {
+    fn wholememory_communicator_set_distributed_backend(handle: ObjectHandle, backend: c_uint) -> u32 {
         answer("wholememory_communicator_set_distributed_backend", || {
             communicator(handle)?.set_backend(Backend::of(backend)?)
         })
     }
 
     /// What was chosen; 0 for no communicator.
-    fn wholememory_communicator_get_distributed_backend(handle: Handle) -> c_uint {
+    fn wholememory_communicator_get_distributed_backend(handle: ObjectHandle) -> c_uint {
         value("wholememory_communicator_get_distributed_backend", 0, || {
             communicator(handle)?.backend().map(Backend::code)
         })
     }
 
     /// Waits for all ranks. A collective call.
-    fn wholememory_communicator_barrier(handle: Handle) -> u32 {
+    fn wholememory_communicator_barrier(handle: ObjectHandle) -> u32 {
         answer("wholememory_communicator_barrier", || {
             let communicator = communicator(handle)?;
             communicator.driver().ctx_synchronize_named(communicator.context())?;
@@ -201,12 +201,12 @@ exports! {
     }
 
     /// All ranks are on one machine.
-    fn wholememory_is_intranode_communicator(handle: Handle) -> bool {
+    fn wholememory_is_intranode_communicator(handle: ObjectHandle) -> bool {
         value("wholememory_is_intranode_communicator", false, || communicator(handle).map(|_| true))
     }
 
     /// Ranks of one machine are in no clique.
-    fn wholememory_is_intra_mnnvl_communicator(_handle: Handle) -> bool {
+    fn wholememory_is_intra_mnnvl_communicator(_handle: ObjectHandle) -> bool {
         false
     }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use wm_abi::CUstream;
 use wm_driver::api::Named;
 
-use super::registry::{Handle, TENSORS, driver};
+use super::registry::{ObjectHandle, TENSORS, driver};
 use super::{answer, exports, read};
 use crate::environment::{Environment, Functions, MemoryContext};
-use crate::error::Outcome;
+use crate::error::Result;
 use crate::operations::sample::{Graph, Outputs, SampleRequest, sample};
 use crate::operations::{self_loops, test, unique};
 use crate::stream::CallerStream;
@@ -19,13 +19,13 @@ use crate::tensor::{Place, Tensor};
 ///
 /// # Safety
 /// Null, or functions that do what the API says.
-unsafe fn environment(functions: *const Functions) -> Outcome<Environment> {
+unsafe fn environment(functions: *const Functions) -> Result<Environment> {
     // SAFETY: null is refused; the caller's word for the rest.
     unsafe { Ok(Environment::new(read(functions, "the memory functions")?)) }
 }
 
 /// The caller's stream: of the communicator's context where a tensor is over memory of all ranks, as all operations on it are.
-fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Outcome<CallerStream> {
+fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Result<CallerStream> {
     let stream = CUstream(stream as usize);
     let memory = tensors.iter().find_map(|tensor| match tensor.place() {
         Place::Memory(memory) => Some(memory),
@@ -39,11 +39,11 @@ fn stream_for(tensors: &[&Arc<Tensor>], stream: *mut c_void) -> Outcome<CallerSt
 
 /// The arguments of both samplings, as C has them.
 struct SampleArguments {
-    graph: [Handle; 2],
-    weights: Option<Handle>,
-    centers: Handle,
+    graph: [ObjectHandle; 2],
+    weights: Option<ObjectHandle>,
+    centers: ObjectHandle,
     most: c_int,
-    offsets: Handle,
+    offsets: ObjectHandle,
     contexts: [MemoryContext; 3],
     seed: u64,
     functions: *const Functions,
@@ -52,7 +52,7 @@ struct SampleArguments {
 
 /// # Safety
 /// As of [`environment`].
-unsafe fn sample_neighbors(arguments: &SampleArguments) -> Outcome {
+unsafe fn sample_neighbors(arguments: &SampleArguments) -> Result {
     let [row_ptr, col] = [TENSORS.get(arguments.graph[0])?, TENSORS.get(arguments.graph[1])?];
     let weights = arguments.weights.map(|weights| TENSORS.get(weights)).transpose()?;
     let (centers, offsets) = (TENSORS.get(arguments.centers)?, TENSORS.get(arguments.offsets)?);
@@ -69,7 +69,7 @@ unsafe fn sample_neighbors(arguments: &SampleArguments) -> Outcome {
 exports! {
     /// Samples neighbours, each as likely as the others. What has a null context is not wanted.
     fn wholegraph_csr_unweighted_sample_without_replacement(
-        row_ptr: Handle, col: Handle, centers: Handle, max_sample_count: c_int, offsets: Handle, destinations: MemoryContext,
+        row_ptr: ObjectHandle, col: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle, destinations: MemoryContext,
         center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions, stream: *mut c_void,
     ) -> u32 {
         answer("wholegraph_csr_unweighted_sample_without_replacement", || {
@@ -83,7 +83,7 @@ exports! {
 
     /// Samples neighbours by the weights of their edges. What has a null context is not wanted.
     fn wholegraph_csr_weighted_sample_without_replacement(
-        row_ptr: Handle, col: Handle, weights: Handle, centers: Handle, max_sample_count: c_int, offsets: Handle,
+        row_ptr: ObjectHandle, col: ObjectHandle, weights: ObjectHandle, centers: ObjectHandle, max_sample_count: c_int, offsets: ObjectHandle,
         destinations: MemoryContext, center_numbers: MemoryContext, edges: MemoryContext, seed: u64, functions: *const Functions,
         stream: *mut c_void,
     ) -> u32 {
@@ -98,7 +98,7 @@ exports! {
 
     /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's tensor none is written.
     fn graph_append_unique(
-        targets: Handle, neighbors: Handle, list: MemoryContext, mapping: Handle, functions: *const Functions, stream: *mut c_void,
+        targets: ObjectHandle, neighbors: ObjectHandle, list: MemoryContext, mapping: ObjectHandle, functions: *const Functions, stream: *mut c_void,
     ) -> u32 {
         answer("graph_append_unique", || {
             let (targets, neighbors) = (TENSORS.get(targets)?, TENSORS.get(neighbors)?);
@@ -112,7 +112,7 @@ exports! {
 
     /// Adds an edge from each node to itself.
     fn csr_add_self_loop(
-        row_ptr: Handle, col: Handle, output_row_ptr: Handle, output_col: Handle, stream: *mut c_void,
+        row_ptr: ObjectHandle, col: ObjectHandle, output_row_ptr: ObjectHandle, output_col: ObjectHandle, stream: *mut c_void,
     ) -> u32 {
         answer("csr_add_self_loop", || {
             let (row_ptr, col) = (TENSORS.get(row_ptr)?, TENSORS.get(col)?);
@@ -124,7 +124,7 @@ exports! {
 
     /// Tests the caller's functions and stream.
     fn wholememory_env_test_op(
-        input: Handle, output_fixed: Handle, output_device: MemoryContext, output_pinned: MemoryContext, output_host: MemoryContext,
+        input: ObjectHandle, output_fixed: ObjectHandle, output_device: MemoryContext, output_pinned: MemoryContext, output_host: MemoryContext,
         output_rows: i64, functions: *const Functions, stream: *mut c_void,
     ) -> u32 {
         answer("wholememory_env_test_op", || {

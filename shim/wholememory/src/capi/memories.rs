@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::communicators::communicator;
 use super::descriptions::GlobalReference;
-use super::registry::{COMMUNICATORS, Handle, MEMORIES};
+use super::registry::{COMMUNICATORS, MEMORIES, ObjectHandle};
 use super::{answer, exports, give, is_place, value};
-use crate::error::{Error, Outcome};
-use crate::memory::{Memory, RankMemory, Request};
+use crate::error::{Error, Result};
+use crate::memory::{Memory, MemoryRequest, RankMemory};
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 
 /// Rows of each rank, if the caller says so.
@@ -17,14 +17,20 @@ use crate::vocabulary::codes::{Backend, Location, MemoryType};
 /// Null, or as many numbers as there are ranks.
 pub(super) unsafe fn partition(each: *const usize, ranks: usize) -> Option<Vec<u64>> {
     // SAFETY: the caller's word.
-    (!each.is_null()).then(|| unsafe { std::slice::from_raw_parts(each, ranks) }.iter().map(|rows| *rows as u64).collect())
+    (!each.is_null())
+        .then(|| unsafe { std::slice::from_raw_parts(each, ranks) }.iter().map(|rows| *rows as u64).collect())
 }
 
 /// Writes a rank's part to three places.
 ///
 /// # Safety
 /// Each is null, or of its value.
-unsafe fn give_part(part: RankMemory, pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize) -> Outcome {
+unsafe fn give_part(
+    part: RankMemory,
+    pointer: *mut *mut c_void,
+    bytes: *mut usize,
+    offset: *mut usize,
+) -> Result {
     is_place(pointer)?;
     is_place(bytes)?;
     is_place(offset)?;
@@ -40,7 +46,7 @@ unsafe fn give_part(part: RankMemory, pointer: *mut *mut c_void, bytes: *mut usi
 ///
 /// # Safety
 /// The place is null, or of so many numbers.
-unsafe fn give_all(place: *mut usize, numbers: impl Iterator<Item = u64>) -> Outcome {
+unsafe fn give_all(place: *mut usize, numbers: impl Iterator<Item = u64>) -> Result {
     is_place(place)?;
     // SAFETY: not null; the caller's word for the rest.
     numbers.enumerate().for_each(|(at, number)| unsafe { place.add(at).write(number as usize) });
@@ -48,7 +54,7 @@ unsafe fn give_all(place: *mut usize, numbers: impl Iterator<Item = u64>) -> Out
 }
 
 /// How a kernel of the caller's finds a byte.
-pub(super) fn reference(memory: &Memory) -> Outcome<GlobalReference> {
+pub(super) fn reference(memory: &Memory) -> Result<GlobalReference> {
     let tables = memory.tables();
     let world_size = memory.communicator().size() as c_int;
     let same_chunk = memory.stride() != 0;
@@ -71,7 +77,7 @@ pub(super) fn reference(memory: &Memory) -> Outcome<GlobalReference> {
 exports! {
     /// Makes memory of all ranks. A collective call.
     fn wholememory_malloc(
-        place: *mut Handle, total_size: usize, comm: Handle, memory_type: c_uint, location: c_uint, granularity: usize,
+        place: *mut ObjectHandle, total_size: usize, comm: ObjectHandle, memory_type: c_uint, location: c_uint, granularity: usize,
         rank_entry_partition: *const usize,
     ) -> u32 {
         answer("wholememory_malloc", || {
@@ -80,7 +86,7 @@ exports! {
                 let (memory_type, location) = (MemoryType::of(memory_type)?, Location::of(location)?);
                 // SAFETY: the caller's word.
                 let partition = unsafe { partition(rank_entry_partition, communicator.size()) };
-                Ok(Request { bytes: total_size as u64, memory_type, location, granularity: granularity as u64, partition })
+                Ok(MemoryRequest { bytes: total_size as u64, memory_type, location, granularity: granularity as u64, partition })
             });
             let request = match request {
                 Ok(request) => request,
@@ -94,7 +100,7 @@ exports! {
     }
 
     /// Closes a handle. What others still use lives until they close theirs.
-    fn wholememory_free(handle: Handle) -> u32 {
+    fn wholememory_free(handle: ObjectHandle) -> u32 {
         answer("wholememory_free", || {
             let memory = MEMORIES.take(handle)?;
             if let Ok(parts) = memory.parts() {
@@ -105,7 +111,7 @@ exports! {
     }
 
     /// The communicator that has it.
-    fn wholememory_get_communicator(place: *mut Handle, handle: Handle) -> u32 {
+    fn wholememory_get_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -114,7 +120,7 @@ exports! {
     }
 
     /// Of hierarchical memory, the ranks of this machine.
-    fn wholememory_get_local_communicator(place: *mut Handle, handle: Handle) -> u32 {
+    fn wholememory_get_local_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_local_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -123,7 +129,7 @@ exports! {
     }
 
     /// Of hierarchical memory, the ranks with this one's number on every machine.
-    fn wholememory_get_cross_communicator(place: *mut Handle, handle: Handle) -> u32 {
+    fn wholememory_get_cross_communicator(place: *mut ObjectHandle, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_cross_communicator", || {
             let memory = MEMORIES.get(handle)?;
             // SAFETY: `give` refuses null; the caller's word for the rest.
@@ -132,36 +138,36 @@ exports! {
     }
 
     /// Its type; 0 for no handle.
-    fn wholememory_get_memory_type(handle: Handle) -> c_uint {
+    fn wholememory_get_memory_type(handle: ObjectHandle) -> c_uint {
         value("wholememory_get_memory_type", 0, || MEMORIES.get(handle).map(|memory| memory.request().memory_type.code()))
     }
 
     /// Where it lies; 0 for no handle.
-    fn wholememory_get_memory_location(handle: Handle) -> c_uint {
+    fn wholememory_get_memory_location(handle: ObjectHandle) -> c_uint {
         value("wholememory_get_memory_location", 0, || MEMORIES.get(handle).map(|memory| memory.request().location.code()))
     }
 
     /// What carries operations on it between machines; 0 for no handle.
-    fn wholememory_get_distributed_backend(handle: Handle) -> c_uint {
+    fn wholememory_get_distributed_backend(handle: ObjectHandle) -> c_uint {
         value("wholememory_get_distributed_backend", 0, || {
             MEMORIES.get(handle)?.communicator().backend().map(Backend::code)
         })
     }
 
     /// Bytes of all ranks; 0 for no handle.
-    fn wholememory_get_total_size(handle: Handle) -> usize {
+    fn wholememory_get_total_size(handle: ObjectHandle) -> usize {
         value("wholememory_get_total_size", 0, || MEMORIES.get(handle).map(|memory| memory.request().bytes as usize))
     }
 
     /// Bytes of a row; 0 for no handle.
-    fn wholememory_get_data_granularity(handle: Handle) -> usize {
+    fn wholememory_get_data_granularity(handle: ObjectHandle) -> usize {
         value("wholememory_get_data_granularity", 0, || {
             MEMORIES.get(handle).map(|memory| memory.request().granularity as usize)
         })
     }
 
     /// This rank's part.
-    fn wholememory_get_local_memory(pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_get_local_memory(pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_local_memory", || {
             // SAFETY: null is refused; the caller's word for the rest.
             unsafe { give_part(MEMORIES.get(handle)?.own_part(), pointer, bytes, offset) }
@@ -169,13 +175,13 @@ exports! {
     }
 
     /// Bytes of this rank's part.
-    fn wholememory_get_local_size(bytes: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_get_local_size(bytes: *mut usize, handle: ObjectHandle) -> u32 {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_get_local_size", || unsafe { give(bytes, MEMORIES.get(handle)?.own_part().bytes as usize) })
     }
 
     /// Bytes of the parts before this rank's.
-    fn wholememory_get_local_offset(offset: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_get_local_offset(offset: *mut usize, handle: ObjectHandle) -> u32 {
         // SAFETY: `give` refuses null; the caller's word for the rest.
         answer("wholememory_get_local_offset", || unsafe {
             give(offset, MEMORIES.get(handle)?.own_part().offset as usize)
@@ -184,7 +190,7 @@ exports! {
 
     /// A rank's part, where the type shows it.
     fn wholememory_get_rank_memory(
-        pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, rank: c_int, handle: Handle,
+        pointer: *mut *mut c_void, bytes: *mut usize, offset: *mut usize, rank: c_int, handle: ObjectHandle,
     ) -> u32 {
         answer("wholememory_get_rank_memory", || {
             // SAFETY: null is refused; the caller's word for the rest.
@@ -193,7 +199,7 @@ exports! {
     }
 
     /// The one address, where there is one.
-    fn wholememory_get_global_pointer(place: *mut *mut c_void, handle: Handle) -> u32 {
+    fn wholememory_get_global_pointer(place: *mut *mut c_void, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_global_pointer", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, MEMORIES.get(handle)?.global_pointer()? as *mut c_void) }
@@ -201,7 +207,7 @@ exports! {
     }
 
     /// How a kernel of the caller's finds a byte.
-    fn wholememory_get_global_reference(place: *mut GlobalReference, handle: Handle) -> u32 {
+    fn wholememory_get_global_reference(place: *mut GlobalReference, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_global_reference", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, reference(&*MEMORIES.get(handle)?)?) }
@@ -209,7 +215,7 @@ exports! {
     }
 
     /// Bytes of each rank's part: as many numbers as ranks.
-    fn wholememory_get_rank_partition_sizes(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_get_rank_partition_sizes(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_rank_partition_sizes", || {
             let memory = MEMORIES.get(handle)?;
             let parts = (0..memory.communicator().size()).map(|rank| memory.part(rank).bytes);
@@ -219,7 +225,7 @@ exports! {
     }
 
     /// Bytes before each rank's part, and all of them: one number more than ranks.
-    fn wholememory_get_rank_partition_offsets(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_get_rank_partition_offsets(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_get_rank_partition_offsets", || {
             let memory = MEMORIES.get(handle)?;
             let parts = (0..memory.communicator().size()).map(|rank| memory.part(rank).offset);
@@ -229,7 +235,7 @@ exports! {
     }
 
     /// Of a build with NVSHMEM.
-    fn wholememory_get_nvshmem_reference(_place: *mut c_void, _handle: Handle) -> u32 {
+    fn wholememory_get_nvshmem_reference(_place: *mut c_void, _handle: ObjectHandle) -> u32 {
         answer("wholememory_get_nvshmem_reference", || Err(Error::NotSupported("NVSHMEM is not built in".to_owned())))
     }
 }

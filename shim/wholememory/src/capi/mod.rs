@@ -17,7 +17,7 @@ pub mod tensors;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// `WHOLEMEMORY_SUCCESS`
 pub(crate) const SUCCESS: u32 = 0;
@@ -53,7 +53,7 @@ pub const EXPORTS: &[&[&str]] = &[
 ];
 
 /// The code of what was done.
-fn answer(call: &str, body: impl FnOnce() -> Outcome) -> u32 {
+fn answer(call: &str, body: impl FnOnce() -> Result) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => {
@@ -68,7 +68,7 @@ fn answer(call: &str, body: impl FnOnce() -> Outcome) -> u32 {
 }
 
 /// A value, or what stands for it where there is none; for functions that have no code.
-fn value<T>(call: &str, none: T, body: impl FnOnce() -> Outcome<T>) -> T {
+fn value<T>(call: &str, none: T, body: impl FnOnce() -> Result<T>) -> T {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
@@ -86,7 +86,7 @@ fn value<T>(call: &str, none: T, body: impl FnOnce() -> Outcome<T>) -> T {
 ///
 /// # Safety
 /// The pointer is null, or of a place for the value.
-unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
+unsafe fn give<T>(place: *mut T, value: T) -> Result {
     if place.is_null() {
         return Err(Error::Input("the place for a result is null".to_owned()));
     }
@@ -96,7 +96,7 @@ unsafe fn give<T>(place: *mut T, value: T) -> Outcome {
 }
 
 /// Refuses a null place before anything is done that would be lost.
-fn is_place<T>(place: *mut T) -> Outcome {
+fn is_place<T>(place: *mut T) -> Result {
     crate::error::require(!place.is_null(), "the place for a result is null")
 }
 
@@ -104,7 +104,7 @@ fn is_place<T>(place: *mut T) -> Outcome {
 ///
 /// # Safety
 /// The pointer is null, or of a value.
-unsafe fn read<T: Copy>(place: *const T, what: &str) -> Outcome<T> {
+unsafe fn read<T: Copy>(place: *const T, what: &str) -> Result<T> {
     if place.is_null() {
         return Err(Error::Input(format!("{what} is null")));
     }

@@ -4,28 +4,28 @@ use std::ffi::{c_int, c_void};
 
 use wm_abi::CUstream;
 
-use super::registry::{Handle, TENSORS};
+use super::registry::{ObjectHandle, TENSORS};
 use super::{answer, exports};
-use crate::operations::rows::{Direction, copy};
+use crate::operations::rows::{RowDirection, copy};
 
 exports! {
     /// Copies rows out of a table. Memory of the caller's callbacks is not needed.
     fn wholememory_gather(
-        table: Handle, indices: Handle, output: Handle, _environment: *const c_void, stream: *mut c_void, gather_sms: c_int,
+        table: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, _environment: *const c_void, stream: *mut c_void, gather_sms: c_int,
     ) -> u32 {
         answer("wholememory_gather", || {
             let [table, indices, output] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(output)?];
-            copy(Direction::Gather, &table, &indices, &output, CUstream(stream as usize), gather_sms)
+            copy(RowDirection::Gather, &table, &indices, &output, CUstream(stream as usize), gather_sms)
         })
     }
 
     /// Copies rows into a table. Memory of the caller's callbacks is not needed.
     fn wholememory_scatter(
-        input: Handle, indices: Handle, table: Handle, _environment: *const c_void, stream: *mut c_void, scatter_sms: c_int,
+        input: ObjectHandle, indices: ObjectHandle, table: ObjectHandle, _environment: *const c_void, stream: *mut c_void, scatter_sms: c_int,
     ) -> u32 {
         answer("wholememory_scatter", || {
             let [table, indices, input] = [TENSORS.get(table)?, TENSORS.get(indices)?, TENSORS.get(input)?];
-            copy(Direction::Scatter, &table, &indices, &input, CUstream(stream as usize), scatter_sms)
+            copy(RowDirection::Scatter, &table, &indices, &input, CUstream(stream as usize), scatter_sms)
         })
     }
 }

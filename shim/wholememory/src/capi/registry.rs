@@ -12,12 +12,12 @@ use dashmap::DashMap;
 use wm_driver::Table;
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
 
 /// A handle of any kind, as C has it.
-pub(super) type Handle = *mut c_void;
+pub(super) type ObjectHandle = *mut c_void;
 
 /// The next handle, of whatever kind: a handle of one kind is none of another.
 static NEXT: AtomicUsize = AtomicUsize::new(STEP);
@@ -41,32 +41,33 @@ impl<T> Registry<T> {
     }
 
     /// A handle for an object.
-    pub(super) fn add(&self, object: Arc<T>) -> Handle {
+    pub(super) fn add(&self, object: Arc<T>) -> ObjectHandle {
         let number = NonZeroUsize::new(NEXT.fetch_add(STEP, Ordering::Relaxed)).unwrap_or(NonZeroUsize::MAX);
         self.objects.insert(number, object);
-        number.get() as Handle
+        number.get() as ObjectHandle
     }
 
     /// The handle that an object has, or a new one.
-    pub(super) fn handle_of(&self, object: &Arc<T>) -> Handle {
+    pub(super) fn handle_of(&self, object: &Arc<T>) -> ObjectHandle {
         self.find(object).unwrap_or_else(|| self.add(Arc::clone(object)))
     }
 
     /// The handle that an object has.
-    pub(super) fn find(&self, object: &Arc<T>) -> Option<Handle> {
+    pub(super) fn find(&self, object: &Arc<T>) -> Option<ObjectHandle> {
         let found = self.objects.iter().find(|entry| Arc::ptr_eq(entry.value(), object));
-        found.map(|entry| entry.key().get() as Handle)
+        found.map(|entry| entry.key().get() as ObjectHandle)
     }
 
     /// The object of a handle.
-    pub(super) fn get(&self, handle: Handle) -> Outcome<Arc<T>> {
+    pub(super) fn get(&self, handle: ObjectHandle) -> Result<Arc<T>> {
         let number = NonZeroUsize::new(handle as usize);
-        let found = number.and_then(|number| self.objects.get(&number).map(|entry| Arc::clone(entry.value())));
+        let found =
+            number.and_then(|number| self.objects.get(&number).map(|entry| Arc::clone(entry.value())));
         found.ok_or_else(|| self.unknown(handle))
     }
 
     /// Closes a handle.
-    pub(super) fn take(&self, handle: Handle) -> Outcome<Arc<T>> {
+    pub(super) fn take(&self, handle: ObjectHandle) -> Result<Arc<T>> {
         let number = NonZeroUsize::new(handle as usize);
         let taken = number.and_then(|number| self.objects.remove(&number).map(|(_, object)| object));
         taken.ok_or_else(|| self.unknown(handle))
@@ -88,13 +89,13 @@ impl<T> Registry<T> {
         self.objects.len()
     }
 
-    fn unknown(&self, handle: Handle) -> Error {
+    fn unknown(&self, handle: ObjectHandle) -> Error {
         Error::Input(format!("{handle:p} is no open {}", self.what))
     }
 }
 
 /// The driver as this process has it: under the preloaded library, that one, so memory is of its pool.
-pub(super) fn driver() -> Outcome<&'static Table> {
+pub(super) fn driver() -> Result<&'static Table> {
     static DRIVER: OnceLock<Result<Table, String>> = OnceLock::new();
     DRIVER.get_or_init(Table::of_process).as_ref().map_err(|reason| Error::NotSupported(reason.clone()))
 }

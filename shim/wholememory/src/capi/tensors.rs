@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::communicators::communicator;
 use super::descriptions::GlobalReference;
 use super::memories::{partition, reference};
-use super::registry::{Handle, MEMORIES, TENSORS};
+use super::registry::{MEMORIES, ObjectHandle, TENSORS};
 use super::{answer, exports, give, is_place, read, value};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::{Location, MemoryType};
@@ -16,7 +16,7 @@ use crate::vocabulary::description::TensorDescription;
 exports! {
     /// A tensor with memory of its own. A collective call.
     fn wholememory_create_tensor(
-        place: *mut Handle, description: *const TensorDescription, comm: Handle, memory_type: c_uint, location: c_uint,
+        place: *mut ObjectHandle, description: *const TensorDescription, comm: ObjectHandle, memory_type: c_uint, location: c_uint,
         entry_partition: *const usize,
     ) -> u32 {
         answer("wholememory_create_tensor", || {
@@ -40,7 +40,7 @@ exports! {
     }
 
     /// Closes a tensor, and its memory if it made it. Parts of it keep what they need.
-    fn wholememory_destroy_tensor(handle: Handle) -> u32 {
+    fn wholememory_destroy_tensor(handle: ObjectHandle) -> u32 {
         answer("wholememory_destroy_tensor", || {
             let tensor = TENSORS.take(handle)?;
             if let (Place::Memory(memory), true) = (tensor.place(), tensor.owns()) {
@@ -51,7 +51,7 @@ exports! {
     }
 
     /// A tensor over memory of the caller's.
-    fn wholememory_make_tensor_from_pointer(place: *mut Handle, pointer: *mut c_void, description: *const TensorDescription) -> u32 {
+    fn wholememory_make_tensor_from_pointer(place: *mut ObjectHandle, pointer: *mut c_void, description: *const TensorDescription) -> u32 {
         answer("wholememory_make_tensor_from_pointer", || {
             is_place(place)?;
             // SAFETY: null is refused; the caller's word for the rest.
@@ -63,7 +63,7 @@ exports! {
     }
 
     /// A tensor over memory that there is, which the caller closes.
-    fn wholememory_make_tensor_from_handle(place: *mut Handle, memory: Handle, description: *const TensorDescription) -> u32 {
+    fn wholememory_make_tensor_from_handle(place: *mut ObjectHandle, memory: ObjectHandle, description: *const TensorDescription) -> u32 {
         answer("wholememory_make_tensor_from_handle", || {
             is_place(place)?;
             // SAFETY: null is refused; the caller's word for the rest.
@@ -75,26 +75,26 @@ exports! {
     }
 
     /// Is it over memory of all ranks?
-    fn wholememory_tensor_has_handle(handle: Handle) -> bool {
+    fn wholememory_tensor_has_handle(handle: ObjectHandle) -> bool {
         value("wholememory_tensor_has_handle", false, || Ok(TENSORS.get(handle)?.memory().is_ok()))
     }
 
     /// The memory that it is over; null for memory of the caller's.
-    fn wholememory_tensor_get_memory_handle(handle: Handle) -> Handle {
+    fn wholememory_tensor_get_memory_handle(handle: ObjectHandle) -> ObjectHandle {
         value("wholememory_tensor_get_memory_handle", null_mut(), || {
             Ok(TENSORS.get(handle)?.memory().map_or(null_mut(), |memory| MEMORIES.handle_of(memory)))
         })
     }
 
     /// Its shape, for as long as it is open; null for no tensor.
-    fn wholememory_tensor_get_tensor_description(handle: Handle) -> *const TensorDescription {
+    fn wholememory_tensor_get_tensor_description(handle: ObjectHandle) -> *const TensorDescription {
         value("wholememory_tensor_get_tensor_description", std::ptr::null(), || {
             Ok(std::ptr::from_ref(TENSORS.get(handle)?.description()))
         })
     }
 
     /// How a kernel of the caller's finds a byte of it.
-    fn wholememory_tensor_get_global_reference(handle: Handle, place: *mut GlobalReference) -> u32 {
+    fn wholememory_tensor_get_global_reference(handle: ObjectHandle, place: *mut GlobalReference) -> u32 {
         answer("wholememory_tensor_get_global_reference", || {
             let tensor = TENSORS.get(handle)?;
             let found = match tensor.place() {
@@ -110,7 +110,7 @@ exports! {
     }
 
     /// This rank's rows as a tensor of their own.
-    fn wholememory_tensor_map_local_tensor(handle: Handle, place: *mut Handle) -> u32 {
+    fn wholememory_tensor_map_local_tensor(handle: ObjectHandle, place: *mut ObjectHandle) -> u32 {
         answer("wholememory_tensor_map_local_tensor", || {
             is_place(place)?;
             let part = TENSORS.get(handle)?.own_part()?;
@@ -120,14 +120,14 @@ exports! {
     }
 
     /// The address of its first element; null where it has no one address.
-    fn wholememory_tensor_get_data_pointer(handle: Handle) -> *mut c_void {
+    fn wholememory_tensor_get_data_pointer(handle: ObjectHandle) -> *mut c_void {
         value("wholememory_tensor_get_data_pointer", null_mut(), || {
             Ok(TENSORS.get(handle)?.address().map_or(null_mut(), |address| address as *mut c_void))
         })
     }
 
     /// First row of each rank's part, and the number of all rows: one number more than ranks.
-    fn wholememory_tensor_get_entry_offsets(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_tensor_get_entry_offsets(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_tensor_get_entry_offsets", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -139,7 +139,7 @@ exports! {
     }
 
     /// Rows of each rank's part: as many numbers as ranks.
-    fn wholememory_tensor_get_entry_partition_sizes(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_tensor_get_entry_partition_sizes(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_tensor_get_entry_partition_sizes", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -151,7 +151,7 @@ exports! {
     }
 
     /// Rows of this rank's part.
-    fn wholememory_tensor_get_local_entry_count(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_tensor_get_local_entry_count(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_tensor_get_local_entry_count", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, TENSORS.get(handle)?.own_rows()?.1 as usize) }
@@ -159,7 +159,7 @@ exports! {
     }
 
     /// First row of this rank's part.
-    fn wholememory_tensor_get_local_entry_start(place: *mut usize, handle: Handle) -> u32 {
+    fn wholememory_tensor_get_local_entry_start(place: *mut usize, handle: ObjectHandle) -> u32 {
         answer("wholememory_tensor_get_local_entry_start", || {
             // SAFETY: `give` refuses null; the caller's word for the rest.
             unsafe { give(place, TENSORS.get(handle)?.own_rows()?.0 as usize) }
@@ -167,7 +167,7 @@ exports! {
     }
 
     /// A part of a tensor: a number for each dimension, -1 for the beginning or the end.
-    fn wholememory_tensor_get_subtensor(handle: Handle, starts: *const i64, ends: *const i64, place: *mut Handle) -> u32 {
+    fn wholememory_tensor_get_subtensor(handle: ObjectHandle, starts: *const i64, ends: *const i64, place: *mut ObjectHandle) -> u32 {
         answer("wholememory_tensor_get_subtensor", || {
             is_place(place)?;
             let tensor = TENSORS.get(handle)?;
@@ -182,7 +182,7 @@ exports! {
     }
 
     /// The tensor that it is a part of; itself for one that is no part, or whose whole was closed.
-    fn wholememory_tensor_get_root(handle: Handle) -> Handle {
+    fn wholememory_tensor_get_root(handle: ObjectHandle) -> ObjectHandle {
         value("wholememory_tensor_get_root", null_mut(), || {
             let tensor = TENSORS.get(handle)?;
             Ok(tensor.root().and_then(|root| TENSORS.find(root)).unwrap_or(handle))

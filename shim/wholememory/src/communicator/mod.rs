@@ -12,8 +12,8 @@ use wm_abi::{CUcontext, CUdevice};
 use wm_driver::api::Named;
 use wm_driver::{Api, Table};
 
-use crate::error::{Error, Outcome, require};
-use crate::exchange::{Exchange, Key, Part};
+use crate::error::{Error, Result, require};
+use crate::exchange::{Key, Part, RankExchange};
 use crate::kernels::Kernels;
 use crate::vocabulary::codes::{Backend, Location, MemoryType};
 
@@ -36,14 +36,14 @@ pub struct RankInfo {
 #[derive(Debug)]
 pub struct Communicator {
     driver: Named<'static>,
-    exchange: Exchange,
+    exchange: RankExchange,
     key: Key,
     device: CUdevice,
     context: CUcontext,
     ranks: Vec<RankInfo>,
     backend: AtomicU32,
     /// Loaded when they are first needed.
-    kernels: OnceLock<Outcome<Arc<Kernels>>>,
+    kernels: OnceLock<Result<Arc<Kernels>>>,
     /// How often it was split: the key of each part follows from it.
     splits: AtomicU64,
 }
@@ -52,7 +52,7 @@ pub struct Communicator {
 ///
 /// # Errors
 /// The system's.
-pub fn unique_id() -> Outcome<[u8; UNIQUE_ID_BYTES]> {
+pub fn unique_id() -> Result<[u8; UNIQUE_ID_BYTES]> {
     let mut bytes = [0; UNIQUE_ID_BYTES];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
@@ -60,12 +60,14 @@ pub fn unique_id() -> Outcome<[u8; UNIQUE_ID_BYTES]> {
 
 /// How long ranks wait for each other: `WMSHIM_WHOLEMEMORY_TIMEOUT`, in seconds.
 fn patience() -> Duration {
-    let Ok(text) = std::env::var("WMSHIM_WHOLEMEMORY_TIMEOUT") else { return Exchange::PATIENCE };
+    let Ok(text) = std::env::var("WMSHIM_WHOLEMEMORY_TIMEOUT") else { return RankExchange::PATIENCE };
     match text.trim().parse() {
         Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
         _ => {
-            log::warn!("WMSHIM_WHOLEMEMORY_TIMEOUT={text}: not a number of seconds, such as 300; 300 is used");
-            Exchange::PATIENCE
+            log::warn!(
+                "WMSHIM_WHOLEMEMORY_TIMEOUT={text}: not a number of seconds, such as 300; 300 is used"
+            );
+            RankExchange::PATIENCE
         }
     }
 }
@@ -76,7 +78,7 @@ impl Communicator {
     ///
     /// # Errors
     /// A rank that is none of `size`, or ranks that do not come in time.
-    pub fn create(driver: &'static Table, id: &[u8; UNIQUE_ID_BYTES], rank: i32, size: i32) -> Outcome<Self> {
+    pub fn create(driver: &'static Table, id: &[u8; UNIQUE_ID_BYTES], rank: i32, size: i32) -> Result<Self> {
         let ranks = usize::try_from(size).ok().filter(|size| *size > 0);
         let ranks = ranks.ok_or_else(|| Error::Input(format!("{size} ranks")))?;
         let rank = usize::try_from(rank).ok().filter(|rank| *rank < ranks);
@@ -84,14 +86,15 @@ impl Communicator {
         Self::meet(Named(driver), Key::of(id), rank, ranks)
     }
 
-    fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Outcome<Self> {
+    fn meet(driver: Named<'static>, key: Key, rank: usize, size: usize) -> Result<Self> {
         let (device, context) = place(driver)?;
-        let exchange = Exchange::meet(key, rank, size, patience())?;
+        let exchange = RankExchange::meet(key, rank, size, patience())?;
         let own = RankInfo { process: std::process::id(), device: driver.device_uuid(device)?.bytes };
         let own = serde_json::to_vec(&own).map_err(|error| Error::System(error.to_string()))?;
         let parts = exchange.round("create_communicator", &own, &[])?;
         let ranks = parts.iter().map(|part| serde_json::from_slice(&part.bytes)).collect::<Result<_, _>>();
-        let ranks = ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
+        let ranks =
+            ranks.map_err(|error| Error::Communication(format!("a rank of another version: {error}")))?;
         let (backend, splits) = (AtomicU32::new(Backend::Nccl.code()), AtomicU64::new(0));
         let kernels = OnceLock::new();
         Ok(Self { driver, exchange, key, device, context, ranks, backend, kernels, splits })
@@ -102,11 +105,13 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::create`].
-    pub fn split(&self, color: i32, key: i32) -> Outcome<Option<Self>> {
+    pub fn split(&self, color: i32, key: i32) -> Result<Option<Self>> {
         let text = [color.to_le_bytes(), key.to_le_bytes()].concat();
         let parts = self.round("split_communicator", &text)?;
         let number = self.splits.fetch_add(1, Ordering::Relaxed);
-        let word = |part: &Part, at| part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes);
+        let word = |part: &Part, at| {
+            part.bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(i32::from_le_bytes)
+        };
         let told = parts.iter().map(|part| word(part, 0).zip(word(part, 4))).collect::<Option<Vec<_>>>();
         let told = told.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))?;
         if color == NO_COLOR {
@@ -153,7 +158,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The driver's, the first time and from then on.
-    pub fn kernels(&self) -> Outcome<&Arc<Kernels>> {
+    pub fn kernels(&self) -> Result<&Arc<Kernels>> {
         let load = || Kernels::of(self.driver, self.context);
         self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
@@ -164,7 +169,7 @@ impl Communicator {
     }
 
     /// What carries operations on distributed memory between machines.
-    pub fn backend(&self) -> Outcome<Backend> {
+    pub fn backend(&self) -> Result<Backend> {
         Backend::of(self.backend.load(Ordering::Relaxed))
     }
 
@@ -172,7 +177,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::NotSupported`] for NVSHMEM, which is not built in.
-    pub fn set_backend(&self, backend: Backend) -> Outcome {
+    pub fn set_backend(&self, backend: Backend) -> Result {
         if backend == Backend::Nvshmem {
             return Err(Error::NotSupported("NVSHMEM is not built in".to_owned()));
         }
@@ -184,25 +189,27 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
-    pub fn supports(&self, memory_type: MemoryType, location: Location) -> Outcome {
+    pub fn supports(&self, memory_type: MemoryType, location: Location) -> Result {
         if location == Location::Host || memory_type == MemoryType::Distributed {
             return Ok(());
         }
         let visible = self.visible_devices()?;
         let unreachable = |(_, other): &&([u8; 16], CUdevice)| {
-            *other != self.device && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
+            *other != self.device
+                && !matches!(self.driver.device_can_access_peer(self.device, *other), Ok(able) if able != 0)
         };
         // A GPU that this process does not see cannot be asked for.
         let used = |(uuid, _): &&([u8; 16], CUdevice)| self.ranks.iter().any(|rank| rank.device == *uuid);
         match visible.iter().filter(used).find(unreachable) {
             None => Ok(()),
-            Some((_, other)) => {
-                Err(Error::NotSupported(format!("device {} does not reach memory of device {}", self.device, other)))
-            }
+            Some((_, other)) => Err(Error::NotSupported(format!(
+                "device {} does not reach memory of device {}",
+                self.device, other
+            ))),
         }
     }
 
-    fn visible_devices(&self) -> Outcome<Vec<([u8; 16], CUdevice)>> {
+    fn visible_devices(&self) -> Result<Vec<([u8; 16], CUdevice)>> {
         let count = self.driver.device_count()?;
         let identity = |device| Ok((self.driver.device_uuid(device)?.bytes, device));
         (0..count).map(identity).collect()
@@ -212,17 +219,22 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Communication`] where one has ended.
-    pub fn barrier(&self) -> Outcome {
+    pub fn barrier(&self) -> Result {
         self.exchange.barrier("barrier")
     }
 
     /// Hands bytes to all ranks.
-    pub(crate) fn round(&self, call: &str, bytes: &[u8]) -> Outcome<Vec<Part>> {
+    pub(crate) fn round(&self, call: &str, bytes: &[u8]) -> Result<Vec<Part>> {
         self.exchange.round(call, bytes, &[])
     }
 
     /// Hands bytes and descriptors to all ranks.
-    pub(crate) fn share(&self, call: &str, bytes: &[u8], descriptor: Option<std::os::fd::BorrowedFd<'_>>) -> Outcome<Vec<Part>> {
+    pub(crate) fn share(
+        &self,
+        call: &str,
+        bytes: &[u8],
+        descriptor: Option<std::os::fd::BorrowedFd<'_>>,
+    ) -> Result<Vec<Part>> {
         self.exchange.round(call, bytes, descriptor.as_slice())
     }
 
@@ -230,7 +242,7 @@ impl Communicator {
     ///
     /// # Errors
     /// The rank's own error; else that of another rank; else [`Error::Input`] where arguments differ.
-    pub(crate) fn agree(&self, call: &str, own: Outcome, arguments: &[u8]) -> Outcome {
+    pub(crate) fn agree(&self, call: &str, own: Result, arguments: &[u8]) -> Result {
         let code = own.as_ref().err().map_or(0, Error::code);
         let parts = self.round(call, &[&code.to_le_bytes(), arguments].concat())?;
         own?;
@@ -247,7 +259,7 @@ impl Communicator {
 }
 
 /// The calling thread's GPU and context; without a context, that of device 0 becomes current, as in the CUDA runtime.
-fn place(driver: Named<'static>) -> Outcome<(CUdevice, CUcontext)> {
+fn place(driver: Named<'static>) -> Result<(CUdevice, CUcontext)> {
     driver.init()?;
     let current = driver.ctx_current()?;
     if current == CUcontext::NULL {

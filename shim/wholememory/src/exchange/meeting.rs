@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use siphasher::sip::SipHasher24;
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// How long a rank that finds nobody waits before it looks again: there is no event for a name that comes to be.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -57,15 +57,19 @@ fn digest(key: [u64; 2], bytes: &[u8]) -> u64 {
 }
 
 /// The others' connections, by rank from 1 on.
-pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<UnixStream>> {
+pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Result<Vec<UnixStream>> {
     let deadline = Instant::now() + patience;
-    let listener = UnixListener::bind_addr(&key.address()?)
-        .map_err(|error| Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}")))?;
+    let listener = UnixListener::bind_addr(&key.address()?).map_err(|error| {
+        Error::Communication(format!("rank 0 cannot listen; is there a second one? {error}"))
+    })?;
     let mut spokes: Vec<Option<UnixStream>> = (1..size).map(|_| None).collect();
     while spokes.iter().any(Option::is_none) {
         let missing = || (1..size).filter(|rank| spokes[rank - 1].is_none()).collect::<Vec<_>>();
         if !is_readable(&listener, deadline)? {
-            return Err(Error::Communication(format!("ranks {:?} did not come within {patience:?}", missing())));
+            return Err(Error::Communication(format!(
+                "ranks {:?} did not come within {patience:?}",
+                missing()
+            )));
         }
         let (socket, _) = listener.accept()?;
         // Whoever does not have the key is nobody of ours.
@@ -82,7 +86,7 @@ pub(super) fn gather(key: Key, size: usize, patience: Duration) -> Outcome<Vec<U
 }
 
 /// The connection to rank 0.
-pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Outcome<UnixStream> {
+pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Result<UnixStream> {
     let deadline = Instant::now() + patience;
     loop {
         let found = UnixStream::connect_addr(&key.address()?);
@@ -92,7 +96,9 @@ pub(super) fn join(key: Key, rank: usize, patience: Duration) -> Outcome<UnixStr
                 return Ok(socket);
             }
             Err(error) if Instant::now() >= deadline => {
-                return Err(Error::Communication(format!("rank 0 did not come within {patience:?}: {error}")));
+                return Err(Error::Communication(format!(
+                    "rank 0 did not come within {patience:?}: {error}"
+                )));
             }
             Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::Interrupted) => {
                 std::thread::sleep(PAUSE);
@@ -146,10 +152,13 @@ fn random() -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn is_readable(listener: &UnixListener, deadline: Instant) -> Outcome<bool> {
+fn is_readable(listener: &UnixListener, deadline: Instant) -> Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
         match poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout)) {
             Ok(count) => return Ok(count > 0),
             Err(rustix::io::Errno::INTR) => {}

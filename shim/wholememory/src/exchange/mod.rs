@@ -8,7 +8,7 @@
 //! * A round ends for all ranks alike: with all parts, or with an error. Where ranks make different calls, all of them learn it, and
 //!   the next round is sound again.
 //! * A rank that ends is noticed by the kernel's closing of its socket: the others get an error at once, and no round comes after it.
-//!   A rank that stays away is given up after the [patience](Exchange::PATIENCE).
+//!   A rank that stays away is given up after the [patience](RankExchange::PATIENCE).
 //! * The name is an abstract one, which ends with the process: nothing is left by one that is killed.
 
 mod meeting;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 pub use meeting::Key;
-use wire::Frame;
+use wire::RankFrame;
 
 /// What one rank hands in.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub struct Part {
 
 /// A rank's connections.
 #[derive(Debug)]
-enum Links {
+enum RankLinks {
     Alone,
     /// By rank, from rank 1 on.
     Hub(Vec<UnixStream>),
@@ -44,8 +44,8 @@ enum Links {
 }
 
 #[derive(Debug)]
-struct State {
-    links: Links,
+struct ExchangeState {
+    links: RankLinks,
     round: u32,
     /// Why there are no more rounds.
     broken: Option<Error>,
@@ -53,15 +53,15 @@ struct State {
 
 /// One rank's end of an exchange.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct RankExchange {
     rank: usize,
     size: usize,
     patience: Duration,
     /// Held for a round: collective calls of one communicator are made one after the other.
-    state: Mutex<State>,
+    state: Mutex<ExchangeState>,
 }
 
-impl Exchange {
+impl RankExchange {
     /// How long a rank waits for the others, unless `WMSHIM_WHOLEMEMORY_TIMEOUT` says otherwise.
     pub const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -69,13 +69,13 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Error::Communication`] where not all came in time, or a rank came twice.
-    pub fn meet(key: Key, rank: usize, size: usize, patience: Duration) -> Outcome<Self> {
+    pub fn meet(key: Key, rank: usize, size: usize, patience: Duration) -> Result<Self> {
         let links = match (rank, size) {
-            (_, 1) => Links::Alone,
-            (0, _) => Links::Hub(meeting::gather(key, size, patience)?),
-            _ => Links::Spoke(meeting::join(key, rank, patience)?),
+            (_, 1) => RankLinks::Alone,
+            (0, _) => RankLinks::Hub(meeting::gather(key, size, patience)?),
+            _ => RankLinks::Spoke(meeting::join(key, rank, patience)?),
         };
-        let state = Mutex::new(State { links, round: 0, broken: None });
+        let state = Mutex::new(ExchangeState { links, round: 0, broken: None });
         Ok(Self { rank, size, patience, state })
     }
 
@@ -94,17 +94,17 @@ impl Exchange {
     ///
     /// # Errors
     /// [`Error::Logic`] on every rank where they make different calls; [`Error::Communication`] where a rank has ended.
-    pub fn round(&self, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Outcome<Vec<Part>> {
+    pub fn round(&self, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Vec<Part>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = &state.broken {
             return Err(error.clone());
         }
         state.round = state.round.wrapping_add(1);
-        let own = Frame::part(state.round, call, bytes, descriptors)?;
+        let own = RankFrame::part(state.round, call, bytes, descriptors)?;
         let outcome = match &state.links {
-            Links::Alone => own.into_part(state.round, call).map(|part| vec![part]),
-            Links::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
-            Links::Spoke(hub) => self.as_spoke(hub, state.round, call, &own),
+            RankLinks::Alone => own.into_part(state.round, call).map(|part| vec![part]),
+            RankLinks::Hub(spokes) => self.as_hub(spokes, state.round, call, own),
+            RankLinks::Spoke(hub) => self.as_spoke(hub, state.round, call, &own),
         };
         // Ranks that made different calls have all been answered. After any other failure nobody knows what is under way.
         if let Err(error @ (Error::Communication(_) | Error::System(_))) = &outcome {
@@ -116,23 +116,23 @@ impl Exchange {
     /// Waits for all ranks.
     ///
     /// # Errors
-    /// As [`Exchange::round`].
-    pub fn barrier(&self, call: &str) -> Outcome {
+    /// As [`RankExchange::round`].
+    pub fn barrier(&self, call: &str) -> Result {
         self.round(call, &[], &[]).map(drop)
     }
 
-    fn as_spoke(&self, hub: &UnixStream, round: u32, call: &str, own: &Frame) -> Outcome<Vec<Part>> {
+    fn as_spoke(&self, hub: &UnixStream, round: u32, call: &str, own: &RankFrame) -> Result<Vec<Part>> {
         let lost = |error| ended(0, &error);
         own.send(hub).map_err(lost)?;
         let mut parts = Vec::with_capacity(self.size);
         while parts.len() < self.size {
-            let frame = Frame::receive(hub).map_err(lost)?;
+            let frame = RankFrame::receive(hub).map_err(lost)?;
             parts.push(frame.into_part(round, call)?);
         }
         Ok(parts)
     }
 
-    fn as_hub(&self, spokes: &[UnixStream], round: u32, call: &str, own: Frame) -> Outcome<Vec<Part>> {
+    fn as_hub(&self, spokes: &[UnixStream], round: u32, call: &str, own: RankFrame) -> Result<Vec<Part>> {
         let collected = self.collect(spokes, own).and_then(|frames| {
             let strays = frames.iter().enumerate().find(|(_, frame)| !frame.is_of(round, call));
             match strays {
@@ -147,7 +147,7 @@ impl Exchange {
             Ok(frames) => frames.iter().collect(),
             Err(_) => Vec::new(),
         };
-        let refusal = collected.as_ref().err().map(|error| Frame::refusal(round, error));
+        let refusal = collected.as_ref().err().map(|error| RankFrame::refusal(round, error));
         for (spoke, rank) in spokes.iter().zip(1..) {
             let sent = match &refusal {
                 Some(refusal) => refusal.send(spoke),
@@ -162,9 +162,10 @@ impl Exchange {
     }
 
     /// One frame of each rank, in whatever order they come.
-    fn collect(&self, spokes: &[UnixStream], own: Frame) -> Outcome<Vec<Frame>> {
+    fn collect(&self, spokes: &[UnixStream], own: RankFrame) -> Result<Vec<RankFrame>> {
         let deadline = Instant::now() + self.patience;
-        let mut frames: Vec<Option<Frame>> = std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
+        let mut frames: Vec<Option<RankFrame>> =
+            std::iter::once(Some(own)).chain(spokes.iter().map(|_| None)).collect();
         loop {
             let waiting: Vec<usize> = (1..self.size).filter(|rank| frames[*rank].is_none()).collect();
             if waiting.is_empty() {
@@ -172,20 +173,27 @@ impl Exchange {
             }
             let heard = wait_for_any(spokes, &waiting, deadline)?;
             if heard.is_empty() {
-                return Err(Error::Communication(format!("ranks {waiting:?} did not come within {:?}", self.patience)));
+                return Err(Error::Communication(format!(
+                    "ranks {waiting:?} did not come within {:?}",
+                    self.patience
+                )));
             }
             for rank in heard {
-                frames[rank] = Some(Frame::receive(&spokes[rank - 1]).map_err(|error| ended(rank, &error))?);
+                frames[rank] =
+                    Some(RankFrame::receive(&spokes[rank - 1]).map_err(|error| ended(rank, &error))?);
             }
         }
     }
 }
 
 /// Those of some ranks that have sent something, or have ended; none after the deadline.
-fn wait_for_any(spokes: &[UnixStream], ranks: &[usize], deadline: Instant) -> Outcome<Vec<usize>> {
+fn wait_for_any(spokes: &[UnixStream], ranks: &[usize], deadline: Instant) -> Result<Vec<usize>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        let timeout = Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
         let mut polled: Vec<_> =
             ranks.iter().map(|rank| PollFd::new(&spokes[rank - 1], PollFlags::IN)).collect();
         match poll(&mut polled, Some(&timeout)) {

@@ -12,10 +12,15 @@ fn key(name: &str) -> Key {
 }
 
 /// Runs every rank of an exchange on a thread; what each gives, by rank.
-fn ranks<T: Send>(key: Key, size: usize, patience: Duration, body: impl Fn(Exchange) -> T + Sync) -> Vec<Outcome<T>> {
+fn ranks<T: Send>(
+    key: Key,
+    size: usize,
+    patience: Duration,
+    body: impl Fn(RankExchange) -> T + Sync,
+) -> Vec<Result<T>> {
     thread::scope(|scope| {
         let body = &body;
-        let run = |rank| scope.spawn(move || Exchange::meet(key, rank, size, patience).map(body));
+        let run = |rank| scope.spawn(move || RankExchange::meet(key, rank, size, patience).map(body));
         let threads: Vec<_> = (0..size).map(run).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
@@ -24,7 +29,7 @@ fn ranks<T: Send>(key: Key, size: usize, patience: Duration, body: impl Fn(Excha
 #[test]
 fn every_rank_gets_everybodys_part_round_after_round() {
     for size in [1, 2, 3, 8] {
-        let told = ranks(key("parts"), size, Exchange::PATIENCE, |exchange| {
+        let told = ranks(key("parts"), size, RankExchange::PATIENCE, |exchange| {
             for round in 0..20_usize {
                 let own = vec![exchange.rank() as u8; round * 1000 + exchange.rank()];
                 let parts = exchange.round("round", &own, &[]).expect("a round");
@@ -40,7 +45,7 @@ fn every_rank_gets_everybodys_part_round_after_round() {
 
 #[test]
 fn descriptors_arrive_open_and_are_the_senders() {
-    let told = ranks(key("descriptors"), 4, Exchange::PATIENCE, |exchange| {
+    let told = ranks(key("descriptors"), 4, RankExchange::PATIENCE, |exchange| {
         let file = rustix::fs::memfd_create("part", rustix::fs::MemfdFlags::CLOEXEC).expect("memfd");
         rustix::io::pwrite(&file, &[exchange.rank() as u8 + 1], 0).expect("written");
         let count = exchange.rank() * 3;
@@ -59,7 +64,7 @@ fn descriptors_arrive_open_and_are_the_senders() {
 
 #[test]
 fn different_calls_are_an_error_of_every_rank_and_the_next_round_is_sound() {
-    let told = ranks(key("calls"), 3, Exchange::PATIENCE, |exchange| {
+    let told = ranks(key("calls"), 3, RankExchange::PATIENCE, |exchange| {
         let call = if exchange.rank() == 2 { "free" } else { "malloc" };
         let error = exchange.round(call, &[], &[]).expect_err("they differ");
         assert_eq!(error.code(), 3, "{error}");
@@ -72,7 +77,7 @@ fn different_calls_are_an_error_of_every_rank_and_the_next_round_is_sound() {
 fn a_rank_that_ends_is_an_error_of_the_others_at_once() {
     for ends in 0..3 {
         let begin = Instant::now();
-        let told = ranks(key(&format!("ends{ends}")), 3, Exchange::PATIENCE, |exchange| {
+        let told = ranks(key(&format!("ends{ends}")), 3, RankExchange::PATIENCE, |exchange| {
             exchange.barrier("before").expect("all are there");
             if exchange.rank() == ends {
                 return;
@@ -82,7 +87,7 @@ fn a_rank_that_ends_is_an_error_of_the_others_at_once() {
             assert_eq!(exchange.barrier("later").map_err(|error| error.code()), Err(5));
         });
         assert!(told.iter().all(Result::is_ok));
-        assert!(begin.elapsed() < Exchange::PATIENCE / 10);
+        assert!(begin.elapsed() < RankExchange::PATIENCE / 10);
     }
 }
 
@@ -96,9 +101,9 @@ fn a_rank_that_stays_away_is_given_up() {
         Some(exchange)
     });
     assert!(told.iter().all(Result::is_ok));
-    let nobody = Exchange::meet(key("nobody"), 1, 2, SHORT).map(drop);
+    let nobody = RankExchange::meet(key("nobody"), 1, 2, SHORT).map(drop);
     assert_eq!(nobody.map_err(|error| error.code()), Err(5));
-    let alone = Exchange::meet(key("alone"), 0, 2, SHORT).map(drop);
+    let alone = RankExchange::meet(key("alone"), 0, 2, SHORT).map(drop);
     assert_eq!(alone.map_err(|error| error.code()), Err(5));
 }
 
@@ -106,7 +111,7 @@ fn a_rank_that_stays_away_is_given_up() {
 fn who_does_not_have_the_key_is_not_let_in() {
     let [ours, other] = [key("ours"), key("other")];
     assert_ne!(ours.id(), other.id());
-    let told = ranks(ours, 2, Exchange::PATIENCE, |exchange| exchange.barrier("call").is_ok());
+    let told = ranks(ours, 2, RankExchange::PATIENCE, |exchange| exchange.barrier("call").is_ok());
     assert!(told.into_iter().all(|outcome| outcome.is_ok_and(|well| well)));
     assert_ne!(ours.of_part(1, 0), ours.of_part(1, 1));
     assert_ne!(ours.of_part(1, 0), ours.of_part(2, 0));

@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::Part;
-use crate::error::{Error as Fault, Outcome};
+use crate::error::{Error as Fault, Result};
 
 /// Descriptors of a frame, at most: the kernel takes no more in one message.
 const DESCRIPTORS: usize = 253;
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 
 /// What is sent at once.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct RankFrame {
     kind: Kind,
     round: u32,
     /// Of a refusal, the error's code.
@@ -46,13 +46,20 @@ pub(super) struct Frame {
     descriptors: Vec<OwnedFd>,
 }
 
-impl Frame {
-    pub(super) fn part(round: u32, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Outcome<Self> {
+impl RankFrame {
+    pub(super) fn part(round: u32, call: &str, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<Self> {
         if descriptors.len() > DESCRIPTORS || bytes.len() > LARGEST || call.len() > LONGEST_NAME {
             return Err(Fault::Value("more than ranks can tell each other at once".to_owned()));
         }
         let descriptors = descriptors.iter().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
-        Ok(Self { kind: Kind::Part, round, code: 0, name: call.to_owned(), bytes: bytes.to_vec(), descriptors })
+        Ok(Self {
+            kind: Kind::Part,
+            round,
+            code: 0,
+            name: call.to_owned(),
+            bytes: bytes.to_vec(),
+            descriptors,
+        })
     }
 
     pub(super) fn refusal(round: u32, error: &Fault) -> Self {
@@ -73,9 +80,11 @@ impl Frame {
     }
 
     /// What a rank handed in for a round.
-    pub(super) fn into_part(self, round: u32, call: &str) -> Outcome<Part> {
+    pub(super) fn into_part(self, round: u32, call: &str) -> Result<Part> {
         match self.kind {
-            Kind::Part if self.is_of(round, call) => Ok(Part { bytes: self.bytes, descriptors: self.descriptors }),
+            Kind::Part if self.is_of(round, call) => {
+                Ok(Part { bytes: self.bytes, descriptors: self.descriptors })
+            }
             Kind::Part => Err(Fault::Communication(format!("an answer to {}, not to {call}", self.name))),
             Kind::Refusal if self.code == 3 => Err(Fault::Logic(self.name)),
             Kind::Refusal => Err(Fault::Communication(self.name)),

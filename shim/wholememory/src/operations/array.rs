@@ -2,7 +2,7 @@
 
 use wm_abi::CUdeviceptr;
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 use crate::tensor::{Place, Tensor};
 use crate::vocabulary::codes::ElementType;
 
@@ -23,7 +23,7 @@ pub struct Array {
 impl Array {
     /// # Errors
     /// [`Error::Input`] for what is no array, or of none of the types, or at no one address.
-    pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Outcome<Self> {
+    pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<Self> {
         let (count, kind) = shape(tensor, kinds, what)?;
         let address = tensor.address()?;
         require(
@@ -63,7 +63,7 @@ pub struct ArrayTable {
 impl ArrayTable {
     /// # Errors
     /// As of [`Array::new`], but any memory of all ranks will do.
-    pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Outcome<Self> {
+    pub fn new(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<Self> {
         let (entries, kind) = shape(tensor, kinds, what)?;
         let Place::Memory(memory) = tensor.place() else {
             let base = Array::new(tensor, kinds, what)?.address;
@@ -79,7 +79,7 @@ impl ArrayTable {
     }
 }
 
-fn shape(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Outcome<(u64, ElementType)> {
+fn shape(tensor: &Tensor, kinds: &[ElementType], what: &str) -> Result<(u64, ElementType)> {
     let kind = tensor.description().element_type()?;
     require(kinds.contains(&kind), &format!("{what} are of type {kind:?}, not one of {kinds:?}"))?;
     let count = tensor.description().to_array().and_then(|array| u64::try_from(array.size).ok());

@@ -6,7 +6,7 @@
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_kernels::wholememory::{GatherConverted, GatherRows, ScatterConverted, ScatterRows};
 
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::memory::Memory;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
@@ -17,7 +17,7 @@ const WIDEST: u64 = 16;
 
 /// Where rows go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum RowDirection {
     /// Out of the table.
     Gather,
     /// Into the table.
@@ -31,24 +31,27 @@ pub enum Direction {
 /// # Errors
 /// [`Error::Input`](crate::error::Error::Input) for shapes or types that do not fit each other; the driver's.
 pub fn copy(
-    direction: Direction,
+    direction: RowDirection,
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
     stream: CUstream,
     multiprocessors: i32,
-) -> Outcome {
+) -> Result {
     let memory = table.memory()?;
     let places = Places::new(memory, table)?;
     let numbers = Numbers::new(indices)?;
     let rows = PackedRows::new(packed)?;
     require(rows.matrix.sizes[1] == places.matrix.sizes[1], "rows of different lengths")?;
     require(rows.matrix.sizes[0] as u64 == numbers.count, "not as many rows as numbers")?;
-    require(rows.kind.is_float() == places.kind.is_float(), "floating-point numbers are not converted to integers, nor back")?;
+    require(
+        rows.kind.is_float() == places.kind.is_float(),
+        "floating-point numbers are not converted to integers, nor back",
+    )?;
     if numbers.count == 0 || places.matrix.sizes[1] == 0 {
         return Ok(());
     }
-    let launch = Launch { memory, stream, multiprocessors };
+    let launch = RowLaunch { memory, stream, multiprocessors };
     if rows.kind == places.kind {
         launch.move_rows(direction, &places, &numbers, &rows)
     } else {
@@ -76,7 +79,7 @@ struct Places {
 }
 
 impl Places {
-    fn new(memory: &Memory, table: &Tensor) -> Outcome<Self> {
+    fn new(memory: &Memory, table: &Tensor) -> Result<Self> {
         let (matrix, kind) = (table.description().rows()?, table.description().element_type()?);
         let bytes = kind.bytes() as u64;
         let (stride, offset) = (memory.request().granularity, matrix.storage_offset as u64 * bytes);
@@ -85,7 +88,8 @@ impl Places {
         let base = if is_one { memory.part(0).address } else { 0 };
         let chunks = if is_one { 1 } else { partition.ranks() as u32 };
         let addresses = (0..partition.ranks()).map(|rank| memory.part(rank).address);
-        let alignment = if is_one { alignment_of(base) } else { addresses.map(alignment_of).min().unwrap_or(1) };
+        let alignment =
+            if is_one { alignment_of(base) } else { addresses.map(alignment_of).min().unwrap_or(1) };
         let (bases, starts, equal) = (tables.bases, tables.starts, partition.equal_count());
         Ok(Self { matrix, kind, base, bases, starts, chunks, equal, stride, offset, alignment })
     }
@@ -99,7 +103,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(tensor: &Tensor) -> Outcome<Self> {
+    fn new(tensor: &Tensor) -> Result<Self> {
         let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
         require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
         require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
@@ -118,20 +122,31 @@ struct PackedRows {
 }
 
 impl PackedRows {
-    fn new(tensor: &Tensor) -> Outcome<Self> {
+    fn new(tensor: &Tensor) -> Result<Self> {
         let (matrix, kind) = (tensor.description().rows()?, tensor.description().element_type()?);
-        Ok(Self { matrix, kind, address: tensor.address()?, stride: matrix.stride as u64 * kind.bytes() as u64 })
+        Ok(Self {
+            matrix,
+            kind,
+            address: tensor.address()?,
+            stride: matrix.stride as u64 * kind.bytes() as u64,
+        })
     }
 }
 
-struct Launch<'a> {
+struct RowLaunch<'a> {
     memory: &'a Memory,
     stream: CUstream,
     multiprocessors: i32,
 }
 
-impl Launch<'_> {
-    fn move_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+impl RowLaunch<'_> {
+    fn move_rows(
+        &self,
+        direction: RowDirection,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+    ) -> Result {
         let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
         let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
         let width = aligned.into_iter().map(alignment_of).min().unwrap_or(1);
@@ -142,46 +157,107 @@ impl Launch<'_> {
         let width = width as u32;
         let kernels = self.memory.communicator().kernels()?;
         match direction {
-            Direction::Gather => {
+            RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherRows {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
-                    output, output_stride, width,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    output,
+                    output_stride,
+                    width,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
-            Direction::Scatter => {
+            RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterRows {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, row_bytes, indices, index_bytes, count,
-                    input, input_stride, width,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    input,
+                    input_stride,
+                    width,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
         }
     }
 
-    fn convert_rows(&self, direction: Direction, table: &Places, numbers: &Numbers, rows: &PackedRows) -> Outcome {
+    fn convert_rows(
+        &self,
+        direction: RowDirection,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+    ) -> Result {
         let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
-        let (rows_in_table, columns, count) = (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
+        let (rows_in_table, columns, count) =
+            (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
         let (indices, index_bytes) = (numbers.address, numbers.bytes);
         let (table_type, other_type) = (table.kind.code(), rows.kind.code());
         let work = count.saturating_mul(columns);
         let kernels = self.memory.communicator().kernels()?;
         match direction {
-            Direction::Gather => {
+            RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
                 let arguments = GatherConverted {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
-                    output, output_stride, table_type, other_type,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    columns,
+                    indices,
+                    index_bytes,
+                    count,
+                    output,
+                    output_stride,
+                    table_type,
+                    other_type,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
-            Direction::Scatter => {
+            RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
                 let arguments = ScatterConverted {
-                    base, bases, starts, chunks, equal, rows_in_table, stride, offset, columns, indices, index_bytes, count,
-                    input, input_stride, table_type, other_type,
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    columns,
+                    indices,
+                    index_bytes,
+                    count,
+                    input,
+                    input_stride,
+                    table_type,
+                    other_type,
                 };
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }

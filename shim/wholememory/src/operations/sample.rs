@@ -8,7 +8,7 @@ use wm_kernels::wholememory::{CountSamples, SampleUniform, SampleWeighted};
 use super::array::{Array, ArrayTable, NODES};
 use super::scan::Scan;
 use crate::environment::{Environment, MemoryContext, Output, ScratchLayout, Temporary};
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{AllocationType, ElementType};
@@ -69,7 +69,7 @@ pub fn sample(
     outputs: Outputs<'_>,
     environment: &Environment,
     stream: &CallerStream,
-) -> Outcome {
+) -> Result {
     let sampling = Sampling::new(graph, request, outputs.offsets)?;
     stream.can_wait()?;
     let count = sampling.centers.count;
@@ -80,7 +80,7 @@ pub fn sample(
     let total = scan.run(stream, &memory, sampling.offsets)?;
     drop(memory);
 
-    let output = |context: MemoryContext, kind: ElementType| -> Outcome<Option<Output>> {
+    let output = |context: MemoryContext, kind: ElementType| -> Result<Option<Output>> {
         let shape = ArrayDescription { size: total, storage_offset: 0, dtype: kind.code() };
         let wanted = (!context.is_null()).then_some(context);
         wanted.map(|context| environment.output(context, shape.into(), AllocationType::Device)).transpose()
@@ -102,7 +102,7 @@ pub fn sample(
 }
 
 /// Temporary memory for edges that the caller does not want.
-fn edges_aside(environment: &Environment, total: i64) -> Outcome<(Temporary, u64)> {
+fn edges_aside(environment: &Environment, total: i64) -> Result<(Temporary, u64)> {
     let mut parts = ScratchLayout::default();
     let edges = parts.add(total.unsigned_abs().max(1), 8)?;
     let memory = environment.temporary(parts)?;
@@ -122,7 +122,7 @@ struct Sampling {
 }
 
 impl Sampling {
-    fn new(graph: Graph<'_>, request: SampleRequest<'_>, offsets: &Tensor) -> Outcome<Self> {
+    fn new(graph: Graph<'_>, request: SampleRequest<'_>, offsets: &Tensor) -> Result<Self> {
         let row = ArrayTable::new(graph.row_ptr, &[ElementType::Int64], "row pointers")?;
         let col = ArrayTable::new(graph.col, NODES, "neighbours")?;
         let weigh = |weights| ArrayTable::new(weights, &[ElementType::Float, ElementType::Double], "weights");
@@ -168,7 +168,7 @@ impl Sampling {
         }
     }
 
-    fn launch(&self, outputs: [u64; 3], stream: &CallerStream) -> Outcome {
+    fn launch(&self, outputs: [u64; 3], stream: &CallerStream) -> Result {
         let uniform = self.uniform(outputs);
         let Some(weights) = self.weights else {
             return stream.launch(&uniform, self.centers.count * WARP);

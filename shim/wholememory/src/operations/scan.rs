@@ -3,7 +3,7 @@
 use wm_kernels::wholememory::{ScanExclusive, ScanTileSums};
 
 use crate::environment::{ScratchArray, ScratchLayout, Temporary};
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::stream::CallerStream;
 
 /// Counts of a tile.
@@ -24,7 +24,7 @@ impl Scan {
     ///
     /// # Errors
     /// As of [`ScratchLayout::add`].
-    pub fn new(count: u64, parts: &mut ScratchLayout) -> Outcome<Self> {
+    pub fn new(count: u64, parts: &mut ScratchLayout) -> Result<Self> {
         Ok(Self { count, sums: parts.add(count.div_ceil(TILE), 8)?, total: parts.add(1, 8)? })
     }
 
@@ -32,7 +32,7 @@ impl Scan {
     ///
     /// # Errors
     /// [`Error::Value`] for a total that does not fit into 31 bits; the driver's.
-    pub fn run(&self, stream: &CallerStream, memory: &Temporary, values: u64) -> Outcome<i64> {
+    pub fn run(&self, stream: &CallerStream, memory: &Temporary, values: u64) -> Result<i64> {
         let (n, sums, total) = (self.count, memory.at(self.sums), memory.at(self.total));
         if n > 0 {
             stream.launch_blocks(&ScanTileSums { values, n, sums }, n.div_ceil(TILE), THREADS)?;

@@ -3,7 +3,7 @@
 use wm_kernels::wholememory::AddSelfLoops;
 
 use super::array::Array;
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
@@ -19,7 +19,7 @@ pub fn add(
     [row_ptr, col]: [&Tensor; 2],
     [output_row_ptr, output_col]: [&Tensor; 2],
     stream: &CallerStream,
-) -> Outcome {
+) -> Result {
     let array = |tensor, what| Array::new(tensor, &[ElementType::Int], what);
     let (row_ptr, col) = (array(row_ptr, "row pointers")?, array(col, "neighbours")?);
     let output = (

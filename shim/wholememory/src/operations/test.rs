@@ -7,7 +7,7 @@
 use wm_kernels::wholememory::EnvTest;
 
 use crate::environment::{Environment, MemoryContext, Output, ScratchLayout};
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::AllocationType;
@@ -28,7 +28,7 @@ pub fn run(
     rows: i64,
     environment: &Environment,
     stream: &CallerStream,
-) -> Outcome {
+) -> Result {
     let (from, to) = (input.description().rows()?, fixed.description().rows()?);
     require(
         from.sizes == to.sizes && from.dtype == to.dtype,
@@ -70,7 +70,7 @@ pub fn run(
         let copied = [pinned, host].map(|to| stream.copy_to_host(to, device, all * bytes));
         // No copy may be on its way to memory that is given back.
         let waited = stream.wait();
-        copied.into_iter().chain([waited]).collect::<Outcome>()?;
+        copied.into_iter().chain([waited]).collect::<Result>()?;
     }
     outputs.into_iter().for_each(Output::keep);
     Ok(())
@@ -84,7 +84,7 @@ fn repeat(
     rows: i64,
     bytes: u64,
     stream: &CallerStream,
-) -> Outcome {
+) -> Result {
     let row = matrix.sizes[1].unsigned_abs() * bytes;
     let (first, rows) = (matrix.sizes[0].min(rows).unsigned_abs(), rows.unsigned_abs());
     if matrix.stride == matrix.sizes[1] {

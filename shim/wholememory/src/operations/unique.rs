@@ -7,7 +7,7 @@ use wm_kernels::wholememory::{UniqueClear, UniqueInsert, UniqueMark, UniqueNumbe
 use super::array::{Array, NODES};
 use super::scan::Scan;
 use crate::environment::{Environment, MemoryContext, ScratchLayout};
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{AllocationType, ElementType};
@@ -25,7 +25,7 @@ pub fn append(
     mapping: Option<&Tensor>,
     environment: &Environment,
     stream: &CallerStream,
-) -> Outcome {
+) -> Result {
     let (targets, neighbors) =
         (Array::new(targets, NODES, "targets")?, Array::new(neighbors, NODES, "neighbours")?);
     require(targets.kind == neighbors.kind, "targets and neighbours are of different types")?;

@@ -12,9 +12,9 @@ use wm_driver::api::owned::PhysicalMemory;
 use wm_driver::api::scope::{Current, Relaxed};
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::exchange::Part;
-use crate::storage::layout::{Layout, Piece};
+use crate::storage::layout::{LayoutPiece, StorageLayout};
 
 /// A range of addresses with what all ranks back.
 #[derive(Debug)]
@@ -42,12 +42,13 @@ fn property(device: CUdevice) -> CUmemAllocationProp {
 ///
 /// # Errors
 /// The driver's.
-pub fn page(communicator: &Communicator) -> Outcome<u64> {
+pub fn page(communicator: &Communicator) -> Result<u64> {
     let driver = communicator.driver();
     let own = driver.mem_granularity(&property(communicator.device()), CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     communicator.agree("page", own.as_ref().map(drop).map_err(|error| Error::from(*error)), &[])?;
     let told = communicator.round("page", &(own? as u64).to_le_bytes())?;
-    let pages = told.iter().filter_map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
+    let pages =
+        told.iter().filter_map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
     Ok(pages.max().unwrap_or(2 << 20))
 }
 
@@ -56,7 +57,7 @@ impl DeviceStorage {
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, layout: &Layout) -> Outcome<Self> {
+    pub fn new(communicator: &Communicator, layout: &StorageLayout) -> Result<Self> {
         let driver = communicator.driver();
         let (_current, _relaxed) = enter(communicator)?;
         let own = make(&driver, communicator, layout.pieces[communicator.rank()]);
@@ -75,10 +76,10 @@ impl DeviceStorage {
 
     fn map(
         communicator: &Communicator,
-        layout: &Layout,
+        layout: &StorageLayout,
         own: Option<&PhysicalMemory<'_, Named<'static>>>,
         parts: &[Part],
-    ) -> Outcome<Self> {
+    ) -> Result<Self> {
         let driver = communicator.driver();
         let bytes = layout.bytes as usize;
         let mut storage = Self { driver, context: communicator.context(), base: 0, bytes, mapped: 0 };
@@ -104,7 +105,7 @@ impl DeviceStorage {
         Ok(storage)
     }
 
-    fn add(&mut self, handle: u64, bytes: usize) -> Outcome {
+    fn add(&mut self, handle: u64, bytes: usize) -> Result {
         self.driver.mem_map(self.base + self.mapped as u64, bytes, handle)?;
         self.mapped += bytes;
         Ok(())
@@ -127,16 +128,21 @@ impl Drop for DeviceStorage {
     }
 }
 
-fn enter(communicator: &Communicator) -> Outcome<(Current<'static>, Relaxed<'static>)> {
+fn enter(communicator: &Communicator) -> Result<(Current<'static>, Relaxed<'static>)> {
     let driver = communicator.driver();
     let current = Current::make(driver.0, communicator.context());
-    let current = current.map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
+    let current =
+        current.map_err(|code| Error::Cuda(format!("the communicator's context is not usable: {code}")))?;
     Ok((current, Relaxed::always(driver.0)))
 }
 
 type Made<'a> = (PhysicalMemory<'a, Named<'static>>, OwnedFd);
 
-fn make<'a>(driver: &'a Named<'static>, communicator: &Communicator, piece: Piece) -> Outcome<Option<Made<'a>>> {
+fn make<'a>(
+    driver: &'a Named<'static>,
+    communicator: &Communicator,
+    piece: LayoutPiece,
+) -> Result<Option<Made<'a>>> {
     if piece.bytes == 0 {
         return Ok(None);
     }
@@ -146,14 +152,15 @@ fn make<'a>(driver: &'a Named<'static>, communicator: &Communicator, piece: Piec
 }
 
 /// All ranks' descriptors, or the error of one that has none to give.
-fn hand_out(communicator: &Communicator, own: Result<Option<&Made<'_>>, &Error>) -> Outcome<Vec<Part>> {
+fn hand_out(communicator: &Communicator, own: Result<Option<&Made<'_>>, &Error>) -> Result<Vec<Part>> {
     let code = own.err().map_or(0, Error::code);
     let descriptor = own.ok().flatten().map(|(_, descriptor)| descriptor.as_fd());
     let parts = communicator.share("make memory", &code.to_le_bytes(), descriptor)?;
     if let Err(error) = own {
         return Err(error.clone());
     }
-    let failed = parts.iter().map(|part| part.bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)));
+    let failed =
+        parts.iter().map(|part| part.bytes.first_chunk().map_or(5, |code| u32::from_le_bytes(*code)));
     match failed.enumerate().find(|(_, code)| *code != 0) {
         None => Ok(parts),
         Some((rank, code)) => Err(Error::of_rank(rank, code)),

@@ -11,10 +11,10 @@ use wm_driver::api::Named;
 use wm_driver::api::scope::{Current, Relaxed};
 
 use crate::communicator::Communicator;
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 use crate::exchange::Part;
-use crate::storage::layout::{Layout, Piece};
-use crate::storage::mapping::Mapping;
+use crate::storage::layout::{LayoutPiece, StorageLayout};
+use crate::storage::mapping::FileMapping;
 
 /// Pages that pieces are made of, bytes: those of the system, or huge ones.
 pub const PAGE: u64 = 2 << 20;
@@ -24,7 +24,7 @@ pub const PAGE: u64 = 2 << 20;
 pub struct HostStorage {
     driver: Named<'static>,
     context: CUcontext,
-    mapping: Option<Mapping>,
+    mapping: Option<FileMapping>,
     is_pinned: bool,
 }
 
@@ -33,7 +33,7 @@ impl HostStorage {
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, layout: &Layout) -> Outcome<Self> {
+    pub fn new(communicator: &Communicator, layout: &StorageLayout) -> Result<Self> {
         let driver = communicator.driver();
         let mut storage = Self { driver, context: communicator.context(), mapping: None, is_pinned: false };
         let file = if communicator.rank() == 0 { make(layout.bytes).map(Some) } else { Ok(None) };
@@ -50,20 +50,22 @@ impl HostStorage {
 
     /// Address of the first byte, for host and device.
     pub fn base(&self) -> u64 {
-        self.mapping.as_ref().map_or(0, Mapping::address)
+        self.mapping.as_ref().map_or(0, FileMapping::address)
     }
 
-    fn fill(&mut self, file: &[Part], layout: &Layout, own: Piece) -> Outcome {
+    fn fill(&mut self, file: &[Part], layout: &StorageLayout, own: LayoutPiece) -> Result {
         let file = file.first().and_then(|part| part.descriptors.first());
         let file = file.ok_or_else(|| Error::Communication("rank 0 sent no file".to_owned()))?;
-        let mapping = Mapping::new(file.as_fd(), layout.bytes as usize)?;
+        let mapping = FileMapping::new(file.as_fd(), layout.bytes as usize)?;
         mapping.touch(own.offset as usize, own.bytes as usize);
         self.mapping = Some(mapping);
         Ok(())
     }
 
-    fn pin(&mut self, device: CUdevice) -> Outcome {
-        let same = self.driver.device_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, device)?;
+    fn pin(&mut self, device: CUdevice) -> Result {
+        let same = self
+            .driver
+            .device_attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, device)?;
         if same == 0 {
             let reason = "this device has other addresses for pinned memory than the host";
             return Err(Error::NotSupported(reason.to_owned()));
@@ -88,11 +90,14 @@ impl Drop for HostStorage {
 }
 
 /// A file for so many bytes, if the machine has them: one that is filled beyond that is ended by the system, not refused.
-fn make(bytes: u64) -> Outcome<OwnedFd> {
+fn make(bytes: u64) -> Result<OwnedFd> {
     let free = available();
     if free.is_some_and(|free| free < bytes) {
         let free = free.unwrap_or_default() >> 20;
-        return Err(Error::Memory(format!("{} MiB of host memory are asked for, {free} MiB are available", bytes >> 20)));
+        return Err(Error::Memory(format!(
+            "{} MiB of host memory are asked for, {free} MiB are available",
+            bytes >> 20
+        )));
     }
     let file = rustix::fs::memfd_create("wholememory", rustix::fs::MemfdFlags::CLOEXEC)?;
     rustix::fs::ftruncate(&file, bytes)?;
@@ -106,7 +111,7 @@ fn available() -> Option<u64> {
     line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-fn hand_out(communicator: &Communicator, own: Result<Option<&OwnedFd>, &Error>) -> Outcome<Vec<Part>> {
+fn hand_out(communicator: &Communicator, own: Result<Option<&OwnedFd>, &Error>) -> Result<Vec<Part>> {
     let code = own.err().map_or(0, Error::code);
     let descriptor = own.ok().flatten().map(AsFd::as_fd);
     let parts = communicator.share("make host memory", &code.to_le_bytes(), descriptor)?;

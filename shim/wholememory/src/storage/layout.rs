@@ -17,7 +17,7 @@ pub const LARGE_PAGE: u64 = 512 << 20;
 
 /// What one rank backs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct LayoutPiece {
     /// Bytes from the start.
     pub offset: u64,
     /// Whole pages; 0 for a rank that backs nothing.
@@ -26,9 +26,9 @@ pub struct Piece {
 
 /// Where everything lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct StorageLayout {
     /// By rank.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<LayoutPiece>,
     /// By rank, bytes from the start to its part.
     pub parts: Vec<u64>,
     /// All pieces together, bytes.
@@ -37,12 +37,14 @@ pub struct Layout {
     pub alignment: u64,
 }
 
-impl Layout {
+impl StorageLayout {
     /// The layout of a partition's rows of so many bytes; `page` is the smallest that can be mapped. Chunked memory of the host is one
     /// range, which the API shows.
     pub fn new(kind: (MemoryType, Location), partition: &Partition, row: u64, page: u64) -> Self {
         match kind {
-            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => Self::continuous(partition, row, page),
+            (MemoryType::Continuous, _) | (MemoryType::Chunked, Location::Host) => {
+                Self::continuous(partition, row, page)
+            }
             _ => Self::apart(partition, row, page),
         }
     }
@@ -61,7 +63,7 @@ impl Layout {
         };
         let piece = |rank: usize| {
             let next = if rank + 1 == partition.ranks() { end } else { bound(rank + 1) };
-            Piece { offset: bound(rank), bytes: next - bound(rank) }
+            LayoutPiece { offset: bound(rank), bytes: next - bound(rank) }
         };
         let parts = (0..partition.ranks()).map(|rank| partition.start(rank) * row).collect();
         Self { pieces: (0..partition.ranks()).map(piece).collect(), parts, bytes: end, alignment }
@@ -71,7 +73,7 @@ impl Layout {
         let mut offset = 0;
         let mut next = |rank: usize| {
             let bytes = (partition.count(rank) * row).next_multiple_of(page);
-            let piece = Piece { offset, bytes };
+            let piece = LayoutPiece { offset, bytes };
             offset += bytes;
             piece
         };
@@ -91,7 +93,7 @@ mod tests {
 
     const PAGE: u64 = 2 << 20;
 
-    fn check(layout: &Layout, partition: &Partition, row: u64) {
+    fn check(layout: &StorageLayout, partition: &Partition, row: u64) {
         let mut end = 0;
         for piece in &layout.pieces {
             assert_eq!((piece.offset, piece.bytes % PAGE), (end, 0));
@@ -102,7 +104,10 @@ mod tests {
             let (from, bytes) = (layout.parts[rank], partition.count(rank) * row);
             assert!(from + bytes <= layout.bytes, "rank {rank} lies beyond the end");
             if rank > 0 && bytes > 0 {
-                assert!(layout.parts[rank - 1] + partition.count(rank - 1) * row <= from, "rank {rank} begins too soon");
+                assert!(
+                    layout.parts[rank - 1] + partition.count(rank - 1) * row <= from,
+                    "rank {rank} begins too soon"
+                );
             }
         }
     }
@@ -114,7 +119,7 @@ mod tests {
         ) {
             let kind = MemoryType::of(kind).expect("a type");
             let partition = Partition::equal(rows, ranks);
-            let layout = Layout::new((kind, Location::Device), &partition, row, PAGE);
+            let layout = StorageLayout::new((kind, Location::Device), &partition, row, PAGE);
             check(&layout, &partition, row);
             if kind == MemoryType::Continuous {
                 prop_assert!((0..ranks).all(|rank| layout.parts[rank] == partition.start(rank) * row));
@@ -126,7 +131,7 @@ mod tests {
         fn each_rank_backs_about_its_part(each in prop::collection::vec(1_u64..4000, 1..9)) {
             let row = 1 << 20;
             let partition = Partition::custom(each.iter().sum(), &each).expect("a sound one");
-            let layout = Layout::new((MemoryType::Continuous, Location::Device), &partition, row, PAGE);
+            let layout = StorageLayout::new((MemoryType::Continuous, Location::Device), &partition, row, PAGE);
             check(&layout, &partition, row);
             for (rank, piece) in layout.pieces.iter().enumerate() {
                 prop_assert!(piece.bytes.abs_diff(partition.count(rank) * row) < PAGE.max(layout.alignment));
@@ -137,7 +142,12 @@ mod tests {
     #[test]
     fn large_memory_has_large_pages() {
         let rows = (100_u64 << 30) / 512;
-        let layout = Layout::new((MemoryType::Continuous, Location::Device), &Partition::equal(rows, 8), 512, PAGE);
+        let layout = StorageLayout::new(
+            (MemoryType::Continuous, Location::Device),
+            &Partition::equal(rows, 8),
+            512,
+            PAGE,
+        );
         assert_eq!(layout.alignment, LARGE_PAGE);
         assert!(layout.pieces.iter().all(|piece| piece.offset % LARGE_PAGE == 0));
         check(&layout, &Partition::equal(rows, 8), 512);
@@ -146,7 +156,7 @@ mod tests {
     #[test]
     fn a_rank_without_rows_backs_nothing_but_a_rest() {
         for kind in [MemoryType::Continuous, MemoryType::Chunked] {
-            let layout = Layout::new((kind, Location::Device), &Partition::equal(1, 4), 64, PAGE);
+            let layout = StorageLayout::new((kind, Location::Device), &Partition::equal(1, 4), 64, PAGE);
             let bytes: Vec<_> = layout.pieces.iter().map(|piece| piece.bytes).collect();
             assert_eq!(bytes, [PAGE, 0, 0, 0]);
         }

@@ -7,21 +7,21 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use wm_driver::Api;
 use wm_driver::api::Named;
 
-use crate::error::Outcome;
+use crate::error::Result;
 
 /// Bytes of the system's pages, at least.
 const PAGE: usize = 4096;
 
 /// A shared mapping, removed when it is dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct FileMapping {
     start: usize,
     bytes: usize,
 }
 
-impl Mapping {
+impl FileMapping {
     /// Maps the first bytes of a file, for reading and writing.
-    pub(super) fn new(file: BorrowedFd<'_>, bytes: usize) -> Outcome<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, bytes: usize) -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new range of addresses, chosen by the system.
         let start = unsafe { mmap(null_mut(), bytes, protection, MapFlags::SHARED, file, 0) }?;
@@ -43,7 +43,7 @@ impl Mapping {
     }
 
     /// Pins it for the current context's device and all others.
-    pub(super) fn pin(&self, driver: &Named<'static>) -> Outcome {
+    pub(super) fn pin(&self, driver: &Named<'static>) -> Result {
         const PORTABLE_AND_MAPPED: u32 = 1 | 2;
         // SAFETY: the mapping lives until it is let go again.
         Ok(unsafe { driver.mem_host_register(self.start as *mut _, self.bytes, PORTABLE_AND_MAPPED) }?)
@@ -56,7 +56,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: our own mapping, which nobody uses any more.
         let _ = unsafe { munmap(self.start as *mut _, self.bytes) };

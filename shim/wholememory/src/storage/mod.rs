@@ -12,8 +12,8 @@ pub mod layout;
 mod mapping;
 
 use crate::communicator::Communicator;
-use crate::error::Outcome;
-use crate::storage::layout::Layout;
+use crate::error::Result;
+use crate::storage::layout::StorageLayout;
 use crate::vocabulary::codes::Location;
 
 /// Bytes that are mapped at this rank, wherever they lie.
@@ -30,7 +30,7 @@ impl Storage {
     ///
     /// # Errors
     /// The driver's.
-    pub fn page(communicator: &Communicator, location: Location) -> Outcome<u64> {
+    pub fn page(communicator: &Communicator, location: Location) -> Result<u64> {
         match location {
             Location::Device => device::page(communicator),
             Location::Host => Ok(host::PAGE),
@@ -41,7 +41,7 @@ impl Storage {
     ///
     /// # Errors
     /// The same on every rank, with nothing left behind.
-    pub fn new(communicator: &Communicator, location: Location, layout: &Layout) -> Outcome<Self> {
+    pub fn new(communicator: &Communicator, location: Location, layout: &StorageLayout) -> Result<Self> {
         match location {
             Location::Device => device::DeviceStorage::new(communicator, layout).map(Self::Device),
             Location::Host => host::HostStorage::new(communicator, layout).map(Self::Host),

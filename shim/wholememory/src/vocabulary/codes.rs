@@ -2,7 +2,7 @@
 //!
 //! A C enum is a number that may be anything: it is never a Rust enum at the boundary.
 
-use crate::error::{Error, Outcome};
+use crate::error::{Error, Result};
 
 /// Declares an enum whose values have the API's numbers, and the check that turns a number into one.
 macro_rules! codes {
@@ -17,7 +17,7 @@ macro_rules! codes {
             ///
             /// # Errors
             /// [`Error::Input`] for a number that has none.
-            pub fn of(code: u32) -> Outcome<Self> {
+            pub fn of(code: u32) -> Result<Self> {
                 match code {
                     $($code => Ok(Self::$value),)*
                     other => Err(Error::Input(format!("{other} is no {}", $what))),

@@ -3,7 +3,7 @@
 //! They are plain structs of the caller's: a field may be anything, so nothing here trusts one. What is measured is
 //! measured in elements unless it says bytes.
 
-use crate::error::{Outcome, require};
+use crate::error::{Result, require};
 use crate::vocabulary::codes::ElementType;
 
 /// Most dimensions of a tensor.
@@ -89,7 +89,13 @@ impl MatrixDescription {
 
 impl Default for TensorDescription {
     fn default() -> Self {
-        Self { sizes: [1; MOST_DIMENSIONS], strides: [1; MOST_DIMENSIONS], storage_offset: 0, dim: 0, dtype: 0 }
+        Self {
+            sizes: [1; MOST_DIMENSIONS],
+            strides: [1; MOST_DIMENSIONS],
+            storage_offset: 0,
+            dim: 0,
+            dtype: 0,
+        }
     }
 }
 
@@ -122,7 +128,7 @@ impl TensorDescription {
     ///
     /// # Errors
     /// A number that is no type.
-    pub fn element_type(&self) -> Outcome<ElementType> {
+    pub fn element_type(&self) -> Result<ElementType> {
         ElementType::of(self.dtype)
     }
 
@@ -145,7 +151,9 @@ impl TensorDescription {
         let (storage_offset, dtype) = (self.storage_offset, self.dtype);
         match self.dimensions()? {
             0 => Some(ArrayDescription { size: 1, storage_offset, dtype }),
-            1 if self.strides[0] == 1 => Some(ArrayDescription { size: self.sizes[0], storage_offset, dtype }),
+            1 if self.strides[0] == 1 => {
+                Some(ArrayDescription { size: self.sizes[0], storage_offset, dtype })
+            }
             _ => None,
         }
     }
@@ -185,7 +193,8 @@ impl TensorDescription {
         self.strides.copy_within(dim..dimensions, dim + 1);
         self.sizes[dim] = 1;
         // A dimension of one index: the stride is that of what is inside of it.
-        self.strides[dim] = if dim < dimensions { self.strides[dim + 1].saturating_mul(self.sizes[dim + 1]) } else { 1 };
+        self.strides[dim] =
+            if dim < dimensions { self.strides[dim + 1].saturating_mul(self.sizes[dim + 1]) } else { 1 };
         self.dim += 1;
         true
     }
@@ -194,13 +203,16 @@ impl TensorDescription {
     ///
     /// # Errors
     /// What it is not.
-    pub fn rows(&self) -> Outcome<MatrixDescription> {
+    pub fn rows(&self) -> Result<MatrixDescription> {
         self.element_type()?;
         require(matches!(self.dim, 1 | 2), "a tensor of WholeMemory has one or two dimensions")?;
         let matrix = self.to_matrix();
         require(matrix.is_some(), "the elements of a row must lie side by side")?;
         let matrix = matrix.unwrap_or(ArrayDescription { size: 0, storage_offset: 0, dtype: 0 }.to_matrix());
-        require(matrix.sizes.iter().all(|size| *size >= 0) && matrix.storage_offset >= 0, "a size is negative")?;
+        require(
+            matrix.sizes.iter().all(|size| *size >= 0) && matrix.storage_offset >= 0,
+            "a size is negative",
+        )?;
         let in_row = matrix.storage_offset % matrix.stride.max(1);
         let inside = in_row.checked_add(matrix.sizes[1]).is_some_and(|end| end <= matrix.stride);
         require(inside || matrix.sizes[0] <= 1, "a row is longer than the distance to the next one")?;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the ranks' parts follow each other, and are all rows together. A part may be empty.
 
-use crate::error::{Error, Outcome, require};
+use crate::error::{Error, Result, require};
 
 /// Rows of each rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Partition {
     ///
     /// # Errors
     /// [`Error::Input`] where a rank has no rows, or the sum is not that of all rows.
-    pub fn custom(rows: u64, each: &[u64]) -> Outcome<Self> {
+    pub fn custom(rows: u64, each: &[u64]) -> Result<Self> {
         require(each.iter().all(|count| *count > 0), "each rank of a partition needs at least one row")?;
         let (mut starts, mut all) = (vec![0], 0_u64);
         for count in each {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use wm_driver::Api;
 
 use crate::api::Handle;
-use crate::rank::{COMMUNICATION_ERROR, CONTINUOUS, DEVICE, INVALID_INPUT, LOGIC_ERROR, Rank, SUCCESS, Verdict, must, want};
+use crate::rank::{
+    COMMUNICATION_ERROR, CONTINUOUS, DEVICE, INVALID_INPUT, LOGIC_ERROR, Rank, SUCCESS, Verdict, must, want,
+};
 
 /// `WHOLEMEMORY_SPILT_NO_COLOR`
 const NO_COLOR: c_int = -1;
@@ -44,7 +46,10 @@ pub(super) fn ranks_and_parts(rank: &Rank) -> Verdict {
         }
         let memory = {
             let mut memory = null_mut();
-            want!(SUCCESS, rank.wholememory_malloc(&mut memory, 4096, part, CONTINUOUS, DEVICE, 64, std::ptr::null()))?;
+            want!(
+                SUCCESS,
+                rank.wholememory_malloc(&mut memory, 4096, part, CONTINUOUS, DEVICE, 64, std::ptr::null())
+            )?;
             memory
         };
         rank.free(memory)?;
@@ -60,7 +65,10 @@ pub(super) fn different_calls(rank: &Rank) -> Verdict {
         } else {
             let mut memory = null_mut();
             let place = &mut memory;
-            want!(LOGIC_ERROR, rank.wholememory_malloc(place, 4096, rank.comm, CONTINUOUS, DEVICE, 64, std::ptr::null()))?;
+            want!(
+                LOGIC_ERROR,
+                rank.wholememory_malloc(place, 4096, rank.comm, CONTINUOUS, DEVICE, 64, std::ptr::null())
+            )?;
         }
         rank.barrier()?;
     }
@@ -75,7 +83,10 @@ pub(super) fn a_rank_ends(rank: &Rank) -> Verdict {
     let begin = Instant::now();
     let mut memory = null_mut();
     let place = &mut memory;
-    want!(COMMUNICATION_ERROR, rank.wholememory_malloc(place, 4096, rank.comm, CONTINUOUS, DEVICE, 64, std::ptr::null()))?;
+    want!(
+        COMMUNICATION_ERROR,
+        rank.wholememory_malloc(place, 4096, rank.comm, CONTINUOUS, DEVICE, 64, std::ptr::null())
+    )?;
     want!(COMMUNICATION_ERROR, rank.wholememory_communicator_barrier(rank.comm))?;
     must(begin.elapsed() < AT_ONCE, || format!("noticed after {:?}", begin.elapsed()))?;
     // What it backs is there as long as others use it.

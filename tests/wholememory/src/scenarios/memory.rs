@@ -9,8 +9,8 @@ use wm_driver::Api;
 
 use crate::api::{Handle, Reference};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, INVALID_INPUT, KINDS, NOT_SUPPORTED, OUT_OF_MEMORY, Rank, SUCCESS,
-    Verdict, bytes_at, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HIERARCHY, HOST, INVALID_INPUT, KINDS, NOT_SUPPORTED,
+    OUT_OF_MEMORY, Rank, SUCCESS, Verdict, bytes_at, must, want,
 };
 
 /// More than any device has that this runs on.
@@ -27,7 +27,10 @@ fn exchange(rank: &Rank, memory: Handle, kind: (c_uint, c_uint), salt: usize) ->
         if !is_shown(other) {
             let (mut pointer, mut bytes, mut start) = (null_mut(), 0, 0);
             let other = other as i32;
-            want!(INVALID_INPUT, rank.wholememory_get_rank_memory(&mut pointer, &mut bytes, &mut start, other, memory))?;
+            want!(
+                INVALID_INPUT,
+                rank.wholememory_get_rank_memory(&mut pointer, &mut bytes, &mut start, other, memory)
+            )?;
             continue;
         }
         let part = rank.part_of(other, memory)?;
@@ -52,7 +55,9 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
             let start = (each * rank.number).min(rows);
             let count = (each * (rank.number + 1)).min(rows) - start;
             let own = rank.own_part(memory)?;
-            must((own.offset, own.bytes) == (start * row, count * row), || format!("{own:?} is not rows {start} and {count} more"))?;
+            must((own.offset, own.bytes) == (start * row, count * row), || {
+                format!("{own:?} is not rows {start} and {count} more")
+            })?;
             exchange(rank, memory, kind, salt)?;
             rank.free(memory)?;
         }
@@ -100,16 +105,23 @@ pub(super) fn what_each_type_shows(rank: &Rank) -> Verdict {
         let code = if kind.0 == DISTRIBUTED || kind.0 == HIERARCHY { INVALID_INPUT } else { SUCCESS };
         want!(code, rank.wholememory_get_global_reference(&mut reference, memory))?;
         if has_one {
-            must(pointer as u64 + own.offset as u64 == own.address, || "the part is not where the whole is".to_owned())?;
+            must(pointer as u64 + own.offset as u64 == own.address, || {
+                "the part is not where the whole is".to_owned()
+            })?;
             must(reference.pointer == pointer && reference.stride == 0, || format!("{reference:?}"))?;
         } else if kind == (CHUNKED, DEVICE) {
             let words = rank.read(reference.pointer as u64, 8 * rank.size)?;
             let bases: Vec<u64> = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
             must(bases[rank.number] == own.address, || format!("{bases:x?} has not {:x}", own.address))?;
             let words = rank.read(reference.offsets as u64, 8 * (rank.size + 1))?;
-            let offsets: Vec<u64> = words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-            must(offsets[rank.number] as usize == own.offset && offsets[rank.size] == 5000 * 64, || format!("{offsets:?}"))?;
-            must(reference.is_same && reference.stride == 5000_usize.div_ceil(rank.size) * 64, || format!("{reference:?}"))?;
+            let offsets: Vec<u64> =
+                words.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            must(offsets[rank.number] as usize == own.offset && offsets[rank.size] == 5000 * 64, || {
+                format!("{offsets:?}")
+            })?;
+            must(reference.is_same && reference.stride == 5000_usize.div_ceil(rank.size) * 64, || {
+                format!("{reference:?}")
+            })?;
         }
         let code = if kind.0 == HIERARCHY { SUCCESS } else { NOT_SUPPORTED };
         want!(code, rank.wholememory_get_local_communicator(&mut local, memory))?;
@@ -128,7 +140,9 @@ pub(super) fn does_not_fit(rank: &Rank) -> Verdict {
         want!(OUT_OF_MEMORY, rank.wholememory_malloc(place, TOO_MUCH, rank.comm, kind.0, kind.1, 64, none))?;
         rank.barrier()?;
         let after = rank.driver.mem_info().map_err(|error| error.to_string())?;
-        must(before == after || rank.size > 1, || format!("kind {kind:?}: {before:?} before, {after:?} after"))?;
+        must(before == after || rank.size > 1, || {
+            format!("kind {kind:?}: {before:?} before, {after:?} after")
+        })?;
         let memory = rank.malloc(1000, 64, kind, None)?;
         exchange(rank, memory, kind, 7)?;
         rank.free(memory)?;
@@ -168,13 +182,20 @@ pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
         let mut memory = null_mut();
         let place = &mut memory;
         // SAFETY: a live local, and a handle.
-        let code = unsafe { (rank.library.wholememory_malloc)(place, 64_000, rank.comm, kind.0, kind.1, 64, std::ptr::null()) };
+        let code = unsafe {
+            (rank.library.wholememory_malloc)(place, 64_000, rank.comm, kind.0, kind.1, 64, std::ptr::null())
+        };
         failures += usize::from(code != SUCCESS);
         // Who fails, fails with all others.
         let (mut part, mut size) = (null_mut(), 0);
-        want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, i32::from(code != SUCCESS), 0))?;
+        want!(
+            SUCCESS,
+            rank.wholememory_split_communicator(&mut part, rank.comm, i32::from(code != SUCCESS), 0)
+        )?;
         want!(SUCCESS, rank.wholememory_communicator_get_size(&mut size, part))?;
-        must(size as usize == rank.size, || format!("kind {kind:?}: code {code} on {size} of {} ranks", rank.size))?;
+        must(size as usize == rank.size, || {
+            format!("kind {kind:?}: code {code} on {size} of {} ranks", rank.size)
+        })?;
         want!(SUCCESS, rank.wholememory_destroy_communicator(part))?;
         if code == SUCCESS {
             exchange(rank, memory, kind, 5)?;

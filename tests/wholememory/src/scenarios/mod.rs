@@ -45,7 +45,10 @@ impl Scenario {
 pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("communicators.ranks_and_parts", communicators::ranks_and_parts),
     Scenario::of_several("communicators.different_calls", communicators::different_calls),
-    Scenario { ends_early: true, ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends) },
+    Scenario {
+        ends_early: true,
+        ..Scenario::of_several("communicators.a_rank_ends", communicators::a_rank_ends)
+    },
     Scenario { ends_early: true, ..Scenario::new("communicators.begins", communicators::begins) },
     Scenario { ends_early: true, ..Scenario::new("communicators.finalized", communicators::finalized) },
     Scenario::new("environment.tested", environment::tested),

@@ -7,7 +7,8 @@ use std::ptr::{null, null_mut};
 
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, KINDS, Local, Rank, SUCCESS, Verdict,
+    byte_at, bytes_at, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -20,7 +21,12 @@ const INT8: c_uint = 8;
 /// What nobody writes.
 const UNTOUCHED: u8 = 0xa5;
 
-fn table(rank: &Rank, shape: &Description, kind: (c_uint, c_uint), each: Option<&[usize]>) -> Verdict<Handle> {
+fn table(
+    rank: &Rank,
+    shape: &Description,
+    kind: (c_uint, c_uint),
+    each: Option<&[usize]>,
+) -> Verdict<Handle> {
     let mut table = null_mut();
     let each = each.map_or(null(), <[usize]>::as_ptr);
     want!(SUCCESS, rank.wholememory_create_tensor(&mut table, shape, rank.comm, kind.0, kind.1, each))?;
@@ -42,7 +48,17 @@ fn fill(rank: &Rank, table: Handle, salt: usize) -> Verdict {
 /// Numbers of rows in some order, with ones that name nothing among them.
 fn numbers(rows: i64, count: usize, seed: usize) -> Vec<i64> {
     let draw = |at: usize| i64::from(byte_at(at, seed)) * 256 + i64::from(byte_at(at, seed + 1));
-    (0..count).map(|at| if at % 7 == 3 { -1 - draw(at) } else if at % 31 == 5 { rows + draw(at) } else { draw(at) % rows.max(1) }).collect()
+    (0..count)
+        .map(|at| {
+            if at % 7 == 3 {
+                -1 - draw(at)
+            } else if at % 31 == 5 {
+                rows + draw(at)
+            } else {
+                draw(at) % rows.max(1)
+            }
+        })
+        .collect()
 }
 
 fn local_numbers<'a>(rank: &'a Rank, numbers: &[i64], dtype: c_uint) -> Verdict<Local<'a>> {
@@ -64,14 +80,26 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
                 each[0] += rows - each.iter().sum::<usize>();
                 each
             });
-            let table = table(rank, &Description::matrix(rows as i64, columns, stride, INT8), kind, uneven.as_deref())?;
+            let table = table(
+                rank,
+                &Description::matrix(rows as i64, columns, stride, INT8),
+                kind,
+                uneven.as_deref(),
+            )?;
             fill(rank, table, at)?;
             let dtype = if at % 2 == 0 { INT } else { INT64 };
             let chosen = numbers(rows as i64, 300, rank.number * 2);
             let indices = local_numbers(rank, &chosen, dtype)?;
             let width = (columns + extra) as usize;
-            let output = Local::new(rank, &vec![UNTOUCHED; 300 * width], &Description::matrix(300, columns, width as i64, INT8))?;
-            want!(SUCCESS, rank.wholememory_gather(table, indices.tensor, output.tensor, null(), null_mut(), -1))?;
+            let output = Local::new(
+                rank,
+                &vec![UNTOUCHED; 300 * width],
+                &Description::matrix(300, columns, width as i64, INT8),
+            )?;
+            want!(
+                SUCCESS,
+                rank.wholememory_gather(table, indices.tensor, output.tensor, null(), null_mut(), -1)
+            )?;
             let found = output.read()?;
             for (number, row) in chosen.iter().zip(found.chunks(width)) {
                 let inside = (0..rows as i64).contains(number);
@@ -79,7 +107,9 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
                 let right = |(column, byte): (usize, &u8)| {
                     *byte == if inside && column < columns as usize { wanted(column) } else { UNTOUCHED }
                 };
-                must(row.iter().enumerate().all(right), || format!("kind {kind:?}, {columns} columns: row {number} is {row:x?}"))?;
+                must(row.iter().enumerate().all(right), || {
+                    format!("kind {kind:?}, {columns} columns: row {number} is {row:x?}")
+                })?;
             }
             rank.barrier()?;
             want!(SUCCESS, rank.wholememory_destroy_tensor(table))?;
@@ -93,14 +123,19 @@ pub(super) fn of_part_of_a_table(rank: &Rank) -> Verdict {
         let whole = table(rank, &Description::matrix(500, 24, 24, INT8), kind, None)?;
         fill(rank, whole, 9)?;
         let mut part = null_mut();
-        want!(SUCCESS, rank.wholememory_tensor_get_subtensor(whole, [130, 3].as_ptr(), [430, 20].as_ptr(), &mut part))?;
+        want!(
+            SUCCESS,
+            rank.wholememory_tensor_get_subtensor(whole, [130, 3].as_ptr(), [430, 20].as_ptr(), &mut part)
+        )?;
         let chosen = numbers(300, 200, rank.number);
         let indices = local_numbers(rank, &chosen, INT64)?;
         let output = Local::new(rank, &[UNTOUCHED; 200 * 17], &Description::matrix(200, 17, 17, INT8))?;
         want!(SUCCESS, rank.wholememory_gather(part, indices.tensor, output.tensor, null(), null_mut(), 1))?;
         for (number, row) in chosen.iter().zip(output.read()?.chunks(17)) {
             let inside = (0..300).contains(number);
-            let wanted = |column| if inside { byte_at((*number as usize + 130) * 24 + 3 + column, 9) } else { UNTOUCHED };
+            let wanted = |column| {
+                if inside { byte_at((*number as usize + 130) * 24 + 3 + column, 9) } else { UNTOUCHED }
+            };
             let right = row.iter().enumerate().all(|(column, byte)| *byte == wanted(column));
             must(right, || format!("kind {kind:?}: row {number} is {row:x?}"))?;
         }
@@ -117,13 +152,20 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
         let table = table(rank, &Description::matrix(rows as i64, 10, 12, INT8), kind, None)?;
         fill(rank, table, 1)?;
         // Each rank writes other rows, all over the table; every tenth stays as it was.
-        let mine: Vec<i64> = (0..rows).filter(|row| row % rank.size == rank.number && row % 10 != 4).map(|row| row as i64).collect();
+        let mine: Vec<i64> = (0..rows)
+            .filter(|row| row % rank.size == rank.number && row % 10 != 4)
+            .map(|row| row as i64)
+            .collect();
         let chosen: Vec<i64> = mine.iter().flat_map(|row| [*row, -1]).collect();
-        let source: Vec<u8> = chosen.iter().flat_map(|row| bytes_at((row + 1).unsigned_abs() as usize * 16, 11, 2)).collect();
+        let source: Vec<u8> =
+            chosen.iter().flat_map(|row| bytes_at((row + 1).unsigned_abs() as usize * 16, 11, 2)).collect();
         let count = chosen.len() as i64;
         let indices = local_numbers(rank, &chosen, INT64)?;
         let input = Local::new(rank, &source, &Description::matrix(count, 10, 11, INT8))?;
-        want!(SUCCESS, rank.wholememory_scatter(input.tensor, indices.tensor, table, null(), null_mut(), -1))?;
+        want!(
+            SUCCESS,
+            rank.wholememory_scatter(input.tensor, indices.tensor, table, null(), null_mut(), -1)
+        )?;
         rank.barrier()?;
         let own = rank.own_part(memory_of(rank, table))?;
         let found = rank.read(own.address, own.bytes)?;
@@ -146,7 +188,8 @@ pub(super) fn converted(rank: &Rank) -> Verdict {
     let table = table(rank, &Description::matrix(100, 6, 6, FLOAT), (CHUNKED, DEVICE), None)?;
     let own = rank.own_part(memory_of(rank, table))?;
     let value = |at: usize| at as f32 * 0.37 - 40.0;
-    let values: Vec<u8> = (own.offset / 4..(own.offset + own.bytes) / 4).flat_map(|at| value(at).to_le_bytes()).collect();
+    let values: Vec<u8> =
+        (own.offset / 4..(own.offset + own.bytes) / 4).flat_map(|at| value(at).to_le_bytes()).collect();
     rank.write(own.address, &values)?;
     rank.barrier()?;
     let chosen: Vec<i64> = (0..100).map(|at| (at * 37) % 100).collect();
@@ -156,19 +199,28 @@ pub(super) fn converted(rank: &Rank) -> Verdict {
     let found = output.read()?;
     for (at, bytes) in found.as_chunks().0.iter().enumerate() {
         let wanted = f64::from(value(chosen[at / 6] as usize * 6 + at % 6));
-        must(f64::from_le_bytes(*bytes) == wanted, || format!("element {at} is {}, not {wanted}", f64::from_le_bytes(*bytes)))?;
+        must(f64::from_le_bytes(*bytes) == wanted, || {
+            format!("element {at} is {}, not {wanted}", f64::from_le_bytes(*bytes))
+        })?;
     }
     rank.barrier()?;
     // Back, as doubles: each rank its own rows, with the sign turned.
     let mine: Vec<i64> = (0..100).filter(|row| *row as usize % rank.size == rank.number).collect();
-    let source: Vec<u8> = mine.iter().flat_map(|row| (0..6).flat_map(move |column| (-f64::from(value(*row as usize * 6 + column))).to_le_bytes())).collect();
+    let source: Vec<u8> = mine
+        .iter()
+        .flat_map(|row| {
+            (0..6).flat_map(move |column| (-f64::from(value(*row as usize * 6 + column))).to_le_bytes())
+        })
+        .collect();
     let indices = local_numbers(rank, &mine, INT64)?;
     let input = Local::new(rank, &source, &Description::matrix(mine.len() as i64, 6, 6, DOUBLE))?;
     want!(SUCCESS, rank.wholememory_scatter(input.tensor, indices.tensor, table, null(), null_mut(), -1))?;
     rank.barrier()?;
     let found = rank.read(own.address, own.bytes)?;
     for (at, bytes) in (own.offset / 4..).zip(found.as_chunks().0) {
-        must(f32::from_le_bytes(*bytes) == -value(at), || format!("element {at} is {}", f32::from_le_bytes(*bytes)))?;
+        must(f32::from_le_bytes(*bytes) == -value(at), || {
+            format!("element {at} is {}", f32::from_le_bytes(*bytes))
+        })?;
     }
     rank.barrier()?;
     want!(SUCCESS, rank.wholememory_destroy_tensor(table))
@@ -177,9 +229,13 @@ pub(super) fn converted(rank: &Rank) -> Verdict {
 pub(super) fn misused(rank: &Rank) -> Verdict {
     let table = table(rank, &Description::matrix(100, 8, 8, FLOAT), (CONTINUOUS, DEVICE), None)?;
     let indices = local_numbers(rank, &[1, 2, 3], INT64)?;
-    let local = |rows, columns, dtype| Local::new(rank, &[0; 512], &Description::matrix(rows, columns, columns, dtype));
+    let local = |rows, columns, dtype| {
+        Local::new(rank, &[0; 512], &Description::matrix(rows, columns, columns, dtype))
+    };
     let good = local(3, 8, FLOAT)?;
-    let gather = |table, indices, output| want!(INVALID_INPUT, rank.wholememory_gather(table, indices, output, null(), null_mut(), -1));
+    let gather = |table, indices, output| {
+        want!(INVALID_INPUT, rank.wholememory_gather(table, indices, output, null(), null_mut(), -1))
+    };
     gather(table, indices.tensor, local(3, 7, FLOAT)?.tensor)?;
     gather(table, indices.tensor, local(4, 8, FLOAT)?.tensor)?;
     gather(table, indices.tensor, local(3, 8, INT)?.tensor)?;
@@ -188,9 +244,15 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
     gather(null_mut(), indices.tensor, good.tensor)?;
     gather(table, null_mut(), good.tensor)?;
     gather(table, indices.tensor, null_mut())?;
-    want!(INVALID_INPUT, rank.wholememory_scatter(good.tensor, indices.tensor, good.tensor, null(), null_mut(), -1))?;
+    want!(
+        INVALID_INPUT,
+        rank.wholememory_scatter(good.tensor, indices.tensor, good.tensor, null(), null_mut(), -1)
+    )?;
     let none = local_numbers(rank, &[], INT64)?;
-    want!(SUCCESS, rank.wholememory_gather(table, none.tensor, local(0, 8, FLOAT)?.tensor, null(), null_mut(), -1))?;
+    want!(
+        SUCCESS,
+        rank.wholememory_gather(table, none.tensor, local(0, 8, FLOAT)?.tensor, null(), null_mut(), -1)
+    )?;
     rank.barrier()?;
     want!(SUCCESS, rank.wholememory_destroy_tensor(table))
 }

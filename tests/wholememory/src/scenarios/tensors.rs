@@ -12,7 +12,10 @@ const FLOAT: u32 = 1;
 
 fn tensor(rank: &Rank, shape: &Description) -> Verdict<Handle> {
     let mut tensor = null_mut();
-    want!(SUCCESS, rank.wholememory_create_tensor(&mut tensor, shape, rank.comm, CONTINUOUS, DEVICE, null()))?;
+    want!(
+        SUCCESS,
+        rank.wholememory_create_tensor(&mut tensor, shape, rank.comm, CONTINUOUS, DEVICE, null())
+    )?;
     Ok(tensor)
 }
 
@@ -58,19 +61,30 @@ pub(super) fn parts(rank: &Rank) -> Verdict {
     // SAFETY: a handle.
     let address = |tensor| unsafe { (rank.library.wholememory_tensor_get_data_pointer)(tensor) } as u64;
     let mut part = null_mut();
-    want!(SUCCESS, rank.wholememory_tensor_get_subtensor(whole, [10, 2].as_ptr(), [50, 9].as_ptr(), &mut part))?;
+    want!(
+        SUCCESS,
+        rank.wholememory_tensor_get_subtensor(whole, [10, 2].as_ptr(), [50, 9].as_ptr(), &mut part)
+    )?;
     let shape = shape_of(rank, part)?;
     must((shape.sizes[0], shape.sizes[1], shape.storage_offset) == (40, 7, 162), || format!("{shape:?}"))?;
     must(address(part) == address(whole) + 162 * 4, || "another address".to_owned())?;
     let mut inner = null_mut();
-    want!(SUCCESS, rank.wholememory_tensor_get_subtensor(part, [1, -1].as_ptr(), [-1, 3].as_ptr(), &mut inner))?;
+    want!(
+        SUCCESS,
+        rank.wholememory_tensor_get_subtensor(part, [1, -1].as_ptr(), [-1, 3].as_ptr(), &mut inner)
+    )?;
     must(address(inner) == address(part) + 16 * 4, || "another address of the inner part".to_owned())?;
     must(shape_of(rank, inner)?.sizes[..2] == [39, 3], || "another shape of the inner part".to_owned())?;
     // SAFETY: a handle.
-    must(unsafe { (rank.library.wholememory_tensor_get_root)(inner) } == whole, || "another root".to_owned())?;
+    must(unsafe { (rank.library.wholememory_tensor_get_root)(inner) } == whole, || {
+        "another root".to_owned()
+    })?;
     let mut none = null_mut();
     for (starts, ends) in [([10, 0], [10, 5]), ([0, 0], [101, 5]), ([-2, 0], [5, 5]), ([60, 0], [50, 5])] {
-        want!(INVALID_INPUT, rank.wholememory_tensor_get_subtensor(whole, starts.as_ptr(), ends.as_ptr(), &mut none))?;
+        want!(
+            INVALID_INPUT,
+            rank.wholememory_tensor_get_subtensor(whole, starts.as_ptr(), ends.as_ptr(), &mut none)
+        )?;
     }
     want!(INVALID_INPUT, rank.wholememory_tensor_get_subtensor(whole, null(), null(), &mut none))?;
     rank.barrier()?;
@@ -93,7 +107,10 @@ pub(super) fn are_counted(rank: &Rank) -> Verdict {
     let elements = Description::matrix(3, 3, 3, FLOAT);
     want!(INVALID_INPUT, rank.wholememory_make_tensor_from_pointer(&mut over, null_mut(), &elements))?;
     let memory = rank.malloc(64, 64, (CONTINUOUS, DEVICE), None)?;
-    want!(SUCCESS, rank.wholememory_make_tensor_from_handle(&mut over, memory, &Description::matrix(64, 16, 16, FLOAT)))?;
+    want!(
+        SUCCESS,
+        rank.wholememory_make_tensor_from_handle(&mut over, memory, &Description::matrix(64, 16, 16, FLOAT))
+    )?;
     let mut wrong = null_mut();
     let too_many = Description::matrix(65, 16, 16, FLOAT);
     want!(INVALID_INPUT, rank.wholememory_make_tensor_from_handle(&mut wrong, memory, &too_many))?;
