@@ -9,8 +9,8 @@
 //! * A handle is a number that is looked up: one that was closed, or never given, is an error.
 //! * No file is left by a process that is killed.
 //!
-//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`]; [`communicator`]; [`storage`]; [`memory`]; [`tensor`];
-//! [`files`], [`operations`]; [`embedding`]; [`capi`].
+//! Layers: [`error`], [`vocabulary`]; [`exchange`] between ranks, [`kernels`] and [`stream`], [`environment`]; [`communicator`]; [`storage`];
+//! [`memory`]; [`tensor`]; [`files`], [`operations`]; [`embedding`]; [`capi`].
 
 #![deny(unsafe_code)]
 
@@ -18,6 +18,8 @@
 pub mod capi;
 pub mod communicator;
 pub mod embedding;
+#[allow(unsafe_code, reason = "calls of the caller's functions")]
+pub mod environment;
 pub mod error;
 pub mod exchange;
 pub mod files;
@@ -26,5 +28,6 @@ pub mod kernels;
 pub mod memory;
 pub mod operations;
 pub mod storage;
+pub mod stream;
 pub mod tensor;
 pub mod vocabulary;

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 
+use crate::environment::Functions;
+
 /// `wholememory_comm_t` and all other handles.
 pub(crate) type Handle = *mut c_void;
 
@@ -139,6 +141,11 @@ functions! {
     wholememory_embedding_get_optimizer_state(Handle, *const c_char) -> Handle;
     wholememory_embedding_writeback_cache(Handle, i64) -> c_uint;
     wholememory_embedding_drop_all_cache(Handle, i64) -> c_uint;
+    wholememory_env_test_op(Handle, Handle, *mut c_void, *mut c_void, *mut c_void, i64, *const Functions, *mut c_void) -> c_uint;
+    wholegraph_csr_unweighted_sample_without_replacement(Handle, Handle, Handle, c_int, Handle, *mut c_void, *mut c_void, *mut c_void, u64, *const Functions, *mut c_void) -> c_uint;
+    wholegraph_csr_weighted_sample_without_replacement(Handle, Handle, Handle, Handle, c_int, Handle, *mut c_void, *mut c_void, *mut c_void, u64, *const Functions, *mut c_void) -> c_uint;
+    graph_append_unique(Handle, Handle, *mut c_void, Handle, *const Functions, *mut c_void) -> c_uint;
+    csr_add_self_loop(Handle, Handle, Handle, Handle, *mut c_void) -> c_uint;
     get_wholememory_tensor_count() -> i64;
     wholememory_init(c_uint, c_uint) -> c_uint;
     wholememory_finalize() -> c_uint;

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "a program that says what it found")]
 
 mod api;
+mod environment;
 mod rank;
 mod scenarios;
 mod start;

@@ -211,3 +211,25 @@ pub(crate) fn byte_at(offset: usize, salt: usize) -> u8 {
 pub(crate) fn bytes_at(offset: usize, count: usize, salt: usize) -> Vec<u8> {
     (offset..offset + count).map(|offset| byte_at(offset, salt)).collect()
 }
+
+/// `WHOLEMEMORY_DT_INT`
+const INT: c_uint = 5;
+
+/// Integers of either type.
+pub(crate) fn packed(numbers: &[i64], dtype: c_uint) -> Vec<u8> {
+    let bytes = if dtype == INT { 4 } else { 8 };
+    numbers.iter().flat_map(|number| number.to_le_bytes().into_iter().take(bytes)).collect()
+}
+
+/// The numbers.
+pub(crate) fn unpacked(bytes: &[u8], dtype: c_uint) -> Vec<i64> {
+    match dtype {
+        INT => bytes.as_chunks().0.iter().map(|bytes| i64::from(i32::from_le_bytes(*bytes))).collect(),
+        _ => bytes.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect(),
+    }
+}
+
+/// An array of them on this rank's GPU.
+pub(crate) fn local<'a>(rank: &'a Rank, numbers: &[i64], dtype: c_uint) -> Verdict<Local<'a>> {
+    Local::new(rank, &packed(numbers, dtype), &Description::array(numbers.len() as i64, dtype))
+}

@@ -3,7 +3,7 @@
 //! No code is loaded: an image is searched for the names of kernels, and what runs is the kernel of that name that
 //! wm-kernels compiled for the CPU. A kernel that exists in the image only is not found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -128,10 +128,11 @@ unsafe fn fat_size(image: *const c_void) -> usize {
 
 /// Kernels of ours whose names occur in machine code, as its symbol table's strings.
 fn known_names(code: &[u8]) -> Vec<String> {
-    let occurs = |name: &str| {
-        let string = [b"\0", name.as_bytes(), b"\0"].concat();
-        code.windows(string.len()).any(|window| window == string)
-    };
+    // What stands between two zeros, in one walk: code may be large, and every process that is tested loads some.
+    let mut strings = code.split(|byte| *byte == 0);
+    let (_before, _behind) = (strings.next(), strings.next_back());
+    let strings: HashSet<&[u8]> = strings.filter(|string| !string.is_empty()).collect();
+    let occurs = |name: &str| strings.contains(name.as_bytes());
     cpu::all().iter().filter(|kernel| occurs(kernel.name)).map(|kernel| kernel.name.to_owned()).collect()
 }
 

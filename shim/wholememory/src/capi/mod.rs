@@ -9,6 +9,7 @@ pub mod communicators;
 pub mod descriptions;
 pub mod embeddings;
 pub mod files;
+pub mod graphs;
 mod logger;
 pub mod memories;
 pub mod missing;
@@ -48,6 +49,7 @@ pub const EXPORTS: &[&[&str]] = &[
     descriptions::NAMES,
     embeddings::NAMES,
     files::NAMES,
+    graphs::NAMES,
     memories::NAMES,
     missing::NAMES,
     operations::NAMES,

@@ -3,8 +3,8 @@
 //! Invariants: what a rank can find wrong with a call by itself it tells the others before anybody does anything, so a collective call
 //! fails everywhere or nowhere; each rank returns its own reason where it has one.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub struct Communicator {
     ranks: Vec<RankInfo>,
     backend: AtomicU32,
     /// Loaded when they are first needed.
-    kernels: OnceLock<Result<Kernels>>,
+    kernels: OnceLock<Result<Arc<Kernels>>>,
     /// How often it was split: the key of each part follows from it.
     splits: AtomicU64,
 }
@@ -173,8 +173,8 @@ impl Communicator {
     ///
     /// # Errors
     /// The driver's, the first time and from then on.
-    pub fn kernels(&self) -> Result<&Kernels> {
-        let load = || Kernels::load(self.driver, self.context, self.device);
+    pub fn kernels(&self) -> Result<&Arc<Kernels>> {
+        let load = || Kernels::of(self.driver, self.context);
         self.kernels.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 

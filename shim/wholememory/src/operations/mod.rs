@@ -1,8 +1,14 @@
-//! What is done with rows by their numbers. Each operation is one or a few launches in the caller's stream: no host waits, and no
-//! rank waits for another, since each reaches all rows by their addresses.
+//! What is done with rows by their numbers, and with graphs. Each operation is some launches in the caller's stream. No rank waits
+//! for another, since each reaches all rows by their addresses; the host waits once where the size of an output must be known.
 
+pub mod array;
 pub mod rows;
+pub mod sample;
+pub mod scan;
 pub mod scratch;
+pub mod self_loops;
 pub mod sort;
+pub mod test;
+pub mod unique;
 #[allow(unsafe_code, reason = "memory of the device is copied and filled")]
 pub(crate) mod upload;

@@ -76,6 +76,15 @@ codes! {
         /// Adagrad.
         AdaGrad = 4,
     }
+    /// Where the caller's functions allocate (`wholememory_memory_allocation_type_t`).
+    AllocationType, "type of allocation" {
+        /// On the GPU.
+        Device = 1,
+        /// In memory of the host, which a GPU may not reach.
+        Host = 2,
+        /// In pinned memory of the host.
+        Pinned = 3,
+    }
     /// Types of elements (`wholememory_dtype_t`).
     ElementType, "element type" {
         /// 32 bits.

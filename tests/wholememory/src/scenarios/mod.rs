@@ -2,10 +2,13 @@
 
 mod communicators;
 mod embeddings;
+mod environment;
 mod files;
 mod folder;
+mod graph;
 mod memory;
 mod misuse;
+mod nodes;
 mod random;
 mod rows;
 mod tensors;
@@ -62,6 +65,14 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
+    Scenario::new("environment.tested", environment::tested),
+    Scenario::new("environment.captured", environment::captured),
+    Scenario::new("environment.fails", environment::fails),
+    Scenario::new("environment.lacks_functions", environment::lacks_functions),
+    Scenario::new("graph.sampled_uniformly", graph::sampled_uniformly),
+    Scenario::new("graph.sampled_by_weight", graph::sampled_by_weight),
+    Scenario::new("graph.what_is_not_wanted", graph::what_is_not_wanted),
+    Scenario::new("graph.misused", graph::misused),
     Scenario::new("memory.parts", memory::parts),
     Scenario::new("memory.custom_partition", memory::custom_partition),
     Scenario::new("memory.few_rows", memory::few_rows),
@@ -76,6 +87,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::new("training.steps", training::steps),
     Scenario::new("training.misused", training::misused),
+    Scenario::new("nodes.unique", nodes::unique),
+    Scenario::new("nodes.self_loops", nodes::self_loops),
     Scenario::new("rows.gathered", rows::gathered),
     Scenario::new("rows.of_part_of_a_table", rows::of_part_of_a_table),
     Scenario::new("rows.scattered", rows::scattered),
