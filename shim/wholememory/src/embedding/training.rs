@@ -24,6 +24,7 @@ use crate::memory::{Memory, MemoryRequest};
 use crate::operations::scratch::Scratch;
 use crate::operations::sort::{RowRuns, Unsorted, runs};
 use crate::operations::upload;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType};
 
@@ -117,7 +118,10 @@ impl Training {
         stream: CUstream,
     ) -> Result {
         let communicator = embedding.rows().memory()?.communicator();
-        let own = Gradients::new(embedding, indices, gradients);
+        // A wait would end a capture.
+        let can_wait =
+            communicator.kernels().and_then(|kernels| CallerStream::with(kernels, stream).can_wait());
+        let own = can_wait.and_then(|()| Gradients::new(embedding, indices, gradients));
         let alike =
             own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
         communicator.agree("gradients", own.as_ref().map(drop).map_err(Clone::clone), alike.as_bytes())?;
@@ -159,7 +163,8 @@ impl Training {
             rows,
         };
         let named = runs(communicator, stream, unsorted)?;
-        let count = u64::from(upload::read_number(communicator, named.count, stream)?);
+        let count =
+            CallerStream::with(communicator.kernels()?, stream).number_at(named.count)?.unsigned_abs();
         if count > 0 {
             let (_scratch, [summed]) = Scratch::new(communicator, stream, [count * own.columns * 4])?;
             let kernels = communicator.kernels()?;
@@ -343,15 +348,16 @@ impl Staging {
     fn hand_in(&self, communicator: &Communicator, own: &Gradients, stream: CUstream) -> Result {
         let _current = communicator.enter()?;
         let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
-        let bytes = own.count * own.index_bytes;
+        let (bytes, caller) =
+            (own.count * own.index_bytes, CallerStream::with(communicator.kernels()?, stream));
         if own.count < self.capacity {
             let rest = (self.capacity - own.count) * own.index_bytes;
             upload::fill_bytes(communicator, indices + bytes, rest, 0xff, stream)?;
         }
         if own.count > 0 {
-            upload::copy(communicator, indices, own.indices, bytes, stream)?;
+            caller.copy(indices, own.indices, bytes)?;
             if own.stride == own.row_bytes() {
-                upload::copy(communicator, rows, own.rows, own.count * own.row_bytes(), stream)?;
+                caller.copy(rows, own.rows, own.count * own.row_bytes())?;
             } else {
                 pack(communicator, own, rows, stream)?;
             }

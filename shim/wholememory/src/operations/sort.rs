@@ -42,7 +42,7 @@ pub struct RowRuns {
     pub rows: CUdeviceptr,
     /// Where each run begins in `positions`, and where the last one ends; 64 bits.
     pub starts: CUdeviceptr,
-    /// Where how many runs there are is written; 32 bits.
+    /// Where how many runs there are is written; 64 bits.
     pub count: CUdeviceptr,
 }
 
@@ -55,7 +55,7 @@ pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -
     let counts_of = DIGITS * n.div_ceil(SORT_TILE);
     let word = 8 * n;
     let sums_of = counts_of.max(n).div_ceil(SCAN_TILE) + 1;
-    let bytes = [word, word, word, word, 4 * (counts_of + 1), 8 * sums_of, 4 * (n + 1), word, 8 * (n + 1)];
+    let bytes = [word, word, word, word, 4 * (counts_of + 1), 8 * sums_of, 4 * (n + 1), word, 8 * (n + 1), 8];
     let (scratch, places) = Scratch::new(communicator, stream, bytes)?;
     let [
         mut numbers,
@@ -67,20 +67,21 @@ pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -
         marks,
         found,
         starts,
+        total,
     ] = places;
     let kernels = communicator.kernels()?;
     let begin =
         SortBegin { indices, index_bytes, count: n, first_row: first_row as i64, rows, numbers, positions };
     kernels.launch(&begin, n, 0, stream)?;
-    let scan = |values, count: u64| -> Result {
+    let scan = |values, count: u64, total| -> Result {
         kernels.launch(&ScanTileSums { values, n: count, sums }, count, 0, stream)?;
-        kernels.launch(&ScanExclusive { values, n: count, sums, output: values, total: 0 }, count, 0, stream)
+        kernels.launch(&ScanExclusive { values, n: count, sums, output: values, total }, count, 0, stream)
     };
     // What is left out has the number of rows, which is the largest.
     let bits = u64::BITS - rows.leading_zeros();
     for shift in (0..bits).step_by(DIGIT_BITS as usize) {
         kernels.launch(&SortCount { numbers, n, shift, counts }, n, 0, stream)?;
-        scan(counts, counts_of)?;
+        scan(counts, counts_of, 0)?;
         let moved = SortMove {
             numbers,
             positions,
@@ -95,7 +96,7 @@ pub fn runs(communicator: &Communicator, stream: CUstream, unsorted: Unsorted) -
         std::mem::swap(&mut positions, &mut other_positions);
     }
     kernels.launch(&RunsMark { numbers, n, rows, marks }, n, 0, stream)?;
-    scan(marks, n)?;
+    scan(marks, n, total)?;
     kernels.launch(&RunsCollect { numbers, n, rows, marks, runs: found, starts }, n, 0, stream)?;
-    Ok(RowRuns { _scratch: scratch, positions, rows: found, starts, count: marks + 4 * n })
+    Ok(RowRuns { _scratch: scratch, positions, rows: found, starts, count: total })
 }

@@ -1,4 +1,4 @@
-//! Copies and fills of device memory that this library answers for: the one place where addresses are followed without a kernel.
+//! Fills of device memory that is this library's own. Copies are a stream's ([`CallerStream`](crate::stream::CallerStream)).
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
@@ -28,25 +28,4 @@ pub(crate) fn fill_bytes(
 ) -> Result {
     // SAFETY: as above.
     Ok(unsafe { communicator.driver().memset_d8_async(to, byte, bytes as usize, stream) }?)
-}
-
-/// Copies bytes of a tensor to memory of this library's own, in a stream.
-pub(crate) fn copy(
-    communicator: &Communicator,
-    to: CUdeviceptr,
-    from: CUdeviceptr,
-    bytes: u64,
-    stream: CUstream,
-) -> Result {
-    // SAFETY: the tensor's owner answers for its address, as in any copy; the other side is ours and large enough.
-    Ok(unsafe { communicator.driver().memcpy_dtod_async(to, from, bytes as usize, stream) }?)
-}
-
-/// Reads a 32-bit number that the stream writes; waits for the stream.
-pub(crate) fn read_number(communicator: &Communicator, from: CUdeviceptr, stream: CUstream) -> Result<u32> {
-    communicator.driver().stream_synchronize(stream)?;
-    let mut bytes = [0; 4];
-    // SAFETY: a word of scratch, and a live local; the call returns when the bytes are there.
-    unsafe { communicator.driver().memcpy_dtoh(bytes.as_mut_ptr().cast(), from, bytes.len()) }?;
-    Ok(u32::from_le_bytes(bytes))
 }
