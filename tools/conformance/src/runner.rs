@@ -50,16 +50,20 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Runs `rows`, `plan.threads` at a time, and calls `report` as each finishes. The result has the order of `rows`.
+/// Runs `rows`, `plan.threads` at a time, and those that must be alone after them; calls `report` as each finishes. The
+/// result has the order of `rows`.
 pub fn run(plan: &Plan, rows: &[&Row], report: impl Fn(&Finished) + Sync) -> Vec<Finished> {
-    let next = AtomicUsize::new(0);
     let finished = Mutex::new(Vec::new());
+    let finish = |position: usize| {
+        let result = run_one(plan, rows[position]);
+        report(&result);
+        finished.lock().unwrap_or_else(PoisonError::into_inner).push((position, result));
+    };
+    let (alone, together): (Vec<usize>, Vec<usize>) = (0..rows.len()).partition(|&position| rows[position].is_alone());
+    let next = AtomicUsize::new(0);
     let work = || {
-        while let Some(row) = rows.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let result = run_one(plan, row);
-            report(&result);
-            let position = rows.iter().position(|other| other.name == row.name);
-            finished.lock().unwrap_or_else(PoisonError::into_inner).push((position, result));
+        while let Some(&position) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
+            finish(position);
         }
     };
     std::thread::scope(|scope| {
@@ -67,6 +71,7 @@ pub fn run(plan: &Plan, rows: &[&Row], report: impl Fn(&Finished) + Sync) -> Vec
             scope.spawn(work);
         }
     });
+    alone.into_iter().for_each(finish);
     let mut finished = finished.into_inner().unwrap_or_else(PoisonError::into_inner);
     finished.sort_by_key(|(position, _)| *position);
     finished.into_iter().map(|(_, result)| result).collect()

@@ -62,7 +62,7 @@ macro_rules! cases {
     };
 }
 
-use Need::{Devices, Export};
+use Need::{Alone, Devices, Export};
 
 /// Every case.
 pub const CASES: &[Row] = cases! {
@@ -105,7 +105,7 @@ pub const CASES: &[Row] = cases! {
     memory::many_sizes "overlap, alignment and ranges at the borders of size classes",
     memory::contents_survive "contents lost when neighbours are freed",
     memory::reuse_many_times "reused memory that is mapped wrong",
-    memory::info_accounts "free and live memory that exceed the total",
+    memory::info_accounts [Alone] "free and live memory that exceed the total",
     memory::info_null "null pointers in cuMemGetInfo, which real programs pass",
     memory::pitch "pitched rows that overlap or suit no texture",
     memory::pitch_arguments "wrong pitched shapes",
@@ -176,7 +176,7 @@ pub const CASES: &[Row] = cases! {
     order_contexts::plain_free_waits_for "a cuMemFree that is taken for a wait for other contexts",
     order_contexts::plain_free_waits_for_devices [Devices(2)] "a cuMemFree that is taken for a wait for another device",
 
-    order_beside::another_context "a library's context on the program's device that waits for the program's streams",
+    order_beside::another_context [Alone] "a library's context on the program's device that waits for the program's streams",
     order_beside::beside_a_thread_that_waits "calls of a program that wait for a thread which gives memory back",
     order_beside::the_primary_ends "another context's work or memory that is lost when the program resets its device",
     order_beside::lives_are_numbered "a context taken for one that had its handle before",
@@ -187,8 +187,8 @@ pub const CASES: &[Row] = cases! {
     order_ends::refused_destroy "memory lost in a destruction that the driver refused",
     order_ends::ends_with_work "a block given away that a dying context still works on",
     order_ends::detached "contexts ended by the oldest call",
-    order_ends::reset_with_work "a device lost to the process by a reset with work in flight",
-    order_ends::release_with_work "a device lost to the process by the last release with work in flight",
+    order_ends::reset_with_work [Alone] "a device lost to the process by a reset with work in flight",
+    order_ends::release_with_work [Alone] "a device lost to the process by the last release with work in flight",
     order_ends::ends_with_a_capture "a capture that outlives its context, and forbids memory for ever",
 
     order_capture::default_streams_of_two_threads "a captured allocation served from outside the graph after another thread's capture",
@@ -219,15 +219,15 @@ pub const CASES: &[Row] = cases! {
     order_waits::plain_allocation "cuMemAlloc that waits for work: deadlock with room for it",
     order_waits::plain_free_as_a_wait "a cuMemFree that programs take for a wait",
     order_waits::plain_memory_freed_in_order "cuMemAlloc memory freed in a stream, and given away early or waited for",
-    order_waits::held_streams_of_every_kind "memory calls that wait for streams which they have nothing to do with",
+    order_waits::held_streams_of_every_kind [Alone] "memory calls that wait for streams which they have nothing to do with",
     order_waits::held_by_a_host_function "memory calls that wait for a host function, which may wait for them",
-    order_waits::threads_that_wait "a thread that waits in the driver, and keeps others from memory",
+    order_waits::threads_that_wait [Alone] "a thread that waits in the driver, and keeps others from memory",
 
     order_pool::reuse_switches "reuse that the program has switched off",
     order_pool::given_back_after "memory that other processes wait for, and that a wait did not give back",
     order_pool::kept_by_threshold "memory kept above, or given back below the threshold",
     order_pool::chosen_pool_destroyed "the pool that is current after the chosen one has ended",
-    order_pool::what_is_free_can_be_had "memory that is said to be free, and cannot be had",
+    order_pool::what_is_free_can_be_had [Alone] "memory that is said to be free, and cannot be had",
     order_pool::context_of_a_block "a block said to be of another context",
 
     vmm::granularities "units of physical memory",
@@ -405,7 +405,7 @@ pub const CASES: &[Row] = cases! {
     peer::without_access [Devices(2)] "memory that peers reach without leave",
     peer::mapped_memory [Devices(2)] "mapped memory of a peer",
     peer::pool_access [Devices(2)] "pool memory of a peer",
-    peer::accounts_are_separate [Devices(2)] "memory counted on the wrong device",
+    peer::accounts_are_separate [Devices(2), Alone] "memory counted on the wrong device",
     peer::abilities [Devices(2)] "abilities of peers that are hidden",
 
     apart::device_part_to_a_peer [Devices(2)] "the part on the device of a block on two tiers",

@@ -13,6 +13,8 @@ pub enum Need {
     Devices(i32),
     /// A function that older drivers do not export.
     Export(&'static CStr),
+    /// No other case beside it: it counts or takes a device's free memory, or judges how long a call takes.
+    Alone,
 }
 
 /// One case.
@@ -29,6 +31,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// Whether no other case may run beside it.
+    pub fn is_alone(&self) -> bool {
+        self.needs.iter().any(|need| matches!(need, Need::Alone))
+    }
+
     /// The first need that is not met, in words.
     ///
     /// # Errors
