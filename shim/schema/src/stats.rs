@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stats {
-    /// `wmshim-stats/1`.
+    /// `wmshim-stats/2`.
     pub schema: String,
     /// The library's version.
     pub version: String,
@@ -38,7 +38,7 @@ pub struct Stats {
 
 impl Stats {
     /// The version of this answer.
-    pub const SCHEMA: &'static str = "wmshim-stats/1";
+    pub const SCHEMA: &'static str = "wmshim-stats/2";
 }
 
 /// The real driver.

@@ -41,7 +41,7 @@ fn the_socket_is_there_from_cuinit_to_exit() {
     let stats = ask(&socket, "stats");
     assert_eq!(
         (stats["schema"].as_str(), stats["pid"].as_u64()),
-        (Some("wmshim-stats/1"), Some(program.id().into()))
+        (Some("wmshim-stats/2"), Some(program.id().into()))
     );
     assert_eq!(stats["devices"][0]["tiers"]["device"]["live_bytes"], 8 << 20, "{stats}");
     assert_eq!(program.end("exit"), "");
@@ -63,7 +63,7 @@ fn every_request_is_answered() {
     let mut program = Resident::start(&scratch);
     program.say("begin");
     for (request, schema) in
-        [("stats", "wmshim-stats/1"), ("blocks", "wmshim-blocks/1"), ("config", "wmshim-config/2")]
+        [("stats", "wmshim-stats/2"), ("blocks", "wmshim-blocks/1"), ("config", "wmshim-config/2")]
     {
         let answer = ask(&program.socket(), &format!("{{\"request\":\"{request}\"}}"));
         assert_eq!(answer["schema"], schema, "{answer}");
@@ -127,7 +127,7 @@ fn the_last_words_go_into_a_file_that_was_not_there() {
         let own = file.file_stem().and_then(|name| name.to_str()?.parse::<u32>().ok());
         assert_eq!(
             (said["schema"].as_str(), said["pid"].as_u64()),
-            (Some("wmshim-stats/1"), own.map(u64::from))
+            (Some("wmshim-stats/2"), own.map(u64::from))
         );
         assert_eq!(fs::metadata(&file).expect("there").permissions().mode() & 0o777, 0o600);
     }
@@ -224,7 +224,7 @@ fn readers_that_vanish_or_are_silent_disturb_nobody() {
     }
     let mut garbage = connect(&program.socket());
     garbage.write_all(&[0xff; 4096]).expect("the endpoint listens");
-    assert_eq!(ask(&program.socket(), "stats")["schema"], "wmshim-stats/1");
+    assert_eq!(ask(&program.socket(), "stats")["schema"], "wmshim-stats/2");
     program.say("begin");
     drop(silent);
     assert_eq!(program.end("exit"), "");

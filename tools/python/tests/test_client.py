@@ -55,7 +55,7 @@ class ClientTest(unittest.TestCase):
         return endpoint
 
     def test_the_answer_is_what_the_process_sent(self):
-        expected = {"schema": "wmshim-stats/1", "devices": [{"ordinal": 0}]}
+        expected = {"schema": "wmshim-stats/2", "devices": [{"ordinal": 0}]}
         endpoint = self.serve(41, json.dumps(expected).encode() + b"\n")
         self.assertEqual(wmshim.stats(41), expected)
         self.assertEqual([json.loads(line) for line in endpoint.requests], [{"request": "stats"}])

@@ -114,7 +114,7 @@ pub(crate) fn answers(pid: u32) -> Value {
     let gib = 1_u64 << 30;
     json!({
         "stats": {
-            "schema": "wmshim-stats/1", "version": "0.1.0", "pid": pid, "program": "python3", "uptime_s": 83.4,
+            "schema": "wmshim-stats/2", "version": "0.1.0", "pid": pid, "program": "python3", "uptime_s": 83.4,
             "driver": { "path": "/usr/lib/libcuda.so.580", "version": 13000 }, "torch_allocator": "async",
             "devices": [{
                 "ordinal": 0, "name": "NVIDIA H200", "total_bytes": 140 * gib, "limit_bytes": 140 * gib,

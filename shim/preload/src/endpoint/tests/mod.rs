@@ -33,7 +33,7 @@ pub(super) struct Fake {
 impl Source for Fake {
     fn stats(&self) -> Value {
         assert!(!self.panics, "a source that fails");
-        json!({ "schema": "wmshim-stats/1", "asked": self.asked.fetch_add(1, Ordering::Relaxed) + 1 })
+        json!({ "schema": "wmshim-stats/2", "asked": self.asked.fetch_add(1, Ordering::Relaxed) + 1 })
     }
 
     fn blocks(&self) -> Value {

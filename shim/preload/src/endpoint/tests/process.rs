@@ -28,7 +28,7 @@ impl Running {
     }
 
     fn answers(&self) -> bool {
-        Client::connect(&self.socket()).ask("stats")["schema"] == "wmshim-stats/1"
+        Client::connect(&self.socket()).ask("stats")["schema"] == "wmshim-stats/2"
     }
 
     /// Waits for a dump: its name appears when it is complete.
@@ -107,7 +107,7 @@ fn the_exit_gives_the_last_words_to_who_asked_for_them() {
     drop(gone);
     assert!(running.answers(), "and others are served meanwhile");
     stop();
-    assert_eq!(waiting.answer()["schema"], "wmshim-stats/1");
+    assert_eq!(waiting.answer()["schema"], "wmshim-stats/2");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::endpoint::connection::LINE_LIMIT;
 use crate::endpoint::server::CONNECTION_LIMIT;
 
 fn still_answers(socket: &Path) {
-    assert_eq!(Client::connect(socket).ask("stats")["schema"], "wmshim-stats/1");
+    assert_eq!(Client::connect(socket).ask("stats")["schema"], "wmshim-stats/2");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn garbage_is_answered_with_what_is_valid() {
         assert_eq!(answer["valid"], json!(["stats", "blocks", "config", "dump", "final"]), "to {garbage:?}");
         assert!(answer["error"].is_string());
     }
-    assert_eq!(client.ask("stats")["schema"], "wmshim-stats/1");
+    assert_eq!(client.ask("stats")["schema"], "wmshim-stats/2");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_thousand_connections_are_all_answered() {
             stream.shutdown(Shutdown::Write).expect("half closed");
             let mut answer = String::new();
             stream.read_to_string(&mut answer).expect("an answer");
-            assert!(answer.contains("wmshim-stats/1"), "{answer:?}");
+            assert!(answer.contains("wmshim-stats/2"), "{answer:?}");
         }
     }
     drop(silent);
