@@ -8,6 +8,7 @@ mod own;
 mod ranks;
 mod rows;
 mod shapes;
+mod wholememory;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,9 @@ enum What {
     Copy(copy::CopyArguments),
     /// One process a GPU: all copying at once, and one alone
     Ranks(ranks::RanksArguments),
+    /// WholeMemory's gather, scatter and training, on any number of GPUs
+    #[command(name = "wholememory")]
+    WholeMemory(wholememory::WholeMemoryArguments),
 }
 
 /// Runs a benchmark.
@@ -37,6 +41,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     match &arguments.what {
         What::Copy(arguments) => copy::copy(arguments),
         What::Ranks(arguments) => ranks::ranks(arguments),
+        What::WholeMemory(arguments) => wholememory::wholememory(arguments),
     }?;
     Ok(ExitCode::SUCCESS)
 }

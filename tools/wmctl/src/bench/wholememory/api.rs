@@ -1,0 +1,183 @@
+//! A `libwholegraph.so` as C programs have it: opened by path, its functions found by name.
+//!
+//! Types are those of the library's headers. Enumerations are numbers: a library may know other values than we do.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::Path;
+
+use anyhow::{Result, anyhow, bail, ensure};
+
+use super::environment::EnvironmentFunctions;
+
+/// `wholememory_comm_t` and all other handles.
+pub(super) type Handle = *mut c_void;
+
+/// `wholememory_unique_id_t`, which goes by value.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct UniqueId(pub(super) [u8; 128]);
+
+impl UniqueId {
+    pub(super) fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn from_hex(text: &str) -> Result<Self> {
+        let digits =
+            |at: usize| text.get(at * 2..at * 2 + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let bytes: Option<Vec<u8>> = (0..128).map(digits).collect();
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| anyhow!("a unique id has 256 digits"))
+    }
+}
+
+/// `wholememory_tensor_description_t`
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(super) struct TensorShape {
+    pub(super) sizes: [i64; 8],
+    strides: [i64; 8],
+    storage_offset: i64,
+    pub(super) dim: c_int,
+    pub(super) dtype: c_uint,
+}
+
+/// `WHOLEMEMORY_DT_FLOAT`, `WHOLEMEMORY_DT_INT64`
+pub(super) const FLOAT: c_uint = 1;
+const INT64: c_uint = 6;
+
+impl TensorShape {
+    /// Row numbers.
+    pub(super) fn numbers(count: u64) -> Self {
+        Self { dim: 1, dtype: INT64, ..Self::floats(count, 1) }
+    }
+
+    /// Rows of 32-bit floats without gaps.
+    pub(super) fn floats(rows: u64, columns: u64) -> Self {
+        let (mut sizes, mut strides) = ([1; 8], [1; 8]);
+        (sizes[0], sizes[1], strides[0]) = (rows as i64, columns as i64, columns as i64);
+        Self { sizes, strides, storage_offset: 0, dim: 2, dtype: FLOAT }
+    }
+
+    /// What it takes without gaps.
+    pub(super) fn bytes(&self) -> usize {
+        // By `WHOLEMEMORY_DT_*`: unknown, float, half, double, bfloat16, int, int64, int16, int8.
+        let element = [0, 4, 2, 8, 2, 4, 8, 2, 1].get(self.dtype as usize).copied().unwrap_or(8);
+        let sizes = self.sizes.iter().take(usize::try_from(self.dim).unwrap_or(0));
+        sizes.map(|size| usize::try_from(*size).unwrap_or(0)).product::<usize>() * element
+    }
+}
+
+/// An answer of the library, as a result.
+pub(super) fn succeeded(function: &str, code: c_uint) -> Result<()> {
+    // By `WHOLEMEMORY_*`.
+    const NAMES: [&str; 11] = [
+        "success",
+        "unknown error",
+        "not implemented",
+        "logic error",
+        "CUDA error",
+        "communication error",
+        "invalid input",
+        "invalid value",
+        "out of memory",
+        "not supported",
+        "system error",
+    ];
+    ensure!(code == 0, "{function}: {}", NAMES.get(code as usize).copied().unwrap_or("an unknown code"));
+    Ok(())
+}
+
+/// Calls a function of a library and wants success.
+macro_rules! call {
+    ($library:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: the signature is that of the headers; places are live locals, handles the library's, memory as large as its shape.
+        let code = unsafe { ($library.$name)($($argument),*) };
+        $crate::bench::wholememory::api::succeeded(stringify!($name), code)
+    }};
+}
+pub(super) use call;
+
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*) $(-> $answer:ty)?;)*) => {
+        /// Its functions.
+        #[derive(Debug, Clone, Copy)]
+        pub(super) struct Library {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
+        }
+
+        impl Library {
+            /// Opens a library.
+            ///
+            /// # Errors
+            /// The loader's sentence with the remedy, or the name of a function that it lacks.
+            pub(super) fn open(path: &Path) -> Result<Self> {
+                let library = open(path)?;
+                Ok(Self { $($name: {
+                    let name = concat!(stringify!($name), "\0");
+                    // SAFETY: an open library and a terminated name.
+                    let found = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
+                    ensure!(!found.is_null(), "{} has no {}: it is no libwholegraph.so", path.display(), stringify!($name));
+                    // SAFETY: the signature is the one in the API's headers.
+                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) $(-> $answer)?>(found) }
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    wholememory_init(c_uint, c_uint) -> c_uint;
+    wholememory_finalize() -> c_uint;
+    wholememory_create_unique_id(*mut UniqueId) -> c_uint;
+    wholememory_create_communicator(*mut Handle, UniqueId, c_int, c_int) -> c_uint;
+    wholememory_destroy_communicator(Handle) -> c_uint;
+    wholememory_communicator_barrier(Handle) -> c_uint;
+    wholememory_get_local_memory(*mut *mut c_void, *mut usize, *mut usize, Handle) -> c_uint;
+    wholememory_get_rank_memory(*mut *mut c_void, *mut usize, *mut usize, c_int, Handle) -> c_uint;
+    wholememory_create_tensor(*mut Handle, *mut TensorShape, Handle, c_uint, c_uint, *mut usize) -> c_uint;
+    wholememory_destroy_tensor(Handle) -> c_uint;
+    wholememory_make_tensor_from_pointer(*mut Handle, *mut c_void, *mut TensorShape) -> c_uint;
+    wholememory_tensor_get_memory_handle(Handle) -> Handle;
+    wholememory_gather(Handle, Handle, Handle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
+    wholememory_scatter(Handle, Handle, Handle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
+    wholememory_create_embedding_optimizer(*mut Handle, c_uint) -> c_uint;
+    wholememory_destroy_embedding_optimizer(Handle);
+    wholememory_create_embedding_cache_policy(*mut Handle, Handle, c_uint, c_uint, c_uint, f32) -> c_uint;
+    wholememory_destroy_embedding_cache_policy(Handle) -> c_uint;
+    wholememory_create_embedding(*mut Handle, *mut TensorShape, Handle, c_uint, c_uint, Handle, *mut usize, c_int, c_int) -> c_uint;
+    wholememory_destroy_embedding(Handle) -> c_uint;
+    wholememory_embedding_get_embedding_tensor(Handle) -> Handle;
+    wholememory_embedding_set_optimizer(Handle, Handle) -> c_uint;
+    wholememory_embedding_gather(Handle, Handle, Handle, bool, *mut EnvironmentFunctions, i64) -> c_uint;
+    wholememory_embedding_gather_gradient_apply(Handle, Handle, Handle, bool, f32, *mut EnvironmentFunctions, i64) -> c_uint;
+}
+
+fn open(path: &Path) -> Result<*mut c_void> {
+    let name = CString::new(path.as_os_str().as_encoded_bytes())?;
+    // SAFETY: a terminated path. The library's constructors run, in a process that is there for that.
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    if library.is_null() {
+        // SAFETY: after a failed `dlopen` there is a message, copied at once.
+        let why = unsafe { CStr::from_ptr(libc::dlerror() as *const c_char) }.to_string_lossy().into_owned();
+        bail!(
+            "{} does not open: {why}; the libraries that it needs (RAPIDS' needs NCCL, librmm and librapids_logger) are found \
+             through LD_LIBRARY_PATH: set it to their folders",
+            path.display()
+        );
+    }
+    Ok(library)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a unique id that changes on its way to another rank, and then ranks never meet.
+    use super::*;
+
+    #[test]
+    fn an_id_comes_back_from_its_digits() {
+        let id = UniqueId(std::array::from_fn(|at| at as u8 * 3));
+        assert_eq!(UniqueId::from_hex(&id.to_hex()).expect("an id").0, id.0);
+        assert!(UniqueId::from_hex("12").is_err());
+    }
+}

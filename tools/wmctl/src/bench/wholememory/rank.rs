@@ -1,0 +1,141 @@
+//! A rank: a process with a GPU, one library, its communicator, and a table at a time. It carries out orders until they end.
+
+use std::ffi::c_int;
+use std::io::stdin;
+use std::path::Path;
+use std::ptr::null_mut;
+
+use anyhow::{Context as _, Result};
+use wm_abi::CUstream;
+use wm_driver::Api;
+use wm_driver::api::Named;
+
+use super::api::{Handle, Library, UniqueId, call};
+use super::environment::EnvironmentFunctions;
+use super::kernels::MeasureKernels;
+use super::orders::{Answer, MARK, Operation, Order};
+use super::subject::Subject;
+use crate::output;
+
+/// `LEVEL_WARN`, `CU_STREAM_NON_BLOCKING`
+const WARNINGS: u32 = 2;
+const NON_BLOCKING: u32 = 1;
+
+/// A rank without its table.
+#[derive(Debug)]
+pub(super) struct RankProcess {
+    pub(super) library: Library,
+    pub(super) driver: Named<'static>,
+    pub(super) kernels: MeasureKernels,
+    pub(super) stream: CUstream,
+    pub(super) comm: Handle,
+    pub(super) number: usize,
+    pub(super) ranks: usize,
+    environment: EnvironmentFunctions,
+}
+
+/// Carries out what standard input says.
+pub(super) fn serve(library: &Path, number: usize, ranks: usize) -> Result<()> {
+    let mut rank = match RankProcess::enter(library, number, ranks) {
+        Ok(rank) => rank,
+        Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
+    };
+    let mut subject = None;
+    for line in stdin().lines() {
+        let order = serde_json::from_str(&line?).context("an order")?;
+        let answer = rank.carry_out(order, &mut subject);
+        say(&answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
+    }
+    rank.leave(subject)
+}
+
+fn say(answer: &Answer) -> Result<()> {
+    output::print(&format!("{MARK}{}\n", serde_json::to_string(answer)?))
+}
+
+impl RankProcess {
+    fn enter(library: &Path, number: usize, ranks: usize) -> Result<Self> {
+        let driver = super::driver()?;
+        driver.init()?;
+        let device = number as c_int % driver.device_count()?.max(1);
+        let context = driver.primary_ctx_retain(device)?;
+        driver.ctx_set_current(context)?;
+        let stream = driver.stream_create(NON_BLOCKING)?;
+        let kernels = MeasureKernels::load(driver, stream)?;
+        let library = Library::open(library)?;
+        call!(library, wholememory_init(0, WARNINGS))?;
+        let environment = EnvironmentFunctions::new(driver);
+        Ok(Self { library, driver, kernels, stream, comm: null_mut(), number, ranks, environment })
+    }
+
+    fn carry_out(&mut self, order: Order, subject: &mut Option<Subject>) -> Result<Answer> {
+        let made = || "an order for a table that was not made";
+        match order {
+            Order::Identify => self.identify(),
+            Order::Meet(id) => self.meet(&id),
+            Order::Make(request) => {
+                let made = subject.insert(Subject::make(self, request)?);
+                Ok(Answer::Made { is_mapped: made.is_mapped() })
+            }
+            Order::Check(operation) => {
+                subject.as_mut().with_context(made)?.check(self, operation).map(Answer::Wrong)
+            }
+            Order::Run(operation, count) => self.run(subject.as_ref().with_context(made)?, operation, count),
+            Order::Close => subject.take().with_context(made)?.close(self).map(|()| Answer::Done),
+        }
+    }
+
+    fn identify(&self) -> Result<Answer> {
+        let mut id = UniqueId([0; 128]);
+        call!(self.library, wholememory_create_unique_id(&mut id))?;
+        Ok(Answer::Identity(id.to_hex()))
+    }
+
+    fn meet(&mut self, id: &str) -> Result<Answer> {
+        let (id, number, ranks) = (UniqueId::from_hex(id)?, self.number as c_int, self.ranks as c_int);
+        call!(self.library, wholememory_create_communicator(&mut self.comm, id, number, ranks))?;
+        Ok(Answer::Done)
+    }
+
+    /// All ranks begin together; the end is this one's.
+    fn run(&self, subject: &Subject, operation: Operation, count: u64) -> Result<Answer> {
+        self.drain()?;
+        self.barrier()?;
+        let begin = now();
+        (0..count).try_for_each(|turn| subject.perform(self, operation, turn))?;
+        self.drain()?;
+        Ok(Answer::Ran(begin, now()))
+    }
+
+    pub(super) fn barrier(&self) -> Result<()> {
+        call!(self.library, wholememory_communicator_barrier(self.comm))
+    }
+
+    /// Waits for the stream.
+    pub(super) fn drain(&self) -> Result<()> {
+        Ok(self.driver.stream_synchronize(self.stream)?)
+    }
+
+    /// What operations take as the caller's memory functions.
+    pub(super) fn environment(&self) -> *mut EnvironmentFunctions {
+        std::ptr::from_ref(&self.environment).cast_mut()
+    }
+
+    fn leave(self, subject: Option<Subject>) -> Result<()> {
+        if let Some(subject) = subject {
+            subject.close(&self)?;
+        }
+        if !self.comm.is_null() {
+            call!(self.library, wholememory_destroy_communicator(self.comm))?;
+        }
+        call!(self.library, wholememory_finalize())
+    }
+}
+
+/// The machine's clock, which all processes share, nanoseconds.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for the answer. The clock is one that every Linux has.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
