@@ -15,9 +15,9 @@ pub(super) type Handle = *mut c_void;
 /// `wholememory_unique_id_t`, which goes by value.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub(super) struct UniqueId(pub(super) [u8; 128]);
+pub(super) struct GroupId(pub(super) [u8; 128]);
 
-impl UniqueId {
+impl GroupId {
     pub(super) fn to_hex(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -102,11 +102,11 @@ macro_rules! functions {
     ($($name:ident($($argument:ty),*) $(-> $answer:ty)?;)*) => {
         /// Its functions.
         #[derive(Debug, Clone, Copy)]
-        pub(super) struct Library {
+        pub(super) struct WholeGraphLibrary {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $answer)?,)*
         }
 
-        impl Library {
+        impl WholeGraphLibrary {
             /// Opens a library.
             ///
             /// # Errors
@@ -129,8 +129,8 @@ macro_rules! functions {
 functions! {
     wholememory_init(c_uint, c_uint) -> c_uint;
     wholememory_finalize() -> c_uint;
-    wholememory_create_unique_id(*mut UniqueId) -> c_uint;
-    wholememory_create_communicator(*mut Handle, UniqueId, c_int, c_int) -> c_uint;
+    wholememory_create_unique_id(*mut GroupId) -> c_uint;
+    wholememory_create_communicator(*mut Handle, GroupId, c_int, c_int) -> c_uint;
     wholememory_destroy_communicator(Handle) -> c_uint;
     wholememory_communicator_barrier(Handle) -> c_uint;
     wholememory_get_local_memory(*mut *mut c_void, *mut usize, *mut usize, Handle) -> c_uint;
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn an_id_comes_back_from_its_digits() {
-        let id = UniqueId(std::array::from_fn(|at| at as u8 * 3));
-        assert_eq!(UniqueId::from_hex(&id.to_hex()).expect("an id").0, id.0);
-        assert!(UniqueId::from_hex("12").is_err());
+        let id = GroupId(std::array::from_fn(|at| at as u8 * 3));
+        assert_eq!(GroupId::from_hex(&id.to_hex()).expect("an id").0, id.0);
+        assert!(GroupId::from_hex("12").is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Memory functions that a program gives to the library (`wholememory_env_func_t`), as `PyTorch`'s allocators are: a block that was
 //! given back is kept for the next request of its size, so that no library pays for the driver's allocations after its first call.
 //!
-//! Blocks are handed out again at once: all work of a rank is in one stream, as it is in PyTorch.
+//! LentBlocks are handed out again at once: all work of a rank is in one stream, as it is in PyTorch.
 
 use std::alloc::{Layout, alloc};
 use std::collections::HashMap;
@@ -18,34 +18,34 @@ use super::api::TensorShape;
 const ON_DEVICE: c_uint = 1;
 const PINNED: c_uint = 3;
 
-type Create = unsafe extern "C" fn(*mut *mut c_void, *mut c_void);
-type Malloc = unsafe extern "C" fn(*mut TensorShape, c_uint, *mut c_void, *mut c_void) -> *mut c_void;
-type Give = unsafe extern "C" fn(*mut c_void, *mut c_void);
+type CreateContext = unsafe extern "C" fn(*mut *mut c_void, *mut c_void);
+type MallocFor = unsafe extern "C" fn(*mut TensorShape, c_uint, *mut c_void, *mut c_void) -> *mut c_void;
+type GiveBack = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
 /// `wholememory_env_func_t`
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct EnvironmentFunctions {
-    create: Create,
-    destroy: Give,
-    malloc: Malloc,
-    free: Give,
+    create: CreateContext,
+    destroy: GiveBack,
+    malloc: MallocFor,
+    free: GiveBack,
     global: *mut c_void,
-    output_malloc: Malloc,
-    output_free: Give,
+    output_malloc: MallocFor,
+    output_free: GiveBack,
     output_global: *mut c_void,
 }
 
 /// Whose memory it is: a process has one, which lives as long as it.
 #[derive(Debug)]
-struct Blocks {
+struct LentBlocks {
     driver: Named<'static>,
     idle: Mutex<HashMap<(c_uint, usize), Vec<usize>>>,
 }
 
 /// One request's memory.
 #[derive(Debug, Clone, Copy, Default)]
-struct Block {
+struct LentBlock {
     place: c_uint,
     bytes: usize,
     address: usize,
@@ -53,7 +53,7 @@ struct Block {
 
 impl EnvironmentFunctions {
     pub(super) fn new(driver: Named<'static>) -> Self {
-        let blocks: &'static Blocks = Box::leak(Box::new(Blocks { driver, idle: Mutex::default() }));
+        let blocks: &'static LentBlocks = Box::leak(Box::new(LentBlocks { driver, idle: Mutex::default() }));
         let global = std::ptr::from_ref(blocks).cast_mut().cast();
         Self {
             create,
@@ -68,11 +68,11 @@ impl EnvironmentFunctions {
     }
 }
 
-impl Blocks {
-    fn take(&self, place: c_uint, bytes: usize) -> Block {
+impl LentBlocks {
+    fn take(&self, place: c_uint, bytes: usize) -> LentBlock {
         let bytes = size_class(bytes);
         let idle = self.idle.lock().ok().and_then(|mut idle| idle.get_mut(&(place, bytes))?.pop());
-        Block { place, bytes, address: idle.unwrap_or_else(|| self.make(place, bytes)) }
+        LentBlock { place, bytes, address: idle.unwrap_or_else(|| self.make(place, bytes)) }
     }
 
     fn make(&self, place: c_uint, bytes: usize) -> usize {
@@ -84,7 +84,7 @@ impl Blocks {
         }
     }
 
-    fn give_back(&self, block: Block) {
+    fn give_back(&self, block: LentBlock) {
         match self.idle.lock() {
             Ok(mut idle) => idle.entry((block.place, block.bytes)).or_default().push(block.address),
             Err(_) => debug_assert!(false, "no code under the lock panics"),
@@ -100,14 +100,14 @@ fn size_class(bytes: usize) -> usize {
 
 unsafe extern "C" fn create(place: *mut *mut c_void, _global: *mut c_void) {
     // SAFETY: the library hands over a place of its own.
-    unsafe { place.write(Box::into_raw(Box::<Block>::default()).cast()) };
+    unsafe { place.write(Box::into_raw(Box::<LentBlock>::default()).cast()) };
 }
 
 unsafe extern "C" fn destroy(context: *mut c_void, global: *mut c_void) {
     // SAFETY: the library hands over what `create` has made, for the last time.
     unsafe {
         free(context, global);
-        drop(Box::from_raw(context.cast::<Block>()));
+        drop(Box::from_raw(context.cast::<LentBlock>()));
     }
 }
 
@@ -120,13 +120,13 @@ unsafe extern "C" fn malloc(
     // SAFETY: the library hands over what it was given, and a shape of its own.
     unsafe {
         free(context, global);
-        let (blocks, bytes) = (&*global.cast::<Blocks>(), (*shape).bytes());
+        let (blocks, bytes) = (&*global.cast::<LentBlocks>(), (*shape).bytes());
         // As PyTorch does.
         if bytes == 0 {
             return null_mut();
         }
         let block = blocks.take(place, bytes);
-        context.cast::<Block>().write(block);
+        context.cast::<LentBlock>().write(block);
         block.address as *mut c_void
     }
 }
@@ -134,7 +134,7 @@ unsafe extern "C" fn malloc(
 unsafe extern "C" fn free(context: *mut c_void, global: *mut c_void) {
     // SAFETY: the library hands over what it was given, and what `create` has made.
     let (blocks, block) =
-        unsafe { (&*global.cast::<Blocks>(), context.cast::<Block>().replace(Block::default())) };
+        unsafe { (&*global.cast::<LentBlocks>(), context.cast::<LentBlock>().replace(LentBlock::default())) };
     if block.address != 0 {
         blocks.give_back(block);
     }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use super::orders::{Answer, MARK, Order};
+use super::orders::{MARK, RankAnswer, RankOrder};
 
 /// How long ranks may take to leave after their last order.
 const FAREWELL: Duration = Duration::from_secs(20);
 
 /// What was heard of a rank.
 enum Heard {
-    Answer(Answer),
+    RankAnswer(RankAnswer),
     Ended,
 }
 
@@ -42,26 +42,47 @@ impl RankGroup {
     /// # Errors
     /// The reason of the first rank that fails.
     pub(super) fn start(library: &Path, count: usize, patience: Duration) -> Result<Self> {
+        let mut group = Self::spawn(library, count, patience)?;
+        let id = group.identify()?;
+        group.together(&RankOrder::Meet(id))?;
+        Ok(group)
+    }
+
+    /// Lets one rank open the library and begin.
+    ///
+    /// # Errors
+    /// The reason if it fails.
+    pub(super) fn probe(library: &Path, patience: Duration) -> Result<()> {
+        let mut group = Self::spawn(library, 1, patience)?;
+        group.identify()?;
+        group.end();
+        Ok(())
+    }
+
+    fn spawn(library: &Path, count: usize, patience: Duration) -> Result<Self> {
         let (sender, heard) = channel();
         let start = |number| RankChild::start(library, number, count, sender.clone());
         let ranks = (0..count).map(start).collect::<Result<_>>()?;
-        let mut group = Self { ranks, heard, patience };
-        let answers = group.order(&Order::Identify, 1)?;
-        let [Answer::Identity(id)] = &answers[..] else { bail!("rank 0 answered {answers:?}") };
-        group.together(&Order::Meet(id.clone()))?;
-        Ok(group)
+        Ok(Self { ranks, heard, patience })
+    }
+
+    /// A unique id, of the first rank.
+    fn identify(&mut self) -> Result<String> {
+        let answers = self.order(&RankOrder::Identify, 1)?;
+        let [RankAnswer::Identity(id)] = &answers[..] else { bail!("rank 0 answered {answers:?}") };
+        Ok(id.clone())
     }
 
     /// Gives all ranks an order; their answers, by rank.
     ///
     /// # Errors
     /// The reason of the first rank that fails. The group is of no use then.
-    pub(super) fn together(&mut self, order: &Order) -> Result<Vec<Answer>> {
+    pub(super) fn together(&mut self, order: &RankOrder) -> Result<Vec<RankAnswer>> {
         self.order(order, self.ranks.len())
     }
 
     /// The same for the first ranks.
-    fn order(&mut self, order: &Order, count: usize) -> Result<Vec<Answer>> {
+    fn order(&mut self, order: &RankOrder, count: usize) -> Result<Vec<RankAnswer>> {
         let line = serde_json::to_string(order)?;
         for rank in self.ranks.iter_mut().take(count).filter_map(|rank| rank.orders.as_mut()) {
             // Of a rank that has ended, the end is heard.
@@ -75,10 +96,10 @@ impl RankGroup {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    fn next_answer(&mut self, deadline: Instant) -> Result<(usize, Answer)> {
+    fn next_answer(&mut self, deadline: Instant) -> Result<(usize, RankAnswer)> {
         match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok((number, Heard::Answer(Answer::Failed(reason)))) => bail!("rank {number}: {reason}"),
-            Ok((number, Heard::Answer(answer))) => Ok((number, answer)),
+            Ok((number, Heard::RankAnswer(RankAnswer::Failed(reason)))) => bail!("rank {number}: {reason}"),
+            Ok((number, Heard::RankAnswer(answer))) => Ok((number, answer)),
             Ok((number, Heard::Ended)) => {
                 let status = self.ranks[number].process.wait()?;
                 Err(anyhow!("rank {number} ended ({status}): what it said is above"))
@@ -96,7 +117,7 @@ impl RankGroup {
         while left > 0 {
             match self.heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok((_, Heard::Ended)) => left -= 1,
-                Ok((number, Heard::Answer(answer))) => eprintln!("rank {number} at its end: {answer:?}"),
+                Ok((number, Heard::RankAnswer(answer))) => eprintln!("rank {number} at its end: {answer:?}"),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -127,7 +148,7 @@ impl Drop for RankChild {
 fn listen(number: usize, answers: ChildStdout, heard: &Sender<(usize, Heard)>) {
     for line in BufReader::new(answers).lines().map_while(Result::ok) {
         match line.strip_prefix(MARK).map(serde_json::from_str) {
-            Some(Ok(answer)) => drop(heard.send((number, Heard::Answer(answer)))),
+            Some(Ok(answer)) => drop(heard.send((number, Heard::RankAnswer(answer)))),
             _ => eprintln!("rank {number}: {line}"),
         }
     }

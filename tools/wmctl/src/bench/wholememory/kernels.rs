@@ -11,9 +11,9 @@ use wm_driver::Api;
 use wm_driver::api::Named;
 use wm_kernels::{Arguments, measure};
 
-/// Threads of a block, and blocks of a multiprocessor: as many threads as it has at once.
+/// Threads of a block, and blocks of a multiprocessor: all run at once, whatever registers they take.
 const THREADS: u32 = 256;
-const BLOCKS: u32 = 8;
+const BLOCKS: u32 = 4;
 
 /// The image in the current context.
 #[derive(Debug)]

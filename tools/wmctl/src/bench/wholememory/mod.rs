@@ -1,7 +1,7 @@
 //! `wmctl bench wholememory`: how fast ranks read and write each other's memory through a `libwholegraph.so`, and beside it, in
 //! turns, through another one, and through the plainest kernel that does the same.
 //!
-//! * [`orders`], [`rows`]: plain values: what ranks are told and answer, and what comes of it.
+//! * [`plan`], [`orders`], [`rows`]: plain values: what is measured, what ranks are told and answer, and what comes of it.
 //! * [`group`], [`experiment`]: the measuring process, which opens no library.
 //! * [`rank`], [`subject`], [`numbers`], [`environment`], [`kernels`], [`api`]: a rank, a process of its own with one library: the
 //!   two never meet in a process, and one that aborts takes one rate with it.
@@ -16,6 +16,7 @@ mod group;
 mod kernels;
 mod numbers;
 mod orders;
+mod plan;
 mod rank;
 mod rows;
 mod subject;
@@ -25,21 +26,17 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
-use clap::ValueEnum;
 use serde_json::json;
 use wm_driver::api::Named;
 use wm_driver::{Api, Loader, Table, search};
 
 use crate::{client, human, output, shim};
-use experiment::{Effort, Side, measure};
-use orders::{MemoryLocation, MemoryType, Operation, OptimizerType, TableForm, TableRequest};
+use experiment::{Effort, LibrarySide, measure};
+use plan::{BenchPart, bytes};
 use rows::BenchRow;
 
 /// The library's file name.
 const NAME: &str = "libwholegraph.so";
-/// Row of embeddings, bytes, and the part of theirs that a cache has.
-const EMBEDDING_ROW: u64 = 512;
-const CACHED: f32 = 0.1;
 
 /// Arguments of `wmctl bench wholememory`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +64,7 @@ pub(crate) struct WholeMemoryArguments {
     gather_mib: f64,
     /// Only these parts; all if none are named
     #[arg(long, value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<BenchPart>,
     /// Seconds of one measurement
     #[arg(long, default_value_t = 0.2)]
     seconds: f64,
@@ -85,25 +82,6 @@ pub(crate) struct WholeMemoryArguments {
     rank: Option<usize>,
 }
 
-/// What can be measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Gather and scatter of tables on devices
-    Device,
-    /// Gather and scatter of tables on the host
-    Host,
-    /// Gather of an embedding on the host, a tenth of which may be cached on devices
-    Cached,
-    /// Steps of optimizers
-    Training,
-}
-
-const ALL: [Part; 4] = [Part::Device, Part::Host, Part::Cached, Part::Training];
-
-/// Tables that a kernel reaches come first: their ceilings are for the others, too.
-const DEVICE: [MemoryType; 3] = [MemoryType::Chunked, MemoryType::Continuous, MemoryType::Distributed];
-const HOST: [MemoryType; 2] = [MemoryType::Continuous, MemoryType::Distributed];
-
 /// Measures and prints; or is one of the ranks.
 ///
 /// # Errors
@@ -118,10 +96,15 @@ pub(super) fn wholememory(arguments: &WholeMemoryArguments) -> Result<()> {
     }
     let effort = arguments.effort()?;
     let beside = arguments.beside.as_deref().map(existing).transpose()?;
-    let mut sides: Vec<_> = [Some(library), beside].into_iter().flatten().map(Side::new).collect();
+    let mut sides: Vec<_> = [Some(library), beside].into_iter().flatten().map(LibrarySide::new).collect();
+    let plans = plan::plan(arguments, effort.ranks)?;
+    sides.iter().try_for_each(|side| side.probe(&effort))?;
     let mut rows = Vec::new();
-    for part in ALL.iter().filter(|part| arguments.only.is_empty() || arguments.only.contains(part)) {
-        rows.extend(arguments.measure(*part, &mut sides, &effort)?);
+    for plan in &plans {
+        for table in &plan.tables {
+            rows.extend(measure(&mut sides, *table, plan.operations, &effort));
+        }
+        sides.iter_mut().for_each(LibrarySide::rest);
     }
     rows::complete(&mut rows);
     arguments.show(&rows, &sides, &effort)
@@ -173,41 +156,11 @@ impl WholeMemoryArguments {
             }
         };
         ensure!(ranks > 0, "no GPU is there: WMSHIM_DRIVER=sim takes the simulated driver");
-        let is_fit = |row: &u64| row.is_power_of_two() && (16..=1 << 20).contains(row);
-        ensure!(self.rows.iter().all(is_fit), "--rows are powers of two from 16 bytes to 1 MiB");
         let patience = Duration::from_secs(self.patience);
         Ok(Effort { seconds: self.seconds, repeat: self.repeat, ranks, patience })
     }
 
-    fn measure(&self, part: Part, sides: &mut [Side], effort: &Effort) -> Result<Vec<BenchRow>> {
-        use MemoryLocation::{Device, Host};
-        const MOVES: &[Operation] = &[Operation::Gather, Operation::Scatter];
-        let (tensors, tensor) = (&self.rows[..], TableForm::Tensor);
-        let embeddings = &[EMBEDDING_ROW][..];
-        let mut tables = Tables { bench: self, sides, effort, rows: Vec::new() };
-        match part {
-            Part::Device => {
-                DEVICE.iter().try_for_each(|kind| tables.add(*kind, Device, tensor, tensors, MOVES))
-            }
-            Part::Host => HOST.iter().try_for_each(|kind| tables.add(*kind, Host, tensor, tensors, MOVES)),
-            Part::Cached => {
-                let form = TableForm::Cached(CACHED);
-                tables.add(MemoryType::Chunked, Host, form, embeddings, &[Operation::Gather])
-            }
-            Part::Training => {
-                let kinds = [MemoryType::Chunked, MemoryType::Distributed].into_iter();
-                let mut both =
-                    kinds.flat_map(|kind| [(kind, OptimizerType::Sgd), (kind, OptimizerType::Adam)]);
-                both.try_for_each(|(kind, optimizer)| {
-                    let form = TableForm::Trained(optimizer);
-                    tables.add(kind, Device, form, embeddings, &[Operation::Step])
-                })
-            }
-        }?;
-        Ok(tables.rows)
-    }
-
-    fn show(&self, rows: &[BenchRow], sides: &[Side], effort: &Effort) -> Result<()> {
+    fn show(&self, rows: &[BenchRow], sides: &[LibrarySide], effort: &Effort) -> Result<()> {
         let libraries: Vec<_> = sides.iter().map(|side| side.library.display().to_string()).collect();
         if self.json {
             let failures: Vec<_> = sides.iter().flat_map(|side| &side.failures).collect();
@@ -233,45 +186,5 @@ impl WholeMemoryArguments {
             libraries[0],
             rows::render(rows, sides.len() > 1)
         ))
-    }
-}
-
-/// What a size on the command line is in bytes, whose unit is a power of two.
-fn bytes(size: f64, power: u32) -> u64 {
-    (size * f64::from(1 << power)) as u64
-}
-
-/// Tables that are measured one after the other, and what came of it.
-struct Tables<'a> {
-    bench: &'a WholeMemoryArguments,
-    sides: &'a mut [Side],
-    effort: &'a Effort,
-    rows: Vec<BenchRow>,
-}
-
-impl Tables<'_> {
-    /// A table for each length of rows, all with the same ranks.
-    fn add(
-        &mut self,
-        memory_type: MemoryType,
-        location: MemoryLocation,
-        form: TableForm,
-        lengths: &[u64],
-        operations: &[Operation],
-    ) -> Result<()> {
-        for row_bytes in lengths.iter().copied() {
-            let all =
-                if location == MemoryLocation::Device { self.bench.table_gib } else { self.bench.host_gib };
-            let rows = bytes(all, 30) / row_bytes / self.effort.ranks as u64 * self.effort.ranks as u64;
-            ensure!(
-                (1..1 << 32).contains(&rows),
-                "a table has fewer than 2^32 rows, and one a rank at least"
-            );
-            let count = (bytes(self.bench.gather_mib, 20) / row_bytes).max(1);
-            let request = TableRequest { memory_type, location, form, row_bytes, rows, count };
-            self.rows.extend(measure(self.sides, request, operations, self.effort));
-        }
-        self.sides.iter_mut().for_each(Side::rest);
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@ pub(super) const MARK: &str = "@wmctl ";
 /// `wholememory_memory_type_t`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum MemoryType {
+pub(super) enum TableType {
     Continuous = 1,
     Chunked = 2,
     Distributed = 3,
@@ -19,7 +19,7 @@ pub(super) enum MemoryType {
 /// `wholememory_memory_location_t`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum MemoryLocation {
+pub(super) enum TableLocation {
     Device = 1,
     Host = 2,
 }
@@ -27,7 +27,7 @@ pub(super) enum MemoryLocation {
 /// `wholememory_optimizer_type_t`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OptimizerType {
+pub(super) enum TableOptimizer {
     Sgd = 1,
     Adam = 2,
 }
@@ -41,14 +41,14 @@ pub(super) enum TableForm {
     /// An embedding of which this part may be cached on devices, and rows are drawn as Zipf has them.
     Cached(f32),
     /// An embedding that is trained, of which rows are drawn alike.
-    Trained(OptimizerType),
+    Trained(TableOptimizer),
 }
 
 /// A table, and how much of it a rank moves at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct TableRequest {
-    pub(super) memory_type: MemoryType,
-    pub(super) location: MemoryLocation,
+    pub(super) memory_type: TableType,
+    pub(super) location: TableLocation,
     pub(super) form: TableForm,
     pub(super) row_bytes: u64,
     /// Of all ranks: the same number at each, and fewer than 2^32.
@@ -60,7 +60,7 @@ pub(super) struct TableRequest {
 /// Something that is checked and timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Operation {
+pub(super) enum TableOperation {
     Gather,
     Scatter,
     /// Gathers of other row numbers, in which a cache may learn what is asked for often.
@@ -75,7 +75,7 @@ pub(super) enum Operation {
 /// What a rank is to do. All but the first is for all ranks at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Order {
+pub(super) enum RankOrder {
     /// Make a unique id.
     Identify,
     /// Meet the ranks that have this one.
@@ -83,9 +83,9 @@ pub(super) enum Order {
     /// Make a table, with its contents and row numbers.
     Make(TableRequest),
     /// Do it once, and compare all bytes.
-    Check(Operation),
+    Check(TableOperation),
     /// Do it several times.
-    Run(Operation, u64),
+    Run(TableOperation, u64),
     /// Close the table.
     Close,
 }
@@ -93,7 +93,7 @@ pub(super) enum Order {
 /// What a rank answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Answer {
+pub(super) enum RankAnswer {
     Identity(String),
     Done,
     /// Whether the plain kernels reach all of the table.

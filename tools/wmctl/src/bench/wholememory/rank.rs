@@ -10,10 +10,10 @@ use wm_abi::CUstream;
 use wm_driver::Api;
 use wm_driver::api::Named;
 
-use super::api::{Handle, Library, UniqueId, call};
+use super::api::{GroupId, Handle, WholeGraphLibrary, call};
 use super::environment::EnvironmentFunctions;
 use super::kernels::MeasureKernels;
-use super::orders::{Answer, MARK, Operation, Order};
+use super::orders::{MARK, RankAnswer, RankOrder, TableOperation};
 use super::subject::Subject;
 use crate::output;
 
@@ -24,7 +24,7 @@ const NON_BLOCKING: u32 = 1;
 /// A rank without its table.
 #[derive(Debug)]
 pub(super) struct RankProcess {
-    pub(super) library: Library,
+    pub(super) library: WholeGraphLibrary,
     pub(super) driver: Named<'static>,
     pub(super) kernels: MeasureKernels,
     pub(super) stream: CUstream,
@@ -38,18 +38,18 @@ pub(super) struct RankProcess {
 pub(super) fn serve(library: &Path, number: usize, ranks: usize) -> Result<()> {
     let mut rank = match RankProcess::enter(library, number, ranks) {
         Ok(rank) => rank,
-        Err(error) => return say(&Answer::Failed(format!("{error:#}"))),
+        Err(error) => return say(&RankAnswer::Failed(format!("{error:#}"))),
     };
     let mut subject = None;
     for line in stdin().lines() {
         let order = serde_json::from_str(&line?).context("an order")?;
         let answer = rank.carry_out(order, &mut subject);
-        say(&answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}"))))?;
+        say(&answer.unwrap_or_else(|error| RankAnswer::Failed(format!("{error:#}"))))?;
     }
     rank.leave(subject)
 }
 
-fn say(answer: &Answer) -> Result<()> {
+fn say(answer: &RankAnswer) -> Result<()> {
     output::print(&format!("{MARK}{}\n", serde_json::to_string(answer)?))
 }
 
@@ -62,49 +62,51 @@ impl RankProcess {
         driver.ctx_set_current(context)?;
         let stream = driver.stream_create(NON_BLOCKING)?;
         let kernels = MeasureKernels::load(driver, stream)?;
-        let library = Library::open(library)?;
+        let library = WholeGraphLibrary::open(library)?;
         call!(library, wholememory_init(0, WARNINGS))?;
         let environment = EnvironmentFunctions::new(driver);
         Ok(Self { library, driver, kernels, stream, comm: null_mut(), number, ranks, environment })
     }
 
-    fn carry_out(&mut self, order: Order, subject: &mut Option<Subject>) -> Result<Answer> {
+    fn carry_out(&mut self, order: RankOrder, subject: &mut Option<Subject>) -> Result<RankAnswer> {
         let made = || "an order for a table that was not made";
         match order {
-            Order::Identify => self.identify(),
-            Order::Meet(id) => self.meet(&id),
-            Order::Make(request) => {
+            RankOrder::Identify => self.identify(),
+            RankOrder::Meet(id) => self.meet(&id),
+            RankOrder::Make(request) => {
                 let made = subject.insert(Subject::make(self, request)?);
-                Ok(Answer::Made { is_mapped: made.is_mapped() })
+                Ok(RankAnswer::Made { is_mapped: made.is_mapped() })
             }
-            Order::Check(operation) => {
-                subject.as_mut().with_context(made)?.check(self, operation).map(Answer::Wrong)
+            RankOrder::Check(operation) => {
+                subject.as_mut().with_context(made)?.check(self, operation).map(RankAnswer::Wrong)
             }
-            Order::Run(operation, count) => self.run(subject.as_ref().with_context(made)?, operation, count),
-            Order::Close => subject.take().with_context(made)?.close(self).map(|()| Answer::Done),
+            RankOrder::Run(operation, count) => {
+                self.run(subject.as_ref().with_context(made)?, operation, count)
+            }
+            RankOrder::Close => subject.take().with_context(made)?.close(self).map(|()| RankAnswer::Done),
         }
     }
 
-    fn identify(&self) -> Result<Answer> {
-        let mut id = UniqueId([0; 128]);
+    fn identify(&self) -> Result<RankAnswer> {
+        let mut id = GroupId([0; 128]);
         call!(self.library, wholememory_create_unique_id(&mut id))?;
-        Ok(Answer::Identity(id.to_hex()))
+        Ok(RankAnswer::Identity(id.to_hex()))
     }
 
-    fn meet(&mut self, id: &str) -> Result<Answer> {
-        let (id, number, ranks) = (UniqueId::from_hex(id)?, self.number as c_int, self.ranks as c_int);
+    fn meet(&mut self, id: &str) -> Result<RankAnswer> {
+        let (id, number, ranks) = (GroupId::from_hex(id)?, self.number as c_int, self.ranks as c_int);
         call!(self.library, wholememory_create_communicator(&mut self.comm, id, number, ranks))?;
-        Ok(Answer::Done)
+        Ok(RankAnswer::Done)
     }
 
     /// All ranks begin together; the end is this one's.
-    fn run(&self, subject: &Subject, operation: Operation, count: u64) -> Result<Answer> {
+    fn run(&self, subject: &Subject, operation: TableOperation, count: u64) -> Result<RankAnswer> {
         self.drain()?;
         self.barrier()?;
         let begin = now();
         (0..count).try_for_each(|turn| subject.perform(self, operation, turn))?;
         self.drain()?;
-        Ok(Answer::Ran(begin, now()))
+        Ok(RankAnswer::Ran(begin, now()))
     }
 
     pub(super) fn barrier(&self) -> Result<()> {

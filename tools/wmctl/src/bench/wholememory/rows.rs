@@ -2,14 +2,13 @@
 
 use serde::{Serialize, Serializer};
 
-use super::orders::{MemoryLocation, MemoryType, Operation, OptimizerType, TableForm, TableRequest};
+use super::orders::{TableForm, TableLocation, TableOperation, TableOptimizer, TableRequest, TableType};
 use crate::bench::rows::percent;
-use crate::human;
 use crate::table::TextTable;
 
 /// What one library did.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum LibraryOutcome {
     /// Of one rank, by the slowest one's end: bytes a second, or rows a second of a step.
     Rate(f64),
     /// Bytes were not right.
@@ -17,7 +16,7 @@ pub(super) enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl LibraryOutcome {
     fn rate(self) -> Option<f64> {
         if let Self::Rate(rate) = self { Some(rate) } else { None }
     }
@@ -32,7 +31,7 @@ impl Outcome {
 }
 
 /// A rate is a number, anything else a word.
-impl Serialize for Outcome {
+impl Serialize for LibraryOutcome {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Rate(rate) => serializer.serialize_f64(*rate),
@@ -45,28 +44,28 @@ impl Serialize for Outcome {
 /// One line of the result. Rates are of one rank, bytes a second; of steps, rows a second.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct BenchRow {
-    operation: Operation,
-    memory_type: MemoryType,
-    location: MemoryLocation,
+    operation: TableOperation,
+    memory_type: TableType,
+    location: TableLocation,
     form: TableForm,
     row_bytes: u64,
-    ours: Outcome,
+    ours: LibraryOutcome,
     #[serde(skip_serializing_if = "Option::is_none")]
-    beside: Option<Outcome>,
+    beside: Option<LibraryOutcome>,
     /// Of the plainest kernel, on the same rows; of a distributed table, on those of another type.
     kernel: Option<f64>,
 }
 
 impl BenchRow {
     pub(super) fn new(
-        operation: Operation,
+        operation: TableOperation,
         request: TableRequest,
-        ours: Outcome,
-        beside: Option<Outcome>,
-        kernel: Option<Outcome>,
+        ours: LibraryOutcome,
+        beside: Option<LibraryOutcome>,
+        kernel: Option<LibraryOutcome>,
     ) -> Self {
         let TableRequest { memory_type, location, form, row_bytes, .. } = request;
-        let kernel = kernel.and_then(Outcome::rate);
+        let kernel = kernel.and_then(LibraryOutcome::rate);
         Self { operation, memory_type, location, form, row_bytes, ours, beside, kernel }
     }
 
@@ -77,29 +76,29 @@ impl BenchRow {
         let kernel = self.kernel.map_or_else(String::new, |rate| format!(", kernel {:.1}", rate / unit));
         let [operation, memory_type, location, size] = self.names();
         let ours = self.ours.shown(unit);
-        let word = if self.operation == Operation::Step { "million rows/s" } else { "GB/s" };
+        let word = if self.operation == TableOperation::Step { "million rows/s" } else { "GB/s" };
         eprintln!("{operation} {memory_type} {location} {size}: {ours} {word}{beside}{kernel}");
     }
 
     fn unit(&self) -> f64 {
-        if self.operation == Operation::Step { 1e6 } else { 1e9 }
+        if self.operation == TableOperation::Step { 1e6 } else { 1e9 }
     }
 
     fn names(&self) -> [String; 4] {
         let operation = match (self.operation, self.form) {
-            (Operation::Step, TableForm::Trained(OptimizerType::Sgd)) => "SGD",
-            (Operation::Step, _) => "lazy Adam",
+            (TableOperation::Step, TableForm::Trained(TableOptimizer::Sgd)) => "SGD",
+            (TableOperation::Step, _) => "lazy Adam",
             (_, TableForm::Cached(_)) => "cached gather",
-            (Operation::Scatter, _) => "scatter",
+            (TableOperation::Scatter, _) => "scatter",
             _ => "gather",
         };
         let memory_type = match self.memory_type {
-            MemoryType::Continuous => "continuous",
-            MemoryType::Chunked => "chunked",
-            MemoryType::Distributed => "distributed",
+            TableType::Continuous => "continuous",
+            TableType::Chunked => "chunked",
+            TableType::Distributed => "distributed",
         };
-        let location = if self.location == MemoryLocation::Device { "device" } else { "host" };
-        [operation, memory_type, location, &human::bytes(self.row_bytes)].map(str::to_owned)
+        let location = if self.location == TableLocation::Device { "device" } else { "host" };
+        [operation, memory_type, location, &format!("{} B", self.row_bytes)].map(str::to_owned)
     }
 
     fn cells(&self) -> Vec<String> {
@@ -110,7 +109,7 @@ impl BenchRow {
             cells.push(beside.shown(self.unit()));
             cells.push(ratio.map_or_else(String::new, |(ours, beside)| format!("{:.2}", ours / beside)));
         }
-        if self.operation != Operation::Step {
+        if self.operation != TableOperation::Step {
             let of_kernel = self.ours.rate().zip(self.kernel);
             cells.push(self.kernel.map_or_else(String::new, |rate| format!("{:.1}", rate / 1e9)));
             cells.push(of_kernel.map_or_else(String::new, |(ours, kernel)| percent(ours / kernel)));
@@ -138,7 +137,7 @@ pub(super) fn render(rows: &[BenchRow], with_beside: bool) -> String {
         let compared: &[&str] = if with_beside { &[&other, ">RATIO"] } else { &[] };
         let headings = [&[first, "TYPE", "MEMORY", ">ROW", &own], compared, last].concat();
         let mut table = TextTable::new(&headings);
-        let chosen = rows.iter().filter(|row| (row.operation == Operation::Step) == is_step);
+        let chosen = rows.iter().filter(|row| (row.operation == TableOperation::Step) == is_step);
         chosen.for_each(|row| table.row(row.cells()));
         if table.is_empty() { None } else { Some(table.to_string()) }
     };
@@ -152,18 +151,23 @@ mod tests {
     //! Hazard: a figure under another one's heading, and a table that no kernel reaches compared with other rows.
     use super::*;
 
-    fn row(memory_type: MemoryType, row_bytes: u64, ours: Outcome, kernel: Option<Outcome>) -> BenchRow {
-        let (location, form) = (MemoryLocation::Device, TableForm::Tensor);
+    fn row(
+        memory_type: TableType,
+        row_bytes: u64,
+        ours: LibraryOutcome,
+        kernel: Option<LibraryOutcome>,
+    ) -> BenchRow {
+        let (location, form) = (TableLocation::Device, TableForm::Tensor);
         let request = TableRequest { memory_type, location, form, row_bytes, rows: 8, count: 4 };
-        BenchRow::new(Operation::Gather, request, ours, Some(Outcome::Rate(50e9)), kernel)
+        BenchRow::new(TableOperation::Gather, request, ours, Some(LibraryOutcome::Rate(50e9)), kernel)
     }
 
     #[test]
     fn every_figure_stands_under_its_heading() {
         let mut rows = [
-            row(MemoryType::Chunked, 64, Outcome::Rate(100e9), Some(Outcome::Rate(200e9))),
-            row(MemoryType::Chunked, 128, Outcome::Wrong, Some(Outcome::Rate(400e9))),
-            row(MemoryType::Distributed, 64, Outcome::Rate(20e9), None),
+            row(TableType::Chunked, 64, LibraryOutcome::Rate(100e9), Some(LibraryOutcome::Rate(200e9))),
+            row(TableType::Chunked, 128, LibraryOutcome::Wrong, Some(LibraryOutcome::Rate(400e9))),
+            row(TableType::Distributed, 64, LibraryOutcome::Rate(20e9), None),
         ];
         complete(&mut rows);
         let text = render(&rows, true);

@@ -13,7 +13,7 @@ use wm_kernels::measure::{CheckRows, PlainGather, PlainScatter, WriteTable};
 
 use super::api::{Handle, TensorShape, call};
 use super::numbers;
-use super::orders::{MemoryLocation, MemoryType, Operation, TableForm, TableRequest};
+use super::orders::{TableForm, TableLocation, TableOperation, TableRequest, TableType};
 use super::rank::RankProcess;
 
 /// What tables hold, and what they hold before a scatter is checked.
@@ -148,8 +148,8 @@ impl Subject {
         /// `WHOLEMEMORY_AT_READONLY`
         const READ_ONLY: c_uint = 1;
         let TableForm::Cached(ratio) = self.request.form else { return Ok(()) };
-        let (place, device) = (&mut self.policy, MemoryLocation::Device as c_uint);
-        let chunked = MemoryType::Chunked as c_uint;
+        let (place, device) = (&mut self.policy, TableLocation::Device as c_uint);
+        let chunked = TableType::Chunked as c_uint;
         call!(
             rank.library,
             wholememory_create_embedding_cache_policy(place, rank.comm, chunked, device, READ_ONLY, ratio)
@@ -194,7 +194,7 @@ impl Subject {
 
     fn find_bases(&self, rank: &RankProcess) -> Result<Option<CUdeviceptr>> {
         // A library hands out no other rank's part of these.
-        if self.request.memory_type == MemoryType::Distributed || self.request.form != TableForm::Tensor {
+        if self.request.memory_type == TableType::Distributed || self.request.form != TableForm::Tensor {
             return Ok(None);
         }
         let memory = self.memory(rank);
@@ -218,13 +218,13 @@ impl Subject {
     }
 
     /// Does it once. It may still be under way in the stream afterwards.
-    pub(super) fn perform(&self, rank: &RankProcess, operation: Operation, turn: u64) -> Result<()> {
+    pub(super) fn perform(&self, rank: &RankProcess, operation: TableOperation, turn: u64) -> Result<()> {
         match operation {
-            Operation::Gather => self.gather(rank, &self.numbers, false),
-            Operation::Warm => self.gather(rank, &self.warm[turn as usize % self.warm.len()], true),
-            Operation::Scatter => self.scatter(rank),
-            Operation::Step => self.step(rank, &self.numbers, &self.packed),
-            Operation::PlainGather | Operation::PlainScatter => self.plain(rank, operation),
+            TableOperation::Gather => self.gather(rank, &self.numbers, false),
+            TableOperation::Warm => self.gather(rank, &self.warm[turn as usize % self.warm.len()], true),
+            TableOperation::Scatter => self.scatter(rank),
+            TableOperation::Step => self.step(rank, &self.numbers, &self.packed),
+            TableOperation::PlainGather | TableOperation::PlainScatter => self.plain(rank, operation),
         }
     }
 
@@ -268,12 +268,12 @@ impl Subject {
         )
     }
 
-    fn plain(&self, rank: &RankProcess, operation: Operation) -> Result<()> {
+    fn plain(&self, rank: &RankProcess, operation: TableOperation) -> Result<()> {
         let TableRequest { row_bytes, rows, count, .. } = self.request;
         let Some(bases) = self.bases else { bail!("a kernel does not reach all of this table") };
         let (rows_each, shift) = ((rows / rank.ranks as u64) as u32, (row_bytes / 16).ilog2());
         let (numbers, work) = (self.numbers.address, count << shift);
-        if operation == Operation::PlainGather {
+        if operation == TableOperation::PlainGather {
             let output = self.packed.address;
             let arguments = PlainGather { output, bases, rows_each, numbers, count, shift };
             return rank.kernels.launch(&arguments, work);
@@ -283,18 +283,18 @@ impl Subject {
     }
 
     /// Does it once, and counts the words that are not right afterwards. A collective call.
-    pub(super) fn check(&mut self, rank: &RankProcess, operation: Operation) -> Result<u64> {
+    pub(super) fn check(&mut self, rank: &RankProcess, operation: TableOperation) -> Result<u64> {
         match operation {
-            Operation::Scatter | Operation::PlainScatter => self.check_scatter(rank, operation),
-            Operation::Step => self.check_step(rank),
+            TableOperation::Scatter | TableOperation::PlainScatter => self.check_scatter(rank, operation),
+            TableOperation::Step => self.check_step(rank),
             _ => self.check_gather(rank, operation),
         }
     }
 
-    fn check_gather(&self, rank: &RankProcess, operation: Operation) -> Result<u64> {
+    fn check_gather(&self, rank: &RankProcess, operation: TableOperation) -> Result<u64> {
         self.packed.set(rank, 0)?;
         self.perform(rank, operation, 0)?;
-        let numbers = if operation == Operation::Warm { &self.warm[0] } else { &self.numbers };
+        let numbers = if operation == TableOperation::Warm { &self.warm[0] } else { &self.numbers };
         self.count_wrong(rank, numbers)
     }
 
@@ -314,7 +314,7 @@ impl Subject {
     }
 
     /// Scatters rows that were gathered to a table that no longer has them, and gathers them again.
-    fn check_scatter(&self, rank: &RankProcess, operation: Operation) -> Result<u64> {
+    fn check_scatter(&self, rank: &RankProcess, operation: TableOperation) -> Result<u64> {
         self.gather(rank, &self.numbers, false)?;
         self.fill_together(rank, OTHER_SALT)?;
         self.perform(rank, operation, 0)?;
