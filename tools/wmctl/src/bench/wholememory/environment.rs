@@ -1,7 +1,7 @@
 //! Memory functions that a program gives to the library (`wholememory_env_func_t`), as `PyTorch`'s allocators are: a block that was
 //! given back is kept for the next request of its size, so that no library pays for the driver's allocations after its first call.
 //!
-//! LentBlocks are handed out again at once: all work of a rank is in one stream, as it is in PyTorch.
+//! Blocks are handed out again at once: all work of a rank is in one stream, as it is in PyTorch.
 
 use std::alloc::{Layout, alloc};
 use std::collections::HashMap;
