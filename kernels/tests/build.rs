@@ -17,8 +17,15 @@ impl Copy {
     fn new(name: &str) -> Self {
         let root = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = fs::remove_dir_all(&root);
-        for folder in ["cuda", "cuda/diagnostics", "cuda/ownership", "cuda/wholememory", "compiled", "tools"]
-        {
+        for folder in [
+            "cuda",
+            "cuda/diagnostics",
+            "cuda/measure",
+            "cuda/ownership",
+            "cuda/wholememory",
+            "compiled",
+            "tools",
+        ] {
             copy_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &root.join(folder));
         }
         Self(root)

@@ -10,6 +10,7 @@ mod configuration;
 mod cooperation;
 mod elementwise;
 mod fault;
+mod measure;
 mod ownership;
 mod pattern;
 mod support;
