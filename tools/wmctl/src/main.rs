@@ -49,7 +49,8 @@ const EXAMPLES: &str = "Examples:
   wmctl stats 4711 --watch 1                        one of them, every second
   wmctl top                                         all of them, with what they copy now
   wmctl replay --trace a.trace.gz --find-capacity   what memory a recorded program needs
-  wmctl bench copy                                  what several links bring to copies";
+  wmctl bench copy                                  what several links bring to copies
+  wmctl bench wholememory                           how fast ranks read each other's memory";
 
 #[derive(Subcommand)]
 enum WmctlCommand {

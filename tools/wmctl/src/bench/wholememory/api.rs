@@ -10,7 +10,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use super::environment::EnvironmentFunctions;
 
 /// `wholememory_comm_t` and all other handles.
-pub(super) type Handle = *mut c_void;
+pub(super) type ApiHandle = *mut c_void;
 
 /// `wholememory_unique_id_t`, which goes by value.
 #[derive(Debug, Clone, Copy)]
@@ -130,27 +130,27 @@ functions! {
     wholememory_init(c_uint, c_uint) -> c_uint;
     wholememory_finalize() -> c_uint;
     wholememory_create_unique_id(*mut GroupId) -> c_uint;
-    wholememory_create_communicator(*mut Handle, GroupId, c_int, c_int) -> c_uint;
-    wholememory_destroy_communicator(Handle) -> c_uint;
-    wholememory_communicator_barrier(Handle) -> c_uint;
-    wholememory_get_local_memory(*mut *mut c_void, *mut usize, *mut usize, Handle) -> c_uint;
-    wholememory_get_rank_memory(*mut *mut c_void, *mut usize, *mut usize, c_int, Handle) -> c_uint;
-    wholememory_create_tensor(*mut Handle, *mut TensorShape, Handle, c_uint, c_uint, *mut usize) -> c_uint;
-    wholememory_destroy_tensor(Handle) -> c_uint;
-    wholememory_make_tensor_from_pointer(*mut Handle, *mut c_void, *mut TensorShape) -> c_uint;
-    wholememory_tensor_get_memory_handle(Handle) -> Handle;
-    wholememory_gather(Handle, Handle, Handle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
-    wholememory_scatter(Handle, Handle, Handle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
-    wholememory_create_embedding_optimizer(*mut Handle, c_uint) -> c_uint;
-    wholememory_destroy_embedding_optimizer(Handle);
-    wholememory_create_embedding_cache_policy(*mut Handle, Handle, c_uint, c_uint, c_uint, f32) -> c_uint;
-    wholememory_destroy_embedding_cache_policy(Handle) -> c_uint;
-    wholememory_create_embedding(*mut Handle, *mut TensorShape, Handle, c_uint, c_uint, Handle, *mut usize, c_int, c_int) -> c_uint;
-    wholememory_destroy_embedding(Handle) -> c_uint;
-    wholememory_embedding_get_embedding_tensor(Handle) -> Handle;
-    wholememory_embedding_set_optimizer(Handle, Handle) -> c_uint;
-    wholememory_embedding_gather(Handle, Handle, Handle, bool, *mut EnvironmentFunctions, i64) -> c_uint;
-    wholememory_embedding_gather_gradient_apply(Handle, Handle, Handle, bool, f32, *mut EnvironmentFunctions, i64) -> c_uint;
+    wholememory_create_communicator(*mut ApiHandle, GroupId, c_int, c_int) -> c_uint;
+    wholememory_destroy_communicator(ApiHandle) -> c_uint;
+    wholememory_communicator_barrier(ApiHandle) -> c_uint;
+    wholememory_get_local_memory(*mut *mut c_void, *mut usize, *mut usize, ApiHandle) -> c_uint;
+    wholememory_get_rank_memory(*mut *mut c_void, *mut usize, *mut usize, c_int, ApiHandle) -> c_uint;
+    wholememory_create_tensor(*mut ApiHandle, *mut TensorShape, ApiHandle, c_uint, c_uint, *mut usize) -> c_uint;
+    wholememory_destroy_tensor(ApiHandle) -> c_uint;
+    wholememory_make_tensor_from_pointer(*mut ApiHandle, *mut c_void, *mut TensorShape) -> c_uint;
+    wholememory_tensor_get_memory_handle(ApiHandle) -> ApiHandle;
+    wholememory_gather(ApiHandle, ApiHandle, ApiHandle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
+    wholememory_scatter(ApiHandle, ApiHandle, ApiHandle, *mut EnvironmentFunctions, *mut c_void, c_int) -> c_uint;
+    wholememory_create_embedding_optimizer(*mut ApiHandle, c_uint) -> c_uint;
+    wholememory_destroy_embedding_optimizer(ApiHandle);
+    wholememory_create_embedding_cache_policy(*mut ApiHandle, ApiHandle, c_uint, c_uint, c_uint, f32) -> c_uint;
+    wholememory_destroy_embedding_cache_policy(ApiHandle) -> c_uint;
+    wholememory_create_embedding(*mut ApiHandle, *mut TensorShape, ApiHandle, c_uint, c_uint, ApiHandle, *mut usize, c_int, c_int) -> c_uint;
+    wholememory_destroy_embedding(ApiHandle) -> c_uint;
+    wholememory_embedding_get_embedding_tensor(ApiHandle) -> ApiHandle;
+    wholememory_embedding_set_optimizer(ApiHandle, ApiHandle) -> c_uint;
+    wholememory_embedding_gather(ApiHandle, ApiHandle, ApiHandle, bool, *mut EnvironmentFunctions, i64) -> c_uint;
+    wholememory_embedding_gather_gradient_apply(ApiHandle, ApiHandle, ApiHandle, bool, f32, *mut EnvironmentFunctions, i64) -> c_uint;
 }
 
 fn open(path: &Path) -> Result<*mut c_void> {

@@ -10,7 +10,7 @@ use wm_abi::CUstream;
 use wm_driver::Api;
 use wm_driver::api::Named;
 
-use super::api::{GroupId, Handle, WholeGraphLibrary, call};
+use super::api::{ApiHandle, GroupId, WholeGraphLibrary, call};
 use super::environment::EnvironmentFunctions;
 use super::kernels::MeasureKernels;
 use super::orders::{MARK, RankAnswer, RankOrder, TableOperation};
@@ -28,7 +28,7 @@ pub(super) struct RankProcess {
     pub(super) driver: Named<'static>,
     pub(super) kernels: MeasureKernels,
     pub(super) stream: CUstream,
-    pub(super) comm: Handle,
+    pub(super) comm: ApiHandle,
     pub(super) number: usize,
     pub(super) ranks: usize,
     environment: EnvironmentFunctions,

@@ -11,7 +11,7 @@ use wm_abi::CUdeviceptr;
 use wm_driver::Api;
 use wm_kernels::measure::{CheckRows, PlainGather, PlainScatter, WriteTable};
 
-use super::api::{Handle, TensorShape, call};
+use super::api::{ApiHandle, TensorShape, call};
 use super::numbers;
 use super::orders::{TableForm, TableLocation, TableOperation, TableRequest, TableType};
 use super::rank::RankProcess;
@@ -31,10 +31,10 @@ const RATE: f32 = 1.0;
 #[derive(Debug)]
 pub(super) struct Subject {
     request: TableRequest,
-    table: Handle,
-    embedding: Handle,
-    policy: Handle,
-    optimizer: Handle,
+    table: ApiHandle,
+    embedding: ApiHandle,
+    policy: ApiHandle,
+    optimizer: ApiHandle,
     numbers: LocalTensor,
     packed: LocalTensor,
     warm: Vec<LocalTensor>,
@@ -49,7 +49,7 @@ pub(super) struct Subject {
 struct LocalTensor {
     address: CUdeviceptr,
     bytes: usize,
-    tensor: Handle,
+    tensor: ApiHandle,
 }
 
 impl LocalTensor {
@@ -163,7 +163,7 @@ impl Subject {
         call!(rank.library, wholememory_embedding_set_optimizer(self.embedding, self.optimizer))
     }
 
-    fn memory(&self, rank: &RankProcess) -> Handle {
+    fn memory(&self, rank: &RankProcess) -> ApiHandle {
         // SAFETY: a handle of the library's.
         unsafe { (rank.library.wholememory_tensor_get_memory_handle)(self.table) }
     }
