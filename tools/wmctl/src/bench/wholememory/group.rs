@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use super::orders::{MARK, RankAnswer, RankOrder};
 
 /// How long ranks may take to leave after their last order.
-const FAREWELL: Duration = Duration::from_secs(20);
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// What was heard of a rank.
 enum Heard {

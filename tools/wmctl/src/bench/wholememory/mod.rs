@@ -72,7 +72,7 @@ pub(crate) struct WholeMemoryArguments {
     #[arg(long, default_value_t = 3)]
     repeat: usize,
     /// Seconds that ranks may take for one order before they are given up
-    #[arg(long, default_value_t = 120)]
+    #[arg(long, default_value_t = 60)]
     patience: u64,
     /// Print JSON
     #[arg(long)]
@@ -99,6 +99,8 @@ pub(super) fn wholememory(arguments: &WholeMemoryArguments) -> Result<()> {
     let mut sides: Vec<_> = [Some(library), beside].into_iter().flatten().map(LibrarySide::new).collect();
     let plans = plan::plan(arguments, effort.ranks)?;
     sides.iter().try_for_each(|side| side.probe(&effort))?;
+    let tables: usize = plans.iter().map(|plan| plan.tables.len()).sum();
+    eprintln!("{} ranks begin; each of {tables} tables takes seconds ...", effort.ranks);
     let mut rows = Vec::new();
     for plan in &plans {
         for table in &plan.tables {
