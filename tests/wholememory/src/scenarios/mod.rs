@@ -1,6 +1,7 @@
 //! What ranks do together, by name.
 
 mod communicators;
+mod dealt;
 mod embeddings;
 mod environment;
 mod files;
@@ -65,6 +66,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
+    Scenario::new("dealt.rows", dealt::rows),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which nobody may wait while one of them captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
