@@ -104,7 +104,8 @@ impl Embedding {
         let copy =
             |indices| copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors);
         let Some(round_robin) = &self.round_robin else { return copy(indices) };
-        let (places, _scratch) = round_robin.places_of(indices, self.rows.memory()?.communicator(), stream)?;
+        let (places, _scratch) =
+            round_robin.places_of(indices, self.rows.memory()?.communicator(), stream)?;
         copy(&places)
     }
 

@@ -26,17 +26,7 @@ fn create(rank: &Rank, code: u32, rows: usize, turn: i32, kind: (u32, u32)) -> V
     let (place, none) = (&mut embedding, null_mut());
     want!(
         code,
-        rank.wholememory_create_embedding(
-            place,
-            &shape,
-            rank.comm,
-            kind.0,
-            kind.1,
-            none,
-            null(),
-            -1,
-            turn
-        )
+        rank.wholememory_create_embedding(place, &shape, rank.comm, kind.0, kind.1, none, null(), -1, turn)
     )?;
     Ok(embedding)
 }

@@ -10,6 +10,7 @@ mod graph;
 mod memory;
 mod misuse;
 mod nodes;
+mod properties;
 mod random;
 mod rows;
 mod tensors;
@@ -97,6 +98,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered),
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
+    Scenario::new("properties.described", properties::described),
     Scenario::new("random.draws", random::draws),
     Scenario::new("random.misuse", random::misuse),
     Scenario::new("tensors.shapes", tensors::shapes),
