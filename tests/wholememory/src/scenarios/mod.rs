@@ -90,6 +90,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::new("training.steps", training::steps),
+    Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) },
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
