@@ -151,6 +151,7 @@ functions! {
     wholememory_finalize() -> c_uint;
     wholememory_get_rank_partition_offsets(*mut usize, Handle) -> c_uint;
     fork_get_device_count() -> c_int;
+    get_device_prop(c_int) -> *const u8;
     wholememory_load_from_file(Handle, usize, usize, usize, *const *const c_char, c_int, c_int) -> c_uint;
     wholememory_store_to_file(Handle, usize, usize, usize, *const c_char) -> c_uint;
     generate_random_positive_int_cpu(i64, i64, Handle) -> c_uint;

@@ -84,6 +84,15 @@ fn files_by_several_threads() {
     }
 }
 
+/// The folder's file system may have no such reads: then all is as without.
+#[test]
+fn files_past_the_cache() {
+    let mut command = suite(&["--ranks", "2", "--filter", "files."]);
+    command.arg("--driver").arg(built("libsimcuda.so"));
+    command.env("WG_LOAD_USE_DIRECTIO", "1").env("WG_LOAD_BUFFER_SIZE_MB", "1");
+    passes(&command.output().expect("the suite starts"));
+}
+
 /// Ranks wait for two seconds, and one reads three MiB at 1.2 MB a second.
 #[test]
 fn a_load_that_takes_longer_than_ranks_wait() {

@@ -59,7 +59,8 @@ pub fn run(plan: &Plan, rows: &[&Row], report: impl Fn(&Finished) + Sync) -> Vec
         report(&result);
         finished.lock().unwrap_or_else(PoisonError::into_inner).push((position, result));
     };
-    let (alone, together): (Vec<usize>, Vec<usize>) = (0..rows.len()).partition(|&position| rows[position].is_alone());
+    let (alone, together): (Vec<usize>, Vec<usize>) =
+        (0..rows.len()).partition(|&position| rows[position].is_alone());
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(&position) = together.get(next.fetch_add(1, Ordering::Relaxed)) {

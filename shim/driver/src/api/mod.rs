@@ -116,6 +116,8 @@ pub trait Api {
 
         /// How many devices there are.
         device_count() -> (count: c_int) = cuDeviceGetCount(&mut count);
+        /// The device with a number.
+        device_get(ordinal: c_int) -> (device: CUdevice) = cuDeviceGet(&mut device, ordinal);
         /// An attribute of a device.
         device_attribute(attribute: c_uint, device: CUdevice) -> (value: c_int) = cuDeviceGetAttribute(&mut value, attribute, device);
         /// Memory of a device, bytes.

@@ -25,6 +25,12 @@ unsafe fn path(name: *const c_char) -> Result<PathBuf> {
     Ok(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
+/// HDFS is not read, as by the library that this one stands in for. These functions take no notice of their arguments, which the C
+/// calling convention permits.
+fn no_hdfs(call: &'static str) -> u32 {
+    answer(call, || Err(Error::NotImplemented("files of HDFS")))
+}
+
 /// The names of files.
 ///
 /// # Safety
@@ -73,6 +79,11 @@ exports! {
 
     /// HDFS is not built in.
     fn wholememory_load_hdfs_support() -> u32 {
-        super::missing::answer_missing("wholememory_load_hdfs_support")
+        no_hdfs("wholememory_load_hdfs_support")
+    }
+
+    /// HDFS is not built in.
+    fn wholememory_load_from_hdfs_file() -> u32 {
+        no_hdfs("wholememory_load_from_hdfs_file")
     }
 }

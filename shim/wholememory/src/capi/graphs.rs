@@ -96,13 +96,15 @@ exports! {
         })
     }
 
-    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's tensor none is written.
+    /// Lists targets, and the neighbours that are none of them, each once. Without a mapping's tensor, or with one over null, none is written.
     fn graph_append_unique(
         targets: ObjectHandle, neighbors: ObjectHandle, list: MemoryContext, mapping: ObjectHandle, functions: *const Functions, stream: *mut c_void,
     ) -> u32 {
         answer("graph_append_unique", || {
             let (targets, neighbors) = (TENSORS.get(targets)?, TENSORS.get(neighbors)?);
+            // A binding wraps what is not there as a tensor without a type, over null.
             let mapping = if mapping.is_null() { None } else { Some(TENSORS.get(mapping)?) };
+            let mapping = mapping.filter(|tensor| !matches!(tensor.place(), Place::Pointer(0)));
             // SAFETY: the caller's word.
             let environment = unsafe { environment(functions) }?;
             let stream = stream_for(&[&targets, &neighbors], stream)?;

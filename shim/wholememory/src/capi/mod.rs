@@ -3,7 +3,6 @@
 //! Each function checks what it is given, does what its page of the API says by the safe layers, and turns their errors into codes.
 //! A reason is logged once, here. No panic goes through to C.
 //!
-//! Functions that are not done yet are in [`missing`] and answer `NOT_IMPLEMENTED`; docs/wholememory.md lists them.
 
 pub mod communicators;
 pub mod descriptions;
@@ -12,8 +11,8 @@ pub mod files;
 pub mod graphs;
 mod logger;
 pub mod memories;
-pub mod missing;
 pub mod operations;
+pub mod properties;
 pub mod random;
 mod registry;
 pub mod tensors;
@@ -51,8 +50,8 @@ pub const EXPORTS: &[&[&str]] = &[
     files::NAMES,
     graphs::NAMES,
     memories::NAMES,
-    missing::NAMES,
     operations::NAMES,
+    properties::NAMES,
     random::NAMES,
     tensors::NAMES,
 ];

@@ -5,6 +5,7 @@
 
 pub mod optimizer;
 pub mod policy;
+pub mod round_robin;
 pub mod states;
 pub mod training;
 
@@ -15,6 +16,7 @@ use wm_abi::CUstream;
 use crate::communicator::Communicator;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
+use crate::embedding::round_robin::RoundRobin;
 use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
 use crate::operations::rows::{RowDirection, copy};
@@ -40,7 +42,7 @@ pub struct EmbeddingRequest {
     pub partition: Option<Vec<u64>>,
     /// Multiprocessors that an operation may use; all for a number below 1.
     pub multiprocessors: i32,
-    /// Rows that go to one rank before the next one's turn; 0 for parts in one piece.
+    /// Rows that go to one rank before the next one's turn; 0 for parts in one piece, as with a partition.
     pub round_robin: i32,
 }
 
@@ -52,6 +54,8 @@ pub struct Embedding {
     /// Without.
     rows: Arc<Tensor>,
     policy: Option<Arc<CachePolicy>>,
+    /// How rows are dealt to the ranks, unless each rank's follow each other.
+    round_robin: Option<RoundRobin>,
     training: OnceLock<Training>,
     multiprocessors: i32,
 }
@@ -60,34 +64,24 @@ impl Embedding {
     /// Makes one. A collective call.
     ///
     /// # Errors
-    /// As [`Tensor::new`]; [`Error::NotImplemented`] for rows that go round robin.
+    /// As [`Tensor::new`].
     pub fn new(communicator: &Arc<Communicator>, request: EmbeddingRequest) -> Result<Self> {
-        let padded = if request.round_robin == 0 {
-            padded(&request.description)
-        } else {
-            Err(Error::NotImplemented("embeddings whose rows go round robin"))
-        };
-        let padded = match padded {
-            Ok(padded) => padded,
-            // The others wait for this rank's word.
-            Err(error) => {
-                communicator.agree("malloc", Err(error.clone()), &[])?;
-                return Err(error);
-            }
-        };
-        let EmbeddingRequest {
-            description, memory_type, location, policy, partition, multiprocessors, ..
-        } = request;
+        let dealt = dealt(communicator, &request);
+        let own = dealt.as_ref().map(drop).map_err(Clone::clone);
+        communicator.agree("malloc", own, &request.round_robin.to_le_bytes())?;
+        let (round_robin, description) = dealt?;
+        let EmbeddingRequest { memory_type, location, policy, partition, multiprocessors, .. } = request;
+        let padded = padded(&description)?;
         let whole = Arc::new(Tensor::new(communicator, padded, memory_type, location, partition)?);
         let rows = if description.sizes[0] == 0 {
             Arc::clone(&whole)
         } else {
             Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
         };
-        Ok(Self { whole, rows, policy, training: OnceLock::new(), multiprocessors })
+        Ok(Self { whole, rows, policy, round_robin, training: OnceLock::new(), multiprocessors })
     }
 
-    /// Its rows, without padding.
+    /// Its rows, without padding, in the order of their places.
     pub fn rows(&self) -> &Arc<Tensor> {
         &self.rows
     }
@@ -107,7 +101,12 @@ impl Embedding {
     /// # Errors
     /// As [`copy`].
     pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Result {
-        copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors)
+        let copy =
+            |indices| copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors);
+        let Some(round_robin) = &self.round_robin else { return copy(indices) };
+        let (places, _scratch) =
+            round_robin.places_of(indices, self.rows.memory()?.communicator(), stream)?;
+        copy(&places)
     }
 
     /// Multiprocessors that an operation may use.
@@ -146,8 +145,32 @@ impl Embedding {
     /// [`Error::Logic`] without an optimizer; those of [`Training::step`].
     pub fn train(&self, indices: &Tensor, gradients: &Tensor, rate: f32, stream: CUstream) -> Result {
         let missing = || Error::Logic("the embedding has no optimizer".to_owned());
-        self.training().ok_or_else(missing)?.step(self, indices, gradients, rate, stream)
+        let training = self.training().ok_or_else(missing)?;
+        let Some(round_robin) = &self.round_robin else {
+            return training.step(self, indices, gradients, rate, stream);
+        };
+        let communicator = self.rows.memory()?.communicator();
+        match round_robin.places_of(indices, communicator, stream) {
+            Ok((places, _scratch)) => training.step(self, &places, gradients, rate, stream),
+            // The others wait for this rank's word.
+            Err(error) => communicator.agree("gradients", Err(error), &[]),
+        }
     }
+}
+
+/// How rows are dealt, and the shape of all places for them. Rows go round robin only where the caller does not divide them.
+fn dealt(
+    communicator: &Communicator,
+    request: &EmbeddingRequest,
+) -> Result<(Option<RoundRobin>, TensorDescription)> {
+    let mut description = request.description;
+    padded(&description)?;
+    if request.round_robin == 0 || request.partition.is_some() {
+        return Ok((None, description));
+    }
+    let dealt = RoundRobin::new(description.sizes[0], request.round_robin, communicator.size())?;
+    description.sizes[0] = dealt.places()?;
+    Ok((Some(dealt), description))
 }
 
 /// A shape whose rows begin at multiples of [`ROW_ALIGNMENT`].

@@ -28,6 +28,9 @@ use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType};
 
+/// Places for gradients of all ranks: the sort counts in 32 bits.
+const MOST: u64 = 1 << 31;
+
 /// The optimizer of an embedding, what it keeps, and the memory through which gradients go.
 #[derive(Debug)]
 pub struct Training {
@@ -130,6 +133,10 @@ impl Training {
         if most == 0 || own.columns == 0 {
             return Ok(());
         }
+        // All ranks find the same.
+        let all =
+            most.checked_next_power_of_two().and_then(|most| most.checked_mul(communicator.size() as u64));
+        require(all.is_some_and(|all| all < MOST), "more gradients than 31 bits can count")?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let staging = Staging::of(&mut staging, communicator, &own, most)?;
         let handed_in = staging.hand_in(communicator, &own, stream);

@@ -14,6 +14,7 @@ use std::time::Instant;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::error::{Error, Result, require};
+use crate::files::direct::DirectBuffer;
 use crate::files::place::{Buffer, Entries, EntryShape};
 use crate::files::plan::{FileRange, LoadPlan, whole_entries};
 use crate::files::settings::ReadSettings;
@@ -47,7 +48,7 @@ pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSetting
     let (job, _) = planned?;
     let slices = job.slices(settings);
     loop {
-        let read = job.read(&slices, settings.threads, Instant::now() + communicator.patience() / 10);
+        let read = job.read(&slices, settings, Instant::now() + communicator.patience() / 10);
         communicator.agree("load_from_file", read, &[])?;
         if are_all(communicator, "load_from_file", slices.is_over())? {
             return Ok(());
@@ -106,15 +107,14 @@ impl LoadJob<'_> {
     }
 
     /// Reads for a time.
-    fn read(&self, slices: &Slices, threads: usize, until: Instant) -> Result {
+    fn read(&self, slices: &Slices, settings: ReadSettings, until: Instant) -> Result {
         if slices.is_over() {
             return Ok(());
         }
         let _entered = self.entries.enter()?;
         self.entries.settle()?;
-        let read = slices.work(threads, until, || {
-            let (entered, mut reader) =
-                (self.entries.enter()?, FileReader { job: self, open: None, buffer: Buffer::default() });
+        let read = slices.work(settings.threads, until, || {
+            let (entered, mut reader) = (self.entries.enter()?, FileReader::new(self, settings.direct));
             Ok(move |place, count| {
                 let _entered = &entered;
                 reader.read(place, count)
@@ -128,16 +128,30 @@ impl LoadJob<'_> {
 /// One thread's file and buffer.
 struct FileReader<'a> {
     job: &'a LoadJob<'a>,
-    open: Option<(usize, File)>,
+    open: Option<OpenFile>,
     buffer: Buffer,
+    /// Whether files are to be read past the kernel's cache.
+    direct: bool,
+    blocks: DirectBuffer,
 }
 
-impl FileReader<'_> {
+/// A file of the list, and whether it is read past the kernel's cache.
+struct OpenFile {
+    number: usize,
+    file: File,
+    is_direct: bool,
+}
+
+impl<'a> FileReader<'a> {
+    fn new(job: &'a LoadJob<'a>, direct: bool) -> Self {
+        Self { job, open: None, buffer: Buffer::default(), direct, blocks: DirectBuffer::default() }
+    }
+
     fn read(&mut self, place: u64, count: u64) -> Result {
         let (job, bytes) = (self.job, self.job.bytes);
-        if job.entries.are_packed_on_host() {
+        if job.entries.are_packed_on_host() && !self.direct {
             return job.plan.ranges(place, count).try_for_each(|range| {
-                let file = self.file(range.file)?;
+                let file = &self.file(range.file)?.file;
                 let read = job.entries.read(range.place, range.count, file, range.first * bytes);
                 read.map_err(|error| self.failed(range, &error))
             });
@@ -147,8 +161,7 @@ impl FileReader<'_> {
         let mut rest = &mut *part;
         for range in job.plan.ranges(place, count) {
             let (place, after) = rest.split_at_mut((range.count * bytes) as usize);
-            let read = self.file(range.file)?.read_exact_at(place, range.first * bytes);
-            read.map_err(|error| self.failed(range, &error))?;
+            self.copy(range, place)?;
             rest = after;
         }
         job.entries.put(place, part)?;
@@ -156,13 +169,42 @@ impl FileReader<'_> {
         Ok(())
     }
 
-    /// A file, which stays open until another one is wanted.
-    fn file(&mut self, number: usize) -> Result<&File> {
-        let found = match self.open.take() {
-            Some((other, file)) if other == number => file,
-            _ => open(&self.job.files[number]).map_err(|error| self.error(number, &error.to_string()))?,
+    /// The bytes of some entries of one file.
+    fn copy(&mut self, range: FileRange, place: &mut [u8]) -> Result {
+        let first = range.first * self.job.bytes;
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let file = self.file(range.file)?;
+        let read = if file.is_direct {
+            blocks.read(&file.file, first, place.len())?.map(|bytes| place.copy_from_slice(bytes))
+        } else {
+            file.file.read_exact_at(place, first)
         };
-        Ok(&self.open.insert((number, found)).1)
+        self.blocks = blocks;
+        read.map_err(|error| self.failed(range, &error))
+    }
+
+    /// A file, which stays open until another one is wanted.
+    fn file(&mut self, number: usize) -> Result<&OpenFile> {
+        let found = match self.open.take() {
+            Some(open) if open.number == number => open,
+            _ => {
+                let opened = self.open(&self.job.files[number]);
+                let (file, is_direct) = opened.map_err(|error| self.error(number, &error.to_string()))?;
+                OpenFile { number, file, is_direct }
+            }
+        };
+        Ok(self.open.insert(found))
+    }
+
+    /// A file, and whether it is read past the kernel's cache.
+    fn open(&self, path: &Path) -> io::Result<(File, bool)> {
+        let mut direct = File::options();
+        direct.read(true).custom_flags(libc::O_NONBLOCK | libc::O_DIRECT);
+        match self.direct.then(|| direct.open(path)) {
+            Some(Ok(file)) => Ok((file, true)),
+            // The file system has no such reads.
+            _ => Ok((open(path)?, false)),
+        }
     }
 
     fn failed(&self, range: FileRange, error: &io::Error) -> Error {

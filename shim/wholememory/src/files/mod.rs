@@ -4,8 +4,9 @@
 //! around it stays as it is.
 //!
 //! * [`plan`]: which entry goes where. * [`load`] and [`store`]: the calls. * `place`: entries in memory. * [`slices`]: work in phases, by threads.
-//!   [`settings`]: what the environment says of both.
+//!   `direct`: reads past the kernel's cache. [`settings`]: what the environment says of both.
 
+mod direct;
 pub mod load;
 #[allow(unsafe_code, reason = "bytes of memory by their addresses")]
 pub mod place;

@@ -7,10 +7,13 @@ pub struct ReadSettings {
     pub buffer: u64,
     /// Threads, the calling one among them.
     pub threads: usize,
+    /// Whether reads go past the kernel's cache of files, where the file system can do that.
+    pub direct: bool,
 }
 
 const BUFFER: &str = "WG_LOAD_BUFFER_SIZE_MB";
 const THREADS: &str = "WG_LOAD_THREADS_PER_RANK";
+const DIRECT: &str = "WG_LOAD_USE_DIRECTIO";
 
 /// What the environment may ask for at most: what is more is a mistake.
 const MOST_MEBIBYTES: u64 = 1 << 20;
@@ -24,7 +27,8 @@ impl ReadSettings {
 
     fn of(text: impl Fn(&str) -> Option<String>) -> Self {
         let buffer = number(BUFFER, text(BUFFER), 16, MOST_MEBIBYTES) << 20;
-        Self { buffer, threads: number(THREADS, text(THREADS), 1, MOST_THREADS) as usize }
+        let threads = number(THREADS, text(THREADS), 1, MOST_THREADS) as usize;
+        Self { buffer, threads, direct: text(DIRECT).is_some_and(|text| is_on(&text)) }
     }
 }
 
@@ -39,6 +43,11 @@ fn number(name: &str, text: Option<String>, default: u64, most: u64) -> u64 {
     }
 }
 
+/// What says yes; all else says no.
+fn is_on(text: &str) -> bool {
+    ["1", "true", "on", "yes"].contains(&text.trim().to_lowercase().as_str())
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard: a mistyped value that stops a load, or makes it one byte at a time.
@@ -50,11 +59,18 @@ mod tests {
 
     #[test]
     fn bad_values_are_not_used() {
-        let default = ReadSettings { buffer: 16 << 20, threads: 1 };
+        let default = ReadSettings { buffer: 16 << 20, threads: 1, direct: false };
         assert_eq!(ReadSettings::of(|_| None), default);
         for bad in ["", "0", "-1", "many", "1.5", "99999999999999999999", "1048577"] {
             assert_eq!(read(bad, bad), default, "{bad}");
         }
-        assert_eq!(read(" 2", "7"), ReadSettings { buffer: 2 << 20, threads: 7 });
+        assert_eq!(read(" 2", "7"), ReadSettings { buffer: 2 << 20, threads: 7, direct: false });
+    }
+
+    #[test]
+    fn direct_reads_are_asked_for() {
+        let direct = |text: &str| ReadSettings::of(|name| (name == DIRECT).then(|| text.to_owned())).direct;
+        assert!(["1", "TRUE", "on", " yes"].into_iter().all(direct));
+        assert!(!["", "0", "off", "no", "2"].into_iter().any(direct));
     }
 }

@@ -1,6 +1,7 @@
 //! What ranks do together, by name.
 
 mod communicators;
+mod dealt;
 mod embeddings;
 mod environment;
 mod files;
@@ -9,6 +10,7 @@ mod graph;
 mod memory;
 mod misuse;
 mod nodes;
+mod properties;
 mod random;
 mod rows;
 mod tensors;
@@ -65,6 +67,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::of_several("files.misuse_of_one_rank", files::misuse_of_one_rank),
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
+    Scenario::new("dealt.rows", dealt::rows),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which nobody may wait while one of them captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
@@ -87,6 +90,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::new("training.steps", training::steps),
+    Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) },
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
@@ -95,6 +99,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered),
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
+    Scenario::new("properties.described", properties::described),
     Scenario::new("random.draws", random::draws),
     Scenario::new("random.misuse", random::misuse),
     Scenario::new("tensors.shapes", tensors::shapes),

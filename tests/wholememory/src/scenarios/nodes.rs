@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::ptr::null_mut;
 
+use crate::api::Description;
 use crate::environment::{Caller, Memory};
 use crate::rank::{Rank, SUCCESS, Verdict, byte_at, local, must, unpacked, want};
 
@@ -18,7 +19,13 @@ pub(super) fn unique(rank: &Rank) -> Verdict {
     for (targets, neighbors, range) in
         [(0, 0, 1), (5, 0, 9), (0, 40, 9), (1, 1, 1), (100, 5000, 900), (30, 4096, 1 << 24)]
     {
-        for (dtype, has_mapping) in [(INT, true), (INT64, true), (INT64, false)] {
+        let nothing = Description { dim: 0, dtype: 0, ..Description::array(0, INT) };
+        let mut absent = null_mut();
+        want!(SUCCESS, rank.wholememory_make_tensor_from_pointer(&mut absent, null_mut(), &nothing))?;
+        // Python's binding hands in a tensor over null for a mapping that nobody wants.
+        for (dtype, no_mapping) in
+            [(INT, None), (INT64, None), (INT64, Some(null_mut())), (INT, Some(absent))]
+        {
             let drawn = |at: usize| {
                 (0..3).fold(0, |sum, byte| sum << 8 | i64::from(byte_at(at * 3 + byte, rank.number + 5)))
             };
@@ -27,7 +34,7 @@ pub(super) fn unique(rank: &Rank) -> Verdict {
             let (first, second) = (local(rank, &list, dtype)?, local(rank, &nodes, dtype)?);
             let mapping = local(rank, &vec![-7; nodes.len()], INT)?;
             let (caller, output) = (Caller::new(rank), Memory::new(rank));
-            let place = if has_mapping { mapping.tensor } else { null_mut() };
+            let place = no_mapping.unwrap_or(mapping.tensor);
             want!(
                 SUCCESS,
                 rank.graph_append_unique(
@@ -53,11 +60,12 @@ pub(super) fn unique(rank: &Rank) -> Verdict {
             must(unpacked(&output.read()?, dtype) == list, || {
                 format!("{targets} targets, {neighbors} neighbours: another list")
             })?;
-            let wanted = if has_mapping { places } else { vec![-7; nodes.len()] };
+            let wanted = if no_mapping.is_none() { places } else { vec![-7; nodes.len()] };
             must(unpacked(&mapping.read()?, INT) == wanted, || {
                 format!("{targets} targets, {neighbors} neighbours: another mapping")
             })?;
         }
+        want!(SUCCESS, rank.wholememory_destroy_tensor(absent))?;
     }
     Ok(())
 }

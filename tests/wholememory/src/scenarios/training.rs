@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
+use wm_abi::{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUresult, symbol};
+use wm_driver::Api;
+
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, Rank, SUCCESS,
-    Verdict, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
+    SUCCESS, Verdict, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -286,6 +289,50 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
         apply(INVALID_INPUT, own, gradients.tensor)?;
     }
     apply(SUCCESS, indices.tensor, gradients.tensor)?;
+    rank.barrier()?;
+    // SAFETY: a handle.
+    unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(sgd) };
+    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))
+}
+
+/// A step waits, which would end a capture: it is refused, and the capture goes on.
+pub(super) fn captured(rank: &Rank) -> Verdict {
+    let embedding = create(rank, (CHUNKED, DEVICE))?;
+    let mut sgd = null_mut();
+    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
+    want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;
+    let indices = Local::new(rank, &[0; 24], &Description::array(3, INT64))?;
+    let gradients = Local::new(rank, &[0; 60], &Description::matrix(3, 5, 5, FLOAT))?;
+    let driver = &rank.driver;
+    let stream = driver.stream_create(CU_STREAM_NON_BLOCKING).map_err(|error| error.to_string())?;
+    // SAFETY: a function without pointers.
+    let begun = driver.call::<symbol::cuStreamBeginCapture_v2>(|function| unsafe {
+        function(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    });
+    must(begun == CUresult::SUCCESS, || format!("no capture begins: {begun}"))?;
+    let apply = |code| {
+        want!(
+            code,
+            rank.wholememory_embedding_gather_gradient_apply(
+                embedding,
+                indices.tensor,
+                gradients.tensor,
+                true,
+                RATE,
+                null(),
+                stream.0 as i64
+            )
+        )
+    };
+    let refused = apply(NOT_SUPPORTED);
+    let mut graph = CUgraph::NULL;
+    // SAFETY: the place is a live local.
+    let ended = driver.call::<symbol::cuStreamEndCapture>(|function| unsafe { function(stream, &mut graph) });
+    refused?;
+    must(ended == CUresult::SUCCESS, || format!("the step has ended the capture: {ended}"))?;
+    driver.graph_destroy(graph).map_err(|error| error.to_string())?;
+    apply(SUCCESS)?;
+    driver.stream_destroy(stream).map_err(|error| error.to_string())?;
     rank.barrier()?;
     // SAFETY: a handle.
     unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(sgd) };
