@@ -283,13 +283,6 @@ __device__ __forceinline__ void load_relaxed(bool live, u64 at, u32& v) {
     asm volatile(WM_IF "2, 0;\n\t@live ld.relaxed.sys.global.u32 %0, [%1];\n\t}"
                  : "=r"(v) : "l"(at), "r"(u32(live)) : "memory");
 }
-// Two words of 32 bits.
-__device__ __forceinline__ void load_relaxed(bool live, u64 at, u64& v) {
-    u32 low, high;
-    asm volatile(WM_IF "3, 0;\n\t@live ld.relaxed.sys.global.v2.u32 {%0, %1}, [%2];\n\t}"
-                 : "=r"(low), "=r"(high) : "l"(at), "r"(u32(live)) : "memory");
-    v = low | u64(high) << 32;
-}
 __device__ __forceinline__ void store_relaxed(u64 at, const Word16& v) {
     asm volatile("st.relaxed.sys.global.v4.u32 [%4], {%0, %1, %2, %3};"
                  :: "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(at) : "memory");
@@ -325,11 +318,6 @@ __device__ __forceinline__ void fence_sc() { asm volatile("fence.sc.sys;" ::: "m
 inline void load_relaxed(bool live, u64 at, u32& v) {
     if (live) v = __atomic_load_n(aligned<u32>(at), __ATOMIC_RELAXED);
 }
-inline void load_relaxed(bool live, u64 at, u64& v) {
-    u32 low = 0, high = 0;
-    load_relaxed(live, u64(aligned<u64>(at)), low), load_relaxed(live, at + 4, high);
-    v = low | u64(high) << 32;
-}
 inline void load_relaxed(bool live, u64 at, Word16& v) {
     load_relaxed(live, u64(aligned<Word16>(at)), v.x), load_relaxed(live, at + 4, v.y);
     load_relaxed(live, at + 8, v.z), load_relaxed(live, at + 12, v.w);
@@ -349,12 +337,7 @@ inline u64 exchange_word(u64 at, u64 expected, u64 desired) {
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline void fence_sc() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #endif
-// Parts of a word of 32 bits.
-__device__ __forceinline__ void load_relaxed(bool live, u64 at, u16& v) {
-    u32 word = 0;
-    load_relaxed(live, at & ~3ull, word);
-    v = u16(word >> (at & 2) * 8);
-}
+// Part of a word of 32 bits.
 __device__ __forceinline__ void load_relaxed(bool live, u64 at, u8& v) {
     u32 word = 0;
     load_relaxed(live, at & ~3ull, word);

@@ -3,7 +3,7 @@
 // It is the walk of rows.cuh with lines for rows (cache.cuh says why no byte is wrong). A warp looks the next batch's
 // rows up before the one fence of a batch, which therefore orders both: that lookup before the lines' bytes, and this
 // batch's bytes before the second look at its tags. Rows whose line has changed meanwhile are moved again, from the
-// table.
+// table. There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
 #include "cache.cuh"
 
 namespace wm {
@@ -14,7 +14,7 @@ constexpr u64 CACHED_BATCH_BYTES = 32768;
 template <class W>
 struct OrderedCopy {
     typedef W Word;
-    static constexpr bool FROM_TABLE = true, HAS_SETS = sizeof(W) >= 4;
+    static constexpr bool FROM_TABLE = true, HAS_SETS = sizeof(W) == 16;
     static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_relaxed(live, at, word); }
     __device__ __forceinline__ void store(bool live, u64 at, const W& word) const { store_once(live, at, word); }
@@ -49,7 +49,7 @@ struct CachedWalk {
         }
     }
 
-    // Whose line has changed gets the table's row, the others none.
+    // Whose line has changed gets the table's row, the others none. Nothing is left to look at again.
     __device__ __forceinline__ bool find_changed(Batch& batch) const {
         bool any = false;
 #pragma unroll
@@ -57,30 +57,36 @@ struct CachedWalk {
             const Hit& hit = batch.hits[set];
             const bool changed = hit.tag != 0 && load_word(hit.tag) != hit.seen;
             batch.rows[set] = changed ? walk.all.table.row(batch.numbers[set]) : 0;
+            batch.hits[set].tag = 0;
             any |= changed;
         }
+        batch.has_hits = false;
         return any;
     }
 
+    // The first batch is one of no rows, so that code for each step stands here once.
     __device__ __forceinline__ void run() const {
         const u64 step = walk.warps * walk.division.batch;
-        u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch;
-        Batch batch;
-        look_up_batch(first, batch);
-        fence_acq_rel();
-        __syncwarp();
+        u64 first = 0, upcoming = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch;
+        Batch batch, next;
+#pragma unroll
+        for (u32 set = 0; set < SETS; set++) batch.numbers[set] = -1, batch.rows[set] = 0, batch.hits[set] = {0, 0, 0};
+        batch.has_hits = false;
+        bool is_again = false;
 #pragma unroll 1
-        while (first < walk.all.count) {
+        while (true) {
             walk.move_batch(first, batch.rows);
-            Batch next;
-            look_up_batch(first + step, next);
+            if (!is_again) look_up_batch(upcoming, next);
+            is_again = false;
             if (any_lane(batch.has_hits || next.has_hits)) {
                 fence_acq_rel();
                 __syncwarp();
-                if (any_lane(find_changed(batch))) walk.move_batch(first, batch.rows);
+                is_again = any_lane(find_changed(batch));
             }
+            if (is_again) continue;
+            if (upcoming >= walk.all.count) return;
+            first = upcoming, upcoming += step;
             batch = next;
-            first += step;
         }
     }
 };
@@ -99,18 +105,9 @@ __device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_wor
 }
 
 __device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const Cache& cache) {
-    switch (width) {
-        case 16:
-            return move_cached_rows<OrderedCopy<Word16>>(rows, row_bytes / 16, cache);
-        case 8:
-            return move_cached_rows<OrderedCopy<u64>>(rows, row_bytes / 8, cache);
-        case 4:
-            return move_cached_rows<OrderedCopy<u32>>(rows, row_bytes / 4, cache);
-        case 2:
-            return move_cached_rows<OrderedCopy<u16>>(rows, row_bytes / 2, cache);
-        default:
-            return move_cached_rows<OrderedCopy<u8>>(rows, row_bytes, cache);
-    }
+    if (width == 16) return move_cached_rows<OrderedCopy<Word16>>(rows, row_bytes / 16, cache);
+    if (width >= 4) return move_cached_rows<OrderedCopy<u32>>(rows, row_bytes / 4, cache);
+    move_cached_rows<OrderedCopy<u8>>(rows, row_bytes, cache);
 }
 
 }  // namespace wm

@@ -1,8 +1,9 @@
 //! Embeddings: tables of rows that are read by number, and what belongs to them.
 //!
 //! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program sees the part without padding.
-//! A cache changes where bytes are read and no result: what a policy asks for is kept, and no cache is made yet.
+//! A cache changes where bytes are read and no result.
 
+pub mod cache;
 pub mod optimizer;
 pub mod policy;
 pub mod states;
@@ -13,11 +14,12 @@ use std::sync::{Arc, OnceLock};
 use wm_abi::CUstream;
 
 use crate::communicator::Communicator;
+use crate::embedding::cache::Cache;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
 use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
-use crate::operations::rows::{RowDirection, copy};
+use crate::operations::rows::{RowDirection, copy, gather_cached};
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
@@ -52,6 +54,7 @@ pub struct Embedding {
     /// Without.
     rows: Arc<Tensor>,
     policy: Option<Arc<CachePolicy>>,
+    cache: Option<Cache>,
     training: OnceLock<Training>,
     multiprocessors: i32,
 }
@@ -84,7 +87,8 @@ impl Embedding {
         } else {
             Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
         };
-        Ok(Self { whole, rows, policy, training: OnceLock::new(), multiprocessors })
+        let cache = cache::make(&whole, policy.as_deref())?;
+        Ok(Self { whole, rows, policy, cache, training: OnceLock::new(), multiprocessors })
     }
 
     /// Its rows, without padding.
@@ -102,12 +106,21 @@ impl Embedding {
         self.policy.as_ref()
     }
 
-    /// Copies rows to packed memory.
+    /// Copies of rows that are nearer.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.cache.as_ref()
+    }
+
+    /// Copies rows to packed memory; `adjusts` the cache to what is asked for, if there is one.
     ///
     /// # Errors
     /// As [`copy`].
-    pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Result {
-        copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors)
+    pub fn gather(&self, indices: &Tensor, output: &Tensor, adjusts: bool, stream: CUstream) -> Result {
+        let Some(cache) = &self.cache else {
+            return copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors);
+        };
+        gather_cached(cache.tables(), &self.rows, indices, output, stream, self.multiprocessors)?;
+        if adjusts { cache.adjust(indices, stream) } else { Ok(()) }
     }
 
     /// Multiprocessors that an operation may use.
@@ -133,6 +146,8 @@ impl Embedding {
                 "only rows of 16 or 32-bit floating-point numbers are trained",
             ),
         };
+        let memory = self.rows.memory()?;
+        let can = can.and_then(|()| self.policy().map_or(Ok(()), |policy| policy.trains(memory)));
         let alike = [optimizer.kind().code() as u8];
         self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;
         // Nobody else sets one meanwhile: all ranks make the same call.
