@@ -14,79 +14,57 @@ constexpr u64 CACHED_BATCH_BYTES = 32768;
 template <class W>
 struct OrderedCopy {
     typedef W Word;
-    static constexpr bool FROM_TABLE = true, HAS_SETS = sizeof(W) == 16;
+    static constexpr bool FROM_TABLE = true;
     static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
     __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_relaxed(live, at, word); }
     __device__ __forceinline__ void store(bool live, u64 at, const W& word) const { store_once(live, at, word); }
 };
 
-template <class Mover, u32 SETS>
+template <class Mover>
 struct CachedWalk {
-    const Walk<Mover, SETS> walk;
+    const Walk<Mover, 1> walk;
     const Cache& cache;
 
-    // The rows of a batch that this lane has found: their numbers, where they come from, and what has to stay as it is.
-    struct Batch {
-        i64 numbers[SETS];
-        u64 rows[SETS];
-        Hit hits[SETS];
-        bool has_hits;
+    // The row of a batch that this lane has found: where it comes from, and the tag that has to stay as it is.
+    struct Found {
+        u64 row[1];
+        u64 tag, seen;
     };
 
-    __device__ __forceinline__ void look_up_batch(u64 first, Batch& batch) const {
-        walk.load_numbers(first, batch.numbers);
-        batch.has_hits = false;
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            const i64 number = batch.numbers[set];
-            batch.rows[set] = walk.all.table.row(number);
-            batch.hits[set] = {0, 0, 0};
-            if (batch.rows[set] != 0) batch.hits[set] = look_up(cache, u64(number));
-            if (batch.hits[set].tag != 0) {
-                batch.rows[set] = batch.hits[set].line;
-                batch.has_hits = true;
-            }
-        }
+    __device__ __forceinline__ Found look_up_batch(u64 first) const {
+        i64 number[1];
+        walk.load_numbers(first, number);
+        const u64 home = walk.all.table.row(number[0]);
+        if (home == 0) return {{0}, 0, 0};
+        const Hit hit = look_up(cache, u64(number[0]));
+        return {{hit.tag != 0 ? hit.line : home}, hit.tag, hit.seen};
     }
 
-    // Whose line has changed gets the table's row, the others none. Nothing is left to look at again.
-    __device__ __forceinline__ bool find_changed(Batch& batch) const {
-        bool any = false;
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            const Hit& hit = batch.hits[set];
-            const bool changed = hit.tag != 0 && load_word(hit.tag) != hit.seen;
-            batch.rows[set] = changed ? walk.all.table.row(batch.numbers[set]) : 0;
-            batch.hits[set].tag = 0;
-            any |= changed;
-        }
-        batch.has_hits = false;
-        return any;
+    // Where the line has changed, the table's row is next; else none. Nothing is left to look at again.
+    __device__ __forceinline__ bool find_changed(Found& found) const {
+        const bool changed = found.tag != 0 && load_word(found.tag) != found.seen;
+        found.row[0] = changed ? walk.all.table.row(i64(named_by(found.seen)) - 1) : 0;
+        found.tag = 0;
+        return changed;
     }
 
     // The first batch is one of no rows, so that code for each step stands here once.
     __device__ __forceinline__ void run() const {
         const u64 step = walk.warps * walk.division.batch;
-        u64 first = 0, upcoming = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch;
-        Batch batch, next;
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++) batch.numbers[set] = -1, batch.rows[set] = 0, batch.hits[set] = {0, 0, 0};
-        batch.has_hits = false;
-        bool is_again = false;
+        u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch - step;
+        Found found = {{0}, 0, 0};
 #pragma unroll 1
         while (true) {
-            walk.move_batch(first, batch.rows);
-            if (!is_again) look_up_batch(upcoming, next);
-            is_again = false;
-            if (any_lane(batch.has_hits || next.has_hits)) {
+            walk.move_batch(first, found.row);
+            const Found next = look_up_batch(first + step);
+            if (any_lane((found.tag | next.tag) != 0)) {
                 fence_acq_rel();
                 __syncwarp();
-                is_again = any_lane(find_changed(batch));
+                if (any_lane(find_changed(found))) continue;
             }
-            if (is_again) continue;
-            if (upcoming >= walk.all.count) return;
-            first = upcoming, upcoming += step;
-            batch = next;
+            first += step;
+            if (first >= walk.all.count) return;
+            found = next;
         }
     }
 };
@@ -95,13 +73,7 @@ template <class Mover>
 __device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_words, const Cache& cache) {
     const u32 words = u32(row_words);
     if (words == 0 || warp() >= threads_in_block() / WARP) return;
-    const Mover mover = Mover();
-    const u64 bytes = CACHED_BATCH_BYTES;
-    if constexpr (Mover::HAS_SETS) {
-        if (words == 1) return CachedWalk<Mover, 4>{{rows, words, mover, bytes}, cache}.run();
-        if (words == 2) return CachedWalk<Mover, 2>{{rows, words, mover, bytes}, cache}.run();
-    }
-    CachedWalk<Mover, 1>{{rows, words, mover, bytes}, cache}.run();
+    CachedWalk<Mover>{{rows, words, Mover(), CACHED_BATCH_BYTES}, cache}.run();
 }
 
 __device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const Cache& cache) {
