@@ -6,8 +6,8 @@ use std::ptr::{null, null_mut};
 
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, INVALID_VALUE, Local, Rank, SUCCESS, Verdict, byte_at,
-    bytes_at, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, INVALID_VALUE, Local, Rank, SUCCESS,
+    Verdict, byte_at, bytes_at, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`

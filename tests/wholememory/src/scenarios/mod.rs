@@ -1,5 +1,6 @@
 //! What ranks do together, by name.
 
+mod caches;
 mod communicators;
 mod embeddings;
 mod environment;
@@ -86,7 +87,14 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.handles", misuse::handles),
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
+    Scenario::new("caches.gathered", caches::gathered),
+    Scenario::new("caches.taken_while_read", caches::taken_while_read),
+    Scenario::new("caches.holds_all_rows", caches::holds_all_rows),
+    Scenario::new("caches.holds_hot_rows", caches::holds_hot_rows),
+    Scenario::new("caches.misused", caches::misused),
+    Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", caches::a_call_fails) },
     Scenario::new("training.steps", training::steps),
+    Scenario::new("training.through_a_cache", training::through_a_cache),
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
