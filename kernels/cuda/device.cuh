@@ -311,6 +311,8 @@ __device__ __forceinline__ u64 exchange_word(u64 at, u64 expected, u64 desired) 
     return was;
 }
 __device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// Between threads of this GPU alone.
+__device__ __forceinline__ void fence_acq_rel_of_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 // All of these are in one order.
 __device__ __forceinline__ void fence_sc() { asm volatile("fence.sc.sys;" ::: "memory"); }
 #undef WM_IF
@@ -335,6 +337,7 @@ inline u64 exchange_word(u64 at, u64 expected, u64 desired) {
     return expected;
 }
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+inline void fence_acq_rel_of_gpu() { fence_acq_rel(); }
 inline void fence_sc() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 #endif
 // Part of a word of 32 bits.

@@ -58,7 +58,12 @@ struct CachedWalk {
             walk.move_batch(first, found.row);
             const Found next = look_up_batch(first + step);
             if (any_lane((found.tag | next.tag) != 0)) {
-                fence_acq_rel();
+                // Who writes lines of a cache with one part is on this GPU.
+                if (cache.parts.chunks == 1) {
+                    fence_acq_rel_of_gpu();
+                } else {
+                    fence_acq_rel();
+                }
                 __syncwarp();
                 if (any_lane(find_changed(found))) continue;
             }

@@ -54,7 +54,7 @@ pub struct Embedding {
     /// Without.
     rows: Arc<Tensor>,
     policy: Option<Arc<CachePolicy>>,
-    cache: Option<Cache>,
+    cache: Option<Arc<Cache>>,
     training: OnceLock<Training>,
     multiprocessors: i32,
 }
@@ -108,7 +108,7 @@ impl Embedding {
 
     /// Copies of rows that are nearer.
     pub fn cache(&self) -> Option<&Cache> {
-        self.cache.as_ref()
+        self.cache.as_deref()
     }
 
     /// Copies rows to packed memory; `adjusts` the cache to what is asked for, if there is one.

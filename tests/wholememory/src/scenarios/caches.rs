@@ -277,7 +277,7 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[5], KINDS[8]] {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(17 + rank.number as u64);
-        for round in 0..60 {
+        for round in 0..120 {
             // What is hot changes, and half of all lookups is for rows that come and go.
             let rows: Vec<_> = (0..256).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
             cached.right(&rows, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;

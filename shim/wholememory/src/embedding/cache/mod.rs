@@ -9,8 +9,8 @@
 
 pub mod shape;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
@@ -21,7 +21,7 @@ use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, t
 use crate::embedding::policy::{CachePlan, CachePolicy};
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
-use crate::memory::{Memory, MemoryRequest};
+use crate::memory::{Memory, MemoryRequest, RowCopies};
 use crate::operations::rows::{CacheTables, Numbers};
 use crate::operations::upload;
 use crate::tensor::Tensor;
@@ -44,7 +44,7 @@ pub struct Cache {
 ///
 /// # Errors
 /// The same on every rank, with nothing left behind: [`Error::Input`] for a policy that does not fit; as [`Memory::new`].
-pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<Cache>> {
+pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<Arc<Cache>>> {
     let home = whole.memory()?;
     let communicator = home.communicator();
     let plan = policy.map_or(Ok(CachePlan::None), |policy| policy.plan(home));
@@ -54,7 +54,19 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
     let made = Cache::new(home, policy);
     // Caches of other ranks' communicators may have failed.
     communicator.agree("cache is made", made.as_ref().map(drop).map_err(Clone::clone), &[])?;
-    made.map(Some)
+    let cache = Arc::new(made?);
+    let copies: Weak<Cache> = Arc::downgrade(&cache);
+    home.has_copies(copies);
+    Ok(Some(cache))
+}
+
+impl RowCopies for Cache {
+    fn forget(&self) -> Result {
+        let communicator = self.home.communicator();
+        let _current = communicator.enter()?;
+        self.drop_lines(CUstream::NULL)?;
+        Ok(communicator.driver().ctx_synchronize_named(communicator.context())?)
+    }
 }
 
 impl Cache {
