@@ -1,18 +1,22 @@
 //! Embeddings whose rows have copies on GPUs, which ranks bring and drop while others read.
 //!
-//! Hazards: bytes of another row, of half a row, or from before a change; a cache that is none; one that stays when it was dropped; a
-//! policy that one rank has and another has not.
+//! Hazards: bytes of another row, of half a row, or from before a change; a cache that is none; one that stays when it was dropped.
 //!
 //! What comes from copies is seen where rows are changed behind the cache's back: copies keep the old bytes.
 
 use std::ptr::{null, null_mut};
 
+use wm_abi::{
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUgraphExec, CUresult, symbol,
+};
 use wm_driver::Api;
 
+use super::cache_policies::{READ_ONLY, READ_WRITE, create, policy};
+use super::folder::Folder;
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, Local, Rank, SUCCESS, Verdict, byte_at,
-    bytes_at, local, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, local,
+    must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -20,9 +24,6 @@ const FLOAT: u32 = 1;
 const HALF: u32 = 2;
 const INT: u32 = 5;
 const INT64: u32 = 6;
-/// `WHOLEMEMORY_AT_*`
-const READ_ONLY: u32 = 1;
-pub(super) const READ_WRITE: u32 = 2;
 
 /// What the bytes of rows are at first, and after they were changed.
 const BEFORE: usize = 4;
@@ -51,39 +52,6 @@ const KINDS: [Kind; 9] = [
     (Of::Pairs, (CHUNKED, DEVICE), CONTINUOUS),
     (Of::All, (DISTRIBUTED, HOST), CHUNKED),
 ];
-
-pub(super) fn policy(
-    rank: &Rank,
-    comm: Handle,
-    kind: (u32, u32),
-    access: u32,
-    ratio: f32,
-) -> Verdict<Handle> {
-    let mut policy = null_mut();
-    let place = &mut policy;
-    want!(
-        SUCCESS,
-        rank.wholememory_create_embedding_cache_policy(place, comm, kind.0, kind.1, access, ratio)
-    )?;
-    Ok(policy)
-}
-
-pub(super) fn create(
-    rank: &Rank,
-    code: u32,
-    shape: &Description,
-    kind: (u32, u32),
-    policy: Handle,
-    each: Option<&[usize]>,
-) -> Verdict<Handle> {
-    let mut embedding = null_mut();
-    let (place, each) = (&mut embedding, each.map_or(null(), <[usize]>::as_ptr));
-    want!(
-        code,
-        rank.wholememory_create_embedding(place, shape, rank.comm, kind.0, kind.1, policy, each, -1, 0)
-    )?;
-    Ok(embedding)
-}
 
 /// An embedding with a cache, and the communicator that is the cache's alone.
 struct Cached<'a> {
@@ -201,6 +169,12 @@ impl<'a> Cached<'a> {
         rank.barrier()
     }
 
+    /// One rank's call, while others read.
+    fn drop_all_alone(&self) -> Verdict {
+        let rank = self.rank;
+        want!(SUCCESS, rank.wholememory_embedding_drop_all_cache(self.embedding, 0))
+    }
+
     fn end(self) -> Verdict {
         let rank = self.rank;
         rank.barrier()?;
@@ -264,14 +238,6 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-impl Cached<'_> {
-    /// One rank's call, while others read.
-    fn drop_all_alone(&self) -> Verdict {
-        let rank = self.rank;
-        want!(SUCCESS, rank.wholememory_embedding_drop_all_cache(self.embedding, 0))
-    }
-}
-
 /// A small cache of which every line is taken again and again, by rows that all ranks read meanwhile.
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[5], KINDS[8]] {
@@ -309,18 +275,23 @@ pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-/// A tenth of the rows, of which few are asked for most of the time; hot rows are neighbours.
+/// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours, unless each rank has lines for its own
+/// rows alone: then every rank has some of them.
 pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
     for kind in [KINDS[2], KINDS[5], KINDS[7]] {
         let rows = 4000;
         let cached = Cached::new(rank, Description::matrix(rows as i64, 4, 4, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(3 + rank.number as u64);
+        let step = if kind.0 == Of::Owners { 997 } else { 1 };
+        let mut draw = |count| -> Vec<_> {
+            draws.zipf(rows, count).into_iter().map(|row| row * step % rows as i64).collect()
+        };
         for _ in 0..25 {
-            cached.right(&draws.zipf(rows, 2000), true)?;
+            cached.right(&draw(2000), true)?;
             rank.barrier()?;
         }
         cached.write(AFTER)?;
-        let chosen = draws.zipf(rows, 4000);
+        let chosen = draw(4000);
         let copies = cached.copies_of(&chosen)?;
         // The hottest tenth has 0.72 of all.
         must(copies * 100 > chosen.len() * 60, || {
@@ -331,99 +302,69 @@ pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
     Ok(())
 }
 
-pub(super) fn misused(rank: &Rank) -> Verdict {
-    let (shape, mut part) = (Description::matrix(100, 4, 4, FLOAT), null_mut());
-    want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, 0, 0))?;
-    let wrong = [
-        // A cache of the rows' ranks: on the host; that shows more than the rows do.
-        (rank.comm, (CHUNKED, HOST), READ_WRITE, (CHUNKED, HOST)),
-        (rank.comm, (CONTINUOUS, DEVICE), READ_WRITE, (CHUNKED, HOST)),
-        // One of other ranks: that is written; that shows nothing.
-        (part, (CHUNKED, DEVICE), READ_WRITE, (CHUNKED, DEVICE)),
-        (part, (DISTRIBUTED, DEVICE), READ_ONLY, (CHUNKED, DEVICE)),
-    ];
-    for (comm, cache, access, kind) in wrong {
-        let policy = policy(rank, comm, cache, access, 0.5)?;
-        create(rank, INVALID_INPUT, &shape, kind, policy, None)?;
-        want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
-    }
-    // What is read alone is not trained.
-    let mut sgd = null_mut();
-    want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
-    for comm in [rank.comm, part] {
-        let policy = policy(rank, comm, (CHUNKED, DEVICE), READ_ONLY, 0.5)?;
-        let embedding = create(rank, SUCCESS, &shape, (CHUNKED, HOST), policy, None)?;
-        want!(INVALID_INPUT, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;
+/// A load writes rows at every rank: no copy of what they were is left when it returns.
+pub(super) fn loaded(rank: &Rank) -> Verdict {
+    let folder = Folder::new(rank)?;
+    for kind in [KINDS[2], KINDS[4], KINDS[5], KINDS[8]] {
+        let (rows, row) = (333, 32);
+        let cached = Cached::new(rank, Description::matrix(rows, 8, 8, FLOAT), kind, 1.0, None)?;
+        folder.write("rows", &bytes_at(0, rows as usize * row, AFTER))?;
+        let all: Vec<_> = (0..rows).collect();
+        cached.right(&all, true)?;
+        cached.right(&all, true)?;
         rank.barrier()?;
-        want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
-        want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
+        // SAFETY: a handle.
+        let memory = unsafe { (rank.library.wholememory_tensor_get_memory_handle)(cached.tensor) };
+        let name = folder.name("rows");
+        want!(SUCCESS, rank.wholememory_load_from_file(memory, 0, row, row, &name.as_ptr(), 1, 0))?;
+        let copies = cached.copies_of(&all)?;
+        must(copies == 0, || format!("{kind:?}: {copies} rows are as before the load"))?;
+        cached.end()?;
     }
-    // SAFETY: a handle.
-    unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(sgd) };
-    // A cache on the host would be no nearer: none is made, and rows are right.
-    let policy = policy(rank, part, (CHUNKED, HOST), READ_ONLY, 0.5)?;
-    let embedding = create(rank, SUCCESS, &shape, (CHUNKED, DEVICE), policy, None)?;
-    want!(SUCCESS, rank.wholememory_embedding_drop_all_cache(embedding, 0))?;
-    rank.barrier()?;
-    want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
-    // One rank's policy alone.
-    for who in 0..if rank.size > 1 { rank.size } else { 0 } {
-        let own = if rank.number == who { policy } else { null_mut() };
-        let other = policy_of_owners(rank)?;
-        create(
-            rank,
-            INVALID_INPUT,
-            &shape,
-            (CHUNKED, HOST),
-            if rank.number == who { other } else { own },
-            None,
-        )?;
-        want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(other))?;
-    }
-    want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
-    want!(SUCCESS, rank.wholememory_destroy_communicator(part))
+    folder.end(rank)
 }
 
-fn policy_of_owners(rank: &Rank) -> Verdict<Handle> {
-    policy(rank, rank.comm, (CHUNKED, DEVICE), READ_WRITE, 0.5)
-}
-
-/// A call in the making of a cache fails on one rank.
-pub(super) fn a_call_fails(rank: &Rank) -> Verdict {
-    let (shape, mut part, mut failures) = (Description::matrix(1000, 4, 4, FLOAT), null_mut(), 0);
-    let free = || rank.driver.mem_info().map_err(|error| error.to_string());
-    want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, rank.number as i32, 0))?;
-    for (comm, access) in [(rank.comm, READ_WRITE), (part, READ_ONLY)] {
-        for _ in 0..2 {
-            let policy = policy(rank, comm, (CHUNKED, DEVICE), access, 0.5)?;
-            rank.barrier()?;
-            let before = free()?;
-            rank.barrier()?;
-            let (mut embedding, kind) = (null_mut(), (CHUNKED, HOST));
-            let (place, none) = (&mut embedding, null());
-            // SAFETY: a live local, and handles.
-            let code = unsafe {
-                (rank.library.wholememory_create_embedding)(
-                    place, &shape, rank.comm, kind.0, kind.1, policy, none, -1, 0,
-                )
-            };
-            failures += usize::from(code != SUCCESS);
-            // Who fails, fails with all others.
-            let (mut same, mut size) = (null_mut(), 0);
-            let color = i32::from(code != SUCCESS);
-            want!(SUCCESS, rank.wholememory_split_communicator(&mut same, rank.comm, color, 0))?;
-            want!(SUCCESS, rank.wholememory_communicator_get_size(&mut size, same))?;
-            must(size as usize == rank.size, || format!("code {code} on {size} of {} ranks", rank.size))?;
-            want!(SUCCESS, rank.wholememory_destroy_communicator(same))?;
-            if code == SUCCESS {
-                want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
-            }
-            want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
-            rank.barrier()?;
-            let after = free()?;
-            must(before == after, || format!("{before:?} before, {after:?} after"))?;
-        }
+/// A captured gather goes through the cache and adjusts it, each time that the graph is launched.
+pub(super) fn captured(rank: &Rank) -> Verdict {
+    let (driver, rows) = (&rank.driver, 200);
+    let cached = Cached::new(rank, Description::matrix(rows, 8, 8, FLOAT), KINDS[2], 1.0, None)?;
+    let all: Vec<_> = (0..rows).collect();
+    let indices = local(rank, &all, INT64)?;
+    let output = Local::new(rank, &[0; 200 * 32], &Description::matrix(rows, 8, 8, FLOAT))?;
+    let stream = driver.stream_create(CU_STREAM_NON_BLOCKING).map_err(|error| error.to_string())?;
+    // SAFETY: a function without pointers.
+    let begun = driver.call::<symbol::cuStreamBeginCapture_v2>(|function| unsafe {
+        function(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    });
+    must(begun == CUresult::SUCCESS, || format!("no capture begins: {begun}"))?;
+    let (embedding, number) = (cached.embedding, stream.0 as i64);
+    want!(
+        SUCCESS,
+        rank.wholememory_embedding_gather(embedding, indices.tensor, output.tensor, true, null(), number)
+    )?;
+    let mut graph = CUgraph::NULL;
+    // SAFETY: the place is a live local.
+    let ended = driver.call::<symbol::cuStreamEndCapture>(|function| unsafe { function(stream, &mut graph) });
+    must(ended == CUresult::SUCCESS, || format!("the capture has ended: {ended}"))?;
+    let mut launch = CUgraphExec::NULL;
+    // SAFETY: the place is a live local.
+    let made = driver
+        .call::<symbol::cuGraphInstantiateWithFlags>(|function| unsafe { function(&mut launch, graph, 0) });
+    must(made == CUresult::SUCCESS, || format!("the graph cannot be launched: {made}"))?;
+    for _ in 0..3 {
+        // SAFETY: both are live.
+        let launched = driver.call::<symbol::cuGraphLaunch>(|function| unsafe { function(launch, stream) });
+        must(launched == CUresult::SUCCESS, || format!("the graph is not launched: {launched}"))?;
+        driver.stream_synchronize(stream).map_err(|error| error.to_string())?;
     }
-    want!(SUCCESS, rank.wholememory_destroy_communicator(part))?;
-    must(failures == 1, || format!("{failures} calls failed, not one"))
+    must(output.read()? == bytes_at(0, 200 * 32, BEFORE), || "a row is wrong".to_owned())?;
+    cached.write(AFTER)?;
+    let copies = cached.copies_of(&all)?;
+    must(copies == all.len(), || format!("{copies} of {rows} rows come from lines"))?;
+    // SAFETY: nothing launches it any more.
+    let ended = driver.call::<symbol::cuGraphExecDestroy>(|function| unsafe { function(launch) });
+    must(ended == CUresult::SUCCESS, || format!("the graph's launches stay: {ended}"))?;
+    driver.graph_destroy(graph).map_err(|error| error.to_string())?;
+    driver.stream_destroy(stream).map_err(|error| error.to_string())?;
+    cached.end()
 }

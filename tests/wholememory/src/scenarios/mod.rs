@@ -1,5 +1,6 @@
 //! What ranks do together, by name.
 
+mod cache_policies;
 mod caches;
 mod communicators;
 mod embeddings;
@@ -91,8 +92,11 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("caches.taken_while_read", caches::taken_while_read),
     Scenario::new("caches.holds_all_rows", caches::holds_all_rows),
     Scenario::new("caches.holds_hot_rows", caches::holds_hot_rows),
-    Scenario::new("caches.misused", caches::misused),
-    Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", caches::a_call_fails) },
+    Scenario::new("caches.loaded", caches::loaded),
+    // As `environment.captured`.
+    Scenario { ends_early: true, ..Scenario::new("caches.captured", caches::captured) },
+    Scenario::new("caches.misused", cache_policies::misused),
+    Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
     Scenario::new("training.steps", training::steps),
     Scenario::new("training.through_a_cache", training::through_a_cache),
     Scenario::new("training.misused", training::misused),

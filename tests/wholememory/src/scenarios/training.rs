@@ -12,7 +12,7 @@ use crate::rank::{
     CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, Rank, SUCCESS,
     Verdict, local, must, want,
 };
-use crate::scenarios::caches;
+use crate::scenarios::cache_policies;
 
 /// `WHOLEMEMORY_DT_*`
 const FLOAT: u32 = 1;
@@ -112,7 +112,7 @@ fn reference(ranks: usize, steps: usize, optimizer: u32) -> Vec<Row> {
 
 fn create(rank: &Rank, kind: (u32, u32), policy: Handle) -> Verdict<Handle> {
     let shape = Description::matrix(ROWS as i64, COLUMNS as i64, COLUMNS as i64, FLOAT);
-    caches::create(rank, SUCCESS, &shape, kind, policy, None)
+    cache_policies::create(rank, SUCCESS, &shape, kind, policy, None)
 }
 
 /// This rank's rows of a tensor: the first row's number, and each row's numbers without padding.
@@ -253,7 +253,8 @@ fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> 
 /// Copies of rows are what the rows are, after each step: lines that were brought before it are brought anew.
 pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
     for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
-        let policy = caches::policy(rank, rank.comm, (CHUNKED, DEVICE), caches::READ_WRITE, ratio)?;
+        let policy =
+            cache_policies::policy(rank, rank.comm, (CHUNKED, DEVICE), cache_policies::READ_WRITE, ratio)?;
         let embedding = create(rank, (CHUNKED, HOST), policy)?;
         want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
         let (mut handle, decay) = (null_mut(), DECAY as f32);
