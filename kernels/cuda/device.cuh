@@ -56,6 +56,17 @@ __device__ __forceinline__ u32 lanes_in_warp() {
 
 __device__ __forceinline__ u32 warp_mask() { return ALL_LANES >> (WARP - lanes_in_warp()); }
 
+// Whether `value` holds in any lane; the whole warp passes.
+__device__ __forceinline__ bool any_lane(bool value) {
+#ifdef __CUDACC__
+    return __any_sync(ALL_LANES, value);
+#else
+    u32 any = value;
+    for (i32 lanes = 1; lanes < i32(WARP); lanes *= 2) any |= __shfl_xor_sync(ALL_LANES, any, lanes);
+    return any != 0;
+#endif
+}
+
 // The indices of one thread, for `for (u64 i : wm::share_of(n))`.
 struct Indices {
     struct Iterator {
@@ -257,6 +268,84 @@ inline void store_once(bool live, u64 at, const T& v) {
     if (live) *aligned<T>(at) = v;
 }
 #endif
+
+// Memory that one thread may write while others read it, on this GPU or another one: accesses without an order of their
+// own (relaxed) at system scope, and fences that give them one. Both sides access it in words of 32 bits, or both in
+// words of 64: of a wider access each word stands for itself, and a narrower one is a part of its word. On the CPU the
+// same holds between operating-system threads and processes.
+#ifdef __CUDACC__
+#define WM_IF "{\n\t.reg .pred live;\n\tsetp.ne.u32 live, %"
+__device__ __forceinline__ void load_relaxed(bool live, u64 at, Word16& v) {
+    asm volatile(WM_IF "5, 0;\n\t@live ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void load_relaxed(bool live, u64 at, u32& v) {
+    asm volatile(WM_IF "2, 0;\n\t@live ld.relaxed.sys.global.u32 %0, [%1];\n\t}"
+                 : "=r"(v) : "l"(at), "r"(u32(live)) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(u64 at, const Word16& v) {
+    asm volatile("st.relaxed.sys.global.v4.u32 [%4], {%0, %1, %2, %3};"
+                 :: "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "l"(at) : "memory");
+}
+__device__ __forceinline__ void store_relaxed(u64 at, u32 v) {
+    asm volatile("st.relaxed.sys.global.u32 [%1], %0;" :: "r"(v), "l"(at) : "memory");
+}
+// One word of 64 bits.
+__device__ __forceinline__ u64 load_word(u64 at) {
+    u64 v;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    return v;
+}
+// Two words of 64 bits.
+__device__ __forceinline__ void load_words(u64 at, u64& first, u64& second) {
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(at) : "memory");
+}
+__device__ __forceinline__ void store_word(u64 at, u64 v) {
+    asm volatile("st.relaxed.sys.global.u64 [%1], %0;" :: "l"(v), "l"(at) : "memory");
+}
+// Replaces the word if it is `expected`; what it was.
+__device__ __forceinline__ u64 exchange_word(u64 at, u64 expected, u64 desired) {
+    u64 was;
+    asm volatile("atom.relaxed.sys.global.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(was) : "l"(at), "l"(expected), "l"(desired) : "memory");
+    return was;
+}
+__device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// Between threads of this GPU alone.
+__device__ __forceinline__ void fence_acq_rel_of_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+// All of these are in one order.
+__device__ __forceinline__ void fence_sc() { asm volatile("fence.sc.sys;" ::: "memory"); }
+#undef WM_IF
+#else
+inline void load_relaxed(bool live, u64 at, u32& v) {
+    if (live) v = __atomic_load_n(aligned<u32>(at), __ATOMIC_RELAXED);
+}
+inline void load_relaxed(bool live, u64 at, Word16& v) {
+    load_relaxed(live, u64(aligned<Word16>(at)), v.x), load_relaxed(live, at + 4, v.y);
+    load_relaxed(live, at + 8, v.z), load_relaxed(live, at + 12, v.w);
+}
+inline void store_relaxed(u64 at, u32 v) { __atomic_store_n(aligned<u32>(at), v, __ATOMIC_RELAXED); }
+inline void store_relaxed(u64 at, const Word16& v) {
+    store_relaxed(u64(aligned<Word16>(at)), v.x), store_relaxed(at + 4, v.y);
+    store_relaxed(at + 8, v.z), store_relaxed(at + 12, v.w);
+}
+inline u64 load_word(u64 at) { return __atomic_load_n(aligned<u64>(at), __ATOMIC_RELAXED); }
+inline void load_words(u64 at, u64& first, u64& second) { first = load_word(at), second = load_word(at + 8); }
+inline void store_word(u64 at, u64 v) { __atomic_store_n(aligned<u64>(at), v, __ATOMIC_RELAXED); }
+inline u64 exchange_word(u64 at, u64 expected, u64 desired) {
+    __atomic_compare_exchange_n(aligned<u64>(at), &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+inline void fence_acq_rel_of_gpu() { fence_acq_rel(); }
+inline void fence_sc() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+#endif
+// Part of a word of 32 bits.
+__device__ __forceinline__ void load_relaxed(bool live, u64 at, u8& v) {
+    u32 word = 0;
+    load_relaxed(live, at & ~3ull, word);
+    v = u8(word >> (at & 3) * 8);
+}
 
 // Conversions between f32 and the two 16-bit formats, rounded to nearest, ties to even. A NaN becomes 0x7fff, as the
 // hardware has it; infinities stay, and what is too large becomes one.

@@ -26,12 +26,13 @@ struct Division {
     u32 batch;   // rows that a warp takes at a time, a multiple of `groups`
 
     // For rows of `words` words (not 0), `word_bytes` long; `most` rows a batch at most.
-    __device__ __forceinline__ Division(u32 words, u32 word_bytes, u64 count, u64 warps, u32 most)
+    __device__ __forceinline__ Division(u32 words, u32 word_bytes, u64 count, u64 warps, u32 most,
+                                        u64 batch_bytes = BATCH_BYTES)
         : lanes(1), pieces(1) {
         while (lanes < WARP && lanes < words) lanes *= 2;
         groups = WARP / lanes;
         if (lanes == WARP) pieces = (words - 1) / WARP + 1;
-        const u64 share = quotient(count + warps - 1, warps), enough = quotient(BATCH_BYTES, u64(words) * word_bytes);
+        const u64 share = quotient(count + warps - 1, warps), enough = quotient(batch_bytes, u64(words) * word_bytes);
         const u64 wanted = share < enough ? share : enough;
         batch = wanted >= most ? most : (u32(wanted) + groups - 1) / groups * groups;
         if (batch == 0) batch = groups;
@@ -64,9 +65,9 @@ struct Walk {
     const u64 warps;
     const Division division;
 
-    __device__ __forceinline__ Walk(const RowSet& rows, u32 words, Mover mover)
+    __device__ __forceinline__ Walk(const RowSet& rows, u32 words, Mover mover, u64 batch_bytes = BATCH_BYTES)
         : all(rows), words(words), mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
-          division(words, mover.table_bytes, rows.count, warps, WARP * SETS) {}
+          division(words, mover.table_bytes, rows.count, warps, WARP * SETS, batch_bytes) {}
 
     __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS]) const {
         for (u32 set = 0; set < SETS; set++) {

@@ -31,6 +31,8 @@ __device__ __forceinline__ u64 quotient(u64 x, u64 y) {
     return ((x | y) >> 32) == 0 ? u64(u32(x) / u32(y)) : x / y;
 }
 
+__device__ __forceinline__ u64 remainder(u64 x, u64 y) { return x - quotient(x, y) * y; }
+
 struct Table {
     u64 base;
     const u64* bases;

@@ -4,6 +4,7 @@
 mod graph;
 mod support;
 
+mod cache;
 mod converted;
 mod optimizers;
 mod random;

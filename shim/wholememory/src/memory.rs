@@ -2,7 +2,8 @@
 //!
 //! Every rank maps all of it. The memory's type says what the API shows of that: one pointer, a pointer for each rank, or one's own.
 
-use std::sync::Arc;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
@@ -38,6 +39,15 @@ pub struct RankMemory {
     pub offset: u64,
 }
 
+/// What has copies of a memory's rows.
+pub trait RowCopies: Debug + Send + Sync {
+    /// Forgets this rank's copies, when rows were written; returns when that is done.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn forget(&self) -> Result;
+}
+
 /// Memory of all ranks, as one of them sees it.
 #[derive(Debug)]
 pub struct Memory {
@@ -49,6 +59,8 @@ pub struct Memory {
     tables: Tables,
     /// Of hierarchical memory: the ranks of this machine, and those of this number on every machine.
     parts: Option<[Arc<Communicator>; 2]>,
+    /// On all ranks or on none. They may be gone.
+    copies: OnceLock<Weak<dyn RowCopies>>,
 }
 
 impl Memory {
@@ -77,7 +89,23 @@ impl Memory {
         let tables = Tables::new(communicator, &layout, &partition, request.granularity, storage.base());
         communicator.agree("malloc tables", tables.as_ref().map(drop).map_err(Clone::clone), &[])?;
         let (communicator, tables) = (Arc::clone(communicator), tables?);
-        Ok(Self { communicator, request, partition, layout, storage, tables, parts })
+        let copies = OnceLock::new();
+        Ok(Self { communicator, request, partition, layout, storage, tables, parts, copies })
+    }
+
+    /// Says what has copies of its rows, once.
+    pub fn has_copies(&self, copies: Weak<dyn RowCopies>) {
+        let _first = self.copies.set(copies);
+    }
+
+    /// All ranks have written rows, and forget copies of them. A collective call.
+    ///
+    /// # Errors
+    /// The driver's, on any rank.
+    pub fn forget_copies(&self, call: &str) -> Result {
+        let Some(copies) = self.copies.get() else { return Ok(()) };
+        let forgotten = copies.upgrade().map_or(Ok(()), |copies| copies.forget());
+        self.communicator.agree(call, forgotten, &[])
     }
 
     /// The ranks that have it.

@@ -69,7 +69,18 @@ fn a_call_that_fails_on_one_rank() {
         for rank in ["0", "1"] {
             // The second time that there is nobody to import from is that of a rank alone.
             let fault = format!("{rank}:{call}:1");
-            passes(&bare(&["--ranks", "2", "--filter", "a_call_fails", "--fault", &fault]));
+            passes(&bare(&["--ranks", "2", "--filter", "memory.a_call_fails", "--fault", &fault]));
+        }
+    }
+}
+
+/// A row of the host has no memory on GPUs but its cache; each call fails in one of its first uses there.
+#[test]
+fn a_call_that_fails_while_a_cache_is_made() {
+    for call in ["cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemsetD8Async"] {
+        for (rank, time) in [("0", "1"), ("1", "1"), ("1", "3")] {
+            let fault = format!("{rank}:{call}:{time}");
+            passes(&bare(&["--ranks", "2", "--filter", "caches.a_call_fails", "--fault", &fault]));
         }
     }
 }

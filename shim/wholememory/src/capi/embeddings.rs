@@ -121,13 +121,13 @@ exports! {
         })
     }
 
-    /// Copies rows. No cache is there that could be adjusted.
+    /// Copies rows, and adjusts the cache to what is asked for.
     fn wholememory_embedding_gather(
-        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, _adjust_cache: bool, _environment: *const c_void, stream: i64,
+        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, adjust_cache: bool, _environment: *const c_void, stream: i64,
     ) -> u32 {
         answer("wholememory_embedding_gather", || {
             let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
-            EMBEDDINGS.get(handle)?.gather(&indices, &output, CUstream(stream as usize))
+            EMBEDDINGS.get(handle)?.gather(&indices, &output, adjust_cache, CUstream(stream as usize))
         })
     }
 
@@ -178,13 +178,15 @@ exports! {
         })
     }
 
-    /// Nothing is kept that would have to be written.
+    /// Rows are written before their copies: nothing is left to do.
     fn wholememory_embedding_writeback_cache(handle: ObjectHandle, _stream: i64) -> u32 {
         answer("wholememory_embedding_writeback_cache", || EMBEDDINGS.get(handle).map(drop))
     }
 
-    /// Nothing is kept.
-    fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, _stream: i64) -> u32 {
-        answer("wholememory_embedding_drop_all_cache", || EMBEDDINGS.get(handle).map(drop))
+    /// Empties this rank's part of the cache, in a stream. What all ranks have is empty when all have made the call.
+    fn wholememory_embedding_drop_all_cache(handle: ObjectHandle, stream: i64) -> u32 {
+        answer("wholememory_embedding_drop_all_cache", || {
+            EMBEDDINGS.get(handle)?.cache().map_or(Ok(()), |cache| cache.drop_lines(CUstream(stream as usize)))
+        })
     }
 }

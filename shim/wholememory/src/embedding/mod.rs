@@ -1,8 +1,9 @@
 //! Embeddings: tables of rows that are read by number, and what belongs to them.
 //!
 //! A row is padded to whole words of 16 bytes, so that threads move it in wide words; the program sees the part without padding.
-//! A cache changes where bytes are read and no result: what a policy asks for is kept, and no cache is made yet.
+//! A cache changes where bytes are read and no result.
 
+pub mod cache;
 pub mod optimizer;
 pub mod policy;
 pub mod round_robin;
@@ -14,12 +15,13 @@ use std::sync::{Arc, OnceLock};
 use wm_abi::CUstream;
 
 use crate::communicator::Communicator;
+use crate::embedding::cache::Cache;
 use crate::embedding::optimizer::Optimizer;
 use crate::embedding::policy::CachePolicy;
 use crate::embedding::round_robin::RoundRobin;
 use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
-use crate::operations::rows::{RowDirection, copy};
+use crate::operations::rows::{RowDirection, copy, gather_cached};
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
@@ -56,6 +58,7 @@ pub struct Embedding {
     policy: Option<Arc<CachePolicy>>,
     /// How rows are dealt to the ranks, unless each rank's follow each other.
     round_robin: Option<RoundRobin>,
+    cache: Option<Arc<Cache>>,
     training: OnceLock<Training>,
     multiprocessors: i32,
 }
@@ -78,7 +81,8 @@ impl Embedding {
         } else {
             Arc::new(whole.part(&[0, 0], &[description.sizes[0], description.sizes[1]])?)
         };
-        Ok(Self { whole, rows, policy, round_robin, training: OnceLock::new(), multiprocessors })
+        let cache = cache::make(&whole, policy.as_deref())?;
+        Ok(Self { whole, rows, policy, round_robin, cache, training: OnceLock::new(), multiprocessors })
     }
 
     /// Its rows, without padding, in the order of their places.
@@ -96,17 +100,30 @@ impl Embedding {
         self.policy.as_ref()
     }
 
-    /// Copies rows to packed memory.
+    /// Copies of rows that are nearer.
+    pub fn cache(&self) -> Option<&Cache> {
+        self.cache.as_deref()
+    }
+
+    /// Copies rows to packed memory; `adjusts` the cache to what is asked for, if there is one.
     ///
     /// # Errors
     /// As [`copy`].
-    pub fn gather(&self, indices: &Tensor, output: &Tensor, stream: CUstream) -> Result {
-        let copy =
-            |indices| copy(RowDirection::Gather, &self.rows, indices, output, stream, self.multiprocessors);
-        let Some(round_robin) = &self.round_robin else { return copy(indices) };
+    pub fn gather(&self, indices: &Tensor, output: &Tensor, adjusts: bool, stream: CUstream) -> Result {
+        let Some(round_robin) = &self.round_robin else {
+            return self.gather_places(indices, output, adjusts, stream);
+        };
         let (places, _scratch) =
             round_robin.places_of(indices, self.rows.memory()?.communicator(), stream)?;
-        copy(&places)
+        self.gather_places(&places, output, adjusts, stream)
+    }
+
+    fn gather_places(&self, places: &Tensor, output: &Tensor, adjusts: bool, stream: CUstream) -> Result {
+        let Some(cache) = &self.cache else {
+            return copy(RowDirection::Gather, &self.rows, places, output, stream, self.multiprocessors);
+        };
+        gather_cached(cache.tables(), &self.rows, places, output, stream, self.multiprocessors)?;
+        if adjusts { cache.adjust(places, stream) } else { Ok(()) }
     }
 
     /// Multiprocessors that an operation may use.
@@ -132,6 +149,8 @@ impl Embedding {
                 "only rows of 16 or 32-bit floating-point numbers are trained",
             ),
         };
+        let memory = self.rows.memory()?;
+        let can = can.and_then(|()| self.policy().map_or(Ok(()), |policy| policy.trains(memory)));
         let alike = [optimizer.kind().code() as u8];
         self.rows.memory()?.communicator().agree("set_optimizer", can, &alike)?;
         // Nobody else sets one meanwhile: all ranks make the same call.

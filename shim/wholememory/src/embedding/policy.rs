@@ -3,11 +3,23 @@
 use std::sync::Arc;
 
 use crate::communicator::Communicator;
-use crate::error::{Result, require};
+use crate::error::{Error, Result, require};
+use crate::memory::Memory;
 use crate::vocabulary::codes::{AccessType, Location, MemoryType};
 
 /// Largest and smallest part of the rows that a cache has.
 const RATIOS: std::ops::RangeInclusive<f32> = 1.0 / 512.0..=1.0;
+
+/// What a policy means for an embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CachePlan {
+    /// Rows are read where they are.
+    None,
+    /// Each rank's GPU has copies of the rank's own rows.
+    OfOwners,
+    /// The ranks of another communicator share copies of any rows, to be read alone.
+    Local,
+}
 
 /// A policy.
 #[derive(Debug)]
@@ -28,7 +40,7 @@ impl CachePolicy {
     /// Checks one.
     ///
     /// # Errors
-    /// [`Error::Input`](crate::error::Error::Input) for a ratio that no cache has.
+    /// [`Error::Value`] for a ratio that no cache has.
     pub fn new(
         communicator: Arc<Communicator>,
         memory_type: MemoryType,
@@ -36,7 +48,43 @@ impl CachePolicy {
         access: AccessType,
         ratio: f32,
     ) -> Result<Self> {
-        require(RATIOS.contains(&ratio), &format!("a cache has 1/512 to all of the rows, not {ratio}"))?;
+        if !RATIOS.contains(&ratio) {
+            return Err(Error::Value(format!("a cache has 1/512 to all of the rows, not {ratio}")));
+        }
         Ok(Self { communicator, memory_type, location, access, ratio })
+    }
+
+    /// Is the cache one of all ranks of a communicator?
+    pub fn is_of(&self, communicator: &Communicator) -> bool {
+        self.communicator.id() == communicator.id()
+    }
+
+    /// What it means for rows in some memory.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a policy that does not fit the memory.
+    pub fn plan(&self, rows: &Memory) -> Result<CachePlan> {
+        if self.is_of(rows.communicator()) {
+            require(self.location == Location::Device, "a cache of the rows' own ranks is on GPUs")?;
+            require(
+                self.memory_type.code() >= rows.request().memory_type.code(),
+                "a cache shows no more addresses than the rows do",
+            )?;
+            return Ok(CachePlan::OfOwners);
+        }
+        require(self.access == AccessType::ReadOnly, "a cache of other ranks than the rows' is for reading")?;
+        let is_shown = matches!(self.memory_type, MemoryType::Continuous | MemoryType::Chunked);
+        require(is_shown, "a cache of other ranks than the rows' is continuous or chunked")?;
+        // All of it is on one machine: host memory is no nearer than where the rows are.
+        Ok(if self.location == Location::Device { CachePlan::Local } else { CachePlan::None })
+    }
+
+    /// May rows be trained that have it?
+    ///
+    /// # Errors
+    /// [`Error::Input`] for a policy that is for reading alone.
+    pub fn trains(&self, rows: &Memory) -> Result {
+        let writes = self.access == AccessType::ReadWrite && self.is_of(rows.communicator());
+        require(writes, "rows whose cache is for reading alone are not trained")
     }
 }

@@ -189,6 +189,9 @@ impl Training {
             kernels.launch(&sum, count * 32 * own.columns.div_ceil(32), 0, stream)?;
             let step = Step { kernels, named: &named, count, summed, columns: own.columns, rate, stream };
             self.optimize(embedding, &step)?;
+            if let Some(cache) = embedding.cache() {
+                cache.renew(named.rows, count, stream)?;
+            }
         }
         Ok(communicator.driver().stream_synchronize(stream)?)
     }

@@ -51,7 +51,7 @@ pub fn load(memory: &Memory, request: Result<LoadRequest>, settings: ReadSetting
         let read = job.read(&slices, settings, Instant::now() + communicator.patience() / 10);
         communicator.agree("load_from_file", read, &[])?;
         if are_all(communicator, "load_from_file", slices.is_over())? {
-            return Ok(());
+            return memory.forget_copies("load_from_file");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! numbers, or integers.
 
 use wm_abi::{CUdeviceptr, CUstream};
-use wm_kernels::wholememory::{GatherConverted, GatherRows, ScatterConverted, ScatterRows};
+use wm_kernels::wholememory::{CacheGather, GatherConverted, GatherRows, ScatterConverted, ScatterRows};
 
 use crate::error::{Result, require};
 use crate::memory::Memory;
@@ -38,6 +38,48 @@ pub fn copy(
     stream: CUstream,
     multiprocessors: i32,
 ) -> Result {
+    copy_by(direction, None, table, indices, packed, stream, multiprocessors)
+}
+
+/// Where copies of rows lie: what kernels need to find a row's set (`cache.cuh`).
+#[derive(Debug, Clone, Copy)]
+pub struct CacheTables {
+    /// Address of each part.
+    pub bases: CUdeviceptr,
+    /// First row of each part; not read where parts are equal.
+    pub row_starts: CUdeviceptr,
+    /// Parts.
+    pub parts: u32,
+    /// Rows of each part but the last ones, or 0.
+    pub rows_equal: u64,
+    /// First set of each part, and the number of all sets.
+    pub set_starts: CUdeviceptr,
+}
+
+/// Gathers rows as [`copy`] does, through a cache of all columns of the table. Rows that are converted come from the table.
+///
+/// # Errors
+/// As [`copy`].
+pub fn gather_cached(
+    cache: CacheTables,
+    table: &Tensor,
+    indices: &Tensor,
+    packed: &Tensor,
+    stream: CUstream,
+    multiprocessors: i32,
+) -> Result {
+    copy_by(RowDirection::Gather, Some(cache), table, indices, packed, stream, multiprocessors)
+}
+
+fn copy_by(
+    direction: RowDirection,
+    cache: Option<CacheTables>,
+    table: &Tensor,
+    indices: &Tensor,
+    packed: &Tensor,
+    stream: CUstream,
+    multiprocessors: i32,
+) -> Result {
     let memory = table.memory()?;
     let places = Places::new(memory, table)?;
     let numbers = Numbers::new(indices)?;
@@ -52,10 +94,10 @@ pub fn copy(
         return Ok(());
     }
     let launch = RowLaunch { memory, stream, multiprocessors };
-    if rows.kind == places.kind {
-        launch.move_rows(direction, &places, &numbers, &rows)
-    } else {
-        launch.convert_rows(direction, &places, &numbers, &rows)
+    match cache {
+        _ if rows.kind != places.kind => launch.convert_rows(direction, &places, &numbers, &rows),
+        Some(cache) => launch.gather_cached(cache, &places, &numbers, &rows),
+        None => launch.move_rows(direction, &places, &numbers, &rows),
     }
 }
 
@@ -96,14 +138,14 @@ impl Places {
 }
 
 /// Numbers of rows.
-struct Numbers {
-    address: CUdeviceptr,
-    count: u64,
-    bytes: u32,
+pub(crate) struct Numbers {
+    pub(crate) address: CUdeviceptr,
+    pub(crate) count: u64,
+    pub(crate) bytes: u32,
 }
 
 impl Numbers {
-    fn new(tensor: &Tensor) -> Result<Self> {
+    pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
         let (array, kind) = (tensor.description().to_array(), tensor.description().element_type()?);
         require(array.is_some_and(|array| array.size >= 0), "numbers of rows are an array without gaps")?;
         require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
@@ -147,9 +189,7 @@ impl RowLaunch<'_> {
         numbers: &Numbers,
         rows: &PackedRows,
     ) -> Result {
-        let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
-        let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
-        let width = aligned.into_iter().map(alignment_of).min().unwrap_or(1);
+        let (row_bytes, width) = words(table, rows);
         let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
         let (rows_in_table, count) = (table.matrix.sizes[0] as u64, numbers.count);
         let (indices, index_bytes) = (numbers.address, numbers.bytes);
@@ -200,6 +240,41 @@ impl RowLaunch<'_> {
                 kernels.launch(&arguments, work, self.multiprocessors, self.stream)
             }
         }
+    }
+
+    fn gather_cached(
+        &self,
+        cache: CacheTables,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+    ) -> Result {
+        let (row_bytes, width) = words(table, rows);
+        let &Places { base, bases, starts, chunks, equal, stride, .. } = table;
+        let arguments = CacheGather {
+            base,
+            bases,
+            starts,
+            chunks,
+            equal,
+            rows_in_table: table.matrix.sizes[0] as u64,
+            stride,
+            row_bytes,
+            indices: numbers.address,
+            index_bytes: numbers.bytes,
+            count: numbers.count,
+            output: rows.address,
+            output_stride: rows.stride,
+            width: width as u32,
+            cache_bases: cache.bases,
+            row_starts: cache.row_starts,
+            parts: cache.parts,
+            rows_equal: cache.rows_equal,
+            set_starts: cache.set_starts,
+        };
+        let work = numbers.count.saturating_mul(row_bytes.div_ceil(width));
+        let kernels = self.memory.communicator().kernels()?;
+        kernels.launch(&arguments, work, self.multiprocessors, self.stream)
     }
 
     fn convert_rows(
@@ -263,6 +338,13 @@ impl RowLaunch<'_> {
             }
         }
     }
+}
+
+/// Bytes of a row, and of the widest words that it is moved in.
+fn words(table: &Places, rows: &PackedRows) -> (u64, u64) {
+    let row_bytes = table.matrix.sizes[1] as u64 * table.kind.bytes() as u64;
+    let aligned = [table.alignment, table.offset, table.stride, row_bytes, rows.address, rows.stride];
+    (row_bytes, aligned.into_iter().map(alignment_of).min().unwrap_or(1))
 }
 
 /// The largest power of two up to [`WIDEST`] that divides a number of bytes.

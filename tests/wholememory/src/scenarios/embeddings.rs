@@ -6,8 +6,8 @@ use std::ptr::{null, null_mut};
 
 use crate::api::{Description, Handle};
 use crate::rank::{
-    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, Local, Rank, SUCCESS, Verdict, byte_at,
-    bytes_at, must, want,
+    CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, INVALID_VALUE, Local, Rank, SUCCESS,
+    Verdict, byte_at, bytes_at, must, want,
 };
 
 /// `WHOLEMEMORY_DT_*`
@@ -95,7 +95,7 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
         let mut policy = null_mut();
         let place = &mut policy;
         want!(
-            INVALID_INPUT,
+            INVALID_VALUE,
             rank.wholememory_create_embedding_cache_policy(
                 place, rank.comm, CHUNKED, DEVICE, READ_WRITE, ratio
             )

@@ -1,5 +1,7 @@
 //! What ranks do together, by name.
 
+mod cache_policies;
+mod caches;
 mod communicators;
 mod dealt;
 mod embeddings;
@@ -89,8 +91,18 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.handles", misuse::handles),
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
+    Scenario::new("caches.gathered", caches::gathered),
+    Scenario::new("caches.taken_while_read", caches::taken_while_read),
+    Scenario::new("caches.holds_all_rows", caches::holds_all_rows),
+    Scenario::new("caches.holds_hot_rows", caches::holds_hot_rows),
+    Scenario::new("caches.loaded", caches::loaded),
+    // As `environment.captured`.
+    Scenario { ends_early: true, ..Scenario::new("caches.captured", caches::captured) },
+    Scenario::new("caches.misused", cache_policies::misused),
+    Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
     Scenario::new("training.steps", training::steps),
     Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) },
+    Scenario::new("training.through_a_cache", training::through_a_cache),
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),

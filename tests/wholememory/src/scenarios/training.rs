@@ -13,8 +13,9 @@ use wm_driver::Api;
 use crate::api::{Description, Handle};
 use crate::rank::{
     CHUNKED, CONTINUOUS, DEVICE, DISTRIBUTED, HOST, INVALID_INPUT, LOGIC_ERROR, Local, NOT_SUPPORTED, Rank,
-    SUCCESS, Verdict, must, want,
+    SUCCESS, Verdict, local, must, want,
 };
+use crate::scenarios::cache_policies;
 
 /// `WHOLEMEMORY_DT_*`
 const FLOAT: u32 = 1;
@@ -112,25 +113,9 @@ fn reference(ranks: usize, steps: usize, optimizer: u32) -> Vec<Row> {
     rows
 }
 
-fn create(rank: &Rank, kind: (u32, u32)) -> Verdict<Handle> {
-    let (mut embedding, shape) =
-        (null_mut(), Description::matrix(ROWS as i64, COLUMNS as i64, COLUMNS as i64, FLOAT));
-    let place = &mut embedding;
-    want!(
-        SUCCESS,
-        rank.wholememory_create_embedding(
-            place,
-            &shape,
-            rank.comm,
-            kind.0,
-            kind.1,
-            null_mut(),
-            null(),
-            -1,
-            0
-        )
-    )?;
-    Ok(embedding)
+fn create(rank: &Rank, kind: (u32, u32), policy: Handle) -> Verdict<Handle> {
+    let shape = Description::matrix(ROWS as i64, COLUMNS as i64, COLUMNS as i64, FLOAT);
+    cache_policies::create(rank, SUCCESS, &shape, kind, policy, None)
 }
 
 /// This rank's rows of a tensor: the first row's number, and each row's numbers without padding.
@@ -196,7 +181,7 @@ pub(super) fn steps(rank: &Rank) -> Verdict {
                 SUCCESS,
                 rank.wholememory_optimizer_set_parameter(handle, c"weight_decay".as_ptr(), &decay)
             )?;
-            let embedding = create(rank, kind)?;
+            let embedding = create(rank, kind, null_mut())?;
             // SAFETY: a handle.
             let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
             fill(rank, tensor)?;
@@ -254,8 +239,60 @@ pub(super) fn steps(rank: &Rank) -> Verdict {
     Ok(())
 }
 
+/// All rows as a gather has them.
+fn gathered(rank: &Rank, embedding: Handle, adjusts: bool) -> Verdict<Vec<f32>> {
+    let all: Vec<_> = (0..ROWS as i64).collect();
+    let (indices, columns) = (local(rank, &all, INT64)?, COLUMNS as i64);
+    let output = Local::new(
+        rank,
+        &[0xff; ROWS * COLUMNS * 4],
+        &Description::matrix(ROWS as i64, columns, columns, FLOAT),
+    )?;
+    let (indices, place) = (indices.tensor, output.tensor);
+    want!(SUCCESS, rank.wholememory_embedding_gather(embedding, indices, place, adjusts, null(), 0))?;
+    Ok(output.read()?.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect())
+}
+
+/// Copies of rows are what the rows are, after each step: lines that were brought before it are brought anew.
+pub(super) fn through_a_cache(rank: &Rank) -> Verdict {
+    for (ratio, (optimizer, _)) in [0.1, 1.0].into_iter().flat_map(|ratio| OPTIMIZERS.map(|of| (ratio, of))) {
+        let policy =
+            cache_policies::policy(rank, rank.comm, (CHUNKED, DEVICE), cache_policies::READ_WRITE, ratio)?;
+        let embedding = create(rank, (CHUNKED, HOST), policy)?;
+        want!(SUCCESS, rank.wholememory_destroy_embedding_cache_policy(policy))?;
+        let (mut handle, decay) = (null_mut(), DECAY as f32);
+        want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut handle, optimizer))?;
+        want!(SUCCESS, rank.wholememory_optimizer_set_parameter(handle, c"weight_decay".as_ptr(), &decay))?;
+        // SAFETY: a handle.
+        let tensor = unsafe { (rank.library.wholememory_embedding_get_embedding_tensor)(embedding) };
+        fill(rank, tensor)?;
+        want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, handle))?;
+        for step in 0..3 {
+            // Every row has a line, where there is one for each.
+            gathered(rank, embedding, true)?;
+            gathered(rank, embedding, true)?;
+            train(rank, embedding, step)?;
+            let wanted = reference(rank.size, step + 1, optimizer);
+            let wanted: Vec<_> = wanted.iter().flat_map(|row| row.weights.clone()).collect();
+            let found = gathered(rank, embedding, false)?;
+            let near = |(found, wanted): (&f32, &f64)| {
+                (f64::from(*found) - wanted).abs() <= TOLERANCE * wanted.abs().max(1.0)
+            };
+            let wrong = found.iter().zip(&wanted).position(|pair| !near(pair));
+            must(wrong.is_none(), || {
+                format!("ratio {ratio}, optimizer {optimizer}, step {step}: element {wrong:?} of all rows")
+            })?;
+            rank.barrier()?;
+        }
+        // SAFETY: a handle.
+        unsafe { (rank.library.wholememory_destroy_embedding_optimizer)(handle) };
+        want!(SUCCESS, rank.wholememory_destroy_embedding(embedding))?;
+    }
+    Ok(())
+}
+
 pub(super) fn misused(rank: &Rank) -> Verdict {
-    let embedding = create(rank, (CHUNKED, DEVICE))?;
+    let embedding = create(rank, (CHUNKED, DEVICE), null_mut())?;
     let indices = Local::new(rank, &[0; 24], &Description::array(3, INT64))?;
     let shape = |rows, columns, dtype| Description::matrix(rows, columns, columns, dtype);
     let gradients = Local::new(rank, &[0; 60], &shape(3, 5, FLOAT))?;
@@ -297,7 +334,7 @@ pub(super) fn misused(rank: &Rank) -> Verdict {
 
 /// A step waits, which would end a capture: it is refused, and the capture goes on.
 pub(super) fn captured(rank: &Rank) -> Verdict {
-    let embedding = create(rank, (CHUNKED, DEVICE))?;
+    let embedding = create(rank, (CHUNKED, DEVICE), null_mut())?;
     let mut sgd = null_mut();
     want!(SUCCESS, rank.wholememory_create_embedding_optimizer(&mut sgd, 1))?;
     want!(SUCCESS, rank.wholememory_embedding_set_optimizer(embedding, sgd))?;

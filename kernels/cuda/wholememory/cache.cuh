@@ -1,0 +1,138 @@
+// A cache of a table's rows: copies in lines, eight lines a set, spread over parts that all ranks of the cache map.
+//
+// A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (what is counted), and their
+// lines. Row r of a part's n rows goes to set r % sets: neighbours go to different sets, and every set has as many
+// rows as the next, so a cache with a line for each row holds all of them.
+//
+// Who does what: any rank reads tags, lines and records and counts in records; only the part's own rank, in kernels
+// of any of its streams, changes tags and writes lines. Nobody waits for anybody.
+//
+// A tag is one word: the number of the row that its line has, less FILLING and a version that grows with each change.
+//   empty      no row                         valid    row r: the line has r's bytes
+//   filling    FILLING, row r: r's bytes are on their way        cancelled  FILLING, no row: they are not wanted
+// Only a tag without FILLING is claimed, by compare-and-swap; only who claimed it writes the line and takes FILLING
+// away. So a line has one writer at a time.
+//
+// Why a reader gets no wrong byte. It reads the tag (1), fence, the line (2), fence, the tag again (3); it keeps the
+// bytes if (1) and (3) are the same valid word. The writer changes the tag to filling (a), fence, writes the line (b),
+// fence, changes it to valid (c). If (2) sees any word of (b), then by the two fences (3) sees (a) or later, which has
+// another version. If (1) sees (c), then by the two fences (2) sees all of (b). All are at system scope. A version
+// returns after 2^23 changes: were a reader held up during just so many of one line, it would take it for unchanged.
+//
+// Why no line stays older than its row. Who changes a row does so first, and then takes it out of the tags: writes the
+// row (d), fence, reads the tags (e), and makes valid empty, filling cancelled. Who fills: tag to filling (a), fence,
+// reads the row (f). These two fences are in one order (`fence_sc`): if (e) does not see (a), then (f) sees (d). And
+// if it does, (c) fails, because it is a compare-and-swap.
+#pragma once
+
+#include "rows.cuh"
+
+namespace wm {
+
+constexpr u32 WAYS = 8;
+constexpr u64 TAG_BYTES = 64, RECORD_BYTES = 128;
+
+constexpr u64 ROW_MASK = (1ull << 40) - 1, FILLING = 1ull << 40, VERSION = 1ull << 41;
+
+// What a tag says of a row: 0 for none, else its number and 1.
+__device__ __forceinline__ u64 name_of(u64 row) { return row + 1; }
+__device__ __forceinline__ u64 named_by(u64 tag) { return tag & ROW_MASK; }
+__device__ __forceinline__ bool is_valid(u64 tag, u64 name) { return (tag & (ROW_MASK | FILLING)) == name; }
+__device__ __forceinline__ u64 next_tag(u64 tag, u64 content) { return (tag & ~(VERSION - 1)) + VERSION + content; }
+
+// A set: where its tags, its record and its lines are.
+struct CacheSet {
+    u64 tags, record, lines;
+};
+
+// What is counted in a set, none of it exact: readers count with a load and a store, so that no memory has to do
+// atomic operations for another GPU.
+//   0..63   candidates: rows that were asked for and not found; a row's name, from bit 40 on how often
+//   64..95  how often each line was asked for, 32 bits each
+//   96..99  how often no line was found, since the counts were last halved
+//   104..111 of the part's first set alone: the set that is looked at next
+constexpr u32 CANDIDATES = 8, ONCE_BIT = 40, COUNTS_AT = 64, MISSES_AT = 96, CURSOR_AT = 104;
+// Counts stay below; a candidate's has 24 bits.
+constexpr u32 MOST = 1u << 20;
+// So many misses are a set's time: then its counts are halved, and what was asked for long ago counts little.
+constexpr u32 AGE = 128;
+
+__device__ __forceinline__ u64 candidate_of(u64 name, u32 times) { return name | u64(times) << ONCE_BIT; }
+__device__ __forceinline__ u32 times_of(u64 candidate) { return u32(candidate >> ONCE_BIT); }
+
+struct Cache {
+    Table parts;  // its chunks are the parts, `starts` the first row of each
+    const u64* set_starts;
+    u64 stride;
+
+    __device__ __forceinline__ Cache(const u64* bases, const u64* row_starts, u32 parts, u64 rows_equal,
+                                     const u64* set_starts, u64 stride)
+        : parts(0, bases, row_starts, parts, rows_equal, 0, 0, 0), set_starts(set_starts), stride(stride) {}
+
+    __device__ __forceinline__ u64 sets_of(u32 part) const { return set_starts[part + 1] - set_starts[part]; }
+
+    __device__ __forceinline__ CacheSet set(u32 part, u64 sets, u64 number) const {
+        const u64 base = parts.bases[part], records = base + sets * TAG_BYTES, lines = records + sets * RECORD_BYTES;
+        return {base + number * TAG_BYTES, records + number * RECORD_BYTES, lines + number * WAYS * stride};
+    }
+
+    // The set of a row of the table.
+    __device__ __forceinline__ CacheSet set_of(u64 row) const {
+        const u32 part = parts.chunk_of(row);
+        const u64 first = parts.equal != 0 ? part * parts.equal : parts.starts[part], sets = sets_of(part);
+        return set(part, sets, remainder(row - first, sets));
+    }
+};
+
+// All eight words of a set's tags or candidates.
+struct SetWords {
+    u64 word[WAYS];
+    __device__ __forceinline__ explicit SetWords(u64 at) {
+#pragma unroll
+        for (u32 way = 0; way < WAYS; way += 2) load_words(at + way * 8, word[way], word[way + 1]);
+    }
+};
+
+__device__ __forceinline__ u32 load_count(u64 at) {
+    u32 count = 0;
+    load_relaxed(true, at, count);
+    return count;
+}
+
+// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `seen` what that was.
+struct Hit {
+    u64 line, tag, seen;
+};
+
+__device__ __forceinline__ Hit look_up(const Cache& cache, u64 row) {
+    const CacheSet set = cache.set_of(row);
+    const SetWords tags(set.tags);
+    Hit hit = {0, 0, 0};
+#pragma unroll
+    for (u32 way = 0; way < WAYS; way++)
+        if (is_valid(tags.word[way], name_of(row)))
+            hit = {set.lines + way * cache.stride, set.tags + way * 8, tags.word[way]};
+    return hit;
+}
+
+// Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp passes.
+__device__ __forceinline__ void fill_line(u64 tag, u64 claimed, u64 line, u64 row, u64 bytes) {
+    fence_sc();
+    __syncwarp();
+    for (u64 at = lane() * sizeof(Word16); at < bytes; at += WARP * sizeof(Word16)) {
+        Word16 word = {0, 0, 0, 0};
+        load_relaxed(true, row + at, word);
+        store_relaxed(line + at, word);
+    }
+    fence_acq_rel();
+    __syncwarp();
+    if (lane() == 0) {
+        fence_acq_rel();
+        const u64 now = exchange_word(tag, claimed, next_tag(claimed, named_by(claimed)));
+        // Cancelled: it is this warp's to end it.
+        if (now != claimed) store_word(tag, next_tag(now, 0));
+    }
+    __syncwarp();
+}
+
+}  // namespace wm

@@ -1,0 +1,104 @@
+// Gather through a cache: rows that have a line come from there, the others from the table.
+//
+// It is the walk of rows.cuh with lines for rows (cache.cuh says why no byte is wrong). A warp looks the next batch's
+// rows up before the one fence of a batch, which therefore orders both: that lookup before the lines' bytes, and this
+// batch's bytes before the second look at its tags. Rows whose line has changed meanwhile are moved again, from the
+// table. There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
+#include "cache.cuh"
+
+namespace wm {
+
+// A batch of a walk through a cache is larger: it has a fence.
+constexpr u64 CACHED_BATCH_BYTES = 32768;
+
+template <class W>
+struct OrderedCopy {
+    typedef W Word;
+    static constexpr bool FROM_TABLE = true;
+    static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
+    __device__ __forceinline__ void load(bool live, u64 at, W& word) const { load_relaxed(live, at, word); }
+    __device__ __forceinline__ void store(bool live, u64 at, const W& word) const { store_once(live, at, word); }
+};
+
+template <class Mover>
+struct CachedWalk {
+    const Walk<Mover, 1> walk;
+    const Cache& cache;
+
+    // The row of a batch that this lane has found: where it comes from, and the tag that has to stay as it is.
+    struct Found {
+        u64 row[1];
+        u64 tag, seen;
+    };
+
+    __device__ __forceinline__ Found look_up_batch(u64 first) const {
+        i64 number[1];
+        walk.load_numbers(first, number);
+        const u64 home = walk.all.table.row(number[0]);
+        if (home == 0) return {{0}, 0, 0};
+        const Hit hit = look_up(cache, u64(number[0]));
+        return {{hit.tag != 0 ? hit.line : home}, hit.tag, hit.seen};
+    }
+
+    // Where the line has changed, the table's row is next; else none. Nothing is left to look at again.
+    __device__ __forceinline__ bool find_changed(Found& found) const {
+        const bool changed = found.tag != 0 && load_word(found.tag) != found.seen;
+        found.row[0] = changed ? walk.all.table.row(i64(named_by(found.seen)) - 1) : 0;
+        found.tag = 0;
+        return changed;
+    }
+
+    // The first batch is one of no rows, so that code for each step stands here once.
+    __device__ __forceinline__ void run() const {
+        const u64 step = walk.warps * walk.division.batch;
+        u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch - step;
+        Found found = {{0}, 0, 0};
+#pragma unroll 1
+        while (true) {
+            walk.move_batch(first, found.row);
+            const Found next = look_up_batch(first + step);
+            if (any_lane((found.tag | next.tag) != 0)) {
+                // Who writes lines of a cache with one part is on this GPU.
+                if (cache.parts.chunks == 1) {
+                    fence_acq_rel_of_gpu();
+                } else {
+                    fence_acq_rel();
+                }
+                __syncwarp();
+                if (any_lane(find_changed(found))) continue;
+            }
+            first += step;
+            if (first >= walk.all.count) return;
+            found = next;
+        }
+    }
+};
+
+template <class Mover>
+__device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_words, const Cache& cache) {
+    const u32 words = u32(row_words);
+    if (words == 0 || warp() >= threads_in_block() / WARP) return;
+    CachedWalk<Mover>{{rows, words, Mover(), CACHED_BATCH_BYTES}, cache}.run();
+}
+
+__device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const Cache& cache) {
+    if (width == 16) return move_cached_rows<OrderedCopy<Word16>>(rows, row_bytes / 16, cache);
+    if (width >= 4) return move_cached_rows<OrderedCopy<u32>>(rows, row_bytes / 4, cache);
+    move_cached_rows<OrderedCopy<u8>>(rows, row_bytes, cache);
+}
+
+}  // namespace wm
+
+/// As `wm_gather_rows`, through a cache of `parts` parts at `cache_bases`, whose row and set numbers begin at
+/// `row_starts` (or are `rows_equal` rows each) and `set_starts`. Rows begin at multiples of 16 bytes, in the table
+/// and in lines; `stride` is that of both.
+extern "C" __global__ void wm_cache_gather(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
+                                           u64 rows_in_table, u64 stride, u64 row_bytes, const void* indices,
+                                           u32 index_bytes, u64 count, void* output, u64 output_stride, u32 width,
+                                           const u64* cache_bases, const u64* row_starts, u32 parts, u64 rows_equal,
+                                           const u64* set_starts) {
+    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, 0);
+    const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
+    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
+    wm::gather_cached({table, indices, index_bytes, count, packed}, row_bytes, width, cache);
+}

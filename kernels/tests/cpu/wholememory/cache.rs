@@ -1,0 +1,301 @@
+//! Hazard: a cache that hands out bytes of another row, keeps a row that was written, or gives a line two writers.
+
+use std::thread;
+
+use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheGather, CacheRenew};
+
+use super::support::{ChunkedTable, Draws, Layout, Placed, WARPS, indices, row, width};
+use crate::support::{read, run, written};
+
+/// Bytes of a set before its lines.
+const SET: u64 = 64 + 128;
+const WAYS: u64 = 8;
+/// A tag that is being filled.
+const FILLING: u64 = 1 << 40;
+
+/// A table in chunks with a cache: a part for each chunk, or equal parts.
+struct Cached {
+    table: ChunkedTable,
+    model: Vec<u8>,
+    parts: Vec<Vec<u128>>,
+    bases: Vec<u64>,
+    row_starts: Vec<u64>,
+    rows_equal: u64,
+    set_starts: Vec<u64>,
+    stride: u64,
+}
+
+impl Cached {
+    fn new(seed: u64, sets: u64) -> Self {
+        let draws = &mut Draws::new(seed);
+        let stride = 16 * (1 + draws.below(6));
+        let layout = Layout::draw(draws, stride as usize, 0);
+        let model = draws.bytes((layout.rows() * stride) as usize);
+        let (table, of_chunks) = (ChunkedTable::new(layout, &model), draws.below(2) == 0);
+        let rows = table.layout.rows();
+        let (row_starts, rows_equal) = match of_chunks {
+            true => (table.starts.clone(), table.layout.equal),
+            false => ((0..4).map(|part| (part * rows.div_ceil(3)).min(rows)).collect(), rows.div_ceil(3)),
+        };
+        let count = row_starts.len() as u64 - 1;
+        let set_starts = (0..=count).map(|part| part * sets).collect();
+        let words = (sets * (SET + WAYS * stride)) / 16;
+        let mut parts: Vec<_> = (0..count).map(|_| vec![0u128; words as usize]).collect();
+        let bases = parts.iter_mut().map(|part| written(part)).collect();
+        Self { table, model, parts, bases, row_starts, rows_equal, set_starts, stride }
+    }
+
+    fn rows(&self) -> u64 {
+        self.table.layout.rows()
+    }
+
+    fn part_of(&self, row: u64) -> usize {
+        match self.rows_equal {
+            0 => self
+                .row_starts
+                .iter()
+                .rposition(|start| *start <= row)
+                .expect("a part")
+                .min(self.parts.len() - 1),
+            equal => ((row / equal) as usize).min(self.parts.len() - 1),
+        }
+    }
+
+    fn gather(&self, numbers: &[i64], row_bytes: usize, output: &mut Placed, shape: (u32, u32)) {
+        let arguments = CacheGather {
+            base: self.table.base(),
+            bases: self.table.bases(),
+            starts: self.table.starts(),
+            chunks: self.table.chunks(),
+            equal: self.table.layout.equal,
+            rows_in_table: self.rows(),
+            stride: self.stride,
+            row_bytes: row_bytes as u64,
+            indices: read(numbers),
+            index_bytes: 8,
+            count: numbers.len() as u64,
+            output: output.address(),
+            output_stride: row_bytes as u64,
+            width: width(&[output.address(), row_bytes as u64]),
+            cache_bases: read(&self.bases),
+            row_starts: read(&self.row_starts),
+            parts: self.parts.len() as u32,
+            rows_equal: self.rows_equal,
+            set_starts: read(&self.set_starts),
+        };
+        run(shape, &arguments);
+    }
+
+    fn count(&self, bytes: &[u8], index_bytes: u32, shift: u32) {
+        let arguments = CacheCount {
+            indices: read(bytes),
+            index_bytes,
+            count: bytes.len() as u64 / u64::from(index_bytes),
+            shift,
+            seed: 3,
+            rows_in_table: self.rows(),
+            stride: self.stride,
+            cache_bases: read(&self.bases),
+            row_starts: read(&self.row_starts),
+            parts: self.parts.len() as u32,
+            rows_equal: self.rows_equal,
+            set_starts: read(&self.set_starts),
+        };
+        run((2, 64), &arguments);
+    }
+
+    fn adjust(&self, part: usize, shape: (u32, u32)) {
+        let sets = self.set_starts[part + 1] - self.set_starts[part];
+        let arguments = CacheAdjust {
+            base: self.table.base(),
+            bases: self.table.bases(),
+            starts: self.table.starts(),
+            chunks: self.table.chunks(),
+            equal: self.table.layout.equal,
+            rows_in_table: self.rows(),
+            stride: self.stride,
+            cache_bases: read(&self.bases),
+            row_starts: read(&self.row_starts),
+            parts: self.parts.len() as u32,
+            rows_equal: self.rows_equal,
+            set_starts: read(&self.set_starts),
+            part: part as u32,
+            turns: sets.div_ceil(32),
+        };
+        run(shape, &arguments);
+    }
+
+    fn word(&self, part: usize, at: u64) -> u64 {
+        // The parts are written by kernels alone, which have ended.
+        (self.parts[part][at as usize / 16] >> (at % 16 * 8)) as u64
+    }
+
+    /// Rows that have a line, with the line's bytes; and tags of other kinds.
+    fn lines(&self, part: usize) -> (Vec<(u64, Vec<u8>)>, usize) {
+        let sets = self.set_starts[part + 1] - self.set_starts[part];
+        let (mut lines, mut others) = (Vec::new(), 0);
+        for way in 0..sets * WAYS {
+            let tag = self.word(part, way * 8);
+            match tag & (FILLING * 2 - 1) {
+                0 => {}
+                name if name < FILLING => {
+                    let at = sets * SET + way * self.stride;
+                    let bytes = (0..self.stride / 8).flat_map(|i| self.word(part, at + i * 8).to_le_bytes());
+                    lines.push((name - 1, bytes.collect()));
+                }
+                _ => others += 1,
+            }
+        }
+        (lines, others)
+    }
+
+    fn row(&self, row: u64) -> &[u8] {
+        &self.model[(row * self.stride) as usize..][..self.stride as usize]
+    }
+
+    fn drop_lines(&mut self, part: usize) {
+        let tags = (self.set_starts[part + 1] - self.set_starts[part]) * WAYS;
+        run((2, 32), &CacheDrop { own_tags: written(&mut self.parts[part]), tags });
+    }
+}
+
+fn packed(numbers: &[i64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[test]
+fn what_is_asked_for_gets_lines_with_its_own_bytes() {
+    for seed in 0..60 {
+        let draws = &mut Draws::new(seed + 1000);
+        let mut cached = Cached::new(seed, 1 + 2 * draws.below(3));
+        for round in 0..6 {
+            let (numbers, bytes) = indices(draws, 200, cached.rows(), 8);
+            let row_bytes = draws.of(&[1, 4, 10, cached.stride as usize]).min(cached.stride as usize);
+            let mut output = Placed::new(&vec![0xee; numbers.len() * row_bytes], 0);
+            cached.gather(&numbers, row_bytes, &mut output, WARPS[round % WARPS.len()]);
+            for (number, found) in numbers.iter().zip(output.content().chunks(row_bytes)) {
+                match row(*number, cached.rows()) {
+                    Some(row) => assert_eq!(found, &cached.row(row as u64)[..row_bytes], "row {row}"),
+                    None => assert!(found.iter().all(|byte| *byte == 0xee)),
+                }
+            }
+            cached.count(&bytes, 8, (round % 2) as u32);
+            let parts = 0..cached.parts.len();
+            parts.clone().for_each(|part| cached.adjust(part, WARPS[round % WARPS.len()]));
+            let mut all = 0;
+            for part in parts {
+                let (lines, others) = cached.lines(part);
+                assert_eq!(others, 0, "a tag that nobody fills is left");
+                for (row, bytes) in &lines {
+                    assert_eq!(
+                        (cached.part_of(*row), bytes.as_slice()),
+                        (part, cached.row(*row)),
+                        "seed {seed}"
+                    );
+                }
+                let mut rows: Vec<_> = lines.iter().map(|(row, _)| *row).collect();
+                (rows.sort_unstable(), rows.dedup()).1;
+                assert_eq!(rows.len(), lines.len(), "a row has two lines");
+                all += rows.len();
+            }
+            assert!(all > 0, "seed {seed}: nothing has a line");
+        }
+        for part in 0..cached.parts.len() {
+            cached.drop_lines(part);
+            assert_eq!(cached.lines(part), (Vec::new(), 0));
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_for_most_stays() {
+    let rows_of = |cached: &Cached| (cached.row_starts[1] - cached.row_starts[0]) as i64;
+    let cached =
+        (0..).map(|seed| Cached::new(seed, 1)).find(|cached| rows_of(cached) > 16).expect("many rows");
+    let (first, rows) = (cached.row_starts[0] as i64, rows_of(&cached));
+    for round in 0..200 {
+        // Eight rows often, and one of the others in its turn.
+        let hot = (0..8).map(|row| first + row);
+        let numbers: Vec<_> = hot.clone().chain(hot).chain([first + 8 + round % (rows - 8)]).collect();
+        cached.count(&packed(&numbers), 8, 0);
+        cached.adjust(0, (1, 64));
+    }
+    let mut rows: Vec<_> = cached.lines(0).0.iter().map(|(row, _)| *row as i64 - first).collect();
+    rows.sort_unstable();
+    assert_eq!(rows, (0..8).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_row_that_is_written_is_brought_anew_or_cancelled() {
+    let mut cached = Cached::new(7, 1);
+    let (start, rows) = (cached.row_starts[0], cached.row_starts[1] - cached.row_starts[0]);
+    cached.count(&packed(&[start as i64, start as i64 + 1]), 8, 0);
+    cached.adjust(0, (1, 32));
+    assert_eq!(cached.lines(0).0.len(), 2);
+    // Somebody is about to bring row 2.
+    let free = (0..WAYS).find(|way| cached.word(0, way * 8) == 0).expect("a free line");
+    let at = free as usize;
+    cached.parts[0][at / 2] |= u128::from(FILLING | (start + 3)) << (at % 2 * 64);
+    let changed: Vec<u8> = (0..rows * cached.stride).map(|at| (at * 7 + 1) as u8).collect();
+    let mut own = Placed::new(&changed, 0);
+    let (numbers, part) = ([0i64, 2, -1, rows as i64], written(&mut cached.parts[0]));
+    let renew = CacheRenew {
+        rows: read(&numbers),
+        count: numbers.len() as u64,
+        own_rows: own.address(),
+        first_row: start,
+        rows_in_part: rows,
+        stride: cached.stride,
+        cache_bases: read(&[part]),
+        set_starts: read(&cached.set_starts),
+        part: 0,
+    };
+    run((1, 64), &renew);
+    let (lines, others) = cached.lines(0);
+    assert_eq!(others, 1, "who fills a line is its only writer: the tag stays claimed");
+    let cancelled = cached.word(0, free * 8);
+    assert_eq!(cancelled & (FILLING * 2 - 1), FILLING, "row 2 is still to be brought");
+    for (row, bytes) in lines {
+        let wanted = if row == start { &changed[..cached.stride as usize] } else { cached.row(row) };
+        assert_eq!(bytes, wanted, "row {row}");
+    }
+    // Nor does a drop set the claimed tag free, or an adjusting of other rows take it.
+    cached.drop_lines(0);
+    assert_eq!(cached.word(0, free * 8), cancelled);
+    cached.count(&packed(&[start as i64 + 3; 5]), 8, 0);
+    cached.adjust(0, (1, 32));
+    assert_eq!(cached.word(0, free * 8), cancelled);
+}
+
+#[test]
+fn readers_see_whole_rows_while_lines_are_taken() {
+    let cached = &Cached::new(9, 1);
+    let stride = cached.stride as usize;
+    let draw = |seed: u64| {
+        let draws = &mut Draws::new(seed);
+        (0..96).map(|_| draws.below(cached.rows()) as i64).collect::<Vec<_>>()
+    };
+    thread::scope(|scope| {
+        for reader in 0..2 {
+            scope.spawn(move || {
+                for round in 0..400 {
+                    let numbers = draw(reader * 1000 + round);
+                    let mut output = Placed::new(&vec![0; numbers.len() * stride], 0);
+                    cached.gather(&numbers, stride, &mut output, (2, 64));
+                    for (number, found) in numbers.iter().zip(output.content().chunks(stride)) {
+                        assert_eq!(found, cached.row(*number as u64), "row {number}, round {round}");
+                    }
+                }
+            });
+        }
+        // Two streams of the rank that has the parts.
+        for writer in 0..2 {
+            scope.spawn(move || {
+                for round in 0..400 {
+                    cached.count(&packed(&draw(writer * 5000 + round)), 8, 0);
+                    (0..cached.parts.len()).for_each(|part| cached.adjust(part, (1, 64)));
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,214 @@
+//! Copies of rows nearer to those that read them: an embedding's cache, on GPUs.
+//!
+//! Reads go through it without waiting for anybody (`cache.cuh` says how, and why no byte is wrong); the rank that has a part of it
+//! brings and drops lines there. Rows are written at home first, so nothing is lost with a line.
+//!
+//! Invariant: a cache is made on all ranks or on none; what it is asked for is launches in the caller's stream.
+//!
+//! * [`shape`]: how large it is.
+
+pub mod shape;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use wm_abi::{CUdeviceptr, CUstream};
+use wm_driver::Api;
+use wm_kernels::wholememory::{CacheAdjust, CacheCount, CacheDrop, CacheRenew};
+
+use crate::communicator::Communicator;
+use crate::embedding::cache::shape::{CacheShape, TAG_BYTES, WAYS, count_shift, turns};
+use crate::embedding::policy::{CachePlan, CachePolicy};
+use crate::error::{Error, Result};
+use crate::kernels::Kernels;
+use crate::memory::{Memory, MemoryRequest, RowCopies};
+use crate::operations::rows::{CacheTables, Numbers};
+use crate::operations::upload;
+use crate::tensor::Tensor;
+use crate::vocabulary::codes::{Location, MemoryType};
+use crate::vocabulary::partition::Partition;
+
+/// A cache, as one of its ranks sees it.
+#[derive(Debug)]
+pub struct Cache {
+    home: Arc<Memory>,
+    memory: Memory,
+    shape: CacheShape,
+    /// Are its parts those of the rows, at the same ranks?
+    is_of_owners: bool,
+    /// So that another sample of lookups is counted each time.
+    seed: AtomicU64,
+}
+
+/// Makes the cache that a policy asks for, if any. A collective call of the embedding's ranks.
+///
+/// # Errors
+/// The same on every rank, with nothing left behind: [`Error::Input`] for a policy that does not fit; as [`Memory::new`].
+pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<Arc<Cache>>> {
+    let home = whole.memory()?;
+    let communicator = home.communicator();
+    let plan = policy.map_or(Ok(CachePlan::None), |policy| policy.plan(home));
+    let told = format!("{plan:?} {:?}", policy.map(|policy| (policy.memory_type, policy.ratio)));
+    communicator.agree("cache", plan.as_ref().map(drop).map_err(Clone::clone), told.as_bytes())?;
+    let (Some(policy), CachePlan::OfOwners | CachePlan::Local) = (policy, plan?) else { return Ok(None) };
+    let made = Cache::new(home, policy);
+    // Caches of other ranks' communicators may have failed.
+    communicator.agree("cache is made", made.as_ref().map(drop).map_err(Clone::clone), &[])?;
+    let cache = Arc::new(made?);
+    let copies: Weak<Cache> = Arc::downgrade(&cache);
+    home.has_copies(copies);
+    Ok(Some(cache))
+}
+
+impl RowCopies for Cache {
+    fn forget(&self) -> Result {
+        let communicator = self.home.communicator();
+        let _current = communicator.enter()?;
+        self.drop_lines(CUstream::NULL)?;
+        Ok(communicator.driver().ctx_synchronize_named(communicator.context())?)
+    }
+}
+
+impl Cache {
+    fn new(home: &Arc<Memory>, policy: &CachePolicy) -> Result<Self> {
+        let communicator = &policy.communicator;
+        let is_of_owners = policy.is_of(home.communicator());
+        let rows = match is_of_owners {
+            true => home.partition().clone(),
+            false => Partition::equal(home.partition().rows(), communicator.size()),
+        };
+        let shape = CacheShape::new(rows, policy.ratio, home.request().granularity)?;
+        let request = MemoryRequest {
+            bytes: shape.sets.iter().sum::<u64>() * shape.set_bytes,
+            // What a type shows is nobody's to see; each part has pages of its own, so its arrays are aligned.
+            memory_type: MemoryType::Distributed,
+            location: Location::Device,
+            granularity: shape.set_bytes,
+            partition: Some(shape.sets.clone()),
+        };
+        let memory = Memory::new(communicator, request)?;
+        let cache = Self { home: Arc::clone(home), memory, shape, is_of_owners, seed: AtomicU64::new(0) };
+        let emptied = cache.empty();
+        communicator.agree("cache is empty", emptied, &[])?;
+        Ok(cache)
+    }
+
+    fn empty(&self) -> Result {
+        let (communicator, part) = (self.communicator(), self.own());
+        let bytes = self.shape.first_bytes(part);
+        let _current = communicator.enter()?;
+        upload::fill_bytes(communicator, self.memory.own_part().address, bytes, 0, CUstream::NULL)?;
+        Ok(communicator.driver().ctx_synchronize_named(communicator.context())?)
+    }
+
+    fn communicator(&self) -> &Communicator {
+        self.memory.communicator()
+    }
+
+    /// Kernels in the context that the embedding's other operations run in.
+    fn kernels(&self) -> Result<&Arc<Kernels>> {
+        self.home.communicator().kernels()
+    }
+
+    /// This rank's part.
+    fn own(&self) -> usize {
+        self.communicator().rank()
+    }
+
+    /// What kernels need to find a row's set.
+    pub fn tables(&self) -> CacheTables {
+        let tables = self.memory.tables();
+        CacheTables {
+            bases: tables.bases,
+            row_starts: if self.is_of_owners { self.home.tables().starts } else { 0 },
+            parts: self.shape.sets.len() as u32,
+            rows_equal: self.shape.rows.equal_count(),
+            set_starts: tables.starts,
+        }
+    }
+
+    /// Counts what was asked for, and brings to this rank's part what is asked for most.
+    ///
+    /// # Errors
+    /// [`Error::Input`] for numbers that are none; the driver's.
+    pub fn adjust(&self, indices: &Tensor, stream: CUstream) -> Result {
+        let numbers = Numbers::new(indices)?;
+        if numbers.count == 0 {
+            return Ok(());
+        }
+        let kernels = self.kernels()?;
+        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts } = self.tables();
+        let (rows_in_table, stride) = (self.home.partition().rows(), self.home.request().granularity);
+        let shift = count_shift(numbers.count);
+        let count = CacheCount {
+            indices: numbers.address,
+            index_bytes: numbers.bytes,
+            count: numbers.count,
+            shift,
+            seed: self.seed.fetch_add(numbers.count, Ordering::Relaxed),
+            rows_in_table,
+            stride,
+            cache_bases,
+            row_starts,
+            parts,
+            rows_equal,
+            set_starts,
+        };
+        kernels.launch(&count, numbers.count >> shift, 0, stream)?;
+        let (tables, is_one) = (self.home.tables(), self.home.is_one_range());
+        let turns = turns(numbers.count, self.shape.sets[self.own()]);
+        let adjust = CacheAdjust {
+            base: if is_one { self.home.part(0).address } else { 0 },
+            bases: tables.bases,
+            starts: tables.starts,
+            chunks: if is_one { 1 } else { self.home.partition().ranks() as u32 },
+            equal: self.home.partition().equal_count(),
+            rows_in_table,
+            stride,
+            cache_bases,
+            row_starts,
+            parts,
+            rows_equal,
+            set_starts,
+            part: self.own() as u32,
+            turns,
+        };
+        kernels.launch(&adjust, turns * 32, 0, stream)
+    }
+
+    /// Has the lines of rows brought anew that this rank has changed: `count` of its own, by their distance from its first one.
+    ///
+    /// # Errors
+    /// [`Error::Logic`] for a cache whose parts are not those of the rows; the driver's.
+    pub fn renew(&self, rows: CUdeviceptr, count: u64, stream: CUstream) -> Result {
+        if !self.is_of_owners {
+            return Err(Error::Logic("a cache for reading alone is not written".to_owned()));
+        }
+        let part = self.own();
+        let tables = self.memory.tables();
+        let renew = CacheRenew {
+            rows,
+            count,
+            own_rows: self.home.own_part().address,
+            first_row: self.shape.rows.start(part),
+            rows_in_part: self.shape.rows.count(part),
+            stride: self.home.request().granularity,
+            cache_bases: tables.bases,
+            set_starts: tables.starts,
+            part: part as u32,
+        };
+        self.kernels()?.launch(&renew, count * 32, 0, stream)
+    }
+
+    /// Empties this rank's part.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn drop_lines(&self, stream: CUstream) -> Result {
+        let tags = self.shape.tags(self.own());
+        let drop = CacheDrop { own_tags: self.memory.own_part().address, tags };
+        self.kernels()?.launch(&drop, tags, 0, stream)
+    }
+}
+
+const _: () = assert!(TAG_BYTES == WAYS * 8);
