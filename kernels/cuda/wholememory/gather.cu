@@ -40,6 +40,14 @@ __device__ __forceinline__ void copy_rows(const RowSet& rows, u64 row_bytes, u32
     }
 }
 
+// There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
+template <bool OUT_OF_TABLE>
+__device__ __forceinline__ void copy_ordered_rows(const RowSet& rows, u64 row_bytes, u32 width) {
+    if (width == 16) return move_ordered_rows(rows, row_bytes / 16, Copy<Word16, OUT_OF_TABLE>());
+    if (width >= 4) return move_ordered_rows(rows, row_bytes / 4, Copy<u32, OUT_OF_TABLE>());
+    move_ordered_rows(rows, row_bytes, Copy<u8, OUT_OF_TABLE>());
+}
+
 }  // namespace wm
 
 /// Copies row `indices[i]` of the table, `row_bytes` long, to row `i` of `output`, for `count` rows. The rows are
@@ -64,4 +72,25 @@ extern "C" __global__ void wm_scatter_rows(u64 base, const u64* bases, const u64
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
     const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
     wm::copy_rows<false>({table, indices, index_bytes, count, packed}, row_bytes, width);
+}
+
+/// As `wm_gather_rows`, row `order[0]` of `output` first, then row `order[1]`, and so on: `order` has each number below
+/// `count` once. Rows of a table on the host arrive faster in the order of their addresses.
+extern "C" __global__ void wm_gather_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
+                                                  u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
+                                                  const void* indices, u32 index_bytes, u64 count, void* output,
+                                                  u64 output_stride, u32 width, const i64* order) {
+    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
+    const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
+    wm::copy_ordered_rows<true>({table, indices, index_bytes, count, packed, order}, row_bytes, width);
+}
+
+/// As `wm_scatter_rows`, in the order that `wm_gather_ordered_rows` has.
+extern "C" __global__ void wm_scatter_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
+                                                   u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
+                                                   const void* indices, u32 index_bytes, u64 count, const void* input,
+                                                   u64 input_stride, u32 width, const i64* order) {
+    const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
+    const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
+    wm::copy_ordered_rows<false>({table, indices, index_bytes, count, packed, order}, row_bytes, width);
 }

@@ -44,20 +44,21 @@ struct Packed {
     u64 address, stride;
 };
 
-// Which rows are moved.
+// Which rows are moved, and in an ordered walk in which order: numbers `order[0]`, `order[1]`, ... of `indices`.
 struct RowSet {
     const Table& table;
     const void* indices;
     u32 index_bytes;
     u64 count;
     Packed packed;
+    const i64* order = nullptr;
 };
 
 // One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
 // loads, and the bytes of a word where it is loaded from, where it is stored to, and in the table. With `SETS` 1 a
 // lane has one row number a batch; with 4 and 2 sets a row is one word or two. `HAS_SETS` says whether such rows are
 // worth code of their own.
-template <class Mover, u32 SETS>
+template <class Mover, u32 SETS, bool ORDERED = false>
 struct Walk {
     const RowSet& all;
     const u32 words;
@@ -69,11 +70,14 @@ struct Walk {
         : all(rows), words(words), mover(mover), warps(blocks_in_grid() * (threads_in_block() / WARP)),
           division(words, mover.table_bytes, rows.count, warps, WARP * SETS, batch_bytes) {}
 
-    __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS]) const {
+    // A batch's row numbers, and in an ordered walk where they are in `indices`.
+    __device__ __forceinline__ void load_numbers(u64 first, i64 (&numbers)[SETS], u64* places = nullptr) const {
         for (u32 set = 0; set < SETS; set++) {
             const u32 in_batch = set * WARP + lane();
             const bool is_mine = in_batch < division.batch && first + in_batch < all.count;
-            numbers[set] = is_mine ? load_index(all.indices, all.index_bytes, first + in_batch) : -1;
+            u64 at = first + in_batch;
+            if constexpr (ORDERED) at = places[set] = is_mine ? u64(all.order[at]) : 0;
+            numbers[set] = is_mine ? load_index(all.indices, all.index_bytes, at) : -1;
         }
     }
 
@@ -81,18 +85,23 @@ struct Walk {
         const u64 step = warps * division.batch;
         u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * division.batch;
         i64 numbers[SETS];
-        load_numbers(first, numbers);
+        u64 next_places[SETS];
+        load_numbers(first, numbers, next_places);
 #pragma unroll 1
         while (first < all.count) {
-            u64 rows[SETS];
-            for (u32 set = 0; set < SETS; set++) rows[set] = all.table.row(numbers[set]);
-            load_numbers(first + step, numbers);
-            move_batch(first, rows);
+            u64 rows[SETS], places[SETS];
+            for (u32 set = 0; set < SETS; set++) {
+                rows[set] = all.table.row(numbers[set]);
+                if constexpr (ORDERED) places[set] = next_places[set];
+            }
+            load_numbers(first + step, numbers, next_places);
+            move_batch(first, rows, places);
             first += step;
         }
     }
 
-    __device__ __forceinline__ void move_batch(u64 first, const u64 (&rows)[SETS]) const {
+    __device__ __forceinline__ void move_batch(u64 first, const u64 (&rows)[SETS],
+                                               const u64* places = nullptr) const {
         const u32 group = lane() / division.lanes, in_group = lane() % division.lanes;
         const u32 turns = SETS == 1 ? division.batch / division.groups : IN_FLIGHT / SETS;
         // The row that each group is at, of its turns, and the piece of it. With several sets all are one step.
@@ -109,7 +118,9 @@ struct Walk {
                 const u32 in_set = turn * division.groups + group;
                 const u64 row = __shfl_sync(ALL_LANES, rows[set], int(in_set % WARP));
                 const u32 at = piece * division.lanes + in_group;
-                const u64 in_packed = all.packed.address + (first + set * WARP + in_set) * all.packed.stride;
+                u64 place = first + set * WARP + in_set;
+                if constexpr (ORDERED) place = __shfl_sync(ALL_LANES, places[set], int(in_set % WARP));
+                const u64 in_packed = all.packed.address + place * all.packed.stride;
                 live[i] = turn < turns && row != 0 && at < words;
                 to[i] = (Mover::FROM_TABLE ? in_packed : row) + u64(at) * mover.to_bytes;
                 mover.load(live[i], (Mover::FROM_TABLE ? row : in_packed) + u64(at) * mover.from_bytes, word[i]);
@@ -132,6 +143,14 @@ __device__ __forceinline__ void move_rows(const RowSet& rows, u64 row_words, Mov
         if (words == 2) return Walk<Mover, 2>(rows, words, mover).run();
     }
     Walk<Mover, 1>(rows, words, mover).run();
+}
+
+// All rows in their order. Rows of a word or two have no code of their own.
+template <class Mover>
+__device__ __forceinline__ void move_ordered_rows(const RowSet& rows, u64 row_words, Mover mover) {
+    const u32 words = u32(row_words);
+    if (words == 0 || warp() >= threads_in_block() / WARP) return;
+    Walk<Mover, 1, true>(rows, words, mover).run();
 }
 
 }  // namespace wm

@@ -71,6 +71,12 @@ impl Environment {
         Self(functions)
     }
 
+    /// Are there functions for temporary memory?
+    pub fn has_temporary(&self) -> bool {
+        let TemporaryFunctions { create, destroy, malloc, free, .. } = self.0.temporary;
+        create.is_some() && destroy.is_some() && malloc.is_some() && free.is_some()
+    }
+
     /// Memory for an operation's own use, on the GPU.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use wm_abi::CUstream;
 
 use super::communicators::communicator;
 use super::memories::partition;
+use super::operations::temporary;
 use super::registry::{EMBEDDINGS, MEMORIES, OPTIMIZERS, ObjectHandle, POLICIES, TENSORS};
 use super::{answer, exports, give, is_place, read, value};
 use crate::embedding::optimizer::Optimizer;
@@ -15,7 +16,9 @@ use crate::embedding::policy::CachePolicy;
 use crate::embedding::states;
 use crate::embedding::training::Training;
 use crate::embedding::{Embedding, EmbeddingRequest};
+use crate::environment::Functions;
 use crate::error::{Error, require};
+use crate::operations::scratch::Workspace;
 use crate::vocabulary::codes::{AccessType, Location, MemoryType, OptimizerType};
 use crate::vocabulary::description::TensorDescription;
 
@@ -123,11 +126,16 @@ exports! {
 
     /// Copies rows, and adjusts the cache to what is asked for.
     fn wholememory_embedding_gather(
-        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, adjust_cache: bool, _environment: *const c_void, stream: i64,
+        handle: ObjectHandle, indices: ObjectHandle, output: ObjectHandle, adjust_cache: bool, functions: *const Functions, stream: i64,
     ) -> u32 {
         answer("wholememory_embedding_gather", || {
             let (indices, output) = (TENSORS.get(indices)?, TENSORS.get(output)?);
-            EMBEDDINGS.get(handle)?.gather(&indices, &output, adjust_cache, CUstream(stream as usize))
+            let embedding = EMBEDDINGS.get(handle)?;
+            // SAFETY: the caller's word.
+            let environment = unsafe { temporary(functions) };
+            let (communicator, stream) = (embedding.rows().memory()?.communicator(), CUstream(stream as usize));
+            let workspace = Workspace { communicator, stream, environment: environment.as_ref() };
+            embedding.gather(&indices, &output, adjust_cache, &workspace)
         })
     }
 
@@ -145,15 +153,19 @@ exports! {
 
     /// Makes a step of training with the gradients of all ranks. A collective call.
     fn wholememory_embedding_gather_gradient_apply(
-        handle: ObjectHandle, indices: ObjectHandle, gradients: ObjectHandle, _adjust_cache: bool, learning_rate: f32, _environment: *const c_void,
+        handle: ObjectHandle, indices: ObjectHandle, gradients: ObjectHandle, _adjust_cache: bool, learning_rate: f32, functions: *const Functions,
         stream: i64,
     ) -> u32 {
         answer("wholememory_embedding_gather_gradient_apply", || {
             let embedding = EMBEDDINGS.get(handle)?;
+            // SAFETY: the caller's word.
+            let environment = unsafe { temporary(functions) };
+            let (communicator, stream) = (embedding.rows().memory()?.communicator(), CUstream(stream as usize));
+            let workspace = Workspace { communicator, stream, environment: environment.as_ref() };
             match TENSORS.get(indices).and_then(|indices| Ok((indices, TENSORS.get(gradients)?))) {
-                Ok((indices, gradients)) => embedding.train(&indices, &gradients, learning_rate, CUstream(stream as usize)),
+                Ok((indices, gradients)) => embedding.train(&indices, &gradients, learning_rate, &workspace),
                 // The others wait for this rank's word.
-                Err(error) => embedding.rows().memory()?.communicator().agree("gradients", Err(error), &[]),
+                Err(error) => communicator.agree("gradients", Err(error), &[]),
             }
         })
     }

@@ -12,8 +12,6 @@ pub mod training;
 
 use std::sync::{Arc, OnceLock};
 
-use wm_abi::CUstream;
-
 use crate::communicator::Communicator;
 use crate::embedding::cache::Cache;
 use crate::embedding::optimizer::Optimizer;
@@ -22,6 +20,7 @@ use crate::embedding::round_robin::RoundRobin;
 use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
 use crate::operations::rows::{RowDirection, copy, gather_cached};
+use crate::operations::scratch::Workspace;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
@@ -109,21 +108,32 @@ impl Embedding {
     ///
     /// # Errors
     /// As [`copy`].
-    pub fn gather(&self, indices: &Tensor, output: &Tensor, adjusts: bool, stream: CUstream) -> Result {
+    pub fn gather(
+        &self,
+        indices: &Tensor,
+        output: &Tensor,
+        adjusts: bool,
+        workspace: &Workspace<'_>,
+    ) -> Result {
         let Some(round_robin) = &self.round_robin else {
-            return self.gather_places(indices, output, adjusts, stream);
+            return self.gather_places(indices, output, adjusts, workspace);
         };
-        let (places, _scratch) =
-            round_robin.places_of(indices, self.rows.memory()?.communicator(), stream)?;
-        self.gather_places(&places, output, adjusts, stream)
+        let (places, _scratch) = round_robin.places_of(indices, workspace)?;
+        self.gather_places(&places, output, adjusts, workspace)
     }
 
-    fn gather_places(&self, places: &Tensor, output: &Tensor, adjusts: bool, stream: CUstream) -> Result {
+    fn gather_places(
+        &self,
+        places: &Tensor,
+        output: &Tensor,
+        adjusts: bool,
+        workspace: &Workspace<'_>,
+    ) -> Result {
         let Some(cache) = &self.cache else {
-            return copy(RowDirection::Gather, &self.rows, places, output, stream, self.multiprocessors);
+            return copy(RowDirection::Gather, &self.rows, places, output, workspace, self.multiprocessors);
         };
-        gather_cached(cache.tables(), &self.rows, places, output, stream, self.multiprocessors)?;
-        if adjusts { cache.adjust(places, stream) } else { Ok(()) }
+        gather_cached(cache.tables(), &self.rows, places, output, workspace, self.multiprocessors)?;
+        if adjusts { cache.adjust(places, workspace.stream) } else { Ok(()) }
     }
 
     /// Multiprocessors that an operation may use.
@@ -162,17 +172,22 @@ impl Embedding {
     ///
     /// # Errors
     /// [`Error::Logic`] without an optimizer; those of [`Training::step`].
-    pub fn train(&self, indices: &Tensor, gradients: &Tensor, rate: f32, stream: CUstream) -> Result {
+    pub fn train(
+        &self,
+        indices: &Tensor,
+        gradients: &Tensor,
+        rate: f32,
+        workspace: &Workspace<'_>,
+    ) -> Result {
         let missing = || Error::Logic("the embedding has no optimizer".to_owned());
         let training = self.training().ok_or_else(missing)?;
         let Some(round_robin) = &self.round_robin else {
-            return training.step(self, indices, gradients, rate, stream);
+            return training.step(self, indices, gradients, rate, workspace);
         };
-        let communicator = self.rows.memory()?.communicator();
-        match round_robin.places_of(indices, communicator, stream) {
-            Ok((places, _scratch)) => training.step(self, &places, gradients, rate, stream),
+        match round_robin.places_of(indices, workspace) {
+            Ok((places, _scratch)) => training.step(self, &places, gradients, rate, workspace),
             // The others wait for this rank's word.
-            Err(error) => communicator.agree("gradients", Err(error), &[]),
+            Err(error) => workspace.communicator.agree("gradients", Err(error), &[]),
         }
     }
 }

@@ -3,12 +3,10 @@
 //! Rank `r` has rows `r * turn..(r + 1) * turn`, then those `ranks * turn` further on, and so on, one after the other in its memory.
 //! All ranks have as many rows of memory; where rows do not come out even, the last of some ranks are nobody's.
 
-use wm_abi::CUstream;
 use wm_kernels::wholememory::RoundRobinPlaces;
 
-use crate::communicator::Communicator;
 use crate::error::{Error, Result, require};
-use crate::operations::scratch::Scratch;
+use crate::operations::scratch::{Scratch, Workspace};
 use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
@@ -49,24 +47,20 @@ impl RoundRobin {
     ///
     /// # Errors
     /// [`Error::Input`] for what are no row numbers; the driver's.
-    pub fn places_of(
-        &self,
-        indices: &Tensor,
-        communicator: &Communicator,
-        stream: CUstream,
-    ) -> Result<(Tensor, Scratch)> {
+    pub fn places_of(&self, indices: &Tensor, workspace: &Workspace<'_>) -> Result<(Tensor, Scratch)> {
         let (array, kind) = (indices.description().to_array(), indices.description().element_type()?);
         require(matches!(kind, ElementType::Int | ElementType::Int64), "numbers of rows have 32 or 64 bits")?;
         let size = array.map_or(-1, |array| array.size);
         require(size >= 0, "numbers of rows are an array without gaps")?;
         let count = size.unsigned_abs();
-        let (scratch, [places]) = Scratch::new(communicator, stream, [count * size_of::<i64>() as u64])?;
+        let (scratch, [places]) = workspace.take([count * size_of::<i64>() as u64])?;
         let &Self { rows, turn, ranks, rows_of_rank } = self;
         let (indices, index_bytes) = (indices.address()?, kind.bytes() as u32);
         let arguments =
             RoundRobinPlaces { indices, index_bytes, count, rows, turn, ranks, rows_of_rank, places };
         if count > 0 {
-            CallerStream::with(communicator.kernels()?, stream).launch(&arguments, count)?;
+            CallerStream::with(workspace.communicator.kernels()?, workspace.stream)
+                .launch(&arguments, count)?;
         }
         let shape = ArrayDescription { size, storage_offset: 0, dtype: ElementType::Int64.code() };
         Ok((Tensor::at(places, shape.into())?, scratch))

@@ -21,7 +21,7 @@ use crate::embedding::states::{self, RowState};
 use crate::error::{Error, Result, require};
 use crate::kernels::Kernels;
 use crate::memory::{Memory, MemoryRequest};
-use crate::operations::scratch::Scratch;
+use crate::operations::scratch::Workspace;
 use crate::operations::sort::{RowRuns, Unsorted, runs};
 use crate::operations::upload;
 use crate::stream::CallerStream;
@@ -118,12 +118,13 @@ impl Training {
         indices: &Tensor,
         gradients: &Tensor,
         rate: f32,
-        stream: CUstream,
+        workspace: &Workspace<'_>,
     ) -> Result {
         let communicator = embedding.rows().memory()?.communicator();
         // A wait would end a capture.
-        let can_wait =
-            communicator.kernels().and_then(|kernels| CallerStream::with(kernels, stream).can_wait());
+        let can_wait = communicator
+            .kernels()
+            .and_then(|kernels| CallerStream::with(kernels, workspace.stream).can_wait());
         let own = can_wait.and_then(|()| Gradients::new(embedding, indices, gradients));
         let alike =
             own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
@@ -139,9 +140,9 @@ impl Training {
         require(all.is_some_and(|all| all < MOST), "more gradients than 31 bits can count")?;
         let mut staging = self.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let staging = Staging::of(&mut staging, communicator, &own, most)?;
-        let handed_in = staging.hand_in(communicator, &own, stream);
+        let handed_in = staging.hand_in(&own, workspace);
         communicator.agree("gradients are there", handed_in, &[])?;
-        let applied = self.apply(embedding, staging, &own, rate, stream);
+        let applied = self.apply(embedding, staging, &own, rate, workspace);
         communicator.agree("gradients are applied", applied, &[])
     }
 
@@ -152,10 +153,10 @@ impl Training {
         staging: &Staging,
         own: &Gradients,
         rate: f32,
-        stream: CUstream,
+        workspace: &Workspace<'_>,
     ) -> Result {
         let memory = embedding.rows().memory()?;
-        let (communicator, partition) = (memory.communicator(), memory.partition());
+        let (communicator, partition, stream) = (memory.communicator(), memory.partition(), workspace.stream);
         let _current = communicator.enter()?;
         let rank = communicator.rank();
         let rows = partition.count(rank);
@@ -169,11 +170,11 @@ impl Training {
             first_row: partition.start(rank),
             rows,
         };
-        let named = runs(communicator, stream, unsorted)?;
+        let named = runs(workspace, unsorted)?;
         let count =
             CallerStream::with(communicator.kernels()?, stream).number_at(named.count)?.unsigned_abs();
         if count > 0 {
-            let (_scratch, [summed]) = Scratch::new(communicator, stream, [count * own.columns * 4])?;
+            let (_scratch, [summed]) = workspace.take([count * own.columns * 4])?;
             let kernels = communicator.kernels()?;
             let sum = SumGradients {
                 gradients: staging.gradients.part(0).address,
@@ -355,7 +356,8 @@ impl Staging {
     }
 
     /// Writes this rank's numbers and gradients, and numbers that name nothing behind them.
-    fn hand_in(&self, communicator: &Communicator, own: &Gradients, stream: CUstream) -> Result {
+    fn hand_in(&self, own: &Gradients, workspace: &Workspace<'_>) -> Result {
+        let &Workspace { communicator, stream, .. } = workspace;
         let _current = communicator.enter()?;
         let (indices, rows) = (self.indices.own_part().address, self.gradients.own_part().address);
         let (bytes, caller) =
@@ -369,7 +371,7 @@ impl Staging {
             if own.stride == own.row_bytes() {
                 caller.copy(rows, own.rows, own.count * own.row_bytes())?;
             } else {
-                pack(communicator, own, rows, stream)?;
+                pack(own, rows, workspace)?;
             }
         }
         Ok(communicator.driver().stream_synchronize(stream)?)
@@ -377,9 +379,9 @@ impl Staging {
 }
 
 /// Rows with gaps go side by side.
-fn pack(communicator: &Communicator, own: &Gradients, output: CUdeviceptr, stream: CUstream) -> Result {
-    let (_scratch, [numbers, positions]) = Scratch::new(communicator, stream, [own.count * 8; 2])?;
-    let kernels = communicator.kernels()?;
+fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
+    let (_scratch, [numbers, positions]) = workspace.take([own.count * 8; 2])?;
+    let (kernels, stream) = (workspace.communicator.kernels()?, workspace.stream);
     // Its positions are all numbers from 0 on.
     let count = SortBegin {
         indices: own.indices,

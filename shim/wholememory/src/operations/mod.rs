@@ -2,6 +2,7 @@
 //! for another, since each reaches all rows by their addresses; the host waits once where the size of an output must be known.
 
 pub mod array;
+pub mod order;
 pub mod rows;
 pub mod sample;
 pub mod scan;

@@ -3,11 +3,16 @@
 //! A number that is negative, or beyond the table, is skipped. Elements are converted within a family of types: floating-point
 //! numbers, or integers.
 
-use wm_abi::{CUdeviceptr, CUstream};
-use wm_kernels::wholememory::{CacheGather, GatherConverted, GatherRows, ScatterConverted, ScatterRows};
+use wm_abi::CUdeviceptr;
+use wm_kernels::wholememory::{
+    CacheGather, GatherConverted, GatherOrderedRows, GatherRows, ScatterConverted, ScatterOrderedRows,
+    ScatterRows,
+};
 
 use crate::error::{Result, require};
 use crate::memory::Memory;
+use crate::operations::order::RowOrder;
+use crate::operations::scratch::Workspace;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::ElementType;
 use crate::vocabulary::description::MatrixDescription;
@@ -35,10 +40,10 @@ pub fn copy(
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
-    stream: CUstream,
+    workspace: &Workspace<'_>,
     multiprocessors: i32,
 ) -> Result {
-    copy_by(direction, None, table, indices, packed, stream, multiprocessors)
+    copy_by(direction, None, table, indices, packed, workspace, multiprocessors)
 }
 
 /// Where copies of rows lie: what kernels need to find a row's set (`cache.cuh`).
@@ -65,10 +70,10 @@ pub fn gather_cached(
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
-    stream: CUstream,
+    workspace: &Workspace<'_>,
     multiprocessors: i32,
 ) -> Result {
-    copy_by(RowDirection::Gather, Some(cache), table, indices, packed, stream, multiprocessors)
+    copy_by(RowDirection::Gather, Some(cache), table, indices, packed, workspace, multiprocessors)
 }
 
 fn copy_by(
@@ -77,7 +82,7 @@ fn copy_by(
     table: &Tensor,
     indices: &Tensor,
     packed: &Tensor,
-    stream: CUstream,
+    workspace: &Workspace<'_>,
     multiprocessors: i32,
 ) -> Result {
     let memory = table.memory()?;
@@ -93,7 +98,7 @@ fn copy_by(
     if numbers.count == 0 || places.matrix.sizes[1] == 0 {
         return Ok(());
     }
-    let launch = RowLaunch { memory, stream, multiprocessors };
+    let launch = RowLaunch { memory, workspace, multiprocessors };
     match cache {
         _ if rows.kind != places.kind => launch.convert_rows(direction, &places, &numbers, &rows),
         Some(cache) => launch.gather_cached(cache, &places, &numbers, &rows),
@@ -177,7 +182,7 @@ impl PackedRows {
 
 struct RowLaunch<'a> {
     memory: &'a Memory,
-    stream: CUstream,
+    workspace: &'a Workspace<'a>,
     multiprocessors: i32,
 }
 
@@ -196,6 +201,10 @@ impl RowLaunch<'_> {
         let work = count.saturating_mul(row_bytes.div_ceil(width));
         let width = width as u32;
         let kernels = self.memory.communicator().kernels()?;
+        let order = RowOrder::of(self.memory, rows_in_table, row_bytes, numbers, self.workspace)?;
+        if let Some(order) = &order {
+            return self.move_ordered(direction, table, numbers, rows, order);
+        }
         match direction {
             RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
@@ -216,7 +225,7 @@ impl RowLaunch<'_> {
                     output_stride,
                     width,
                 };
-                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
             }
             RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
@@ -237,7 +246,70 @@ impl RowLaunch<'_> {
                     input_stride,
                     width,
                 };
-                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+            }
+        }
+    }
+
+    fn move_ordered(
+        &self,
+        direction: RowDirection,
+        table: &Places,
+        numbers: &Numbers,
+        rows: &PackedRows,
+        order: &RowOrder,
+    ) -> Result {
+        let (row_bytes, width) = words(table, rows);
+        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
+        let (rows_in_table, count) = (table.matrix.sizes[0] as u64, numbers.count);
+        let (indices, index_bytes, order) = (numbers.address, numbers.bytes, order.positions);
+        let work = count.saturating_mul(row_bytes.div_ceil(width));
+        let width = width as u32;
+        let kernels = self.memory.communicator().kernels()?;
+        match direction {
+            RowDirection::Gather => {
+                let (output, output_stride) = (rows.address, rows.stride);
+                let arguments = GatherOrderedRows {
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    output,
+                    output_stride,
+                    width,
+                    order,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+            }
+            RowDirection::Scatter => {
+                let (input, input_stride) = (rows.address, rows.stride);
+                let arguments = ScatterOrderedRows {
+                    base,
+                    bases,
+                    starts,
+                    chunks,
+                    equal,
+                    rows_in_table,
+                    stride,
+                    offset,
+                    row_bytes,
+                    indices,
+                    index_bytes,
+                    count,
+                    input,
+                    input_stride,
+                    width,
+                    order,
+                };
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
             }
         }
     }
@@ -274,7 +346,7 @@ impl RowLaunch<'_> {
         };
         let work = numbers.count.saturating_mul(row_bytes.div_ceil(width));
         let kernels = self.memory.communicator().kernels()?;
-        kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+        kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
     }
 
     fn convert_rows(
@@ -312,7 +384,7 @@ impl RowLaunch<'_> {
                     table_type,
                     other_type,
                 };
-                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
             }
             RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
@@ -334,7 +406,7 @@ impl RowLaunch<'_> {
                     table_type,
                     other_type,
                 };
-                kernels.launch(&arguments, work, self.multiprocessors, self.stream)
+                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
             }
         }
     }

@@ -12,6 +12,7 @@ mod graph;
 mod memory;
 mod misuse;
 mod nodes;
+mod ordered;
 mod properties;
 mod random;
 mod rows;
@@ -111,6 +112,8 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered),
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
+    Scenario::new("ordered.gathered", ordered::gathered),
+    Scenario::new("ordered.scattered", ordered::scattered),
     Scenario::new("properties.described", properties::described),
     Scenario::new("random.draws", random::draws),
     Scenario::new("random.misuse", random::misuse),

@@ -1,0 +1,67 @@
+//! The order in which rows of the host are moved: by address, as far as it matters.
+//!
+//! A GPU that asks for rows of the host here and there looks up a page for nearly each, which bounds the rows a second whatever their
+//! length; in the order of their pages it is the link that bounds them. Rows that are as long as a look-up takes gain nothing.
+
+use wm_abi::CUdeviceptr;
+
+use crate::error::Result;
+use crate::memory::Memory;
+use crate::operations::rows::Numbers;
+use crate::operations::scratch::{Scratch, Workspace};
+use crate::operations::sort::{Sorting, Unsorted};
+use crate::vocabulary::codes::Location;
+
+/// Longest row that is worth it, bytes.
+const LONGEST_ROW: u64 = 512;
+/// Fewest rows that are: fewer are moved before they are sorted.
+const FEWEST_ROWS: u64 = 1 << 14;
+/// Rows within so many bytes of memory need no order.
+const WINDOW: u64 = 64 << 10;
+/// What the sort counts in 32 bits.
+const MOST_ROWS: u64 = 1 << 31;
+
+/// An order of row numbers.
+#[derive(Debug)]
+pub(crate) struct RowOrder {
+    _scratch: Scratch,
+    /// 64-bit positions of the numbers.
+    pub(crate) positions: CUdeviceptr,
+}
+
+impl RowOrder {
+    /// The order for some rows, if there is one that pays, and memory to find it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub(crate) fn of(
+        memory: &Memory,
+        rows_in_table: u64,
+        row_bytes: u64,
+        numbers: &Numbers,
+        workspace: &Workspace<'_>,
+    ) -> Result<Option<Self>> {
+        let stride = memory.request().granularity;
+        let pays = memory.request().location == Location::Host
+            && row_bytes <= LONGEST_ROW
+            && (FEWEST_ROWS..MOST_ROWS).contains(&numbers.count)
+            && rows_in_table.saturating_mul(stride) > WINDOW;
+        if !pays {
+            return Ok(None);
+        }
+        let unsorted = Unsorted {
+            indices: numbers.address,
+            index_bytes: numbers.bytes,
+            count: numbers.count,
+            first_row: 0,
+            rows: rows_in_table,
+        };
+        // Without memory rows are moved as they come.
+        let Ok((scratch, places)) = workspace.take(Sorting::bytes(numbers.count)) else { return Ok(None) };
+        let low = (WINDOW / stride.max(1)).max(1).ilog2();
+        let mut sorting = Sorting::new(workspace, unsorted, places);
+        sorting.begin()?;
+        sorting.sort(low)?;
+        Ok(Some(Self { _scratch: scratch, positions: sorting.positions() }))
+    }
+}
