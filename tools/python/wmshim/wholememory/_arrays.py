@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import _api, _cuda
+from . import _api, _cuda, _dlpack
 
 
 class DType(NamedTuple):
@@ -64,7 +64,7 @@ def packed(shape: Sequence[int]) -> Tuple[int, ...]:
 class Array:
     """Elements at an address of the GPU (``__cuda_array_interface__``) or of the host (``__array_interface__``).
 
-    It keeps what its memory belongs to. CuPy, Numba and PyTorch take it without a copy.
+    It keeps what its memory belongs to. CuPy and Numba, or NumPy, take it without a copy.
     """
 
     def __init__(
@@ -97,18 +97,10 @@ class Array:
         place = "cpu" if self._on_host else f"cuda:{device}"
         if 0 in self.shape:
             return torch.empty(self.shape, dtype=kind, device=place)
-        if self._on_host:
-            return self._host_tensor(torch, kind)
-        # PyTorch knows no bfloat16 by this interface.
-        alike = _BY_NAME["int16"] if self.dtype == "bfloat16" else self._dtype
-        seen = Array(self.address, self.shape, self.strides, alike, self)
-        return torch.as_tensor(seen, device=place).view(kind)
-
-    def _host_tensor(self, torch: Any, kind: Any) -> Any:
-        last = sum((size - 1) * step for size, step in zip(self.shape, self.strides)) + 1
-        memory = (ctypes.c_char * (last * self._dtype.size)).from_address(self.address)
-        memory._owner = self  # type: ignore[attr-defined]
-        return torch.frombuffer(memory, dtype=kind).as_strided(self.shape, self.strides)
+        if not self._on_host:
+            torch.cuda.init()
+        where = -1 if self._on_host else device
+        return _dlpack.tensor(torch, self.address, self.shape, self.strides, self.dtype, where, self)
 
 
 class _Allocation:
