@@ -65,6 +65,11 @@ class Laps:
         return torch.tensor(parts).median(dim=0).values.tolist()
 
 
+def must(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
 class Rank:
     def __init__(self, options):
         self.options, self.number, self.size = options, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -114,8 +119,8 @@ class Rank:
         nodes = self.some_nodes(20_000)
         rows, wanted = features.rows(nodes), feature_rows(nodes, self.options)
         # Sines of the CPU and of the GPU are not the same to the last bits.
-        if not torch.allclose(rows, wanted, atol=0.02):
-            raise AssertionError(f"{int((~torch.isclose(rows, wanted, atol=0.02)).any(1).sum())} of {len(nodes)} gathered rows are wrong")
+        wrong = int((~torch.isclose(rows, wanted, atol=0.02)).any(1).sum())
+        must(wrong == 0, f"{wrong} of {len(nodes)} gathered rows are wrong")
 
     def check_samples(self, sampler):
         """Samples are neighbours, as many as there must be."""
@@ -128,10 +133,10 @@ class Rank:
         begin = torch.repeat_interleave(first - (degree.cumsum(0) - degree), degree)
         edges = columns[torch.arange(len(every), device=self.device) + begin]
         sampled = centers.long() * self.options.nodes + nodes[mapping.long()]
-        assert torch.isin(sampled, every * self.options.nodes + edges).all(), "a sample is no neighbour"
-        assert torch.equal(torch.bincount(centers.long(), minlength=len(targets)), degree.clamp(max=fanout)), "not as many samples as wanted"
-        assert torch.equal(nodes[:len(targets)], targets), "targets do not come first"
-        assert len(nodes.unique()) == len(nodes), "a node is there twice"
+        must(torch.isin(sampled, every * self.options.nodes + edges).all(), "a sample is no neighbour")
+        must(torch.equal(torch.bincount(centers.long(), minlength=len(targets)), degree.clamp(max=fanout)), "not as many samples as wanted")
+        must(torch.equal(nodes[:len(targets)], targets), "targets do not come first")
+        must(len(nodes.unique()) == len(nodes), "a node is there twice")
 
     def train(self, sampler, features):
         options = self.options

@@ -123,12 +123,12 @@ class OurFeatures:
 class TheirSampler:
     """The graph in WholeMemory, sampled through pylibwholegraph."""
 
-    def __init__(self, options, comm):
+    def __init__(self, options, comm, device):
         import pylibwholegraph.torch as package
         from pylibwholegraph.torch.graph_ops import append_unique
 
         self.package, self.append, self.graph, self.tensors = package, append_unique, package.GraphStructure(), []
-        for values in make_graph(options, "cuda"):
+        for values in make_graph(options, device):
             tensor = package.create_wholememory_tensor(comm, options.type, "cuda", list(values.shape), values.dtype, [1])
             local, first = tensor.get_local_tensor()
             local.copy_(values[first:first + local.shape[0]])
@@ -263,7 +263,7 @@ def sampler(way, kept, device):
     if way == "ours":
         return OurSampler(kept.options, kept.our_comm(), device)
     if way.startswith("theirs"):
-        return TheirSampler(kept.options, kept.their_comm())
+        return TheirSampler(kept.options, kept.their_comm(), device)
     return kept.get("plain", lambda: PlainSampler(kept.options, device))
 
 
