@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, Optional
 
 from . import _api
 from ._arrays import Allocator, address_of, dtype_of_code
-from .errors import OutOfMemory, UnknownError, WholeMemoryError
+from .errors import WholeMemoryError, error_of
 
 _ON_HOST, _PINNED = 2, 3
 
@@ -78,7 +78,7 @@ class Environment:
         return None if context is None else self._memory.get(context)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Calls a function of the library. Raises what went wrong in the allocator, else the error of the code."""
+        """Calls a function of the library. Raises the error of the code, caused by what went wrong in the allocator."""
         functions = self.functions()
         filled = [ctypes.byref(functions) if argument is FUNCTIONS else argument for argument in arguments]
         try:
@@ -86,9 +86,9 @@ class Environment:
         except WholeMemoryError as error:
             if self.failure is None:
                 raise
-            if isinstance(self.failure, MemoryError):
-                raise OutOfMemory(name, 8, str(self.failure)) from self.failure
-            raise UnknownError(name, error.code, f"no memory: {self.failure}") from self.failure
+            if not isinstance(self.failure, Exception):
+                raise self.failure from None
+            raise error_of(name, error.code, str(self.failure)) from self.failure
 
     def begin(self) -> int:
         """A new context."""
