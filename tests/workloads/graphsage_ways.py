@@ -174,12 +174,18 @@ class DeviceFeatures:
         self.table = None
 
 
-class HostFeatures:
-    """All features in memory of the host, a copy a rank. The CPU gathers rows into pinned memory, and they are copied from there."""
+def host_rows(options):
+    """All features in memory of the host, a copy a rank."""
+    table = torch.empty((options.nodes, options.columns))
+    fill(table, 0, options)
+    return table
 
-    def __init__(self, options):
-        self.table = torch.empty((options.nodes, options.columns))
-        fill(self.table, 0, options)
+
+class HostFeatures:
+    """The CPU gathers rows of the host into pinned memory, and they are copied from there."""
+
+    def __init__(self, table):
+        self.table = table
         self.buffers, self.copied, self.turn = [None, None], [None, None], 0
 
     def rows(self, nodes):
@@ -203,11 +209,10 @@ class HostFeatures:
 
 
 class RegisteredFeatures:
-    """All features in memory of the host that is registered with CUDA, a copy a rank. A kernel reads the rows over PCIe."""
+    """Rows of the host are registered with CUDA, and a kernel reads them over PCIe."""
 
-    def __init__(self, options):
-        self.memory = torch.empty((options.nodes, options.columns))
-        fill(self.memory, 0, options)
+    def __init__(self, table):
+        self.memory = table
         runtime = torch.cuda.cudart()
         code = runtime.cudaHostRegister(self.memory.data_ptr(), self.memory.numel() * 4, 0)
         if int(code) != 0:
@@ -247,9 +252,11 @@ class Kept:
     def their_comm(self):
         import pylibwholegraph.torch as package
         import torch.distributed as dist
+        from pylibwholegraph.binding import wholememory_binding
 
         def make():
             package.init(dist.get_rank(), dist.get_world_size(), dist.get_rank(), dist.get_world_size(), "warn")
+            self.closing.callback(wholememory_binding.finalize)
             return package.get_global_communicator()
 
         return self.get("their comm", make)
@@ -274,4 +281,5 @@ def features(way, kept, device):
         return TheirFeatures(kept.options, kept.their_comm())
     if way == "device" or device == "cpu":
         return DeviceFeatures(kept.options, device)
-    return HostFeatures(kept.options) if way == "host-cpu" else RegisteredFeatures(kept.options)
+    table = kept.get("host rows", lambda: host_rows(kept.options))
+    return HostFeatures(table) if way == "host-cpu" else RegisteredFeatures(table)
