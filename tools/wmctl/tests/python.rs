@@ -7,7 +7,11 @@ use std::process::Command;
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let path = test.ancestors().nth(2).expect("target/<profile>").join(name);
-    assert!(path.is_file(), "run `cargo build -p wmshim -p wholegraph -p simcuda` first: {} is missing", path.display());
+    assert!(
+        path.is_file(),
+        "run `cargo build -p wmshim -p wholegraph -p simcuda` first: {} is missing",
+        path.display()
+    );
     path
 }
 
