@@ -21,7 +21,8 @@ class Tensor:
         return self.array.address
 
     def stride(self):
-        return self.array.strides
+        # One with gaps is taken only as its copy.
+        return self.array.strides if self.is_packed else tuple(2 * step for step in self.array.strides)
 
     def contiguous(self):
         return self if self.is_packed else Tensor(self.array)
