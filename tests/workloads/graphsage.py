@@ -15,20 +15,24 @@ host-uva        as `host-cpu`, but the GPU itself reads the rows from the regist
 device          as `host-cpu`, but every GPU has all features: what there is to gain
 
 Between `ours-features`, `host-cpu`, `host-uva` and `device` only the features differ. Sampling by plain PyTorch draws with replacement where
-a node has more neighbours than the fanout. pylibwholegraph must be importable for its ways (PYTHONPATH, or --theirs); its `librmm.so` and
-`librapids_logger.so` must be found for `theirs-on-ours` as well (--stubs, a folder).
+a node has more neighbours than the fanout. pylibwholegraph must be importable for its ways (PYTHONPATH, or --theirs). Its binding
+names `librmm.so` and `librapids_logger.so`, of which it uses nothing: for `theirs-on-ours` they are in --stubs, or made by the C compiler.
 Every way checks gathered rows against the features' formula before it begins. The table's last column says by how much the loss fell.
 """
 import argparse
+import atexit
 import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 INNER, MARK = "GRAPHSAGE_WAYS", "FIGURES "
@@ -54,7 +58,7 @@ def parser():
     options.add_argument("--type", default="chunked", help="memory type: continuous, chunked or distributed")
     options.add_argument("--library", type=pathlib.Path, default=pathlib.Path("dist/wholegraph/libwholegraph.so"))
     options.add_argument("--theirs", default="", help="folders with pylibwholegraph and what it needs, for PYTHONPATH")
-    options.add_argument("--stubs", default="", help="folder with librmm.so and librapids_logger.so")
+    options.add_argument("--stubs", default="", help="folder with librmm.so and librapids_logger.so, and nothing else")
     options.add_argument("--limit", type=float, default=120, help="seconds for a group of ways")
     options.add_argument("--cpu", action="store_true", help="play on the CPU the ways that have no WholeMemory: tries this program")
     options.add_argument("--json", type=pathlib.Path, help="file for all figures")
@@ -105,11 +109,24 @@ def environment(options, ways):
             raise RuntimeError("pylibwholegraph is not in PYTHONPATH nor in --theirs")
     if ways == ["theirs-on-ours"]:
         variables["RAPIDS_LIBWHOLEGRAPH_PREFER_SYSTEM_LIBRARY"] = "true"
-        folders = [str(options.library.resolve().parent), options.stubs, os.environ.get("LD_LIBRARY_PATH", "")]
+        folders = [str(options.library.resolve().parent), options.stubs or stubs(), os.environ.get("LD_LIBRARY_PATH", "")]
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
     elif options.library.is_file():
         variables["WHOLEMEMORY_LIBRARY"] = str(options.library.resolve())
     return variables
+
+
+def stubs():
+    """A folder with the libraries that the binding names and does not use. Raises RuntimeError without a C compiler."""
+    folder = tempfile.mkdtemp(prefix="graphsage-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in ("librmm.so", "librapids_logger.so"):
+        command = ["cc", "-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}", "-o", f"{folder}/{name}"]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise RuntimeError(f"{name} cannot be made: {error}; give --stubs") from error
+    return folder
 
 
 def launch(options, ways):
@@ -143,8 +160,6 @@ def launch(options, ways):
 
 def collect(options, processes, start):
     """What rank 0 printed, and what went wrong. One rank that fails ends the others."""
-    import threading
-
     lines = []
     reader = threading.Thread(target=lambda: lines.extend(processes[0].stdout), daemon=True)
     reader.start()
