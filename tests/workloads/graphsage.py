@@ -111,6 +111,10 @@ def environment(options, ways):
         variables["RAPIDS_LIBWHOLEGRAPH_PREFER_SYSTEM_LIBRARY"] = "true"
         folders = [str(options.library.resolve().parent), options.stubs or stubs(), os.environ.get("LD_LIBRARY_PATH", "")]
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(folder for folder in folders if folder)
+    elif ways == ["theirs"]:
+        # Wheels that the package is unpacked from, with no installer that would tell the loader.
+        folders = [str(lib) for path in variables["PYTHONPATH"].split(os.pathsep) for lib in pathlib.Path(path).glob("*/lib64")]
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     elif options.library.is_file():
         variables["WHOLEMEMORY_LIBRARY"] = str(options.library.resolve())
     return variables
