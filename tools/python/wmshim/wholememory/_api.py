@@ -29,12 +29,16 @@ class UniqueId(ctypes.Structure):
     _fields_ = [("internal", ctypes.c_ubyte * 128)]
 
 
+_Dimensions = ctypes.c_int64 * 8
+_ONES = (1,) * 8
+
+
 class Description(ctypes.Structure):
     """``wholememory_tensor_description_t``: strides and the offset are in elements."""
 
     _fields_ = [
-        ("sizes", ctypes.c_int64 * 8),
-        ("strides", ctypes.c_int64 * 8),
+        ("sizes", _Dimensions),
+        ("strides", _Dimensions),
         ("storage_offset", ctypes.c_int64),
         ("dim", ctypes.c_int),
         ("dtype", ctypes.c_uint),
@@ -43,12 +47,8 @@ class Description(ctypes.Structure):
     @classmethod
     def of(cls, shape: Tuple[int, ...], strides: Tuple[int, ...], dtype: int) -> "Description":
         """The description of a shape."""
-        made = cls(storage_offset=0, dim=len(shape), dtype=dtype)
-        for at in range(8):
-            made.sizes[at], made.strides[at] = 1, 1
-        for at, (size, stride) in enumerate(zip(shape, strides)):
-            made.sizes[at], made.strides[at] = size, stride
-        return made
+        count = len(shape)
+        return cls(_Dimensions(*shape, *_ONES[count:]), _Dimensions(*strides, *_ONES[count:]), 0, count, dtype)
 
 
 _handle, _code, _int, _float = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_float
@@ -162,12 +162,12 @@ def _reason(opened: ctypes.CDLL) -> str:
 
 def value(name: str, *arguments: Any) -> Any:
     """What a function gives that has no code."""
-    return getattr(library(), name)(*arguments)
+    return getattr(_library or library(), name)(*arguments)
 
 
 def call(name: str, *arguments: Any) -> None:
     """Calls a function that gives a code. Raises the error of the code."""
-    code = getattr(library(), name)(*arguments)
+    code = getattr(_library or library(), name)(*arguments)
     if code != 0:
         raise error_of(name, code, _reason(library()))
 
