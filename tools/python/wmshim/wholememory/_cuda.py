@@ -14,7 +14,10 @@ _OUT_OF_MEMORY = 2
 @functools.lru_cache(maxsize=None)
 def _driver() -> ctypes.CDLL:
     # Under the preloaded library this name leads to it.
-    return ctypes.CDLL("libcuda.so.1")
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise CudaError("dlopen", 4, f"{error}: is a CUDA driver installed?") from error
 
 
 def _call(name: str, *arguments: Any) -> None:

@@ -186,6 +186,8 @@ class Embedding(Owned):
     def save(self, prefix: Files) -> None:
         """Writes rows and what the optimizer keeps to files whose names begin so, as pylibwholegraph does. Collective."""
         self.writeback()
+        # Rows that other ranks' caches had are the owner's now.
+        self.comm.barrier()
         for name, table in self._files(prefix).items():
             table.store(name)
 
