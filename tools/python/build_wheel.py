@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs the wheel: this package with the finished library, wmctl and the simulated driver inside. Needs Python alone, and no
+"""Packs the wheel: this package with the finished libraries, wmctl and the simulated driver inside. Needs Python alone, and no
 network.
 
     python3 tools/python/build_wheel.py dist --out dist/python
@@ -23,6 +23,7 @@ BINARIES = {
     "wmshim/lib/libwmshim.so": "lib/libwmshim.so",
     "wmshim/bin/wmctl": "bin/wmctl",
     "wmshim/sim/libcuda.so.1": "sim/libcuda.so.1",
+    "wmshim/wholegraph/libwholegraph.so": "wholegraph/libwholegraph.so",
 }
 # A zip holds no links, so the library's other names are made where it runs (`wmctl paths`).
 PROGRAMS = "[console_scripts]\nwmctl = wmshim._run:wmctl\nwmshim-run = wmshim._run:main\n"
@@ -49,8 +50,8 @@ def check_version():
 def contents(dist):
     """Path in the wheel, bytes and mode of every file but the list."""
     check_version()
-    for path in sorted([*(HERE / "wmshim").glob("*.py"), HERE / "wmshim" / "py.typed"]):
-        yield f"wmshim/{path.name}", path.read_bytes(), 0o644
+    for path in sorted([*(HERE / "wmshim").rglob("*.py"), HERE / "wmshim" / "py.typed"]):
+        yield path.relative_to(HERE).as_posix(), path.read_bytes(), 0o644
     for name, source in BINARIES.items():
         path = dist / source
         if not path.is_file():
@@ -120,7 +121,7 @@ def add(archive, name, data, mode):
 def main():
     """The command line."""
     parser = argparse.ArgumentParser(description="Pack the wmshim wheel from a filled dist folder")
-    parser.add_argument("dist", type=Path, help="folder with lib/libwmshim.so and bin/wmctl")
+    parser.add_argument("dist", type=Path, help="folder with lib/libwmshim.so, wholegraph/libwholegraph.so and bin/wmctl")
     parser.add_argument("--out", type=Path, default=Path("."), help="where to put the wheel")
     arguments = parser.parse_args()
     print(build(arguments.dist, arguments.out))

@@ -23,7 +23,8 @@ class WheelTest(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
         wmctl = '#!/bin/bash\necho "${BASH_ARGV0:-$0}: $@"\n'
-        for name, data in {"lib/libwmshim.so": "library", "bin/wmctl": wmctl, "sim/libcuda.so.1": "simulator"}.items():
+        binaries = {"lib/libwmshim.so": "library", "wholegraph/libwholegraph.so": "tables", "sim/libcuda.so.1": "simulator"}
+        for name, data in {**binaries, "bin/wmctl": wmctl}.items():
             path = self.folder / name
             path.parent.mkdir()
             path.write_text(data)
@@ -78,8 +79,9 @@ class WheelTest(unittest.TestCase):
     def test_it_carries_what_a_stranger_needs(self):
         with zipfile.ZipFile(self.build()) as archive:
             names = archive.namelist()
-            for name in ("wmshim/lib/libwmshim.so", "wmshim/bin/wmctl", "wmshim/sim/libcuda.so.1", "wmshim/py.typed"):
-                self.assertIn(name, names)
+            for name in ("lib/libwmshim.so", "wholegraph/libwholegraph.so", "bin/wmctl", "sim/libcuda.so.1", "py.typed"):
+                self.assertIn(f"wmshim/{name}", names)
+            self.assertIn("wmshim/wholememory/__init__.py", names)
             licence = archive.read(next(name for name in names if name.endswith("licenses/LICENSE"))).decode()
             self.assertIn("Apache License", licence.splitlines()[0])
             self.assertIn("END OF TERMS AND CONDITIONS", licence)

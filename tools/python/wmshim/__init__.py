@@ -11,6 +11,7 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
     wmshim.library_path()   # the library's file
     wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
+    wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
 Nothing here touches CUDA, and importing it changes nothing.
 """
@@ -22,13 +23,13 @@ from ._client import Unavailable, ask, stats
 from ._library import active, dropin_path, library_path
 from ._version import __version__
 
-__all__ = ["Unavailable", "__version__", "active", "ask", "dropin_path", "library_path", "stats", "torch"]
+__all__ = ["Unavailable", "__version__", "active", "ask", "dropin_path", "library_path", "stats", "torch", "wholememory"]
 
 
 def __getattr__(name: str) -> Any:
-    """``wmshim.torch``, when it is asked for."""
-    if name == "torch":
-        return _import_module("wmshim.torch")
+    """``wmshim.torch`` and ``wmshim.wholememory``, when they are asked for."""
+    if name in ("torch", "wholememory"):
+        return _import_module(f"wmshim.{name}")
     raise AttributeError(f"module 'wmshim' has no attribute {name!r}")
 
 

@@ -14,6 +14,7 @@ pub mod memories;
 pub mod operations;
 pub mod properties;
 pub mod random;
+pub mod reasons;
 mod registry;
 pub mod tensors;
 
@@ -25,6 +26,8 @@ use crate::error::{Error, Result};
 pub(crate) const SUCCESS: u32 = 0;
 /// `WHOLEMEMORY_UNKNOW_ERROR`
 const UNKNOWN: u32 = 1;
+/// What is said of it.
+const FAULT: &str = "a fault of the library";
 
 /// Declares functions that C calls, one after the other, and a list of their names.
 macro_rules! exports {
@@ -53,6 +56,7 @@ pub const EXPORTS: &[&[&str]] = &[
     operations::NAMES,
     properties::NAMES,
     random::NAMES,
+    reasons::NAMES,
     tensors::NAMES,
 ];
 
@@ -63,10 +67,12 @@ fn answer(call: &str, body: impl FnOnce() -> Result) -> u32 {
         Ok(Ok(())) => SUCCESS,
         Ok(Err(error)) => {
             log::warn!("{call}: {error}");
+            reasons::keep(&error.to_string());
             error.code()
         }
         Err(_) => {
-            log::error!("{call}: a fault of the library");
+            log::error!("{call}: {FAULT}");
+            reasons::keep(FAULT);
             UNKNOWN
         }
     }
@@ -79,10 +85,12 @@ fn value<T>(call: &str, none: T, body: impl FnOnce() -> Result<T>) -> T {
         Ok(Ok(value)) => value,
         Ok(Err(error)) => {
             log::warn!("{call}: {error}");
+            reasons::keep(&error.to_string());
             none
         }
         Err(_) => {
-            log::error!("{call}: a fault of the library");
+            log::error!("{call}: {FAULT}");
+            reasons::keep(FAULT);
             none
         }
     }
