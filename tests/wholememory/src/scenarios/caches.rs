@@ -192,7 +192,7 @@ struct Draws(u64);
 impl Draws {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        ((self.0 >> 33) * limit as u64 >> 31) as usize
+        (((self.0 >> 33) * limit as u64) >> 31) as usize
     }
 
     /// Row 0 is asked for most, row n an n-th as often.
@@ -211,41 +211,43 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
     let shapes = [(13, HALF), (4, FLOAT), (16, FLOAT), (130, FLOAT)];
     for (number, kind) in KINDS.into_iter().enumerate() {
         let (columns, dtype) = shapes[number % shapes.len()];
-        for ratio in [1.0 / 512.0, 0.1, 1.0] {
-            let rows = 700 + rank.size;
-            let each: Vec<_> = (0..rank.size).map(|rank| 1 + rank).collect();
-            let each: Vec<_> = each.iter().map(|share| share * rows / each.iter().sum::<usize>()).collect();
-            let rest = rows - each.iter().sum::<usize>();
-            let each: Vec<_> =
-                each.iter().enumerate().map(|(at, rows)| rows + if at == 0 { rest } else { 0 }).collect();
-            let each = (number % 2 == 0).then_some(each.as_slice());
-            let shape = Description::matrix(rows as i64, columns, columns, dtype);
-            let cached = Cached::new(rank, shape, kind, ratio, each)?;
-            let mut draws = Draws(rank.number as u64);
-            for round in 0..8 {
-                let mut chosen = draws.zipf(rows, 150 + round);
-                chosen.extend([-1, rows as i64, i64::from(i32::MAX)]);
-                let told = |reason| format!("{kind:?}, ratio {ratio}, round {round}: {reason}");
-                cached.right(&chosen, round != 5).map_err(told)?;
-                if round == 6 && rank.number == 0 {
-                    cached.drop_all_alone()?;
-                }
+        // Other numbers of ranks have the other ratios.
+        let ratio = [1.0 / 512.0, 0.1, 1.0][(number / 3 + number + rank.size) % 3];
+        let rows = 700 + rank.size;
+        let each: Vec<_> = (0..rank.size).map(|rank| 1 + rank).collect();
+        let each: Vec<_> = each.iter().map(|share| share * rows / each.iter().sum::<usize>()).collect();
+        let rest = rows - each.iter().sum::<usize>();
+        let each: Vec<_> =
+            each.iter().enumerate().map(|(at, rows)| rows + if at == 0 { rest } else { 0 }).collect();
+        let each = (number % 2 == 0).then_some(each.as_slice());
+        let shape = Description::matrix(rows as i64, columns, columns, dtype);
+        let cached = Cached::new(rank, shape, kind, ratio, each)?;
+        let mut draws = Draws(rank.number as u64);
+        for round in 0..8 {
+            let mut chosen = draws.zipf(rows, 150 + round);
+            chosen.extend([-1, rows as i64, i64::from(i32::MAX)]);
+            let told = |reason| format!("{kind:?}, ratio {ratio}, round {round}: {reason}");
+            cached.right(&chosen, round != 5).map_err(told)?;
+            if round == 6 && rank.number == 0 {
+                cached.drop_all_alone()?;
             }
-            cached.right(&[], true)?;
-            cached.end()?;
         }
+        cached.right(&[], true)?;
+        cached.end()?;
     }
     Ok(())
 }
 
 /// A small cache of which every line is taken again and again, by rows that all ranks read meanwhile.
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[5], KINDS[8]] {
+    for kind in [KINDS[2], KINDS[8]] {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(17 + rank.number as u64);
-        for round in 0..120 {
-            // What is hot changes, and half of all lookups is for rows that come and go.
-            let rows: Vec<_> = (0..256).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
+        // Two ranks that share two cores meet in a line most often.
+        for round in 0..240 / rank.size.max(2) {
+            // What is hot changes: lines are taken from rows that others still ask for.
+            let rows: Vec<_> =
+                (0..512 / rank.size.max(2)).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
             cached.right(&rows, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
         }
         cached.end()?;
@@ -278,7 +280,7 @@ pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
 /// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours, unless each rank has lines for its own
 /// rows alone: then every rank has some of them.
 pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[5], KINDS[7]] {
+    for kind in [KINDS[2], KINDS[7]] {
         let rows = 4000;
         let cached = Cached::new(rank, Description::matrix(rows as i64, 4, 4, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(3 + rank.number as u64);
