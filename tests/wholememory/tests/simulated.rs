@@ -46,12 +46,22 @@ fn passes(output: &Output) {
 
 #[test]
 fn ranks_that_are_threads() {
-    ["1", "3", "8"].iter().for_each(|ranks| passes(&bare(&["--threads", "--ranks", ranks])));
+    ["1", "3"].iter().for_each(|ranks| passes(&bare(&["--threads", "--ranks", ranks])));
+}
+
+#[test]
+fn eight_ranks_that_are_threads() {
+    passes(&bare(&["--threads", "--ranks", "8"]));
 }
 
 #[test]
 fn ranks_that_are_processes() {
-    ["1", "2", "8"].iter().for_each(|ranks| passes(&bare(&["--ranks", ranks])));
+    ["1", "2"].iter().for_each(|ranks| passes(&bare(&["--ranks", ranks])));
+}
+
+#[test]
+fn eight_ranks_that_are_processes() {
+    passes(&bare(&["--ranks", "8"]));
 }
 
 #[test]
@@ -71,6 +81,16 @@ fn a_call_that_fails_on_one_rank() {
             let fault = format!("{rank}:{call}:1");
             passes(&bare(&["--ranks", "2", "--filter", "memory.a_call_fails", "--fault", &fault]));
         }
+    }
+}
+
+#[test]
+fn four_ranks_with_caches() {
+    for arguments in [
+        ["--ranks", "4", "--filter", "cache", "--threads"].as_slice(),
+        &["--ranks", "4", "--filter", "cache"],
+    ] {
+        passes(&bare(arguments));
     }
 }
 

@@ -27,8 +27,9 @@ use crate::rank::{Rank, Verdict};
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) play: fn(&Rank) -> Verdict,
-    /// Fewest ranks.
+    /// Fewest ranks, and most: ranks that share few cores take long.
     pub(crate) least: usize,
+    pub(crate) most: usize,
     /// It is about the whole process of a rank, which has to end.
     pub(crate) ends_early: bool,
     /// A call of one rank's fails, as the command line says.
@@ -37,17 +38,22 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     const fn new(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
-        Self { name, play, least: 1, ends_early: false, needs_fault: false }
+        Self { name, play, least: 1, most: usize::MAX, ends_early: false, needs_fault: false }
     }
 
     const fn of_several(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
         Self { least: 2, ..Self::new(name, play) }
     }
 
+    const fn of_few(name: &'static str, play: fn(&Rank) -> Verdict) -> Self {
+        Self { most: 4, ..Self::new(name, play) }
+    }
+
     /// Can it be played with these ranks?
     pub(crate) fn fits(&self, arguments: &Arguments) -> bool {
         let fits_form = !(self.ends_early && arguments.threads);
-        arguments.ranks >= self.least && fits_form && self.needs_fault == arguments.fault.is_some()
+        let fits_ranks = (self.least..=self.most).contains(&arguments.ranks);
+        fits_ranks && fits_form && self.needs_fault == arguments.fault.is_some()
     }
 }
 
@@ -92,10 +98,10 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("misuse.handles", misuse::handles),
     Scenario::new("embeddings.gathered", embeddings::gathered),
     Scenario::new("embeddings.misused", embeddings::misused),
-    Scenario::new("caches.gathered", caches::gathered),
-    Scenario::new("caches.taken_while_read", caches::taken_while_read),
-    Scenario::new("caches.holds_all_rows", caches::holds_all_rows),
-    Scenario::new("caches.holds_hot_rows", caches::holds_hot_rows),
+    Scenario::of_few("caches.gathered", caches::gathered),
+    Scenario::of_few("caches.taken_while_read", caches::taken_while_read),
+    Scenario::of_few("caches.holds_all_rows", caches::holds_all_rows),
+    Scenario::of_few("caches.holds_hot_rows", caches::holds_hot_rows),
     Scenario::new("caches.loaded", caches::loaded),
     // As `environment.captured`.
     Scenario { ends_early: true, ..Scenario::new("caches.captured", caches::captured) },
@@ -103,7 +109,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario { needs_fault: true, ..Scenario::new("caches.a_call_fails", cache_policies::a_call_fails) },
     Scenario::new("training.steps", training::steps),
     Scenario { ends_early: true, ..Scenario::new("training.captured", training::captured) },
-    Scenario::new("training.through_a_cache", training::through_a_cache),
+    Scenario::of_few("training.through_a_cache", training::through_a_cache),
     Scenario::new("training.misused", training::misused),
     Scenario::new("nodes.unique", nodes::unique),
     Scenario::new("nodes.self_loops", nodes::self_loops),
