@@ -194,7 +194,7 @@ fn describe(driver: Named<'static>, device: CUdevice) -> Result<Box<DeviceProper
     let length = name.len().min(NAME - 1);
     writer.bytes.0[..length].copy_from_slice(&name.as_bytes()[..length]);
     writer.end = NAME;
-    writer.put(driver.device_uuid(device)?.bytes.map(|byte| byte as u8), 1);
+    writer.put(driver.device_uuid(device)?.bytes, 1);
     let memory = driver.device_total_mem(device)?;
     // A driver that is older than an attribute does not have what it tells.
     let attribute = |which| driver.device_attribute(which, device).unwrap_or_default();

@@ -56,8 +56,8 @@ impl Workspace<'_> {
             end += bytes.next_multiple_of(ALIGNMENT);
             offset
         });
-        let _current = self.communicator.enter()?;
         let (scratch, address) = match self.environment {
+            // In the context that the caller has made current, not in one of ours.
             Some(environment) => {
                 let mut parts = ScratchLayout::default();
                 let all = parts.add(end.max(ALIGNMENT), 1)?;
@@ -78,6 +78,7 @@ impl Workspace<'_> {
 impl PooledMemory {
     fn new(communicator: &Communicator, stream: CUstream, bytes: u64) -> Result<Self> {
         let (driver, context) = (communicator.driver(), communicator.context());
+        let _current = communicator.enter()?;
         let address = driver.mem_alloc_async(bytes as usize, stream)?;
         Ok(Self { driver, context, stream, address })
     }
