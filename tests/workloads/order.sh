@@ -19,13 +19,6 @@ if [ "$gpus" = 1 ]; then
     done
     step latency_fan 20 "$latency" --fan 64 --bytes 32768
     step latency_fan_shim 20 env LD_PRELOAD="$library" "$latency" --fan 64 --bytes 32768
-    # What free memory is, and what others leave in a context, is asked alone.
-    for filter in order_ends order_pool memory.info; do
-        step "alone_$filter" 60 dist/bin/conformance --filter "$filter" --save "$out/alone_$filter.json"
-        step "alone_${filter}_shim" 60 env LD_PRELOAD="$library" dist/bin/conformance --filter "$filter" --save "$out/alone_${filter}_shim.json"
-        step "alone_${filter}_compared" 10 dist/bin/conformance --compare "$out/alone_$filter.json" "$out/alone_${filter}_shim.json" \
-            --same-machine --accept tools/conformance/data/shim-differences.tsv
-    done
 fi
 step bare 150 dist/bin/conformance --threads 8 --save "$out/bare.json"
 step shim 150 env LD_PRELOAD="$library" dist/bin/conformance --threads 8 --save "$out/shim.json"
