@@ -49,9 +49,21 @@ copies() {
     step collectives_shim 50 env LD_PRELOAD="$library" python3 "$here/collectives.py" --json "$out/collectives_shim.json"
 }
 
+# Each program of the judge has two devices: all devices in pairs, side by side.
+judges() {
+    half=$((gpus / 2)) pair=0
+    while [ $pair -lt $half ]; do
+        echo "oracle on GPUs $pair and $((pair + half)), ${ORACLE:-300} s ..." >&2
+        CUDA_VISIBLE_DEVICES=$pair,$((pair + half)) timeout -k 5 $((${ORACLE:-300} + 30)) dist/bin/oracle --seconds "${ORACLE:-300}" \
+            --seed $((${SEED:-500000} + pair * 10000)) --devices 2 --copies --green --failures 3 >"$out/oracle_$pair.txt" 2>&1 &
+        pair=$((pair + 1))
+    done
+    wait
+    tail -n 5 "$out"/oracle_*.txt
+}
+
 order() {
-    # Alone: programs that share the device with others wait for their turn on it.
-    step oracle 330 dist/bin/oracle --seconds "${ORACLE:-300}" --seed "${SEED:-500000}" --devices "$gpus" --copies --green --failures 3
+    judges
     step bare 70 dist/bin/conformance --threads 16 --filter "${FILTER:-peer}" --save "$out/bare.json"
     step shim 70 env LD_PRELOAD="$library" dist/bin/conformance --threads 16 --filter "${FILTER:-peer}" --save "$out/shim.json"
     step compared 10 dist/bin/conformance --compare "$out/bare.json" "$out/shim.json" --same-machine \
