@@ -206,7 +206,7 @@ with wm.Communicator.create() as comm:
     assert (error.code, error.call) == (6, "wholememory_gather") and isinstance(error, ValueError)
     error = fails(wm.OutOfMemory, lambda: wm.Table.create([1 << 40], "int64", comm), "out of memory")
     assert isinstance(error, MemoryError)
-    fails(wm.InvalidInput, lambda: wm.Embedding.create([4, 2], "float32", comm, cache=wm.CachePolicy(2.0)), "1/512")
+    fails(wm.InvalidValue, lambda: wm.Embedding.create([4, 2], "float32", comm, cache=wm.CachePolicy(2.0)), "1/512")
     table.close()
     table.close()
     fails(ValueError, lambda: table.gather(up("int64", [1])), "this table is closed")

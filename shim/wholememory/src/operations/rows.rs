@@ -4,6 +4,7 @@
 //! numbers, or integers.
 
 use wm_abi::CUdeviceptr;
+use wm_kernels::Arguments;
 use wm_kernels::wholememory::{
     CacheGather, GatherConverted, GatherOrderedRows, GatherRows, ScatterConverted, ScatterOrderedRows,
     ScatterRows,
@@ -140,6 +141,10 @@ impl Places {
         let (bases, starts, equal) = (tables.bases, tables.starts, partition.equal_count());
         Ok(Self { matrix, kind, base, bases, starts, chunks, equal, stride, offset, alignment })
     }
+
+    fn rows(&self) -> u64 {
+        self.matrix.sizes[0] as u64
+    }
 }
 
 /// Numbers of rows.
@@ -186,7 +191,29 @@ struct RowLaunch<'a> {
     multiprocessors: i32,
 }
 
+/// The arguments of a kernel over a table: those that say where its rows are, and the others.
+macro_rules! over {
+    ($table:expr, $kernel:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $kernel {
+            base: $table.base,
+            bases: $table.bases,
+            starts: $table.starts,
+            chunks: $table.chunks,
+            equal: $table.equal,
+            rows_in_table: $table.rows(),
+            stride: $table.stride,
+            $($field $(: $value)?),*
+        }
+    };
+}
+
 impl RowLaunch<'_> {
+    /// Launches a kernel with threads for so many words.
+    fn launch<A: Arguments>(&self, arguments: &A, words: u64) -> Result {
+        let kernels = self.memory.communicator().kernels()?;
+        kernels.launch(arguments, words, self.multiprocessors, self.workspace.stream)
+    }
+
     fn move_rows(
         &self,
         direction: RowDirection,
@@ -195,121 +222,82 @@ impl RowLaunch<'_> {
         rows: &PackedRows,
     ) -> Result {
         let (row_bytes, width) = words(table, rows);
-        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
-        let (rows_in_table, count) = (table.matrix.sizes[0] as u64, numbers.count);
-        let (indices, index_bytes) = (numbers.address, numbers.bytes);
+        let &Numbers { address: indices, count, bytes: index_bytes } = numbers;
+        let (offset, packed, packed_stride) = (table.offset, rows.address, rows.stride);
         let work = count.saturating_mul(row_bytes.div_ceil(width));
         let width = width as u32;
-        let kernels = self.memory.communicator().kernels()?;
-        let order = RowOrder::of(self.memory, rows_in_table, row_bytes, numbers, self.workspace)?;
-        if let Some(order) = &order {
-            return self.move_ordered(direction, table, numbers, rows, order);
-        }
-        match direction {
-            RowDirection::Gather => {
-                let (output, output_stride) = (rows.address, rows.stride);
-                let arguments = GatherRows {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    row_bytes,
-                    indices,
-                    index_bytes,
-                    count,
-                    output,
-                    output_stride,
-                    width,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+        let order = RowOrder::of(self.memory, table.rows(), row_bytes, numbers, self.workspace)?;
+        let order = order.as_ref().map(|order| order.positions);
+        match (direction, order) {
+            (RowDirection::Gather, None) => {
+                let (output, output_stride) = (packed, packed_stride);
+                let arguments = over!(
+                    table,
+                    GatherRows {
+                        offset,
+                        row_bytes,
+                        indices,
+                        index_bytes,
+                        count,
+                        output,
+                        output_stride,
+                        width
+                    }
+                );
+                self.launch(&arguments, work)
             }
-            RowDirection::Scatter => {
-                let (input, input_stride) = (rows.address, rows.stride);
-                let arguments = ScatterRows {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    row_bytes,
-                    indices,
-                    index_bytes,
-                    count,
-                    input,
-                    input_stride,
-                    width,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+            (RowDirection::Scatter, None) => {
+                let (input, input_stride) = (packed, packed_stride);
+                let arguments = over!(
+                    table,
+                    ScatterRows {
+                        offset,
+                        row_bytes,
+                        indices,
+                        index_bytes,
+                        count,
+                        input,
+                        input_stride,
+                        width
+                    }
+                );
+                self.launch(&arguments, work)
             }
-        }
-    }
-
-    fn move_ordered(
-        &self,
-        direction: RowDirection,
-        table: &Places,
-        numbers: &Numbers,
-        rows: &PackedRows,
-        order: &RowOrder,
-    ) -> Result {
-        let (row_bytes, width) = words(table, rows);
-        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
-        let (rows_in_table, count) = (table.matrix.sizes[0] as u64, numbers.count);
-        let (indices, index_bytes, order) = (numbers.address, numbers.bytes, order.positions);
-        let work = count.saturating_mul(row_bytes.div_ceil(width));
-        let width = width as u32;
-        let kernels = self.memory.communicator().kernels()?;
-        match direction {
-            RowDirection::Gather => {
-                let (output, output_stride) = (rows.address, rows.stride);
-                let arguments = GatherOrderedRows {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    row_bytes,
-                    indices,
-                    index_bytes,
-                    count,
-                    output,
-                    output_stride,
-                    width,
-                    order,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+            (RowDirection::Gather, Some(order)) => {
+                let (output, output_stride) = (packed, packed_stride);
+                let arguments = over!(
+                    table,
+                    GatherOrderedRows {
+                        offset,
+                        row_bytes,
+                        indices,
+                        index_bytes,
+                        count,
+                        output,
+                        output_stride,
+                        width,
+                        order,
+                    }
+                );
+                self.launch(&arguments, work)
             }
-            RowDirection::Scatter => {
-                let (input, input_stride) = (rows.address, rows.stride);
-                let arguments = ScatterOrderedRows {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    row_bytes,
-                    indices,
-                    index_bytes,
-                    count,
-                    input,
-                    input_stride,
-                    width,
-                    order,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+            (RowDirection::Scatter, Some(order)) => {
+                let (input, input_stride) = (packed, packed_stride);
+                let arguments = over!(
+                    table,
+                    ScatterOrderedRows {
+                        offset,
+                        row_bytes,
+                        indices,
+                        index_bytes,
+                        count,
+                        input,
+                        input_stride,
+                        width,
+                        order,
+                    }
+                );
+                self.launch(&arguments, work)
             }
         }
     }
@@ -322,31 +310,26 @@ impl RowLaunch<'_> {
         rows: &PackedRows,
     ) -> Result {
         let (row_bytes, width) = words(table, rows);
-        let &Places { base, bases, starts, chunks, equal, stride, .. } = table;
-        let arguments = CacheGather {
-            base,
-            bases,
-            starts,
-            chunks,
-            equal,
-            rows_in_table: table.matrix.sizes[0] as u64,
-            stride,
-            row_bytes,
-            indices: numbers.address,
-            index_bytes: numbers.bytes,
-            count: numbers.count,
-            output: rows.address,
-            output_stride: rows.stride,
-            width: width as u32,
-            cache_bases: cache.bases,
-            row_starts: cache.row_starts,
-            parts: cache.parts,
-            rows_equal: cache.rows_equal,
-            set_starts: cache.set_starts,
-        };
-        let work = numbers.count.saturating_mul(row_bytes.div_ceil(width));
-        let kernels = self.memory.communicator().kernels()?;
-        kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+        let &Numbers { address: indices, count, bytes: index_bytes } = numbers;
+        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts } = cache;
+        let arguments = over!(
+            table,
+            CacheGather {
+                row_bytes,
+                indices,
+                index_bytes,
+                count,
+                output: rows.address,
+                output_stride: rows.stride,
+                width: width as u32,
+                cache_bases,
+                row_starts,
+                parts,
+                rows_equal,
+                set_starts,
+            }
+        );
+        self.launch(&arguments, count.saturating_mul(row_bytes.div_ceil(width)))
     }
 
     fn convert_rows(
@@ -356,57 +339,46 @@ impl RowLaunch<'_> {
         numbers: &Numbers,
         rows: &PackedRows,
     ) -> Result {
-        let &Places { base, bases, starts, chunks, equal, stride, offset, .. } = table;
-        let (rows_in_table, columns, count) =
-            (table.matrix.sizes[0] as u64, table.matrix.sizes[1] as u64, numbers.count);
-        let (indices, index_bytes) = (numbers.address, numbers.bytes);
+        let &Numbers { address: indices, count, bytes: index_bytes } = numbers;
+        let (offset, columns) = (table.offset, table.matrix.sizes[1] as u64);
         let (table_type, other_type) = (table.kind.code(), rows.kind.code());
         let work = count.saturating_mul(columns);
-        let kernels = self.memory.communicator().kernels()?;
         match direction {
             RowDirection::Gather => {
                 let (output, output_stride) = (rows.address, rows.stride);
-                let arguments = GatherConverted {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    columns,
-                    indices,
-                    index_bytes,
-                    count,
-                    output,
-                    output_stride,
-                    table_type,
-                    other_type,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+                let arguments = over!(
+                    table,
+                    GatherConverted {
+                        offset,
+                        columns,
+                        indices,
+                        index_bytes,
+                        count,
+                        output,
+                        output_stride,
+                        table_type,
+                        other_type,
+                    }
+                );
+                self.launch(&arguments, work)
             }
             RowDirection::Scatter => {
                 let (input, input_stride) = (rows.address, rows.stride);
-                let arguments = ScatterConverted {
-                    base,
-                    bases,
-                    starts,
-                    chunks,
-                    equal,
-                    rows_in_table,
-                    stride,
-                    offset,
-                    columns,
-                    indices,
-                    index_bytes,
-                    count,
-                    input,
-                    input_stride,
-                    table_type,
-                    other_type,
-                };
-                kernels.launch(&arguments, work, self.multiprocessors, self.workspace.stream)
+                let arguments = over!(
+                    table,
+                    ScatterConverted {
+                        offset,
+                        columns,
+                        indices,
+                        index_bytes,
+                        count,
+                        input,
+                        input_stride,
+                        table_type,
+                        other_type,
+                    }
+                );
+                self.launch(&arguments, work)
             }
         }
     }
