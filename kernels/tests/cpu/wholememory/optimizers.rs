@@ -1,9 +1,9 @@
-//! Hazard: a row that is changed twice or not at all, a state beside the row's, powers of beta that a lane reads after
-//! another wrote them. Each optimizer is held against f64 arithmetic over several steps.
+//! Hazard: a row that is changed twice or not at all, a state beside the row's, gradients of another row, or added in
+//! another order. Each optimizer is held against f64 arithmetic over several steps.
 
 use wm_kernels::Arguments;
 use wm_kernels::wholememory::{
-    OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SumGradients,
+    AdvancePowers, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd,
 };
 
 use super::support::{Draws, WARPS};
@@ -40,6 +40,9 @@ struct Touch {
     rows: Vec<i64>,
     gradients: Vec<f32>,
     gradient_columns: usize,
+    /// Each row has one.
+    order: Vec<i64>,
+    starts: Vec<i64>,
 }
 
 impl Embedding {
@@ -68,7 +71,8 @@ impl Embedding {
         rows.extend([-1, ROWS as i64, i64::MAX]);
         let gradient_columns = self.columns + draws.below(3) as usize;
         let gradients = (0..rows.len() * gradient_columns).map(|_| fraction(draws)).collect();
-        Touch { rows, gradients, gradient_columns }
+        let (order, starts) = ((0..rows.len() as i64).collect(), (0..=rows.len() as i64).collect());
+        Touch { rows, gradients, gradient_columns, order, starts }
     }
 
     fn sgd(&mut self, touch: &Touch) -> OptimizeSgd {
@@ -80,8 +84,11 @@ impl Embedding {
             rows: read(&touch.rows),
             count: touch.rows.len() as u64,
             gradients: read(&touch.gradients),
+            gradient_type: FLOAT,
             gradient_stride: touch.gradient_columns as u64 * 4,
             columns: self.columns as u64,
+            order: read(&touch.order),
+            starts: read(&touch.starts),
             learning_rate: RATE,
             weight_decay: DECAY,
         }
@@ -142,6 +149,9 @@ fn four_steps<A: Arguments>(
                 let touch = embedding.touch(draws);
                 let common = embedding.sgd(&touch);
                 run(shape, &arguments(&mut embedding, common));
+                if what == "lazy adam" {
+                    run(shape, &advance(&mut embedding, &touch));
+                }
                 embedding.step_model(&touch, rule);
                 embedding.check(what);
             }
@@ -155,6 +165,18 @@ fn four_steps<A: Arguments>(
                 );
             }
         }
+    }
+}
+
+fn advance(embedding: &mut Embedding, touch: &Touch) -> AdvancePowers {
+    AdvancePowers {
+        rows: read(&touch.rows),
+        count: touch.rows.len() as u64,
+        rows_in_table: ROWS as u64,
+        powers: written(&mut embedding.powers),
+        powers_stride: 8,
+        beta1: BETAS.0,
+        beta2: BETAS.1,
     }
 }
 
@@ -173,8 +195,11 @@ fn lazy_adam(embedding: &mut Embedding, c: OptimizeSgd, adam_w: u32) -> Optimize
         rows: c.rows,
         count: c.count,
         gradients: c.gradients,
+        gradient_type: c.gradient_type,
         gradient_stride: c.gradient_stride,
         columns: c.columns,
+        order: c.order,
+        starts: c.starts,
         learning_rate: RATE,
         weight_decay: DECAY,
         m: written(&mut embedding.states[0]),
@@ -219,8 +244,11 @@ fn rmsprop_steps() {
         rows: c.rows,
         count: c.count,
         gradients: c.gradients,
+        gradient_type: c.gradient_type,
         gradient_stride: c.gradient_stride,
         columns: c.columns,
+        order: c.order,
+        starts: c.starts,
         learning_rate: RATE,
         weight_decay: DECAY,
         v: written(&mut embedding.states[0]),
@@ -246,8 +274,11 @@ fn adagrad_steps() {
         rows: c.rows,
         count: c.count,
         gradients: c.gradients,
+        gradient_type: c.gradient_type,
         gradient_stride: c.gradient_stride,
         columns: c.columns,
+        order: c.order,
+        starts: c.starts,
         learning_rate: RATE,
         weight_decay: DECAY,
         sums: written(&mut embedding.states[2]),
@@ -273,17 +304,24 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
             let order: Vec<i64> = (0..600).map(|_| draws.below(200) as i64).collect();
             let mut starts: Vec<i64> = (0..20).map(|_| draws.below(601) as i64).collect();
             starts.sort_unstable();
-            let mut output = vec![7f32; 19 * (columns + 1)];
-            let arguments = SumGradients {
+            let mut output = vec![0f32; 19 * (columns + 1)];
+            let rows: Vec<i64> = (0..19).collect();
+            // From 0, with a rate of -1, a weight becomes its gradient.
+            let arguments = OptimizeSgd {
+                table: written(&mut output),
+                table_stride: (columns as u64 + 1) * 4,
+                table_type: FLOAT,
+                rows_in_table: 19,
+                rows: read(&rows),
+                count: 19,
                 gradients: read(&gradients),
                 gradient_type: kind,
                 gradient_stride: (stride * size(kind)) as u64,
                 columns: columns as u64,
                 order: read(&order),
                 starts: read(&starts),
-                count: 19,
-                output: written(&mut output),
-                output_stride: (columns as u64 + 1) * 4,
+                learning_rate: -1.0,
+                weight_decay: 0.0,
             };
             run(shape, &arguments);
             let element = |row: i64, column| {
@@ -296,7 +334,7 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
                     let expected = rows.iter().fold(0f32, |sum, row| sum + element(*row, column));
                     assert_eq!(output[i * (columns + 1) + column], expected, "row {i}, column {column}");
                 }
-                assert_eq!(output[i * (columns + 1) + columns], 7.0);
+                assert_eq!(output[i * (columns + 1) + columns], 0.0);
             }
         }
     }

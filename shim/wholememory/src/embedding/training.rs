@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wm_abi::{CUdeviceptr, CUstream};
 use wm_driver::Api;
 use wm_kernels::wholememory::{
-    GatherRows, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SortBegin, SumGradients,
+    AdvancePowers, GatherRows, OptimizeAdagrad, OptimizeLazyAdam, OptimizeRmsprop, OptimizeSgd, SortBegin,
 };
 
 use crate::communicator::Communicator;
@@ -174,21 +174,9 @@ impl Training {
         let count =
             CallerStream::with(communicator.kernels()?, stream).number_at(named.count)?.unsigned_abs();
         if count > 0 {
-            let (_scratch, [summed]) = workspace.take([count * own.columns * 4])?;
+            let gradients = (staging.gradients.part(0).address, own.kind.code(), own.row_bytes());
             let kernels = communicator.kernels()?;
-            let sum = SumGradients {
-                gradients: staging.gradients.part(0).address,
-                gradient_type: own.kind.code(),
-                gradient_stride: own.row_bytes(),
-                columns: own.columns,
-                order: named.positions,
-                starts: named.starts,
-                count,
-                output: summed,
-                output_stride: own.columns * 4,
-            };
-            kernels.launch(&sum, count * 32 * own.columns.div_ceil(32), 0, stream)?;
-            let step = Step { kernels, named: &named, count, summed, columns: own.columns, rate, stream };
+            let step = Step { kernels, named: &named, count, gradients, columns: own.columns, rate, stream };
             self.optimize(embedding, &step)?;
             if let Some(cache) = embedding.cache() {
                 cache.renew(named.rows, count, stream)?;
@@ -202,8 +190,11 @@ impl Training {
         let (table, table_stride) = (memory.own_part().address, memory.request().granularity);
         let table_type = embedding.rows().description().dtype;
         let rows_in_table = memory.partition().count(memory.communicator().rank());
-        let &Step { kernels, named, count, summed: gradients, columns, rate: learning_rate, stream } = step;
-        let (rows, gradient_stride, work) = (named.rows, columns * 4, count * 32);
+        let &Step { kernels, named, count, gradients, columns, rate: learning_rate, stream } = step;
+        let (gradients, gradient_type, gradient_stride) = gradients;
+        let (rows, order, starts) = (named.rows, named.positions, named.starts);
+        // A warp has 32 columns.
+        let work = count * 32 * columns.div_ceil(32);
         let value = |name| self.optimizer.get(name).unwrap_or_default();
         let (weight_decay, epsilon) = (value("weight_decay"), value("epsilon"));
         let state = |at: usize| -> Result<(u64, u64)> {
@@ -220,8 +211,11 @@ impl Training {
                     rows,
                     count,
                     gradients,
+                    gradient_type,
                     gradient_stride,
                     columns,
+                    order,
+                    starts,
                     learning_rate,
                     weight_decay,
                 };
@@ -240,8 +234,11 @@ impl Training {
                     rows,
                     count,
                     gradients,
+                    gradient_type,
                     gradient_stride,
                     columns,
+                    order,
+                    starts,
                     learning_rate,
                     weight_decay,
                     m,
@@ -255,7 +252,10 @@ impl Training {
                     beta2,
                     adam_w,
                 };
-                kernels.launch(&step, work, 0, stream)
+                kernels.launch(&step, work, 0, stream)?;
+                let advance =
+                    AdvancePowers { rows, count, rows_in_table, powers, powers_stride, beta1, beta2 };
+                kernels.launch(&advance, count, 0, stream)
             }
             OptimizerType::RmsProp => {
                 let ((v, v_stride), alpha) = (state(0)?, value("alpha"));
@@ -267,8 +267,11 @@ impl Training {
                     rows,
                     count,
                     gradients,
+                    gradient_type,
                     gradient_stride,
                     columns,
+                    order,
+                    starts,
                     learning_rate,
                     weight_decay,
                     v,
@@ -288,8 +291,11 @@ impl Training {
                     rows,
                     count,
                     gradients,
+                    gradient_type,
                     gradient_stride,
                     columns,
+                    order,
+                    starts,
                     learning_rate,
                     weight_decay,
                     sums,
@@ -307,7 +313,8 @@ struct Step<'a> {
     kernels: &'a Kernels,
     named: &'a RowRuns,
     count: u64,
-    summed: CUdeviceptr,
+    /// Address, type and stride of the rows of gradients.
+    gradients: (CUdeviceptr, u32, u64),
     columns: u64,
     rate: f32,
     stream: CUstream,
