@@ -201,9 +201,10 @@ impl Training {
             let memory = self.states[at].rows.rows().memory()?;
             Ok((memory.own_part().address, memory.request().granularity))
         };
-        match self.optimizer.kind() {
-            OptimizerType::Sgd => {
-                let step = OptimizeSgd {
+        // What all optimizers are told, and what one of them alone.
+        macro_rules! optimize {
+            ($kernel:ident { $($field:ident),* }) => {
+                $kernel {
                     table,
                     table_stride,
                     table_type,
@@ -218,7 +219,13 @@ impl Training {
                     starts,
                     learning_rate,
                     weight_decay,
-                };
+                    $($field),*
+                }
+            };
+        }
+        match self.optimizer.kind() {
+            OptimizerType::Sgd => {
+                let step = optimize!(OptimizeSgd {});
                 kernels.launch(&step, work, 0, stream)
             }
             OptimizerType::LazyAdam => {
@@ -226,21 +233,7 @@ impl Training {
                     (state(0)?, state(1)?, state(2)?);
                 let (beta1, beta2, adam_w) =
                     (value("beta1"), value("beta2"), u32::from(value("adam_w") > 0.5));
-                let step = OptimizeLazyAdam {
-                    table,
-                    table_stride,
-                    table_type,
-                    rows_in_table,
-                    rows,
-                    count,
-                    gradients,
-                    gradient_type,
-                    gradient_stride,
-                    columns,
-                    order,
-                    starts,
-                    learning_rate,
-                    weight_decay,
+                let step = optimize!(OptimizeLazyAdam {
                     m,
                     m_stride,
                     v,
@@ -250,8 +243,8 @@ impl Training {
                     epsilon,
                     beta1,
                     beta2,
-                    adam_w,
-                };
+                    adam_w
+                });
                 kernels.launch(&step, work, 0, stream)?;
                 let advance =
                     AdvancePowers { rows, count, rows_in_table, powers, powers_stride, beta1, beta2 };
@@ -259,49 +252,12 @@ impl Training {
             }
             OptimizerType::RmsProp => {
                 let ((v, v_stride), alpha) = (state(0)?, value("alpha"));
-                let step = OptimizeRmsprop {
-                    table,
-                    table_stride,
-                    table_type,
-                    rows_in_table,
-                    rows,
-                    count,
-                    gradients,
-                    gradient_type,
-                    gradient_stride,
-                    columns,
-                    order,
-                    starts,
-                    learning_rate,
-                    weight_decay,
-                    v,
-                    v_stride,
-                    epsilon,
-                    alpha,
-                };
+                let step = optimize!(OptimizeRmsprop { v, v_stride, epsilon, alpha });
                 kernels.launch(&step, work, 0, stream)
             }
             OptimizerType::AdaGrad => {
                 let (sums, sums_stride) = state(0)?;
-                let step = OptimizeAdagrad {
-                    table,
-                    table_stride,
-                    table_type,
-                    rows_in_table,
-                    rows,
-                    count,
-                    gradients,
-                    gradient_type,
-                    gradient_stride,
-                    columns,
-                    order,
-                    starts,
-                    learning_rate,
-                    weight_decay,
-                    sums,
-                    sums_stride,
-                    epsilon,
-                };
+                let step = optimize!(OptimizeAdagrad { sums, sums_stride, epsilon });
                 kernels.launch(&step, work, 0, stream)
             }
         }

@@ -106,7 +106,7 @@ class Embedding(Owned):
     ) -> "Embedding":
         """An embedding whose rows are undefined: fill ``table.local``. Without an optimizer it is not trained. Collective.
 
-        The other arguments are those of `Table.create`. Raises as that; InvalidInput for a cache's ratio that cannot be.
+        The other arguments are those of `Table.create`. Raises as that; InvalidValue for a cache's ratio that cannot be.
         """
         rows, columns = (int(size) for size in shape)
         kinds = _api.choice(type, _api.TYPES, "memory type"), _api.choice(location, _api.LOCATIONS, "location")
