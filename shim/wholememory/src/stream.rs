@@ -48,18 +48,26 @@ impl CallerStream {
         self.kernels.launch_blocks(arguments, pieces, threads, self.stream)
     }
 
+    /// Is the stream being captured?
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn is_captured(&self) -> Result<bool> {
+        let (driver, _current) = self.kernels.enter()?;
+        Ok(driver.stream_is_capturing(self.stream)? != CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     /// Refuses a stream that is being captured, before anything is done that would end the capture: a wait would.
     ///
     /// # Errors
     /// [`Error::NotSupported`]; the driver's.
     pub fn can_wait(&self) -> Result {
-        let (driver, _current) = self.kernels.enter()?;
-        match driver.stream_is_capturing(self.stream)? {
-            CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
-            _ => {
-                Err(Error::NotSupported("an operation that waits for the GPU cannot be captured".to_owned()))
-            }
+        if self.is_captured()? {
+            return Err(Error::NotSupported(
+                "an operation that waits for the GPU cannot be captured".to_owned(),
+            ));
         }
+        Ok(())
     }
 
     /// Copies within the memory that the GPU reaches.

@@ -21,6 +21,7 @@ use crate::embedding::training::Training;
 use crate::error::{Error, Result, require};
 use crate::operations::rows::{RowDirection, copy, gather_cached};
 use crate::operations::scratch::Workspace;
+use crate::stream::CallerStream;
 use crate::tensor::Tensor;
 use crate::vocabulary::codes::{Location, MemoryType};
 use crate::vocabulary::description::TensorDescription;
@@ -184,7 +185,10 @@ impl Embedding {
         let Some(round_robin) = &self.round_robin else {
             return training.step(self, indices, gradients, rate, workspace);
         };
-        match round_robin.places_of(indices, workspace) {
+        // Before memory is taken, which a refused step would leave in a capture.
+        let kernels = workspace.communicator.kernels();
+        let can_wait = kernels.and_then(|kernels| CallerStream::with(kernels, workspace.stream).can_wait());
+        match can_wait.and_then(|()| round_robin.places_of(indices, workspace)) {
             Ok((places, _scratch)) => training.step(self, &places, gradients, rate, workspace),
             // The others wait for this rank's word.
             Err(error) => workspace.communicator.agree("gradients", Err(error), &[]),

@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::operations::rows::Numbers;
 use crate::operations::scratch::{Scratch, Workspace};
 use crate::operations::sort::{Sorting, Unsorted};
+use crate::stream::CallerStream;
 use crate::vocabulary::codes::Location;
 
 /// Longest row that is worth it, bytes.
@@ -47,6 +48,10 @@ impl RowOrder {
             && (FEWEST_ROWS..MOST_ROWS).contains(&numbers.count)
             && rows_in_table.saturating_mul(stride) > WINDOW;
         if !pays {
+            return Ok(None);
+        }
+        // Not in a capture: the caller's functions may be no calls for one, and a graph with memory of its own bears less.
+        if CallerStream::with(workspace.communicator.kernels()?, workspace.stream).is_captured()? {
             return Ok(None);
         }
         let unsorted = Unsorted {

@@ -119,6 +119,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
     Scenario::new("ordered.gathered", ordered::gathered),
+    Scenario { ends_early: true, ..Scenario::new("ordered.captured", ordered::captured) },
     Scenario::new("ordered.scattered", ordered::scattered),
     Scenario::new("properties.described", properties::described),
     Scenario::new("random.draws", random::draws),

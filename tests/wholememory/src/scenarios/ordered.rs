@@ -3,8 +3,11 @@
 //! Hazards: a row that goes to another one's place, is left out or moved twice; memory of the caller's that is lost; no memory for the
 //! order, which must not be an error.
 
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_void};
 use std::ptr::{null, null_mut};
+
+use wm_abi::{CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_NON_BLOCKING, CUgraph, CUresult, symbol};
+use wm_driver::Api;
 
 use crate::api::{Description, Handle};
 use crate::environment::Caller;
@@ -116,4 +119,41 @@ pub(super) fn scattered(rank: &Rank) -> Verdict {
         want!(SUCCESS, rank.wholememory_destroy_tensor(table))?;
     }
     Ok(())
+}
+
+/// In a capture rows are moved as they come: the graph has one node, and no memory.
+pub(super) fn captured(rank: &Rank) -> Verdict {
+    let (rows, columns) = (3001, 64);
+    let (table, memory) = table(rank, rows, columns as i64, CONTINUOUS)?;
+    let own = rank.own_part(memory)?;
+    rank.write(own.address, &bytes_at(own.offset, own.bytes, 7))?;
+    rank.barrier()?;
+    let chosen: Vec<i64> = (0..COUNT).map(|number| (number * 7919 % rows) as i64).collect();
+    let indices = local_numbers(rank, &chosen)?;
+    let shape = Description::matrix(COUNT as i64, columns as i64, columns as i64, INT8);
+    let output = Local::new(rank, &vec![UNTOUCHED; COUNT * columns], &shape)?;
+    let driver = &rank.driver;
+    let failed = |error: wm_driver::api::Failed| error.to_string();
+    let stream = driver.stream_create(CU_STREAM_NON_BLOCKING).map_err(failed)?;
+    // SAFETY: a function without pointers.
+    let begun = driver.call::<symbol::cuStreamBeginCapture_v2>(|function| unsafe {
+        function(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    });
+    must(begun == CUresult::SUCCESS, || format!("no capture begins: {begun}"))?;
+    let place = stream.0 as *mut c_void;
+    let gathered =
+        want!(SUCCESS, rank.wholememory_gather(table, indices.tensor, output.tensor, null(), place, -1));
+    let (mut graph, mut nodes) = (CUgraph::NULL, 0);
+    // SAFETY: the places are live locals.
+    let ended = driver.call::<symbol::cuStreamEndCapture>(|function| unsafe { function(stream, &mut graph) });
+    gathered?;
+    must(ended == CUresult::SUCCESS, || format!("the gather has ended the capture: {ended}"))?;
+    // SAFETY: as above; null asks for the number alone.
+    let code =
+        driver.call::<symbol::cuGraphGetNodes>(|function| unsafe { function(graph, null_mut(), &mut nodes) });
+    must(code == CUresult::SUCCESS && nodes == 1, || format!("{nodes} nodes: {code}"))?;
+    driver.graph_destroy(graph).map_err(failed)?;
+    driver.stream_destroy(stream).map_err(failed)?;
+    rank.barrier()?;
+    want!(SUCCESS, rank.wholememory_destroy_tensor(table))
 }
