@@ -29,16 +29,15 @@ __device__ __forceinline__ void add_number(u64 input, u64 output, u32 type, u64 
 
 }  // namespace wm
 
-/// `output[i][j]` becomes `input[i][j]` + `i` for `rows` rows of `columns` elements of `element_type`
-/// (wholememory_dtype_t). Strides are in elements. Nothing happens for a type that there is not.
+/// `output[i][j]` becomes `input[j]` + `i` for `rows` rows of `columns` elements of `element_type`
+/// (wholememory_dtype_t). The stride is in elements. Nothing happens for a type that there is not.
 extern "C" __global__ void wm_env_test(const void* input, void* output, u32 element_type, u64 rows, u64 columns,
-                                       u64 input_stride, u64 output_stride) {
+                                       u64 output_stride) {
     const u64 from = reinterpret_cast<u64>(input), to = reinterpret_cast<u64>(output);
     const u64 bytes = wm::bytes_of_type(element_type);
     if (bytes == 0 || columns == 0) return;
     for (u64 i : wm::share_of(rows * columns)) {
         const u64 row = wm::quotient(i, columns), column = i - row * columns;
-        const u64 read = from + (row * input_stride + column) * bytes;
-        wm::add_number(read, to + (row * output_stride + column) * bytes, element_type, row);
+        wm::add_number(from + column * bytes, to + (row * output_stride + column) * bytes, element_type, row);
     }
 }

@@ -41,74 +41,84 @@ fn element(number: i64, dtype: c_uint) -> Vec<u8> {
 
 pub(super) fn tested(rank: &Rank) -> Verdict {
     for dtype in [FLOAT, DOUBLE, BF16, INT, INT64, INT16, INT8] {
-        for (rows, columns, stride, more) in
-            [(5, 3, 3, 5), (5, 3, 4, 3), (5, 3, 4, 23), (4, 1, 1, 0), (0, 3, 3, 0), (1, 7, 7, 40)]
-        {
-            // Numbers that the gaps between rows do not have.
-            let input = |row: i64, column: i64| {
-                i64::from(byte_at((row * columns + column) as usize, rank.number)) % 64
-            };
-            let number = |row, column| if column < columns { input(row, column) } else { 99 };
-            let bytes: Vec<u8> =
-                (0..rows * stride).flat_map(|at| element(number(at / stride, at % stride), dtype)).collect();
-            let from = Local::new(rank, &bytes, &Description::matrix(rows, columns, stride, dtype))?;
-            let bytes: Vec<u8> = (0..rows * (columns + 1)).flat_map(|_| element(77, dtype)).collect();
-            let to = Local::new(rank, &bytes, &Description::matrix(rows, columns, columns + 1, dtype))?;
-            let (caller, outputs) = (Caller::new(rank), [(); 3].map(|()| Memory::new(rank)));
-            let [device, pinned, host] = outputs.each_ref().map(Memory::context);
-            want!(
-                SUCCESS,
-                rank.wholememory_env_test_op(
-                    from.tensor,
-                    to.tensor,
-                    device,
-                    pinned,
-                    host,
-                    more,
-                    &caller.functions(),
-                    null_mut()
-                )
-            )?;
-            caller.is_even()?;
-            let fixed = |row, column| if column < columns { input(row, column) + row } else { 77 };
-            let wanted: Vec<u8> = (0..rows * (columns + 1))
-                .flat_map(|at| element(fixed(at / (columns + 1), at % (columns + 1)), dtype))
-                .collect();
-            must(to.read()? == wanted, || format!("type {dtype}, {rows} rows: the fixed output"))?;
-            let wanted: Vec<u8> = (0..more * columns)
-                .flat_map(|at| element(input(at / columns % rows, at % columns) + at / columns, dtype))
-                .collect();
-            for output in &outputs {
-                let shape =
-                    output.shape.get().map(|shape| (shape.dim, shape.sizes[0], shape.sizes[1], shape.dtype));
-                must(shape == Some((2, more, columns, dtype)), || format!("an output of shape {shape:?}"))?;
-                must(output.read()? == wanted, || {
-                    format!("type {dtype}, {rows} rows: an output of {more} rows")
-                })?;
-            }
+        for (rows, columns, stride, wanted) in [
+            (5, 3, 3, [true; 3]),
+            (23, 3, 4, [true, false, true]),
+            (4, 1, 1, [true, false, false]),
+            (0, 3, 3, [true; 3]),
+            (40, 7, 9, [false; 3]),
+        ] {
+            adds_numbers(rank, dtype, (rows, columns, stride), wanted)
+                .map_err(|reason| format!("type {dtype}, {rows} rows of {columns}: {reason}"))?;
         }
     }
-    let (ten, other) = (local(rank, &[0; 10], INT)?, local(rank, &[0; 9], INT)?);
-    let (caller, memory) = (Caller::new(rank), Memory::new(rank));
-    let test = |input, output, context, rows| {
-        let functions = caller.functions();
-        let place = memory.context();
+    let caller = Caller::new(rank);
+    let [ten, matrix] =
+        [local(rank, &[0; 10], INT)?, Local::new(rank, &[0; 120], &Description::matrix(3, 10, 10, INT))?];
+    let wide = Local::new(rank, &[0; 240], &Description::matrix(3, 10, 10, INT64))?;
+    let refused = |input, output, rows| {
+        let (functions, none) = (caller.functions(), null_mut());
         want!(
             INVALID_INPUT,
-            rank.wholememory_env_test_op(input, output, place, place, context, rows, &functions, null_mut())
+            rank.wholememory_env_test_op(input, output, none, none, none, rows, &functions, null_mut())
         )
     };
-    test(ten.tensor, other.tensor, memory.context(), 1)?;
-    test(ten.tensor, local(rank, &[0; 10], INT64)?.tensor, memory.context(), 1)?;
-    test(ten.tensor, ten.tensor, null_mut(), 1)?;
-    test(ten.tensor, ten.tensor, memory.context(), -1)?;
-    test(null_mut(), ten.tensor, memory.context(), 1)
+    refused(ten.tensor, matrix.tensor, 4)?;
+    refused(ten.tensor, matrix.tensor, -1)?;
+    refused(ten.tensor, wide.tensor, 3)?;
+    refused(local(rank, &[0; 9], INT)?.tensor, matrix.tensor, 3)?;
+    refused(matrix.tensor, matrix.tensor, 3)?;
+    refused(null_mut(), matrix.tensor, 3)
+}
+
+/// Asks for those outputs that are wanted, and compares all.
+fn adds_numbers(
+    rank: &Rank,
+    dtype: c_uint,
+    (rows, columns, stride): (i64, i64, i64),
+    wanted: [bool; 3],
+) -> Verdict {
+    let input = |column: i64| i64::from(byte_at(column as usize, rank.number)) % 64;
+    let bytes: Vec<u8> = (0..columns).flat_map(|column| element(input(column), dtype)).collect();
+    let from = Local::new(rank, &bytes, &Description::array(columns, dtype))?;
+    // A number that the gaps between rows keep.
+    let bytes: Vec<u8> = (0..rows * stride).flat_map(|_| element(77, dtype)).collect();
+    let to = Local::new(rank, &bytes, &Description::matrix(rows, columns, stride, dtype))?;
+    let (caller, outputs) = (Caller::new(rank), [(); 3].map(|()| Memory::new(rank)));
+    let context = |at: usize| if wanted[at] { outputs[at].context() } else { null_mut() };
+    let (device, pinned, host) = (context(0), context(1), context(2));
+    let functions = caller.functions();
+    want!(
+        SUCCESS,
+        rank.wholememory_env_test_op(
+            from.tensor,
+            to.tensor,
+            device,
+            pinned,
+            host,
+            rows,
+            &functions,
+            null_mut()
+        )
+    )?;
+    caller.is_even()?;
+    let sums = |stride: i64| -> Vec<u8> {
+        let number = |at: i64| if at % stride < columns { input(at % stride) + at / stride } else { 77 };
+        (0..rows * stride).flat_map(|at| element(number(at), dtype)).collect()
+    };
+    must(to.read()? == sums(stride), || "the fixed output".into())?;
+    for (output, _) in outputs.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+        let shape = output.shape.get().map(|shape| (shape.dim, shape.sizes[0], shape.sizes[1], shape.dtype));
+        must(shape == Some((2, rows, columns, dtype)), || format!("an output of shape {shape:?}"))?;
+        must(output.read()? == sums(columns), || "an output of the caller's functions".into())?;
+    }
+    Ok(())
 }
 
 /// The operations that take functions, each on arrays of its own.
 struct Operations<'a> {
     rank: &'a Rank,
-    arrays: [Local<'a>; 5],
+    arrays: [Local<'a>; 6],
     outputs: [Memory<'a>; 3],
 }
 
@@ -123,13 +133,14 @@ impl<'a> Operations<'a> {
             weights,
             local(rank, &[0, 0], INT)?,
             local(rank, &[0; 3], INT)?,
+            Local::new(rank, &[0; 72], &Description::matrix(9, 2, 2, INT))?,
         ];
         Ok(Self { rank, arrays, outputs: [(); 3].map(|()| Memory::new(rank)) })
     }
 
     fn play(&self, number: usize, functions: *const Functions, stream: CUstream) -> c_uint {
         let Self { rank: Rank { library, .. }, arrays, outputs } = self;
-        let [row_ptr, col, weights, centers, offsets] = arrays.each_ref().map(|array| array.tensor);
+        let [row_ptr, col, weights, centers, offsets, matrix] = arrays.each_ref().map(|array| array.tensor);
         let [first, second, third] = outputs.each_ref().map(Memory::context);
         let stream = stream.0 as *mut c_void;
         let (none, most): (Handle, c_int) = (null_mut(), 1100);
@@ -148,7 +159,7 @@ impl<'a> Operations<'a> {
                 ),
                 3 => (library.graph_append_unique)(centers, col, first, none, functions, stream),
                 _ => (library.wholememory_env_test_op)(
-                    centers, centers, first, second, third, 9, functions, stream,
+                    centers, matrix, first, second, third, 9, functions, stream,
                 ),
             }
         }
