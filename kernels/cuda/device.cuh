@@ -67,6 +67,31 @@ __device__ __forceinline__ bool any_lane(bool value) {
 #endif
 }
 
+// The lanes whose `value`, of BITS bits, is this lane's; the whole warp passes.
+template <u32 BITS>
+__device__ __forceinline__ u32 lanes_alike(u32 value) {
+#ifdef __CUDACC__
+    u32 alike = ALL_LANES;
+#pragma unroll
+    for (u32 bit = 0; bit < BITS; bit++) {
+        const bool is_set = (value >> bit & 1) != 0;
+        const u32 others = __ballot_sync(ALL_LANES, is_set);
+        alike &= is_set ? others : ~others;
+    }
+    return alike;
+#else
+    return __match_any_sync(ALL_LANES, value % (1u << BITS));
+#endif
+}
+
+__device__ __forceinline__ u32 ones(u32 x) {
+#ifdef __CUDACC__
+    return u32(__popc(x));
+#else
+    return u32(__builtin_popcount(x));
+#endif
+}
+
 // The indices of one thread, for `for (u64 i : wm::share_of(n))`.
 struct Indices {
     struct Iterator {

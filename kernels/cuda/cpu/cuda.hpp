@@ -64,6 +64,11 @@ inline T __shfl_xor_sync(unsigned mask, T value, int lanes) {
     return wm_cpu::value_of_lane(mask, value, (wm_cpu::lane() ^ unsigned(lanes)) % 32);
 }
 
+// The lanes that bring the same value.
+inline unsigned __match_any_sync(unsigned mask, unsigned value) {
+    return unsigned(wm_cpu_exchange(mask, value, wm_cpu::LANES_ALIKE));
+}
+
 // Atomic between operating-system threads too: two launches may run at once and share memory.
 inline unsigned atomicAdd(unsigned* address, unsigned value) {
     return __atomic_fetch_add(address, value, __ATOMIC_RELAXED);

@@ -102,11 +102,22 @@ void release_barrier(Engine* e) {
     e->at_barrier = 0;
 }
 
-// Hands each lane of `group` the value of the lane it asked for.
+uint32_t lanes_alike(const Warp& w, uint32_t group, unsigned long long value) {
+    uint32_t alike = 0;
+    for (uint32_t lane = 0; lane < LANES; lane++)
+        if (group & bit(lane) && w.value[lane] == value) alike |= bit(lane);
+    return alike;
+}
+
+// Hands each lane of `group` the value of the lane it asked for, or which lanes are alike.
 void deliver(Warp& w, uint32_t group) {
     for (uint32_t lane = 0; lane < LANES; lane++) {
         if (!(group & bit(lane))) continue;
         const uint32_t source = w.source[lane];
+        if (source == LANES_ALIKE) {
+            w.result[lane] = lanes_alike(w, group, w.value[lane]);
+            continue;
+        }
         w.result[lane] = w.value[group & bit(source) ? source : lane];
     }
     w.waiting &= ~group;

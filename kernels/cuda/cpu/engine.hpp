@@ -28,6 +28,9 @@ struct Context {
 // As much shared memory as a kernel declares on every GPU.
 constexpr size_t SHARED_BYTES = 48 * 1024;
 
+// A source for `wm_cpu_exchange`: the answer is which lanes brought the same value.
+constexpr uint32_t LANES_ALIKE = 0xffff;
+
 // The context of the kernel that runs on this operating-system thread. Initial-exec: kernels read it all the
 // time, and in a shared library any other model is a call.
 extern __thread Context* current __attribute__((tls_model("initial-exec")));
@@ -65,6 +68,6 @@ wm_cpu::Fault wm_cpu_run(wm_cpu::Thunk thunk, const wm_cpu::Launch* launch);
 void wm_cpu_sync_threads();
 
 // For kernels: waits for the lanes in `mask`, then returns the `value` that lane `source` brought, or the
-// caller's own where that lane is not among them.
+// caller's own where that lane is not among them; with `LANES_ALIKE` the lanes that brought `value`, a bit each.
 unsigned long long wm_cpu_exchange(uint32_t mask, unsigned long long value, uint32_t source);
 }

@@ -79,7 +79,7 @@ extern "C" __global__ void wm_scatter_rows(u64 base, const u64* bases, const u64
 extern "C" __global__ void wm_gather_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                                   u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
                                                   const void* indices, u32 index_bytes, u64 count, void* output,
-                                                  u64 output_stride, u32 width, const i64* order) {
+                                                  u64 output_stride, u32 width, const u32* order) {
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
     const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
     wm::copy_ordered_rows<true>({table, indices, index_bytes, count, packed, order}, row_bytes, width);
@@ -89,7 +89,7 @@ extern "C" __global__ void wm_gather_ordered_rows(u64 base, const u64* bases, co
 extern "C" __global__ void wm_scatter_ordered_rows(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
                                                    u64 rows_in_table, u64 stride, u64 offset, u64 row_bytes,
                                                    const void* indices, u32 index_bytes, u64 count, const void* input,
-                                                   u64 input_stride, u32 width, const i64* order) {
+                                                   u64 input_stride, u32 width, const u32* order) {
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, offset);
     const wm::Packed packed = {reinterpret_cast<u64>(input), input_stride};
     wm::copy_ordered_rows<false>({table, indices, index_bytes, count, packed, order}, row_bytes, width);

@@ -18,7 +18,7 @@ struct Gradients {
     bool is_column;  // the last columns are fewer than lanes
 
     // `sum` with the first `n` of the warp's row numbers, at most 32, added.
-    __device__ __forceinline__ f32 add(f32 sum, i64 number, u32 n) const {
+    __device__ __forceinline__ f32 add(f32 sum, u32 number, u32 n) const {
         for (u32 first = 0; first < n; first += GRADIENTS_IN_FLIGHT) {
             f32 value[GRADIENTS_IN_FLIGHT];
 #pragma unroll
@@ -38,7 +38,7 @@ struct Gradients {
 struct GradientRuns {
     u64 address, stride;
     u32 type;
-    const i64* order;
+    const u32* order;
     const i64* starts;
 
     // The sum for one column of a row, in f32 and in this order, whatever the launch. The whole warp passes.

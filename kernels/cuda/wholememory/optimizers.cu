@@ -117,7 +117,7 @@ struct AdaGrad {
 /// `rows_in_table` or more, is skipped.
 extern "C" __global__ void wm_optimize_sgd(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table,
                                            const i64* rows, u64 count, const void* gradients, u32 gradient_type,
-                                           u64 gradient_stride, u64 columns, const i64* order, const i64* starts,
+                                           u64 gradient_stride, u64 columns, const u32* order, const i64* starts,
                                            f32 learning_rate, f32 weight_decay) {
     const wm::GradientRuns runs = {reinterpret_cast<u64>(gradients), gradient_stride, gradient_type, order, starts};
     const wm::Step step = {table, table_stride, table_type, rows_in_table, rows, count, runs, columns};
@@ -130,7 +130,7 @@ extern "C" __global__ void wm_optimize_sgd(u64 table, u64 table_stride, u32 tabl
 extern "C" __global__ void wm_optimize_lazy_adam(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table,
                                                  const i64* rows, u64 count, const void* gradients,
                                                  u32 gradient_type, u64 gradient_stride, u64 columns,
-                                                 const i64* order, const i64* starts, f32 learning_rate,
+                                                 const u32* order, const i64* starts, f32 learning_rate,
                                                  f32 weight_decay, u64 m, u64 m_stride, u64 v, u64 v_stride,
                                                  u64 powers, u64 powers_stride, f32 epsilon, f32 beta1, f32 beta2,
                                                  u32 adam_w) {
@@ -157,7 +157,7 @@ extern "C" __global__ void wm_advance_powers(const i64* rows, u64 count, u64 row
 extern "C" __global__ void wm_optimize_rmsprop(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table,
                                                const i64* rows, u64 count, const void* gradients,
                                                u32 gradient_type, u64 gradient_stride, u64 columns,
-                                               const i64* order, const i64* starts, f32 learning_rate,
+                                               const u32* order, const i64* starts, f32 learning_rate,
                                                f32 weight_decay, u64 v, u64 v_stride, f32 epsilon, f32 alpha) {
     const wm::GradientRuns runs = {reinterpret_cast<u64>(gradients), gradient_stride, gradient_type, order, starts};
     const wm::Step step = {table, table_stride, table_type, rows_in_table, rows, count, runs, columns};
@@ -168,7 +168,7 @@ extern "C" __global__ void wm_optimize_rmsprop(u64 table, u64 table_stride, u32 
 extern "C" __global__ void wm_optimize_adagrad(u64 table, u64 table_stride, u32 table_type, u64 rows_in_table,
                                                const i64* rows, u64 count, const void* gradients,
                                                u32 gradient_type, u64 gradient_stride, u64 columns,
-                                               const i64* order, const i64* starts, f32 learning_rate,
+                                               const u32* order, const i64* starts, f32 learning_rate,
                                                f32 weight_decay, u64 sums, u64 sums_stride, f32 epsilon) {
     const wm::GradientRuns runs = {reinterpret_cast<u64>(gradients), gradient_stride, gradient_type, order, starts};
     const wm::Step step = {table, table_stride, table_type, rows_in_table, rows, count, runs, columns};

@@ -51,7 +51,7 @@ struct RowSet {
     u32 index_bytes;
     u64 count;
     Packed packed;
-    const i64* order = nullptr;
+    const u32* order = nullptr;
 };
 
 // One warp's walk. `Mover` moves words out of the table (`FROM_TABLE`) or into it. It has a type `Word` for what it
@@ -76,7 +76,7 @@ struct Walk {
             const u32 in_batch = set * WARP + lane();
             const bool is_mine = in_batch < division.batch && first + in_batch < all.count;
             u64 at = first + in_batch;
-            if constexpr (ORDERED) at = places[set] = is_mine ? u64(all.order[at]) : 0;
+            if constexpr (ORDERED) at = places[set] = is_mine ? all.order[at] : 0;
             numbers[set] = is_mine ? load_index(all.indices, all.index_bytes, at) : -1;
         }
     }

@@ -1,115 +1,179 @@
 // A stable sort of row numbers with the positions that they came from, and the runs of equal ones: what brings the
-// gradients of one row together, in an order that does not depend on the launch.
+// gradients of one row together, in an order that does not depend on the launch, and rows of the host in the order of
+// their addresses.
 //
-// By digits of four bits, the least significant first, three launches and a scan a digit: count, the two of scan.cu
-// over the counts, move. A tile is 2048 numbers; a thread has a run of neighbouring ones, so that it counts and moves
-// them in order and equal digits stay in order.
+// By digits of eight bits, the least significant first, three launches and a scan a digit: count, the two of scan.cu
+// over the counts, move. A tile is 4096 numbers; a warp has 512 neighbouring ones, 32 at a time, so that numbers get
+// their places in order and equal digits stay in order.
+//
+// Numbers have 32 bits where all rows can be numbered in 32, else 64: each kernel is told in bytes. Those of `limit` or
+// more are left out by the first digit; from the second on there are as many as its scan has found.
 //
 // Blocks are of 256 threads.
 #include "table.cuh"
 
 namespace wm {
 
-constexpr u32 SORT_DIGITS = 16;
+constexpr u32 SORT_BITS = 8;
+constexpr u32 SORT_DIGITS = 1 << SORT_BITS;
 constexpr u32 SORT_THREADS = 256;
-constexpr u32 SORT_RUN = 8;
+constexpr u32 SORT_WARPS = SORT_THREADS / WARP;
+constexpr u32 SORT_RUN = 16;
 constexpr u64 SORT_TILE = SORT_THREADS * SORT_RUN;
-typedef u32 DigitCounts[SORT_DIGITS][SORT_THREADS];
+static_assert(SORT_DIGITS == SORT_THREADS, "a thread has a digit");
+typedef u32 DigitCounts[SORT_DIGITS];
+typedef DigitCounts WarpCounts[SORT_WARPS];
 
-__device__ __forceinline__ u32 digit_of(u64 number, u32 shift) { return u32(number >> shift) & (SORT_DIGITS - 1); }
+// Numbers that are sorted by one digit.
+template <class Number>
+struct DigitOf {
+    const Number* numbers;
+    u64 n;
+    u32 shift;
+    u64 limit;
 
-// How many of each digit this thread's run has: one column of `counts`.
-__device__ __forceinline__ void count_run(const u64* numbers, u64 n, u64 first, u32 shift, DigitCounts& counts) {
+    // SORT_DIGITS for what is left out.
+    __device__ __forceinline__ u32 digit(bool is_one, Number number) const {
+        return is_one && number < limit ? u32(number >> shift) % SORT_DIGITS : SORT_DIGITS;
+    }
+};
+
+template <class Number>
+__device__ __forceinline__ void count_digits(const DigitOf<Number>& all, u64 tiles, i32* counts,
+                                             DigitCounts& of_tile) {
     const u32 thread = thread_in_block();
-    for (u32 digit = 0; digit < SORT_DIGITS; digit++) counts[digit][thread] = 0;
-    for (u64 i = first; i < first + SORT_RUN && i < n; i++) counts[digit_of(numbers[i], shift)][thread]++;
-    __syncthreads();
+    for (u64 tile = block_in_grid(); tile < tiles; tile += blocks_in_grid()) {
+        of_tile[thread] = 0;
+        __syncthreads();
+#pragma unroll 4
+        for (u32 i = 0; i < SORT_RUN; i++) {
+            const u64 at = tile * SORT_TILE + i * SORT_THREADS + thread;
+            const u32 digit = at < all.n ? all.digit(true, all.numbers[at]) : SORT_DIGITS;
+            if (digit < SORT_DIGITS) atomicAdd(&of_tile[digit], 1u);
+        }
+        __syncthreads();
+        counts[thread * tiles + tile] = i32(of_tile[thread]);
+    }
+}
+
+template <class Number>
+__device__ __forceinline__ void move_by_digit(const DigitOf<Number>& all, u64 tiles, const u32* positions,
+                                              const i32* offsets, Number* output_numbers, u32* output_positions,
+                                              WarpCounts& of_warps) {
+    DigitCounts& counts = of_warps[warp()];
+    for (u64 tile = block_in_grid(); tile * SORT_TILE < all.n; tile += blocks_in_grid()) {
+        const u64 first = tile * SORT_TILE + warp() * (WARP * SORT_RUN) + lane();
+        for (u32 digit = lane(); digit < SORT_DIGITS; digit += WARP) counts[digit] = 0;
+        __syncwarp();
+        Number number[SORT_RUN];
+        u32 digits[SORT_RUN], ranks[SORT_RUN];  // a rank is among the warp's numbers of the same digit
+#pragma unroll
+        for (u32 i = 0; i < SORT_RUN; i++) {
+            const u64 at = first + i * WARP;
+            number[i] = at < all.n ? all.numbers[at] : 0;
+            digits[i] = all.digit(at < all.n, number[i]);
+        }
+#pragma unroll
+        for (u32 i = 0; i < SORT_RUN; i++) {
+            const u32 alike = lanes_alike<SORT_BITS + 1>(digits[i]), before_lane = alike & ((1u << lane()) - 1);
+            const bool is_one = digits[i] < SORT_DIGITS;
+            const u32 earlier = is_one ? counts[digits[i]] : 0;
+            ranks[i] = earlier + ones(before_lane);
+            __syncwarp();
+            if (is_one && before_lane == 0) counts[digits[i]] = earlier + ones(alike);
+            __syncwarp();
+        }
+        __syncthreads();
+        // Counts become places: of this thread's digit, warp after warp.
+        const u32 digit = thread_in_block();
+        u32 place = u32(offsets[digit * tiles + tile]);
+        for (u32 i = 0; i < SORT_WARPS; i++) {
+            const u32 own = of_warps[i][digit];
+            of_warps[i][digit] = place;
+            place += own;
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 i = 0; i < SORT_RUN; i++) {
+            if (digits[i] == SORT_DIGITS) continue;
+            const u32 to = counts[digits[i]] + ranks[i];
+            output_numbers[to] = number[i];
+            output_positions[to] = positions[first + i * WARP];
+        }
+        __syncthreads();
+    }
+}
+
+// How many numbers there still are: `n`, or `*kept` where that is known.
+__device__ __forceinline__ u64 count_of(u64 n, const i64* kept) { return kept == nullptr ? n : u64(*kept); }
+
+__device__ __forceinline__ u64 load_number(const void* numbers, u32 number_bytes, u64 at) {
+    return number_bytes == 8 ? static_cast<const u64*>(numbers)[at] : static_cast<const u32*>(numbers)[at];
 }
 
 }  // namespace wm
 
-/// For the numbers `indices[i]` of `count`: `numbers[i]` becomes its distance from `first_row`, or `rows` where it is
-/// not one of the `rows` rows from there on (so that it sorts behind them); `positions[i]` becomes `i`.
+/// For the numbers `indices[i]` of `count`: `numbers[i]`, of 4 or 8 bytes, becomes its distance from `first_row`, or
+/// `rows` where it is not one of the `rows` rows from there on; `positions[i]` becomes `i`.
 extern "C" __global__ void wm_sort_begin(const void* indices, u32 index_bytes, u64 count, i64 first_row, u64 rows,
-                                         u64* numbers, i64* positions) {
+                                         void* numbers, u32 number_bytes, u32* positions) {
     for (u64 i : wm::share_of(count)) {
         const i64 index = wm::load_index(indices, index_bytes, i);
-        const u64 number = u64(index) - u64(first_row);
-        numbers[i] = index >= first_row && number < rows ? number : rows;
-        positions[i] = i64(i);
+        const u64 distance = u64(index) - u64(first_row);
+        wm::store_index(numbers, number_bytes, i, i64(index >= first_row && distance < rows ? distance : rows));
+        positions[i] = u32(i);
     }
 }
 
-/// `counts[digit * tiles + tile]` becomes how many numbers of a tile (of 2048) have the digit of four bits at
-/// `shift`; there are 16 times as many counts as tiles. Blocks of 256 threads.
-extern "C" __global__ void wm_sort_count(const u64* numbers, u64 n, u32 shift, i32* counts) {
-    WM_SHARED_ARRAY(wm::DigitCounts, of_thread);
-    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
-    const u32 thread = wm::thread_in_block();
-    for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {
-        wm::count_run(numbers, n, tile * wm::SORT_TILE + thread * wm::SORT_RUN, shift, of_thread);
-        if (thread < wm::SORT_DIGITS) {
-            u32 sum = 0;
-            for (u32 i = 0; i < wm::SORT_THREADS; i++) sum += of_thread[thread][(i + thread) % wm::SORT_THREADS];
-            counts[thread * tiles + tile] = i32(sum);
-        }
-        __syncthreads();
+/// `counts[digit * tiles + tile]` becomes how many numbers below `limit` of a tile (4096 of the `n`) have the digit of
+/// eight bits at `shift`; there are 256 times as many counts as tiles. `kept` is null for the first digit, then the
+/// total of its scan. Blocks of 256 threads.
+extern "C" __global__ void wm_sort_count(const void* numbers, u32 number_bytes, u64 n, const i64* kept, u64 limit,
+                                         u32 shift, i32* counts) {
+    WM_SHARED_ARRAY(wm::DigitCounts, of_tile);
+    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE, left = wm::count_of(n, kept);
+    if (number_bytes == 8) {
+        wm::count_digits<u64>({static_cast<const u64*>(numbers), left, shift, limit}, tiles, counts, of_tile);
+    } else {
+        wm::count_digits<u32>({static_cast<const u32*>(numbers), left, shift, limit}, tiles, counts, of_tile);
     }
 }
 
-/// Moves each number and position to where its digit has it: `offsets` are the exclusive sums of `wm_sort_count`'s
-/// counts. Inputs and outputs are different arrays. Blocks of 256 threads.
-extern "C" __global__ void wm_sort_move(const u64* numbers, const i64* positions, u64 n, u32 shift, const i32* offsets,
-                                        u64* output_numbers, i64* output_positions) {
-    WM_SHARED_ARRAY(wm::DigitCounts, of_thread);
-    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE;
-    const u32 thread = wm::thread_in_block();
-    for (u64 tile = wm::block_in_grid(); tile < tiles; tile += wm::blocks_in_grid()) {
-        const u64 first = tile * wm::SORT_TILE + thread * wm::SORT_RUN;
-        wm::count_run(numbers, n, first, shift, of_thread);
-        // A warp has two digits, one after the other: each lane sums up eight threads, then the lanes before it.
-        for (u32 digit = wm::warp(); digit < wm::SORT_DIGITS; digit += wm::SORT_THREADS / wm::WARP) {
-            u32* row = of_thread[digit] + wm::lane() * (wm::SORT_THREADS / wm::WARP);
-            u32 mine = 0;
-            for (u32 i = 0; i < wm::SORT_THREADS / wm::WARP; i++) mine += row[i];
-            u32 up_to_here = mine;
-            for (u32 distance = 1; distance < wm::WARP; distance *= 2) {
-                const u32 other = __shfl_up_sync(wm::ALL_LANES, up_to_here, distance);
-                if (wm::lane() >= distance) up_to_here += other;
-            }
-            u32 before = up_to_here - mine;
-            for (u32 i = 0; i < wm::SORT_THREADS / wm::WARP; i++) {
-                const u32 own = row[i];
-                row[i] = before;
-                before += own;
-            }
-        }
-        __syncthreads();
-        for (u64 i = first; i < first + wm::SORT_RUN && i < n; i++) {
-            const u32 digit = wm::digit_of(numbers[i], shift);
-            const u64 to = u64(i64(offsets[digit * tiles + tile])) + of_thread[digit][thread]++;
-            output_numbers[to] = numbers[i];
-            output_positions[to] = positions[i];
-        }
-        __syncthreads();
+/// Moves each number below `limit`, and its position, to where its digit has it: `offsets` are the exclusive sums of
+/// `wm_sort_count`'s counts. Inputs and outputs are different arrays. Blocks of 256 threads.
+extern "C" __global__ void wm_sort_move(const void* numbers, u32 number_bytes, const u32* positions, u64 n,
+                                        const i64* kept, u64 limit, u32 shift, const i32* offsets,
+                                        void* output_numbers, u32* output_positions) {
+    WM_SHARED_ARRAY(wm::WarpCounts, of_warps);
+    const u64 tiles = (n + wm::SORT_TILE - 1) / wm::SORT_TILE, left = wm::count_of(n, kept);
+    if (number_bytes == 8) {
+        wm::move_by_digit<u64>({static_cast<const u64*>(numbers), left, shift, limit}, tiles, positions, offsets,
+                               static_cast<u64*>(output_numbers), output_positions, of_warps);
+    } else {
+        wm::move_by_digit<u32>({static_cast<const u32*>(numbers), left, shift, limit}, tiles, positions, offsets,
+                               static_cast<u32*>(output_numbers), output_positions, of_warps);
     }
 }
 
-/// `marks[i]` becomes 1 where a run of equal numbers begins, 0 elsewhere and for numbers of `rows` or more.
-extern "C" __global__ void wm_runs_mark(const u64* numbers, u64 n, u64 rows, i32* marks) {
-    for (u64 i : wm::share_of(n)) marks[i] = numbers[i] < rows && (i == 0 || numbers[i - 1] != numbers[i]);
+/// `marks[i]` becomes 1 where a run of equal numbers begins, 0 elsewhere and from `*kept` on.
+extern "C" __global__ void wm_runs_mark(const void* numbers, u32 number_bytes, u64 n, const i64* kept, i32* marks) {
+    const u64 left = wm::count_of(n, kept);
+    for (u64 i : wm::share_of(n)) {
+        const auto number = [&](u64 at) { return wm::load_number(numbers, number_bytes, at); };
+        marks[i] = i < left && (i == 0 || number(i - 1) != number(i));
+    }
 }
 
 /// Writes each run's number to `runs` and where it begins to `starts`, and behind the last run where it ends. `marks`
 /// are the exclusive sums of `wm_runs_mark`'s; the last of its `n` + 1 entries is how many runs there are.
-extern "C" __global__ void wm_runs_collect(const u64* numbers, u64 n, u64 rows, const i32* marks, i64* runs,
-                                           i64* starts) {
-    for (u64 i : wm::share_of(n)) {
-        if (numbers[i] >= rows) continue;
+extern "C" __global__ void wm_runs_collect(const void* numbers, u32 number_bytes, u64 n, const i64* kept,
+                                           const i32* marks, i64* runs, i64* starts) {
+    const u64 left = wm::count_of(n, kept);
+    for (u64 i : wm::share_of(left)) {
         if (marks[i + 1] != marks[i]) {
-            runs[marks[i]] = i64(numbers[i]);
+            runs[marks[i]] = i64(wm::load_number(numbers, number_bytes, i));
             starts[marks[i]] = i64(i);
         }
-        if (i + 1 == n || numbers[i + 1] >= rows) starts[marks[n]] = i64(i) + 1;
+        if (i + 1 == left) starts[marks[n]] = i64(left);
     }
 }

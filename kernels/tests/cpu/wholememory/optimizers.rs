@@ -41,7 +41,7 @@ struct Touch {
     gradients: Vec<f32>,
     gradient_columns: usize,
     /// Each row has one.
-    order: Vec<i64>,
+    order: Vec<u32>,
     starts: Vec<i64>,
 }
 
@@ -71,7 +71,7 @@ impl Embedding {
         rows.extend([-1, ROWS as i64, i64::MAX]);
         let gradient_columns = self.columns + draws.below(3) as usize;
         let gradients = (0..rows.len() * gradient_columns).map(|_| fraction(draws)).collect();
-        let (order, starts) = ((0..rows.len() as i64).collect(), (0..=rows.len() as i64).collect());
+        let (order, starts) = ((0..rows.len() as u32).collect(), (0..=rows.len() as i64).collect());
         Touch { rows, gradients, gradient_columns, order, starts }
     }
 
@@ -301,7 +301,7 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
             let gradients: Vec<u8> = (0..200 * stride)
                 .flat_map(|_| encode(kind, Value::Float(f64::from(fraction(draws)))))
                 .collect();
-            let order: Vec<i64> = (0..600).map(|_| draws.below(200) as i64).collect();
+            let order: Vec<u32> = (0..600).map(|_| draws.below(200) as u32).collect();
             let mut starts: Vec<i64> = (0..20).map(|_| draws.below(601) as i64).collect();
             starts.sort_unstable();
             let mut output = vec![0f32; 19 * (columns + 1)];
@@ -324,7 +324,7 @@ fn gradients_of_a_row_are_added_in_the_named_order() {
                 weight_decay: 0.0,
             };
             run(shape, &arguments);
-            let element = |row: i64, column| {
+            let element = |row: u32, column| {
                 let at = (row as usize * stride + column) * size(kind);
                 float(kind, &gradients[at..at + size(kind)]) as f32
             };

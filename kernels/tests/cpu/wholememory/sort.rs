@@ -6,42 +6,84 @@ use super::graph::scan_in_place;
 use super::support::{Draws, indices};
 use crate::support::{read, run, written};
 
-/// Numbers and positions, sorted by the kernels digit by digit.
-fn sorted(mut numbers: Vec<u64>, mut positions: Vec<i64>, bits: u32, blocks: u32) -> (Vec<u64>, Vec<i64>) {
-    let n = numbers.len();
-    for shift in (0..bits).step_by(4) {
-        let mut counts = vec![-1i32; n.div_ceil(2048) * 16 + 1];
-        let pointer = written(&mut counts);
-        run((blocks, 256), &SortCount { numbers: read(&numbers), n: n as u64, shift, counts: pointer });
-        assert_eq!(scan_in_place(&mut counts, (1, 64)), n as i64);
-        let (mut moved_numbers, mut moved_positions) = (vec![0; n], vec![0; n]);
-        let arguments = SortMove {
-            numbers: read(&numbers),
-            positions: read(&positions),
-            n: n as u64,
-            shift,
-            offsets: read(&counts),
-            output_numbers: written(&mut moved_numbers),
-            output_positions: written(&mut moved_positions),
-        };
-        run((blocks, 256), &arguments);
-        (numbers, positions) = (moved_numbers, moved_positions);
-    }
-    (numbers, positions)
+/// Numbers of 4 or 8 bytes.
+struct Words {
+    bytes: Vec<u8>,
+    width: u32,
 }
 
-fn check(seed: u64, count: usize, first_row: i64, rows: u64, blocks: u32) {
+impl Words {
+    fn new(count: usize, width: u32) -> Self {
+        Self { bytes: vec![0; count * width as usize], width }
+    }
+
+    fn values(&self) -> Vec<u64> {
+        let value = |word: &[u8]| word.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+        self.bytes.chunks(self.width as usize).map(value).collect()
+    }
+}
+
+/// Sorts numbers and positions by the kernels, digit by digit; how many are left.
+fn sort(numbers: &mut Words, positions: &mut Vec<u32>, limit: u64, bits: u32, blocks: u32) -> usize {
+    let (n, number_bytes) = (positions.len(), numbers.width);
+    let mut total = n as i64;
+    for shift in (0..bits).step_by(8) {
+        let kept = if shift == 0 { 0 } else { read(std::slice::from_ref(&total)) };
+        let mut counts = vec![-1i32; n.div_ceil(4096) * 256 + 1];
+        let counting = SortCount {
+            numbers: read(&numbers.bytes),
+            number_bytes,
+            n: n as u64,
+            kept,
+            limit,
+            shift,
+            counts: written(&mut counts),
+        };
+        run((blocks, 256), &counting);
+        let left = scan_in_place(&mut counts, (1, 64));
+        let (mut moved, mut moved_positions) = (Words::new(n, number_bytes), vec![u32::MAX; n]);
+        let moving = SortMove {
+            numbers: read(&numbers.bytes),
+            number_bytes,
+            positions: read(positions),
+            n: n as u64,
+            kept,
+            limit,
+            shift,
+            offsets: read(&counts),
+            output_numbers: written(&mut moved.bytes),
+            output_positions: written(&mut moved_positions),
+        };
+        run((blocks, 256), &moving);
+        (*numbers, *positions, total) = (moved, moved_positions, left);
+    }
+    total as usize
+}
+
+/// Row numbers to be sorted: how many, the rows of interest, and how numbers are kept.
+struct Case {
+    count: usize,
+    first_row: i64,
+    rows: u64,
+    number_bytes: u32,
+    others_are_left_out: bool,
+    blocks: u32,
+}
+
+fn check(seed: u64, case: &Case) {
+    let &Case { count, first_row, rows, number_bytes, others_are_left_out, blocks } = case;
     let draws = &mut Draws::new(seed);
     let index_bytes = draws.of(&[4, 8]);
     let (drawn, array) = indices(draws, count, first_row as u64 + rows + 3, index_bytes);
-    let (mut numbers, mut positions) = (vec![0u64; count], vec![0i64; count]);
+    let (mut numbers, mut positions) = (Words::new(count, number_bytes), vec![0u32; count]);
     let begin = SortBegin {
         indices: read(&array),
         index_bytes,
         count: count as u64,
         first_row,
         rows,
-        numbers: written(&mut numbers),
+        numbers: written(&mut numbers.bytes),
+        number_bytes,
         positions: written(&mut positions),
     };
     run((2, 100), &begin);
@@ -49,41 +91,53 @@ fn check(seed: u64, count: usize, first_row: i64, rows: u64, blocks: u32) {
         let number = index.checked_sub(first_row).filter(|number| (0..rows as i64).contains(number));
         number.map_or(rows, |number| number as u64)
     };
-    let mut expected: Vec<(u64, i64)> = drawn.iter().map(number).zip(0..).collect();
+    let mut expected: Vec<(u64, u32)> = drawn.iter().map(number).zip(0..).collect();
     expected.sort();
-    let (numbers, positions) = sorted(numbers, positions, 64 - rows.leading_zeros(), blocks);
-    let found: Vec<(u64, i64)> = numbers.iter().copied().zip(positions).collect();
+    let limit = if others_are_left_out { rows } else { u64::MAX };
+    expected.retain(|(number, _)| *number < limit);
+    let left = sort(&mut numbers, &mut positions, limit, 64 - rows.leading_zeros(), blocks);
+    let found: Vec<(u64, u32)> = numbers.values().into_iter().zip(positions).take(left).collect();
     assert_eq!(found, expected);
-    let mut runs: Vec<(i64, i64)> = Vec::new();
-    let inside = expected.iter().filter(|(number, _)| *number < rows);
-    let inside: Vec<i64> = inside.map(|(number, _)| *number as i64).collect();
-    for (i, number) in inside.iter().enumerate() {
-        if runs.last().is_none_or(|(last, _)| last != number) {
-            runs.push((*number, i as i64));
+    check_runs(&numbers, left, &expected.iter().map(|(number, _)| *number as i64).collect::<Vec<_>>());
+}
+
+/// The runs of sorted numbers, of which so many are left.
+fn check_runs(numbers: &Words, left: usize, sorted: &[i64]) {
+    let (n, number_bytes, kept) = (numbers.bytes.len() / numbers.width as usize, numbers.width, left as i64);
+    let mut expected: Vec<(i64, i64)> = Vec::new();
+    for (i, number) in sorted.iter().enumerate() {
+        if expected.last().is_none_or(|(last, _)| last != number) {
+            expected.push((*number, i as i64));
         }
     }
-    let mut marks = vec![-1i32; count + 1];
-    run((3, 50), &RunsMark { numbers: read(&numbers), n: count as u64, rows, marks: written(&mut marks) });
-    assert_eq!(scan_in_place(&mut marks, (1, 32)), runs.len() as i64);
-    let (mut found_runs, mut starts) = (vec![0i64; runs.len()], vec![0i64; runs.len() + 1]);
+    let kept = read(std::slice::from_ref(&kept));
+    let (words, n, mut marks) = (read(&numbers.bytes), n as u64, vec![-1i32; n + 1]);
+    run((3, 50), &RunsMark { numbers: words, number_bytes, n, kept, marks: written(&mut marks) });
+    assert_eq!(scan_in_place(&mut marks, (1, 32)), expected.len() as i64);
+    let (mut runs, mut starts) = (vec![0i64; expected.len()], vec![0i64; expected.len() + 1]);
     let collect = RunsCollect {
-        numbers: read(&numbers),
-        n: count as u64,
-        rows,
+        numbers: words,
+        number_bytes,
+        n,
+        kept,
         marks: read(&marks),
-        runs: written(&mut found_runs),
+        runs: written(&mut runs),
         starts: written(&mut starts),
     };
     run((2, 70), &collect);
-    assert_eq!(starts.pop(), Some(inside.len() as i64));
-    assert_eq!(found_runs.into_iter().zip(starts).collect::<Vec<_>>(), runs);
+    assert_eq!(starts.pop(), Some(left as i64));
+    assert_eq!(runs.into_iter().zip(starts).collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn numbers_are_sorted_with_equal_ones_in_their_order() {
-    for (seed, count) in [0, 1, 7, 8, 255, 2047, 2048, 2049, 10_000].into_iter().enumerate() {
+    let counts = [0, 1, 31, 32, 33, 512, 4095, 4096, 4097, 10_000];
+    for (seed, count) in counts.into_iter().enumerate() {
         for (first_row, rows, blocks) in [(0, 1, 1), (0, 37, 2), (1000, 5000, 3), (5, 70_000, 1)] {
-            check(seed as u64, count, first_row, rows, blocks);
+            for (number_bytes, others_are_left_out) in [(4, true), (8, true), (4, false), (8, false)] {
+                let case = Case { count, first_row, rows, number_bytes, others_are_left_out, blocks };
+                check(seed as u64, &case);
+            }
         }
     }
 }

@@ -343,7 +343,7 @@ impl Staging {
 
 /// Rows with gaps go side by side.
 fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Result {
-    let (_scratch, [numbers, positions]) = workspace.take([own.count * 8; 2])?;
+    let (_scratch, [numbers, positions]) = workspace.take([own.count * 4; 2])?;
     let (kernels, stream) = (workspace.communicator.kernels()?, workspace.stream);
     // Its positions are all numbers from 0 on.
     let count = SortBegin {
@@ -353,6 +353,7 @@ fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Resu
         first_row: 0,
         rows: 0,
         numbers,
+        number_bytes: 4,
         positions,
     };
     kernels.launch(&count, own.count, 0, stream)?;
@@ -367,7 +368,7 @@ fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Resu
         offset: 0,
         row_bytes: own.row_bytes(),
         indices: positions,
-        index_bytes: 8,
+        index_bytes: 4,
         count: own.count,
         output,
         output_stride: own.row_bytes(),

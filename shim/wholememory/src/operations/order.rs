@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::memory::Memory;
 use crate::operations::rows::Numbers;
 use crate::operations::scratch::{Scratch, Workspace};
-use crate::operations::sort::{Sorting, Unsorted};
+use crate::operations::sort::{Others, Sorting, Unsorted};
 use crate::stream::CallerStream;
 use crate::vocabulary::codes::Location;
 
@@ -26,7 +26,7 @@ const MOST_ROWS: u64 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct RowOrder {
     _scratch: Scratch,
-    /// 64-bit positions of the numbers.
+    /// 32-bit positions of the numbers.
     pub(crate) positions: CUdeviceptr,
 }
 
@@ -62,10 +62,9 @@ impl RowOrder {
             rows: rows_in_table,
         };
         // Without memory rows are moved as they come.
-        let Ok((scratch, places)) = workspace.take(Sorting::bytes(numbers.count)) else { return Ok(None) };
+        let Ok((scratch, places)) = workspace.take(Sorting::bytes(&unsorted)) else { return Ok(None) };
         let low = (WINDOW / stride.max(1)).max(1).ilog2();
-        let mut sorting = Sorting::new(workspace, unsorted, places);
-        sorting.begin()?;
+        let mut sorting = Sorting::new(workspace, unsorted, Others::Last, places);
         sorting.sort(low)?;
         Ok(Some(Self { _scratch: scratch, positions: sorting.positions() }))
     }

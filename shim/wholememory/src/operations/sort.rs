@@ -1,4 +1,4 @@
-//! Brings equal row numbers together: a stable sort by digits of four bits, and the runs of equal numbers.
+//! Brings equal row numbers together: a stable sort by digits of eight bits, and the runs of equal numbers.
 
 use wm_abi::CUdeviceptr;
 use wm_kernels::wholememory::{
@@ -10,12 +10,14 @@ use crate::kernels::Kernels;
 use crate::operations::scratch::{Scratch, Workspace};
 
 /// Bits of a digit, and how many digits' values there are.
-const DIGIT_BITS: u32 = 4;
+const DIGIT_BITS: u32 = 8;
 const DIGITS: u64 = 1 << DIGIT_BITS;
 /// Numbers that a block counts at once.
-const SORT_TILE: u64 = 2048;
+const SORT_TILE: u64 = 4096;
 /// Values that a block sums up at once.
 const SCAN_TILE: u64 = 4096;
+/// Threads of a block that sorts.
+const SORT_THREADS: u32 = 256;
 
 /// Row numbers to be sorted, in device memory.
 #[derive(Debug, Clone, Copy)]
@@ -32,11 +34,20 @@ pub struct Unsorted {
     pub rows: u64,
 }
 
+/// What becomes of numbers that name no row of interest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// They are sorted behind all rows.
+    Last,
+    /// The first digit leaves them out.
+    LeftOut,
+}
+
 /// Rows that were named, each once, and where.
 #[derive(Debug)]
 pub struct RowRuns {
     _scratch: Scratch,
-    /// 64-bit positions of the numbers, run by run.
+    /// 32-bit positions of the numbers, run by run.
     pub positions: CUdeviceptr,
     /// 64-bit numbers from the first row of interest on, one a run.
     pub rows: CUdeviceptr,
@@ -51,28 +62,51 @@ pub struct RowRuns {
 pub struct Sorting<'a> {
     workspace: &'a Workspace<'a>,
     unsorted: Unsorted,
+    others: Others,
     numbers: CUdeviceptr,
     positions: CUdeviceptr,
     other_numbers: CUdeviceptr,
     other_positions: CUdeviceptr,
     counts: CUdeviceptr,
     sums: CUdeviceptr,
+    total: CUdeviceptr,
+    /// Where it is written how many are left, once it is known.
+    kept: CUdeviceptr,
 }
 
 impl<'a> Sorting<'a> {
-    /// Bytes of each of the pieces of memory that it takes to sort so many numbers.
-    pub fn bytes(count: u64) -> [u64; 6] {
-        let (word, counts) = (8 * count, counts_of(count));
-        [word, word, word, word, 4 * (counts + 1), 8 * (counts.max(count).div_ceil(SCAN_TILE) + 1)]
+    /// Bytes of each of the pieces of memory that it takes to sort these.
+    pub fn bytes(unsorted: &Unsorted) -> [u64; 7] {
+        let (count, counts) = (unsorted.count, counts_of(unsorted.count));
+        let (numbers, positions) = (u64::from(unsorted.number_bytes()) * count, 4 * count);
+        let sums = 8 * (counts.max(count).div_ceil(SCAN_TILE) + 1);
+        [numbers, positions, numbers, positions, 4 * (counts + 1), sums, 8]
     }
 
     /// With these pieces of memory.
-    pub fn new(workspace: &'a Workspace<'a>, unsorted: Unsorted, places: [CUdeviceptr; 6]) -> Self {
-        let [numbers, positions, other_numbers, other_positions, counts, sums] = places;
-        Self { workspace, unsorted, numbers, positions, other_numbers, other_positions, counts, sums }
+    pub fn new(
+        workspace: &'a Workspace<'a>,
+        unsorted: Unsorted,
+        others: Others,
+        places: [CUdeviceptr; 7],
+    ) -> Self {
+        let [numbers, positions, other_numbers, other_positions, counts, sums, total] = places;
+        Self {
+            workspace,
+            unsorted,
+            others,
+            numbers,
+            positions,
+            other_numbers,
+            other_positions,
+            counts,
+            sums,
+            total,
+            kept: 0,
+        }
     }
 
-    /// Where the 64-bit positions are, in the order so far.
+    /// Where the 32-bit positions are, in the order so far.
     pub fn positions(&self) -> CUdeviceptr {
         self.positions
     }
@@ -81,40 +115,43 @@ impl<'a> Sorting<'a> {
         self.workspace.communicator.kernels().map(|kernels| &**kernels)
     }
 
-    /// Writes numbers and positions as they come.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn begin(&self) -> Result {
-        let Unsorted { indices, index_bytes, count, first_row, rows } = self.unsorted;
-        let (first_row, numbers, positions) = (first_row as i64, self.numbers, self.positions);
-        let begin = SortBegin { indices, index_bytes, count, first_row, rows, numbers, positions };
-        self.kernels()?.launch(&begin, count, 0, self.workspace.stream)
-    }
-
-    /// Sorts by all bits from `low` on. What is left out has the number of rows, which is the largest.
+    /// Sorts by all bits from `low` on. What names no row of interest has the number of rows, which is the largest.
     ///
     /// # Errors
     /// The driver's.
     pub fn sort(&mut self, low: u32) -> Result {
-        let (kernels, stream, n) = (self.kernels()?, self.workspace.stream, self.unsorted.count);
-        let (counts, tiles_counts) = (self.counts, counts_of(n));
-        let bits = u64::BITS - self.unsorted.rows.leading_zeros();
+        let (kernels, stream) = (self.kernels()?, self.workspace.stream);
+        let number_bytes = self.unsorted.number_bytes();
+        let Unsorted { indices, index_bytes, count: n, first_row, rows } = self.unsorted;
+        let (first_row, numbers, positions) = (first_row as i64, self.numbers, self.positions);
+        let begin =
+            SortBegin { indices, index_bytes, count: n, first_row, rows, numbers, number_bytes, positions };
+        kernels.launch(&begin, n, 0, stream)?;
+
+        let limit = if self.others == Others::LeftOut { rows } else { u64::MAX };
+        let (counts, tiles) = (self.counts, n.div_ceil(SORT_TILE));
+        let bits = u64::BITS - rows.leading_zeros();
         for shift in (low..bits).step_by(DIGIT_BITS as usize) {
-            kernels.launch(&SortCount { numbers: self.numbers, n, shift, counts }, n, 0, stream)?;
-            self.scan(counts, tiles_counts, 0)?;
-            let moved = SortMove {
-                numbers: self.numbers,
-                positions: self.positions,
+            let (numbers, positions, kept) = (self.numbers, self.positions, self.kept);
+            let counting = SortCount { numbers, number_bytes, n, kept, limit, shift, counts };
+            kernels.launch_blocks(&counting, tiles, SORT_THREADS, stream)?;
+            self.scan(counts, counts_of(n), self.total)?;
+            let moving = SortMove {
+                numbers,
+                number_bytes,
+                positions,
                 n,
+                kept,
+                limit,
                 shift,
                 offsets: counts,
                 output_numbers: self.other_numbers,
                 output_positions: self.other_positions,
             };
-            kernels.launch(&moved, n, 0, stream)?;
+            kernels.launch_blocks(&moving, tiles, SORT_THREADS, stream)?;
             std::mem::swap(&mut self.numbers, &mut self.other_numbers);
             std::mem::swap(&mut self.positions, &mut self.other_positions);
+            self.kept = self.total;
         }
         Ok(())
     }
@@ -124,6 +161,13 @@ impl<'a> Sorting<'a> {
         let (kernels, stream, sums) = (self.kernels()?, self.workspace.stream, self.sums);
         kernels.launch(&ScanTileSums { values, n: count, sums }, count, 0, stream)?;
         kernels.launch(&ScanExclusive { values, n: count, sums, output: values, total }, count, 0, stream)
+    }
+}
+
+impl Unsorted {
+    /// Bytes of a number while it is sorted: as few as the number of rows has.
+    fn number_bytes(&self) -> u32 {
+        if u32::try_from(self.rows).is_ok() { 4 } else { 8 }
     }
 }
 
@@ -137,16 +181,21 @@ fn counts_of(count: u64) -> u64 {
 /// # Errors
 /// The driver's.
 pub fn runs(workspace: &Workspace<'_>, unsorted: Unsorted) -> Result<RowRuns> {
-    let Unsorted { count: n, rows, .. } = unsorted;
-    let [a, b, c, d, e, f] = Sorting::bytes(n);
-    let (scratch, places) = workspace.take([a, b, c, d, e, f, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
-    let [a, b, c, d, e, f, marks, found, starts, total] = places;
-    let mut sorting = Sorting::new(workspace, unsorted, [a, b, c, d, e, f]);
-    sorting.begin()?;
+    let (n, number_bytes) = (unsorted.count, unsorted.number_bytes());
+    let [a, b, c, d, e, f, g] = Sorting::bytes(&unsorted);
+    let (scratch, places) = workspace.take([a, b, c, d, e, f, g, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
+    let [a, b, c, d, e, f, g, marks, found, starts, total] = places;
+    let mut sorting = Sorting::new(workspace, unsorted, Others::LeftOut, [a, b, c, d, e, f, g]);
     sorting.sort(0)?;
-    let (kernels, stream, numbers) = (sorting.kernels()?, workspace.stream, sorting.numbers);
-    kernels.launch(&RunsMark { numbers, n, rows, marks }, n, 0, stream)?;
+    let (kernels, stream) = (sorting.kernels()?, workspace.stream);
+    let (numbers, kept) = (sorting.numbers, sorting.kept);
+    kernels.launch(&RunsMark { numbers, number_bytes, n, kept, marks }, n, 0, stream)?;
     sorting.scan(marks, n, total)?;
-    kernels.launch(&RunsCollect { numbers, n, rows, marks, runs: found, starts }, n, 0, stream)?;
+    kernels.launch(
+        &RunsCollect { numbers, number_bytes, n, kept, marks, runs: found, starts },
+        n,
+        0,
+        stream,
+    )?;
     Ok(RowRuns { positions: sorting.positions(), _scratch: scratch, rows: found, starts, count: total })
 }
