@@ -28,9 +28,8 @@ fn module(image: &ImageSources) -> String {
         "/// The kernels of `cuda/{name}/`: the image, and one structure of arguments a kernel.\n\
          pub mod {name} {{\n    use super::*;\n\n\
          /// The GPU code and the table of kernels.\n\
-         #[allow(long_running_const_eval, reason = \"the terminator is looked for in all of the PTX\")]\n\
          pub static IMAGE: Image = Image {{ name: \"{name}\", \
-         ptx: terminated(concat!(include_str!({ptx}), \"\\0\")), \
+         ptx: concat!(include_str!({ptx}), \"\\0\"), \
          sm_80: include_bytes!({sm_80}), sm_90: include_bytes!({sm_90}), kernels: KERNELS }};\n\n\
          /// Every kernel of this image, in source order.\n\
          pub static KERNELS: &[Kernel] = &[{kernels}];\n\n{arguments}}}\n\n",

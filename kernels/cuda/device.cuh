@@ -260,6 +260,21 @@ __device__ __forceinline__ void load_once(bool live, u64 at, u8& v) {
     v = u8(wide);
 }
 #undef WM_LOAD
+// As `load_once`, of what is likely to be loaded again soon: it takes a line of L1.
+#define WM_LOAD ", 0;\n\t@live ld.global.nc"
+__device__ __forceinline__ void load_again(bool live, u64 at, Word16& v) {
+    asm volatile(WM_IF "5" WM_LOAD ".v4.u32 {%0, %1, %2, %3}, [%4];\n\t}"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_again(bool live, u64 at, u32& v) {
+    asm volatile(WM_IF "2" WM_LOAD ".u32 %0, [%1];\n\t}" : "=r"(v) : "l"(at), "r"(u32(live)));
+}
+__device__ __forceinline__ void load_again(bool live, u64 at, u8& v) {
+    u32 wide;
+    asm volatile(WM_IF "2" WM_LOAD ".u8 %0, [%1];\n\t}" : "=r"(wide) : "l"(at), "r"(u32(live)));
+    v = u8(wide);
+}
+#undef WM_LOAD
 #define WM_STORE ", 0;\n\t@live st.global.cs"
 __device__ __forceinline__ void store_once(bool live, u64 at, const Word16& v) {
     asm volatile(WM_IF "5" WM_STORE ".v4.u32 [%4], {%0, %1, %2, %3};\n\t}"
@@ -287,6 +302,10 @@ inline T* aligned(u64 at) {
 template <class T>
 inline void load_once(bool live, u64 at, T& v) {
     if (live) v = *aligned<T>(at);
+}
+template <class T>
+inline void load_again(bool live, u64 at, T& v) {
+    load_once(live, at, v);
 }
 template <class T>
 inline void store_once(bool live, u64 at, const T& v) {

@@ -1,15 +1,15 @@
 //! What an image is made of, as types: GPU code, kernels, parameters, and the arguments of one launch.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 /// One GPU module in the forms that the driver loads, and the kernels in it.
 #[derive(Debug)]
 pub struct Image {
     /// The folder of `cuda/` that it is compiled from.
     pub name: &'static str,
-    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. Terminated, as the driver
-    /// wants it.
-    pub ptx: &'static CStr,
+    /// PTX 8.2 for compute capability 8.0: any later GPU, driver 535 or newer. A zero byte ends it, as the
+    /// driver wants it.
+    pub ptx: &'static str,
     /// Machine code for compute capability 8.x.
     pub sm_80: &'static [u8],
     /// Machine code for compute capability 9.x.
@@ -25,7 +25,7 @@ impl Image {
         match major {
             8 => self.sm_80,
             9 => self.sm_90,
-            _ => self.ptx.to_bytes_with_nul(),
+            _ => self.ptx.as_bytes(),
         }
     }
 
@@ -64,12 +64,4 @@ pub trait Arguments {
     type Pointers: AsRef<[*const c_void]>;
     /// `kernelParams` of `cuLaunchKernel`. The pointers are into `self`, which must outlive the call.
     fn pointers(&self) -> Self::Pointers;
-}
-
-/// `text`, which ends in a zero byte, as a C string. For generated constants: a zero inside fails the build.
-pub(crate) const fn terminated(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("PTX with a zero byte inside"),
-    }
 }

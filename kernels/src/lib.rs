@@ -23,8 +23,6 @@ pub mod random;
 
 pub use image::{Arguments, Image, Kernel, Parameter};
 
-use image::terminated;
-
 include!(concat!(env!("OUT_DIR"), "/images.rs"));
 
 /// What `wm_fill_pattern_u64` writes at `index` for `seed` (SplitMix64's finaliser over a seeded counter).

@@ -5,7 +5,7 @@ use wm_kernels::{Arguments, IMAGES, Image, diagnostics};
 
 /// The declaration of `kernel`'s entry in the PTX: from its name to the end of its parameters.
 fn entry<'a>(image: &'a Image, kernel: &str) -> Option<&'a str> {
-    let text = image.ptx.to_str().expect("PTX is ASCII");
+    let text = image.ptx;
     let (_, after) = text.split_once(&format!(".entry {kernel}("))?;
     Some(after.split_once(')')?.0)
 }
@@ -20,9 +20,15 @@ fn sizes(entry: &str) -> Vec<usize> {
 #[test]
 fn ptx_is_of_the_version_that_driver_535_loads() {
     for image in IMAGES {
-        let text = image.ptx.to_str().expect("PTX is ASCII");
+        let text = image.ptx;
         assert!(text.contains("\n.version 8.2\n"), "{}", image.name);
         assert!(text.contains("\n.target sm_80\n"), "{}", image.name);
+        assert_eq!(
+            text.find('\0'),
+            Some(text.len() - 1),
+            "{}: a zero byte ends it, and no other",
+            image.name
+        );
     }
 }
 
@@ -35,7 +41,7 @@ fn every_kernel_is_an_entry_with_the_listed_parameters() {
             let listed: Vec<usize> = kernel.parameters.iter().map(|parameter| parameter.size).collect();
             assert_eq!(sizes(entry), listed, "{}", kernel.name);
         }
-        let text = image.ptx.to_str().expect("PTX is ASCII");
+        let text = image.ptx;
         assert_eq!(text.matches(".entry ").count(), image.kernels.len(), "an entry that no table has");
     }
 }

@@ -1,7 +1,7 @@
 //! The order in which rows of the host are moved: by address, as far as it matters.
 //!
 //! A GPU that asks for rows of the host here and there looks up a page for nearly each, which bounds the rows a second whatever their
-//! length; in the order of their pages it is the link that bounds them. Rows that are as long as a look-up takes gain nothing.
+//! length; in the order of their addresses it is the link that bounds them, and a row that is named twice crosses it once.
 
 use wm_abi::CUdeviceptr;
 
@@ -14,10 +14,11 @@ use crate::stream::CallerStream;
 use crate::vocabulary::codes::Location;
 
 /// Longest row that is worth it, bytes.
-const LONGEST_ROW: u64 = 512;
-/// Fewest rows that are: fewer are moved before they are sorted.
+const LONGEST_ROW: u64 = 64 << 10;
+/// Fewest rows that are, and fewest bytes of fewer rows: less is moved before it is sorted.
 const FEWEST_ROWS: u64 = 1 << 14;
-/// Rows within so many bytes of memory need no order.
+const FEWEST_BYTES: u64 = 16 << 20;
+/// Rows of less memory need no order: the GPU finds all of its pages.
 const WINDOW: u64 = 64 << 10;
 /// What the sort counts in 32 bits.
 const MOST_ROWS: u64 = 1 << 31;
@@ -45,7 +46,8 @@ impl RowOrder {
         let stride = memory.request().granularity;
         let pays = memory.request().location == Location::Host
             && row_bytes <= LONGEST_ROW
-            && (FEWEST_ROWS..MOST_ROWS).contains(&numbers.count)
+            && (numbers.count >= FEWEST_ROWS || numbers.count.saturating_mul(row_bytes) >= FEWEST_BYTES)
+            && numbers.count < MOST_ROWS
             && rows_in_table.saturating_mul(stride) > WINDOW;
         if !pays {
             return Ok(None);
@@ -63,9 +65,8 @@ impl RowOrder {
         };
         // Without memory rows are moved as they come.
         let Ok((scratch, places)) = workspace.take(Sorting::bytes(&unsorted)) else { return Ok(None) };
-        let low = (WINDOW / stride.max(1)).max(1).ilog2();
         let mut sorting = Sorting::new(workspace, unsorted, Others::Last, places);
-        sorting.sort(low)?;
+        sorting.sort()?;
         Ok(Some(Self { _scratch: scratch, positions: sorting.positions() }))
     }
 }
