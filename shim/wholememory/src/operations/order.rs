@@ -20,6 +20,8 @@ const FEWEST_ROWS: u64 = 1 << 14;
 const FEWEST_BYTES: u64 = 16 << 20;
 /// Rows of less memory need no order: the GPU finds all of its pages.
 const WINDOW: u64 = 64 << 10;
+/// Rows within so many bytes need no order among themselves: those of one warp, they are found in L1.
+const NEIGHBOURS: u64 = 1024;
 /// What the sort counts in 32 bits.
 const MOST_ROWS: u64 = 1 << 31;
 
@@ -66,7 +68,7 @@ impl RowOrder {
         // Without memory rows are moved as they come.
         let Ok((scratch, places)) = workspace.take(Sorting::bytes(&unsorted)) else { return Ok(None) };
         let mut sorting = Sorting::new(workspace, unsorted, Others::Last, places);
-        sorting.sort()?;
+        sorting.sort((NEIGHBOURS / stride.max(1)).max(1).ilog2())?;
         Ok(Some(Self { _scratch: scratch, positions: sorting.positions() }))
     }
 }

@@ -115,11 +115,11 @@ impl<'a> Sorting<'a> {
         self.workspace.communicator.kernels().map(|kernels| &**kernels)
     }
 
-    /// Sorts. What names no row of interest has the number of rows, which is the largest.
+    /// Sorts by all bits from `low` on, or by some below it where no digit more is needed. What names no row of interest has the number of rows, which is the largest.
     ///
     /// # Errors
     /// The driver's.
-    pub fn sort(&mut self) -> Result {
+    pub fn sort(&mut self, low: u32) -> Result {
         let (kernels, stream) = (self.kernels()?, self.workspace.stream);
         let number_bytes = self.unsorted.number_bytes();
         let Unsorted { indices, index_bytes, count: n, first_row, rows } = self.unsorted;
@@ -131,7 +131,8 @@ impl<'a> Sorting<'a> {
         let limit = if self.others == Others::LeftOut { rows } else { u64::MAX };
         let (counts, tiles) = (self.counts, n.div_ceil(SORT_TILE));
         let bits = u64::BITS - rows.leading_zeros();
-        for shift in (0..bits).step_by(DIGIT_BITS as usize) {
+        let digits = bits.saturating_sub(low).div_ceil(DIGIT_BITS);
+        for shift in (bits.saturating_sub(digits * DIGIT_BITS)..bits).step_by(DIGIT_BITS as usize) {
             let (numbers, positions, kept) = (self.numbers, self.positions, self.kept);
             let counting = SortCount { numbers, number_bytes, n, kept, limit, shift, counts };
             kernels.launch_blocks(&counting, tiles, SORT_THREADS, stream)?;
@@ -186,7 +187,7 @@ pub fn runs(workspace: &Workspace<'_>, unsorted: Unsorted) -> Result<RowRuns> {
     let (scratch, places) = workspace.take([a, b, c, d, e, f, g, 4 * (n + 1), 8 * n, 8 * (n + 1), 8])?;
     let [a, b, c, d, e, f, g, marks, found, starts, total] = places;
     let mut sorting = Sorting::new(workspace, unsorted, Others::LeftOut, [a, b, c, d, e, f, g]);
-    sorting.sort()?;
+    sorting.sort(0)?;
     let (kernels, stream) = (sorting.kernels()?, workspace.stream);
     let (numbers, kept) = (sorting.numbers, sorting.kept);
     kernels.launch(&RunsMark { numbers, number_bytes, n, kept, marks }, n, 0, stream)?;

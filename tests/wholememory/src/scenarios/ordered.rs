@@ -1,4 +1,4 @@
-//! So many short rows of the host that they are moved in another order than the program's.
+//! So many rows of the host that they are moved in another order than the program's.
 //!
 //! Hazards: a row that goes to another one's place, is left out or moved twice; memory of the caller's that is lost; no memory for the
 //! order, which must not be an error.
@@ -36,7 +36,7 @@ fn table(rank: &Rank, rows: usize, columns: i64, memory_type: c_uint) -> Verdict
 }
 
 pub(super) fn gathered(rank: &Rank) -> Verdict {
-    for (at, columns) in [64, 40, 20, 7, 512].into_iter().enumerate() {
+    for (at, columns) in [64, 40, 20, 7, 1040].into_iter().enumerate() {
         let kind = [CONTINUOUS, CHUNKED, DISTRIBUTED][at % 3];
         let (rows, width) = (3001, columns as usize + at % 2);
         let (table, memory) = table(rank, rows, columns, kind)?;
