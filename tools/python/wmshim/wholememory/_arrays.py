@@ -125,10 +125,15 @@ def empty(shape: Sequence[int], dtype: DType) -> Array:
 
 
 class Allocator:
-    """Makes results: PyTorch's tensors in the order of a stream, or arrays of our own."""
+    """Makes the results of one operation: PyTorch's tensors in the order of a stream, or arrays of our own."""
 
     def __init__(self, torch: Optional[Any], device: int, stream: int) -> None:
-        self._torch, self._device, self._stream = torch, device, stream
+        self._torch = torch
+        if torch is not None:
+            self._device = torch.device("cuda", device)
+            current = int(torch.cuda.current_stream(device).cuda_stream)
+            # Memory is in the order of the stream that was current when it was allocated.
+            self._other = None if current == stream else torch.cuda.ExternalStream(stream, device=device)
 
     def empty(self, shape: Sequence[int], dtype: DType, on_host: bool = False, pinned: bool = False) -> Any:
         """Memory whose contents are undefined."""
@@ -140,13 +145,10 @@ class Allocator:
         kind = getattr(self._torch, dtype.name)
         if on_host:
             return self._torch.empty(tuple(shape), dtype=kind, pin_memory=pinned)
-        cuda = self._torch.cuda
-        current = cuda.current_stream(self._device)
-        if int(current.cuda_stream) == self._stream:
-            return self._torch.empty(tuple(shape), dtype=kind, device=f"cuda:{self._device}")
-        # Memory is in the order of the stream that was current when it was allocated.
-        with cuda.stream(cuda.ExternalStream(self._stream, device=self._device)):
-            return self._torch.empty(tuple(shape), dtype=kind, device=f"cuda:{self._device}")
+        if self._other is None:
+            return self._torch.empty(tuple(shape), dtype=kind, device=self._device)
+        with self._torch.cuda.stream(self._other):
+            return self._torch.empty(tuple(shape), dtype=kind, device=self._device)
 
 
 def _bytes(shape: Sequence[int], dtype: DType) -> int:
