@@ -67,7 +67,7 @@ struct Gradients {
     template <u32 COLUMNS>
     __device__ __forceinline__ AnyColumns<COLUMNS> last(const GradientRun& run, u64 column) const {
         const u64 at = address + u64(run.last) * stride;
-        AnyColumns<COLUMNS> columns;
+        AnyColumns<COLUMNS> columns = {};
         load_once(run.count != 0 && type == FLOAT, at + column * 4, columns.floats);
         load_once(run.count != 0 && type != FLOAT, at + column * 2, columns.halves);
         return columns;

@@ -38,18 +38,29 @@ struct State {
     __device__ __forceinline__ u64 row(u64 number) const { return address + number * stride; }
 };
 
+// How rows divide into words of columns, a row into pieces and the grid's work into batches.
+struct Rows {
+    const u32 words, pieces;
+    const u64 warps;
+    const Division division;
+
+    __device__ __forceinline__ explicit Rows(const Step& step)
+        : words(u32(step.columns / step.lane_columns)), pieces((words - 1) / WARP + 1),
+          warps(blocks_in_grid() * (threads_in_block() / WARP)),
+          division(words < WARP ? words : WARP, 4 * step.lane_columns, step.count * pieces, warps, WARP,
+                   OPTIMIZER_BATCH) {}
+};
+
 // One warp's walk over batches of rows, or of pieces of rows that are longer than a warp. All of a batch are the same
 // piece, and the pieces of a row far from each other: different warps add up the many gradients that a row may have.
 //
 // A rule keeps `STATES` values for each weight, and says what becomes of them and of the weight. If it has powers, all
 // lanes of a row load them first; where a row is one piece, one of these lanes then advances them.
-template <class Rule, u32 COLUMNS, class Word>
+template <class Rule, u32 COLUMNS>
 struct OptimizerWalk {
     const Step& step;
+    const Rows& rows;
     Rule rule;
-    const u32 words, pieces;  // of a row
-    const u64 warps;
-    const Division division;
 
     // A row that a lane has found, not in the table where there is none.
     struct Found {
@@ -57,15 +68,10 @@ struct OptimizerWalk {
         GradientRun run;
     };
 
-    __device__ __forceinline__ OptimizerWalk(const Step& step, const Rule& rule)
-        : step(step), rule(rule), words(u32(step.columns / COLUMNS)), pieces((words - 1) / WARP + 1),
-          warps(blocks_in_grid() * (threads_in_block() / WARP)),
-          division(words < WARP ? words : WARP, sizeof(Word), step.count * pieces, warps, WARP, OPTIMIZER_BATCH) {}
-
     // This lane's row of the batch from `first` on; its last gradient is not looked up yet.
     __device__ __forceinline__ Found load_row(u64 first) const {
         const u64 at = first + lane();
-        if (lane() >= division.batch || at >= step.count) return {-1, {0, 0, 0}};
+        if (lane() >= rows.division.batch || at >= step.count) return {-1, {0, 0, 0}};
         const u32 start = u32(step.starts[at]);
         return {step.rows[at], {start, u32(step.starts[at + 1]) - start, 0}};
     }
@@ -78,28 +84,28 @@ struct OptimizerWalk {
     }
 
     __device__ __forceinline__ void run() {
-        const u64 batches = quotient(step.count + division.batch - 1, division.batch);
+        const u64 batches = quotient(step.count + rows.division.batch - 1, rows.division.batch);
         u64 batch = block_in_grid() * (threads_in_block() / WARP) + warp();
 #pragma unroll 1
-        for (; batch < batches * pieces; batch += warps) {
+        for (; batch < batches * rows.pieces; batch += rows.warps) {
             const u32 piece = u32(quotient(batch, batches));
-            const u64 first = (batch - piece * batches) * division.batch;
+            const u64 first = (batch - piece * batches) * rows.division.batch;
             Found found = load_row(first);
             found.run = step.gradients.run(found.run.start, found.run.count);
-            const u32 group = lane() / division.lanes;
+            const u32 group = lane() / rows.division.lanes;
 #pragma unroll 1
-            for (u32 at = 0; at < division.batch && first + at < step.count; at += division.groups)
+            for (u32 at = 0; at < rows.division.batch && first + at < step.count; at += rows.division.groups)
                 change_row(of_lane(found, at + group), piece);
         }
     }
 
     __device__ __forceinline__ void change_row(const Found& found, u32 piece) {
-        const u32 in_group = lane() % division.lanes, word = piece * WARP + in_group;
+        const u32 in_group = lane() % rows.division.lanes, word = piece * WARP + in_group;
         const bool is_row = found.row >= 0 && u64(found.row) < step.rows_in_table;
-        if (is_row && word < words) change_word(u64(found.row), u64(word) * COLUMNS, found.run);
+        if (is_row && word < rows.words) change_word(u64(found.row), u64(word) * COLUMNS, found.run);
         if constexpr (Rule::HAS_POWERS) {
             __syncwarp();
-            if (pieces == 1 && is_row && in_group == 0) rule.advance_powers(u64(found.row));
+            if (rows.pieces == 1 && is_row && in_group == 0) rule.advance_powers(u64(found.row));
         }
     }
 
@@ -108,21 +114,23 @@ struct OptimizerWalk {
         constexpr u32 STATES = Rule::STATES;
         f32 gradient[COLUMNS] = {};
         step.gradients.add_all_but_last(run, column, gradient);
-        Word& place = at_address<Word>(step.table + row * step.table_stride + column * (sizeof(Word) / COLUMNS));
-        const AnyColumns<COLUMNS> last = step.gradients.last<COLUMNS>(run, column);
-        const Word word = place;
+        const u64 place = step.table + row * step.table_stride + column * (step.table_type == FLOAT ? 4 : 2);
+        const AnyColumns<COLUMNS> last = step.gradients.template last<COLUMNS>(run, column);
+        const AnyColumns<COLUMNS> old = load_columns<COLUMNS>(place, step.table_type);
         StateWord kept[STATES + 1];
 #pragma unroll
         for (u32 i = 0; i < STATES; i++) kept[i] = at_address<StateWord>(rule.state(i).row(row) + column * 4);
         if constexpr (Rule::HAS_POWERS) rule.load_powers(row);
-        f32 weight[COLUMNS], state[STATES + 1][COLUMNS];
+        f32 weight[COLUMNS], addend[COLUMNS], state[STATES + 1][COLUMNS];
+        last.values(step.gradients.type, addend);
+        old.values(step.table_type, weight);
 #pragma unroll
         for (u32 i = 0; i < COLUMNS; i++) {
-            if (run.count != 0) gradient[i] += last(i, step.gradients.type);
+            if (run.count != 0) gradient[i] += addend[i];
             f32 of_column[STATES + 1];
 #pragma unroll
             for (u32 of = 0; of < STATES; of++) of_column[of] = column_of(kept[of], i, FLOAT);
-            weight[i] = rule.change(column_of(word, i, step.table_type), gradient[i], of_column);
+            weight[i] = rule.change(weight[i], gradient[i], of_column);
 #pragma unroll
             for (u32 of = 0; of < STATES; of++) state[of][i] = of_column[of];
         }
@@ -131,29 +139,18 @@ struct OptimizerWalk {
             set_columns(kept[i], state[i], FLOAT);
             at_address<StateWord>(rule.state(i).row(row) + column * 4) = kept[i];
         }
-        Word changed;
-        set_columns(changed, weight, step.table_type);
-        place = changed;
+        store_columns(place, step.table_type, weight);
     }
 };
-
-template <u32 COLUMNS, class Rule>
-__device__ __forceinline__ void change_rows(const Step& step, const Rule& rule) {
-    typedef ColumnWords<COLUMNS> Words;
-    if (step.table_type == FLOAT) {
-        OptimizerWalk<Rule, COLUMNS, typename Words::Floats>(step, rule).run();
-    } else {
-        OptimizerWalk<Rule, COLUMNS, typename Words::Halves>(step, rule).run();
-    }
-}
 
 template <class Rule>
 __device__ __forceinline__ void optimize(const Step& step, const Rule& rule) {
     if (warp() >= threads_in_block() / WARP || step.columns == 0 || step.count == 0) return;
+    const Rows rows(step);
     if (step.lane_columns == 4) {
-        change_rows<4>(step, rule);
+        OptimizerWalk<Rule, 4>{step, rows, rule}.run();
     } else {
-        change_rows<1>(step, rule);
+        OptimizerWalk<Rule, 1>{step, rows, rule}.run();
     }
 }
 

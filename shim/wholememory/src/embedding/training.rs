@@ -131,9 +131,9 @@ impl Training {
         let own = can_wait.and_then(|()| Gradients::new(embedding, indices, gradients));
         let alike =
             own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
-        communicator.agree("gradients", own.as_ref().map(drop).map_err(Clone::clone), alike.as_bytes())?;
-        let own = own?;
-        let most = most_of(communicator, own.count)?;
+        let count = own.as_ref().map(|own| own.count).map_err(Clone::clone);
+        let counts = communicator.agree_on("gradients", count, alike.as_bytes())?;
+        let (own, most) = (own?, counts.into_iter().max().unwrap_or_default());
         if most == 0 || own.columns == 0 {
             return Ok(());
         }
@@ -296,14 +296,6 @@ fn lane_columns(columns: u64, places: &[(CUdeviceptr, u64, ElementType)]) -> u32
         (address | stride).is_multiple_of(4 * kind.bytes() as u64)
     };
     if columns.is_multiple_of(4) && places.iter().all(is_aligned) { 4 } else { 1 }
-}
-
-/// The largest of the ranks' numbers.
-fn most_of(communicator: &Communicator, own: u64) -> Result<u64> {
-    let parts = communicator.round("gradients, how many", &own.to_le_bytes())?;
-    let counts = parts.iter().map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
-    let most = counts.collect::<Option<Vec<_>>>().and_then(|counts| counts.into_iter().max());
-    most.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))
 }
 
 impl Staging {
