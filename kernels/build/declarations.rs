@@ -1,5 +1,5 @@
-//! Parses kernel declarations out of CUDA C: `extern "C" __global__ void name(type name, ...)` and the `///`
-//! lines above.
+//! Parses kernel declarations out of CUDA C: `extern "C" __global__ void name(type name, ...)`, with
+//! `__launch_bounds__(...)` before the name or without, and the `///` lines above.
 //!
 //! The parser is strict instead of clever: what it does not know is an error that names the kernel and the
 //! parameter. The CPU build holds each parsed size against the compiler's (`has_sizes` in
@@ -38,7 +38,7 @@ pub(crate) fn parse(source: &str) -> Result<Vec<KernelDeclaration>, String> {
 }
 
 fn kernel(source: &str, at: usize) -> Result<KernelDeclaration, String> {
-    let declaration = &source[at + OPENING.len()..];
+    let declaration = without_bounds(&source[at + OPENING.len()..]);
     let (head, _) = declaration.split_once(')').ok_or("a kernel's parameter list has no end")?;
     let (name, list) = head.split_once('(').ok_or("a kernel's name is not followed by its parameters")?;
     let parameters =
@@ -48,6 +48,12 @@ fn kernel(source: &str, at: usize) -> Result<KernelDeclaration, String> {
         documentation: documentation(&source[..at]).ok_or(format!("{name}: write a /// line above it"))?,
         parameters: parameters.collect::<Result<_, _>>()?,
     })
+}
+
+/// The declaration from the kernel's name on.
+fn without_bounds(declaration: &str) -> &str {
+    let bounds = declaration.strip_prefix("__launch_bounds__(").and_then(|rest| rest.split_once(')'));
+    bounds.map_or(declaration, |(_, rest)| rest.trim_start())
 }
 
 /// The `///` lines that `before` ends with; `None` when there are none.

@@ -130,6 +130,15 @@ __device__ __forceinline__ f32 multiply_add(f32 x, f32 y, f32 z) {
 #endif
 }
 
+// x * y, rounded: never a part of a sum that is rounded once.
+__device__ __forceinline__ f32 product(f32 x, f32 y) {
+#ifdef __CUDACC__
+    return __fmul_rn(x, y);
+#else
+    return x * y;
+#endif
+}
+
 __device__ __forceinline__ f32 square_root(f32 x) {
 #ifdef __CUDACC__
     return __fsqrt_rn(x);

@@ -86,6 +86,15 @@ fn a_new_source_a_lost_output_and_a_broken_manifest_are_stale() {
 }
 
 #[test]
+fn launch_bounds_are_no_part_of_a_name() {
+    let source = "/// One.\nextern \"C\" __global__ void __launch_bounds__(256, 3)\n    k(u32 n) {";
+    let [kernel] = &declarations::parse(source).expect("it is well formed")[..] else {
+        panic!("one kernel is declared")
+    };
+    assert_eq!((kernel.name.as_str(), kernel.parameters.len()), ("k", 1));
+}
+
+#[test]
 fn declarations_are_read_over_several_lines() {
     let source = "// Not documentation.\n\n/// One.\n/// Two.\n\
                   extern \"C\" __global__ void k(const u64* a,\n    f32 *b, i64 c) {";

@@ -12,6 +12,7 @@
 #include "half.hpp"
 
 #define __global__
+#define __launch_bounds__(...)
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __shared__ static thread_local

@@ -186,16 +186,18 @@ extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64
     }
 }
 
-/// Has lines of this rank's own part brought anew: of the rows that `rows` names, as distances from the part's first
-/// row, which the kernels before have changed at `own_rows`. `first_row` is that row's number, `rows_in_part` how many
-/// the part has; numbers beyond are skipped. Blocks are whole warps.
-extern "C" __global__ void wm_cache_renew(const i64* rows, u64 count, u64 own_rows, u64 first_row, u64 rows_in_part,
-                                          u64 stride, const u64* cache_bases, const u64* set_starts, u32 part) {
+/// Has lines of this rank's own part brought anew: of the `*count` rows that `rows` names, as distances from the part's
+/// first row, which the kernels before have changed at `own_rows`. `first_row` is that row's number, `rows_in_part` how
+/// many the part has; numbers beyond are skipped. Blocks are whole warps.
+extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64 own_rows, u64 first_row,
+                                          u64 rows_in_part, u64 stride, const u64* cache_bases, const u64* set_starts,
+                                          u32 part) {
     const wm::Cache cache(cache_bases, nullptr, 1, 0, set_starts, stride);
     const u64 sets = cache.sets_of(part);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (sets == 0 || wm::warp() >= warps) return;
-    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < count; i += wm::blocks_in_grid() * warps) {
+    const u64 all = u64(*count);
+    for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < all; i += wm::blocks_in_grid() * warps) {
         const i64 row = rows[i];
         if (row < 0 || u64(row) >= rows_in_part) continue;
         const wm::CacheSet set = cache.set(part, sets, wm::remainder(u64(row), sets));

@@ -1,57 +1,76 @@
 // Gradients of the same row, added up where an optimizer needs the sum.
 //
-// A warp has 32 columns of a row. The additions are in the named order, but the loads of several are under way at a
-// time: a row that many gradients go to (in graphs there is always one) must not take a memory's latency for each.
+// The additions are in the named order, but the loads of several gradients are under way at a time: a row that many
+// gradients go to (in graphs there is always one) must not take a memory's latency for each. Lanes need nothing from
+// each other here, so lanes of a warp may have runs of different lengths.
 #pragma once
 
-#include "convert.cuh"
-#include "table.cuh"
+#include "columns.cuh"
 
 namespace wm {
 
-constexpr u32 GRADIENTS_IN_FLIGHT = 8;
+constexpr u32 GRADIENTS_IN_FLIGHT = 4;
 
-struct Gradients {
-    u64 address;  // of this lane's column in row 0
-    u64 stride;
-    u32 type;
-    bool is_column;  // the last columns are fewer than lanes
-
-    // `sum` with the first `n` of the warp's row numbers, at most 32, added.
-    __device__ __forceinline__ f32 add(f32 sum, u32 number, u32 n) const {
-        for (u32 first = 0; first < n; first += GRADIENTS_IN_FLIGHT) {
-            f32 value[GRADIENTS_IN_FLIGHT];
-#pragma unroll
-            for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++) {
-                const u64 row = u64(__shfl_sync(ALL_LANES, number, int(first + i)));
-                value[i] = is_column && first + i < n ? load_f32(address + row * stride, type) : 0.0f;
-            }
-#pragma unroll
-            for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++)
-                if (first + i < n) sum += value[i];
-        }
-        return sum;
-    }
+// A row's gradients: the `count` that `order[start]`, `order[start + 1]`, ... number; `last` is the last such number.
+struct GradientRun {
+    u32 start, count, last;
 };
 
-// The gradients of a step: those of row i are the rows `order[starts[i]]` to `order[starts[i + 1] - 1]` at `address`.
-struct GradientRuns {
-    u64 address, stride;
+// The gradients of a step: row i is at `address` + i * `stride`.
+struct Gradients {
+    u64 address;
+    u32 stride;
     u32 type;
     const u32* order;
-    const i64* starts;
 
-    // The sum for one column of a row, in f32 and in this order, whatever the launch. The whole warp passes.
-    __device__ __forceinline__ f32 sum(u64 row, u64 column, bool is_column) const {
-        const u64 element = type == FLOAT ? 4 : 2;
-        const Gradients addends = {address + column * element, stride, type, is_column};
-        const i64 end = starts[row + 1];
-        f32 sum = 0;
-        for (i64 j = starts[row]; j < end; j += WARP) {
-            const u32 n = end - j < WARP ? u32(end - j) : WARP;
-            sum = addends.add(sum, lane() < n ? order[j + lane()] : 0, n);
+    // The run of `count` from `start` on, which may be empty.
+    __device__ __forceinline__ GradientRun run(u32 start, u32 count) const {
+        return {start, count, count == 0 ? 0 : order[u64(start) + count - 1]};
+    }
+
+    // Adds all gradients of a run but the last to `sum`, for the columns from `column` on: in f32 and in their order.
+    template <u32 COLUMNS>
+    __device__ __forceinline__ void add_all_but_last(const GradientRun& run, u64 column, f32 (&sum)[COLUMNS]) const {
+        if (run.count <= 1) return;
+        typedef ColumnWords<COLUMNS> Words;
+        if (type == FLOAT) {
+            add_words<typename Words::Floats>(run, address + column * 4, sum);
+        } else {
+            add_words<typename Words::Halves>(run, address + column * 2, sum);
         }
-        return sum;
+    }
+
+    template <class Word, u32 COLUMNS>
+    __device__ __forceinline__ void add_words(const GradientRun& run, u64 at, f32 (&sum)[COLUMNS]) const {
+        const u32 count = run.count - 1;
+        const u32* numbers = order + run.start;
+#pragma unroll 1
+        for (u32 done = 0; done < count; done += GRADIENTS_IN_FLIGHT) {
+            u32 number[GRADIENTS_IN_FLIGHT];
+            Word word[GRADIENTS_IN_FLIGHT];
+            // All numbers first, with no branch between them.
+#pragma unroll
+            for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++)
+                number[i] = numbers[done + i < count ? done + i : count];
+#pragma unroll
+            for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++)
+                load_once(done + i < count, at + u64(number[i]) * stride, word[i]);
+#pragma unroll
+            for (u32 i = 0; i < GRADIENTS_IN_FLIGHT; i++)
+#pragma unroll
+                for (u32 of = 0; of < COLUMNS; of++)
+                    if (done + i < count) sum[of] += column_of(word[i], of, type);
+        }
+    }
+
+    // The last gradient of a run, as it lies in memory.
+    template <u32 COLUMNS>
+    __device__ __forceinline__ AnyColumns<COLUMNS> last(const GradientRun& run, u64 column) const {
+        const u64 at = address + u64(run.last) * stride;
+        AnyColumns<COLUMNS> columns = {};
+        load_once(run.count != 0 && type == FLOAT, at + column * 4, columns.floats);
+        load_once(run.count != 0 && type != FLOAT, at + column * 2, columns.halves);
+        return columns;
     }
 };
 

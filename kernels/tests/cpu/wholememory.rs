@@ -6,6 +6,7 @@ mod support;
 
 mod cache;
 mod converted;
+mod gradients;
 mod optimizers;
 mod random;
 mod rows;

@@ -240,9 +240,10 @@ fn a_row_that_is_written_is_brought_anew_or_cancelled() {
     let changed: Vec<u8> = (0..rows * cached.stride).map(|at| (at * 7 + 1) as u8).collect();
     let mut own = Placed::new(&changed, 0);
     let (numbers, part) = ([0i64, 2, -1, rows as i64], written(&mut cached.parts[0]));
+    let count = [numbers.len() as i64];
     let renew = CacheRenew {
         rows: read(&numbers),
-        count: numbers.len() as u64,
+        count: read(&count),
         own_rows: own.address(),
         first_row: start,
         rows_in_part: rows,

@@ -258,18 +258,28 @@ impl Communicator {
     /// # Errors
     /// The rank's own error; else that of another rank; else [`Error::Input`] where arguments differ.
     pub(crate) fn agree(&self, call: &str, own: Result, arguments: &[u8]) -> Result {
-        let code = own.as_ref().err().map_or(0, Error::code);
-        let parts = self.round(call, &[&code.to_le_bytes(), arguments].concat())?;
+        self.agree_on(call, own.map(|()| 0), arguments).map(drop)
+    }
+
+    /// As [`Communicator::agree`], and all ranks learn a number of each.
+    ///
+    /// # Errors
+    /// As [`Communicator::agree`].
+    pub(crate) fn agree_on(&self, call: &str, own: Result<u64>, arguments: &[u8]) -> Result<Vec<u64>> {
+        let (code, number) = own.as_ref().map_or_else(|error| (error.code(), 0), |number| (0, *number));
+        let parts =
+            self.round(call, &[&code.to_le_bytes()[..], &number.to_le_bytes(), arguments].concat())?;
         own?;
-        for (rank, part) in parts.iter().enumerate() {
-            let (code, theirs) = part.bytes.split_first_chunk().unwrap_or((&[0xff; 4], &[]));
+        let number_of = |(rank, part): (usize, &Part)| {
+            let (code, rest) = part.bytes.split_first_chunk().unwrap_or((&[0xff; 4], &[]));
+            let (number, theirs) = rest.split_first_chunk().unwrap_or((&[0; 8], &[]));
             match u32::from_le_bytes(*code) {
-                0 if theirs == arguments => {}
-                0 => return Err(Error::Input(format!("rank {rank} gives other arguments to {call}"))),
-                code => return Err(Error::of_rank(rank, code)),
+                0 if theirs == arguments => Ok(u64::from_le_bytes(*number)),
+                0 => Err(Error::Input(format!("rank {rank} gives other arguments to {call}"))),
+                code => Err(Error::of_rank(rank, code)),
             }
-        }
-        Ok(())
+        };
+        parts.iter().enumerate().map(number_of).collect()
     }
 }
 

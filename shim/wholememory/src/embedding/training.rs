@@ -31,6 +31,9 @@ use crate::vocabulary::codes::{ElementType, Location, MemoryType, OptimizerType}
 /// Places for gradients of all ranks: the sort counts in 32 bits.
 const MOST: u64 = 1 << 31;
 
+/// Lanes of a warp.
+const LANES: u64 = 32;
+
 /// The optimizer of an embedding, what it keeps, and the memory through which gradients go.
 #[derive(Debug)]
 pub struct Training {
@@ -128,9 +131,9 @@ impl Training {
         let own = can_wait.and_then(|()| Gradients::new(embedding, indices, gradients));
         let alike =
             own.as_ref().map(|own| format!("{} {:?} {rate}", own.index_bytes, own.kind)).unwrap_or_default();
-        communicator.agree("gradients", own.as_ref().map(drop).map_err(Clone::clone), alike.as_bytes())?;
-        let own = own?;
-        let most = most_of(communicator, own.count)?;
+        let count = own.as_ref().map(|own| own.count).map_err(Clone::clone);
+        let counts = communicator.agree_on("gradients", count, alike.as_bytes())?;
+        let (own, most) = (own?, counts.into_iter().max().unwrap_or_default());
         if most == 0 || own.columns == 0 {
             return Ok(());
         }
@@ -171,16 +174,14 @@ impl Training {
             rows,
         };
         let named = runs(workspace, unsorted)?;
-        let count =
-            CallerStream::with(communicator.kernels()?, stream).number_at(named.count)?.unsigned_abs();
-        if count > 0 {
-            let gradients = (staging.gradients.part(0).address, own.kind.code(), own.row_bytes());
-            let kernels = communicator.kernels()?;
-            let step = Step { kernels, named: &named, count, gradients, columns: own.columns, rate, stream };
-            self.optimize(embedding, &step)?;
-            if let Some(cache) = embedding.cache() {
-                cache.renew(named.rows, count, stream)?;
-            }
+        // How many they are the GPU knows: a wait here would let it idle.
+        let most = unsorted.count.min(rows);
+        let gradients = (staging.gradients.part(0).address, own.kind, own.row_bytes());
+        let kernels = communicator.kernels()?;
+        let step = Step { kernels, named: &named, most, gradients, columns: own.columns, rate, stream };
+        self.optimize(embedding, &step)?;
+        if let Some(cache) = embedding.cache() {
+            cache.renew(named.rows, named.count, most, stream)?;
         }
         Ok(communicator.driver().stream_synchronize(stream)?)
     }
@@ -188,19 +189,25 @@ impl Training {
     fn optimize(&self, embedding: &Embedding, step: &Step<'_>) -> Result {
         let memory = embedding.rows().memory()?;
         let (table, table_stride) = (memory.own_part().address, memory.request().granularity);
-        let table_type = embedding.rows().description().dtype;
+        let kind = embedding.rows().description().element_type()?;
         let rows_in_table = memory.partition().count(memory.communicator().rank());
-        let &Step { kernels, named, count, gradients, columns, rate: learning_rate, stream } = step;
-        let (gradients, gradient_type, gradient_stride) = gradients;
-        let (rows, order, starts) = (named.rows, named.positions, named.starts);
-        // A warp has 32 columns.
-        let work = count * 32 * columns.div_ceil(32);
+        let &Step { kernels, named, most, gradients, columns, rate: learning_rate, stream } = step;
+        let (gradients, gradient_kind, gradient_stride) = gradients;
+        let (table_type, gradient_type) = (kind.code(), gradient_kind.code());
+        let &RowRuns { rows, positions: order, starts, count, .. } = named;
         let value = |name| self.optimizer.get(name).unwrap_or_default();
         let (weight_decay, epsilon) = (value("weight_decay"), value("epsilon"));
         let state = |at: usize| -> Result<(u64, u64)> {
             let memory = self.states[at].rows.rows().memory()?;
             Ok((memory.own_part().address, memory.request().granularity))
         };
+        let mut places = vec![(table, table_stride, kind), (gradients, gradient_stride, gradient_kind)];
+        for at in 0..self.states.len() {
+            let (address, stride) = state(at)?;
+            places.push((address, stride, ElementType::Float));
+        }
+        let lane_columns = lane_columns(columns, &places);
+        let work = most.saturating_mul(columns.div_ceil(lane_columns.into()));
         // What all optimizers are told, and what one of them alone.
         macro_rules! optimize {
             ($kernel:ident { $($field:ident),* }) => {
@@ -217,6 +224,7 @@ impl Training {
                     columns,
                     order,
                     starts,
+                    lane_columns,
                     learning_rate,
                     weight_decay,
                     $($field),*
@@ -246,9 +254,13 @@ impl Training {
                     adam_w
                 });
                 kernels.launch(&step, work, 0, stream)?;
+                if columns <= u64::from(lane_columns) * LANES {
+                    return Ok(());
+                }
+                // Several warps have pieces of a row: none of them knows when all have read the powers.
                 let advance =
                     AdvancePowers { rows, count, rows_in_table, powers, powers_stride, beta1, beta2 };
-                kernels.launch(&advance, count, 0, stream)
+                kernels.launch(&advance, most, 0, stream)
             }
             OptimizerType::RmsProp => {
                 let ((v, v_stride), alpha) = (state(0)?, value("alpha"));
@@ -268,20 +280,22 @@ impl Training {
 struct Step<'a> {
     kernels: &'a Kernels,
     named: &'a RowRuns,
-    count: u64,
+    /// No more rows are named.
+    most: u64,
     /// Address, type and stride of the rows of gradients.
-    gradients: (CUdeviceptr, u32, u64),
+    gradients: (CUdeviceptr, ElementType, u64),
     columns: u64,
     rate: f32,
     stream: CUstream,
 }
 
-/// The largest of the ranks' numbers.
-fn most_of(communicator: &Communicator, own: u64) -> Result<u64> {
-    let parts = communicator.round("gradients, how many", &own.to_le_bytes())?;
-    let counts = parts.iter().map(|part| part.bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)));
-    let most = counts.collect::<Option<Vec<_>>>().and_then(|counts| counts.into_iter().max());
-    most.ok_or_else(|| Error::Communication("a rank of another version".to_owned()))
+/// How many columns a lane of an optimizer has: four, where these are one aligned word in each row of all that it reads and writes. `places`
+/// have address, bytes between rows and type of each.
+fn lane_columns(columns: u64, places: &[(CUdeviceptr, u64, ElementType)]) -> u32 {
+    let is_aligned = |(address, stride, kind): &(CUdeviceptr, u64, ElementType)| {
+        (address | stride).is_multiple_of(4 * kind.bytes() as u64)
+    };
+    if columns.is_multiple_of(4) && places.iter().all(is_aligned) { 4 } else { 1 }
 }
 
 impl Staging {
@@ -375,4 +389,21 @@ fn pack(own: &Gradients, output: CUdeviceptr, workspace: &Workspace<'_>) -> Resu
         width: own.kind.bytes() as u32,
     };
     kernels.launch(&rows, own.count * own.columns, 0, stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hazard: a kernel loads a word that is not aligned.
+    #[test]
+    fn words_of_columns_are_aligned_in_every_row() {
+        let (float, half) = (ElementType::Float, ElementType::Half);
+        assert_eq!(lane_columns(128, &[(0x1000, 512, float), (0x2000, 256, half)]), 4);
+        assert_eq!(lane_columns(4, &[(0x1008, 8, half)]), 4);
+        assert_eq!(lane_columns(4, &[(0x1000, 16, float), (0x1008, 16, float)]), 1);
+        assert_eq!(lane_columns(4, &[(0x1000, 16, float), (0x1000, 24, float)]), 1);
+        assert_eq!(lane_columns(4, &[(0x1004, 8, half)]), 1);
+        assert_eq!(lane_columns(6, &[(0x1000, 32, float)]), 1);
+    }
 }

@@ -176,11 +176,12 @@ impl Cache {
         kernels.launch(&adjust, turns * 32, 0, stream)
     }
 
-    /// Has the lines of rows brought anew that this rank has changed: `count` of its own, by their distance from its first one.
+    /// Has the lines of rows brought anew that this rank has changed: as many of its own as `count` points to, `most` or fewer, by their distance
+    /// from its first one.
     ///
     /// # Errors
     /// [`Error::Logic`] for a cache whose parts are not those of the rows; the driver's.
-    pub fn renew(&self, rows: CUdeviceptr, count: u64, stream: CUstream) -> Result {
+    pub fn renew(&self, rows: CUdeviceptr, count: CUdeviceptr, most: u64, stream: CUstream) -> Result {
         if !self.is_of_owners {
             return Err(Error::Logic("a cache for reading alone is not written".to_owned()));
         }
@@ -197,7 +198,7 @@ impl Cache {
             set_starts: tables.starts,
             part: part as u32,
         };
-        self.kernels()?.launch(&renew, count * 32, 0, stream)
+        self.kernels()?.launch(&renew, most * 32, 0, stream)
     }
 
     /// Empties this rank's part.
