@@ -7,6 +7,8 @@
 
 /// How every kernel's declaration begins.
 const OPENING: &str = "extern \"C\" __global__ void ";
+/// What may stand before its name: how many of its blocks are to be at work at once.
+const BOUNDS: &str = "WM_THREE_BLOCKS ";
 
 /// Scalar types of `cuda/device.cuh`, as Rust spells them, with their sizes in bytes.
 const SCALARS: [(&str, usize); 6] = [("u32", 4), ("i32", 4), ("f32", 4), ("u64", 8), ("i64", 8), ("f64", 8)];
@@ -41,6 +43,7 @@ fn kernel(source: &str, at: usize) -> Result<KernelDeclaration, String> {
     let declaration = &source[at + OPENING.len()..];
     let (head, _) = declaration.split_once(')').ok_or("a kernel's parameter list has no end")?;
     let (name, list) = head.split_once('(').ok_or("a kernel's name is not followed by its parameters")?;
+    let name = name.strip_prefix(BOUNDS).unwrap_or(name);
     let parameters =
         list.split(',').map(|text| parameter(text.trim()).map_err(|why| format!("{name}: {why}")));
     Ok(KernelDeclaration {
