@@ -256,6 +256,20 @@ fn what_is_asked_for_gets_lines_with_its_own_bytes() {
     }
 }
 
+/// Hazard: an order that is not heeded, which no bytes show.
+#[test]
+fn rows_are_moved_by_their_order() {
+    let cached = Cached::spread(100, 2, 1);
+    let (numbers, order) = ([7, 8, 7, -1, 9, 100], [4, 2, 3, 2, 5, 4]);
+    let mut output = Placed::new(&[0xee; 6 * 16], 0);
+    cached.gather_in_order(&numbers, &order, 16, &mut output, (1, 64));
+    for (place, found) in output.content().chunks(16).enumerate() {
+        // Places that are not in the order are nobody's, nor are those of numbers without a row.
+        let wanted = if matches!(place, 2 | 4) { cached.row(numbers[place] as u64) } else { &[0xee; 16] };
+        assert_eq!(found, wanted, "place {place}");
+    }
+}
+
 #[test]
 fn what_is_asked_for_most_stays() {
     let rows_of = |cached: &Cached| (cached.row_starts[1] - cached.row_starts[0]) as i64;
