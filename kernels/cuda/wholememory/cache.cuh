@@ -126,20 +126,45 @@ __device__ __forceinline__ u32 load_count(u64 at) {
     return count;
 }
 
-// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `seen` what that was.
+// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `version` what that had.
 struct Hit {
-    u64 line, tag, seen;
+    u64 line, tag;
+    u32 version;
 };
 
-__device__ __forceinline__ Hit look_up(const Cache& cache, u64 row) {
-    const CacheSet set = cache.set_of(row);
-    const SetWords tags(set.tags);
-    Hit hit = {0, 0, 0};
+// Looks up a row for each lane that has one (`wanted`); the whole warp passes. Four lanes read a set's tags in one
+// access: on another GPU each one counts.
+__device__ __forceinline__ Hit look_up(const Cache& cache, bool wanted, u64 row) {
+    constexpr u32 READERS = 4, AT_ONCE = WARP / READERS;
+    CacheSet set = {0, 0, 0};
+    if (wanted) set = cache.set_of(row);
+    u64 tags[READERS][2];
 #pragma unroll
-    for (u32 way = 0; way < WAYS; way++)
-        if (is_valid(tags.word[way], name_of(row)))
-            hit = {set.lines + way * cache.stride, set.tags + way * 8, tags.word[way]};
-    return hit;
+    for (u32 turn = 0; turn < READERS; turn++) {
+        const u64 at = __shfl_sync(ALL_LANES, set.tags, int(turn * AT_ONCE + lane() / READERS));
+        tags[turn][0] = tags[turn][1] = 0;
+        if (at != 0) load_words(at + lane() % READERS * 16, tags[turn][0], tags[turn][1]);
+    }
+    const u64 name = wanted ? name_of(row) : 0;
+    u32 found = 0;  // its version, way and 1
+#pragma unroll
+    for (u32 turn = 0; turn < READERS; turn++) {
+        const u64 sought = __shfl_sync(ALL_LANES, name, int(turn * AT_ONCE + lane() / READERS));
+        u32 seen = 0;
+#pragma unroll
+        for (u32 i = 0; i < 2; i++)
+            if (sought != 0 && is_valid(tags[turn][i], sought))
+                seen = version_of(tags[turn][i]) << 4 | (lane() % READERS * 2 + i + 1);
+        for (i32 lanes = 1; lanes < i32(READERS); lanes *= 2) {
+            const u32 other = __shfl_xor_sync(ALL_LANES, seen, lanes);
+            seen = other > seen ? other : seen;
+        }
+        const u32 of_lane = __shfl_sync(ALL_LANES, seen, int(lane() % AT_ONCE * READERS));
+        if (lane() / AT_ONCE == turn) found = of_lane;
+    }
+    if (found == 0) return {0, 0, 0};
+    const u32 way = (found & 15) - 1;
+    return {set.lines + way * cache.stride, set.tags + way * 8, found >> 4};
 }
 
 // Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp passes.

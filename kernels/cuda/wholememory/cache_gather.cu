@@ -51,9 +51,8 @@ struct CachedWalk {
         if (is_mine && all.order != nullptr) place = u64(all.order[place]);
         const i64 number = is_mine ? number_at(place) : -1;
         const u64 home = all.table.row(number);
-        if (home == 0) return {{0}, {0}, 0, 0};
-        const Hit hit = look_up(cache, u64(number));
-        return {{hit.tag != 0 ? hit.line : home}, {place}, hit.tag, version_of(hit.seen)};
+        const Hit hit = look_up(cache, home != 0, u64(number));
+        return {{hit.tag != 0 ? hit.line : home}, {place}, hit.tag, hit.version};
     }
 
     // Where the line has changed, the table's row is next; else none. Nothing is left to look at again.

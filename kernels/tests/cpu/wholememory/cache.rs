@@ -76,9 +76,9 @@ impl Cached {
     fn part_of(&self, row: u64) -> usize {
         let parts = self.parts.len() as u64;
         if self.is_spread {
-            let mixed = row / parts ^ row / parts >> 31;
-            let mixed = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            return ((row + ((mixed ^ mixed >> 29) >> 33) - row / parts * parts) % parts) as usize;
+            let neighbours = row / parts;
+            let mixed = (neighbours ^ (neighbours >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            return ((row % parts + ((mixed ^ (mixed >> 29)) >> 33)) % parts) as usize;
         }
         match self.rows_equal {
             0 => self
