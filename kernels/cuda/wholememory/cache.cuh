@@ -1,8 +1,11 @@
 // A cache of a table's rows: copies in lines, eight lines a set, spread over parts that all ranks of the cache map.
 //
 // A part has three arrays: the tags of its sets (8 words of 64 bits each), their records (what is counted), and their
-// lines. Row r of a part's n rows goes to set r % sets: neighbours go to different sets, and every set has as many
-// rows as the next, so a cache with a line for each row holds all of them.
+// lines. A part is for its owner's rows; or, where rows are only read through the cache, for one of any P rows that
+// are next to each other, of P parts. Which one differs from P rows to the next by a hash, and so does the set that a
+// turn of a part's rows begins at: wherever the rows that are asked for most lie, all parts and sets have some. Rows
+// of one turn go to all sets, so every set has as many rows as the next, and a cache with a line for each row holds
+// all of them.
 //
 // Who does what: any rank reads tags, lines and records and counts in records; only the part's own rank, in kernels
 // of any of its streams, changes tags and writes lines. Nobody waits for anybody.
@@ -14,7 +17,7 @@
 // away. So a line has one writer at a time.
 //
 // Why a reader gets no wrong byte. It reads the tag (1), fence, the line (2), fence, the tag again (3); it keeps the
-// bytes if (1) and (3) are the same valid word. The writer changes the tag to filling (a), fence, writes the line (b),
+// bytes if (1) is valid and (3) has its version. The writer changes the tag to filling (a), fence, writes the line (b),
 // fence, changes it to valid (c). If (2) sees any word of (b), then by the two fences (3) sees (a) or later, which has
 // another version. If (1) sees (c), then by the two fences (2) sees all of (b). All are at system scope. A version
 // returns after 2^23 changes: were a reader held up during just so many of one line, it would take it for unchanged.
@@ -37,6 +40,7 @@ constexpr u64 ROW_MASK = (1ull << 40) - 1, FILLING = 1ull << 40, VERSION = 1ull 
 // What a tag says of a row: 0 for none, else its number and 1.
 __device__ __forceinline__ u64 name_of(u64 row) { return row + 1; }
 __device__ __forceinline__ u64 named_by(u64 tag) { return tag & ROW_MASK; }
+__device__ __forceinline__ u32 version_of(u64 tag) { return u32(tag >> 41); }
 __device__ __forceinline__ bool is_valid(u64 tag, u64 name) { return (tag & (ROW_MASK | FILLING)) == name; }
 __device__ __forceinline__ u64 next_tag(u64 tag, u64 content) { return (tag & ~(VERSION - 1)) + VERSION + content; }
 
@@ -50,8 +54,11 @@ struct CacheSet {
 //   0..63   candidates: rows that were asked for and not found; a row's name, from bit 40 on how often
 //   64..95  how often each line was asked for, 32 bits each
 //   96..99  how often no line was found, since the counts were last halved
-//   104..111 of the part's first set alone: the set that is looked at next
-constexpr u32 CANDIDATES = 8, ONCE_BIT = 40, COUNTS_AT = 64, MISSES_AT = 96, CURSOR_AT = 104;
+// And of the part's first set alone:
+//   104..111  the set that is looked at next; 0 before any was
+//   112..119  how many lines were taken of late, of as many sets as the part has; in parts of LATELY
+constexpr u32 CANDIDATES = 8, ONCE_BIT = 40, COUNTS_AT = 64, MISSES_AT = 96, CURSOR_AT = 104, LATELY_AT = 112;
+constexpr u64 LATELY = 1 << 16;
 // Counts stay below; a candidate's has 24 bits.
 constexpr u32 MOST = 1u << 20;
 // So many misses are a set's time: then its counts are halved, and what was asked for long ago counts little.
@@ -60,8 +67,20 @@ constexpr u32 AGE = 128;
 __device__ __forceinline__ u64 candidate_of(u64 name, u32 times) { return name | u64(times) << ONCE_BIT; }
 __device__ __forceinline__ u32 times_of(u64 candidate) { return u32(candidate >> ONCE_BIT); }
 
+__device__ __forceinline__ u64 mixed(u64 x) {
+    x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15ull;
+    return x ^ (x >> 29);
+}
+
+// The set of a part's row `at`: one of a turn of `sets` rows, which begins at a set of its own.
+__device__ __forceinline__ u64 set_number(u64 at, u64 sets) {
+    const u64 turn = quotient(at, sets), number = at - turn * sets + remainder(mixed(turn) >> 32, sets);
+    return number < sets ? number : number - sets;
+}
+
 struct Cache {
-    Table parts;  // its chunks are the parts, `starts` the first row of each
+    // Its chunks are the parts, `starts` the first row of each. Without `starts` and `equal` rows are spread.
+    Table parts;
     const u64* set_starts;
     u64 stride;
 
@@ -78,9 +97,17 @@ struct Cache {
 
     // The set of a row of the table.
     __device__ __forceinline__ CacheSet set_of(u64 row) const {
-        const u32 part = parts.chunk_of(row);
-        const u64 first = parts.equal != 0 ? part * parts.equal : parts.starts[part], sets = sets_of(part);
-        return set(part, sets, remainder(row - first, sets));
+        u32 part;
+        u64 at;
+        if (parts.equal == 0 && parts.starts == nullptr) {
+            at = quotient(row, parts.chunks);
+            part = u32(remainder(row - at * parts.chunks + (mixed(at) >> 33), parts.chunks));
+        } else {
+            part = parts.chunk_of(row);
+            at = row - (parts.equal != 0 ? part * parts.equal : parts.starts[part]);
+        }
+        const u64 sets = sets_of(part);
+        return set(part, sets, set_number(at, sets));
     }
 };
 
@@ -99,20 +126,45 @@ __device__ __forceinline__ u32 load_count(u64 at) {
     return count;
 }
 
-// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `seen` what that was.
+// A line with a row's bytes, or none: `tag` is the address of its tag, 0 for none, `version` what that had.
 struct Hit {
-    u64 line, tag, seen;
+    u64 line, tag;
+    u32 version;
 };
 
-__device__ __forceinline__ Hit look_up(const Cache& cache, u64 row) {
-    const CacheSet set = cache.set_of(row);
-    const SetWords tags(set.tags);
-    Hit hit = {0, 0, 0};
+// Looks up a row for each lane that has one (`wanted`); the whole warp passes. Four lanes read a set's tags in one
+// access: on another GPU each one counts.
+__device__ __forceinline__ Hit look_up(const Cache& cache, bool wanted, u64 row) {
+    constexpr u32 READERS = 4, AT_ONCE = WARP / READERS;
+    CacheSet set = {0, 0, 0};
+    if (wanted) set = cache.set_of(row);
+    u64 tags[READERS][2];
 #pragma unroll
-    for (u32 way = 0; way < WAYS; way++)
-        if (is_valid(tags.word[way], name_of(row)))
-            hit = {set.lines + way * cache.stride, set.tags + way * 8, tags.word[way]};
-    return hit;
+    for (u32 turn = 0; turn < READERS; turn++) {
+        const u64 at = __shfl_sync(ALL_LANES, set.tags, int(turn * AT_ONCE + lane() / READERS));
+        tags[turn][0] = tags[turn][1] = 0;
+        if (at != 0) load_words(at + lane() % READERS * 16, tags[turn][0], tags[turn][1]);
+    }
+    const u64 name = wanted ? name_of(row) : 0;
+    u32 found = 0;  // its version, way and 1
+#pragma unroll
+    for (u32 turn = 0; turn < READERS; turn++) {
+        const u64 sought = __shfl_sync(ALL_LANES, name, int(turn * AT_ONCE + lane() / READERS));
+        u32 seen = 0;
+#pragma unroll
+        for (u32 i = 0; i < 2; i++)
+            if (sought != 0 && is_valid(tags[turn][i], sought))
+                seen = version_of(tags[turn][i]) << 4 | (lane() % READERS * 2 + i + 1);
+        for (i32 lanes = 1; lanes < i32(READERS); lanes *= 2) {
+            const u32 other = __shfl_xor_sync(ALL_LANES, seen, lanes);
+            seen = other > seen ? other : seen;
+        }
+        const u32 of_lane = __shfl_sync(ALL_LANES, seen, int(lane() % AT_ONCE * READERS));
+        if (lane() / AT_ONCE == turn) found = of_lane;
+    }
+    if (found == 0) return {0, 0, 0};
+    const u32 way = (found & 15) - 1;
+    return {set.lines + way * cache.stride, set.tags + way * 8, found >> 4};
 }
 
 // Brings a row to a line whose tag this warp has made `claimed` (lane 0 did). The whole warp passes.

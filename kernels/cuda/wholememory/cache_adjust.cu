@@ -7,12 +7,10 @@
 
 namespace wm {
 
-__device__ __forceinline__ u32 one_more(u32 count) { return count < MOST ? count + 1 : count; }
+// A part learns while more lines were taken of late than one of every so many sets.
+constexpr u64 LEARNS_ABOVE = 8;
 
-__device__ __forceinline__ u64 mixed(u64 x) {
-    x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15ull;
-    return x ^ (x >> 29);
-}
+__device__ __forceinline__ u32 one_more(u32 count) { return count < MOST ? count + 1 : count; }
 
 // Counts one lookup of a row.
 __device__ __forceinline__ void count_lookup(const Cache& cache, u64 row) {
@@ -86,22 +84,23 @@ __device__ __forceinline__ u64 largest_of_lanes(u64 value) {
     return value;
 }
 
-// Gives candidates of a set the lines of rows that are asked for less. The whole warp passes; lane w has way w and
-// candidate w.
-__device__ __forceinline__ void adjust_set(const Cache& cache, const Table& table, const CacheSet& set) {
+// Gives candidates of a set the lines of rows that are asked for less; how many. The whole warp passes; lane w has way
+// w and candidate w.
+__device__ __forceinline__ u32 adjust_set(const Cache& cache, const Table& table, const CacheSet& set) {
     const bool has_way = lane() < WAYS;
     u64 tag = has_way ? load_word(set.tags + lane() * 8) : FILLING;
     u32 count = has_way ? load_count(set.record + COUNTS_AT + lane() * 4) : 0;
     u64 candidate = has_way ? load_word(set.record + lane() * 8) : 0;
+    u32 taken = 0;
 #pragma unroll 1
     for (u32 i = 0; i < CANDIDATES; i++) {
         const u64 best = largest_of_lanes(candidate), name = named_by(best);
-        if (times_of(best) == 0 || name == 0) return;
+        if (times_of(best) == 0 || name == 0) return taken;
         // The largest of these is the coldest line's; its way is in the low bits.
         const u64 order = ~(hardness(tag, count) << 3 | (lane() & (WAYS - 1)));
         const u64 coldest = ~largest_of_lanes(order);
         const bool has_line = any_lane(named_by(tag) == name);
-        if (!has_line && times_of(best) < coldest >> 3) return;
+        if (!has_line && times_of(best) < coldest >> 3) return taken;
         if (candidate == best) {
             store_word(set.record + lane() * 8, 0);
             candidate = 0;
@@ -113,8 +112,9 @@ __device__ __forceinline__ void adjust_set(const Cache& cache, const Table& tabl
         u64 found = 0;
         if (lane() == 0) found = exchange_word(set.tags + way * 8, was, claimed);
         // Another stream of this rank is at this set.
-        if (__shfl_sync(ALL_LANES, found, 0) != was) return;
+        if (__shfl_sync(ALL_LANES, found, 0) != was) return taken;
         fill_line(set.tags + way * 8, claimed, set.lines + way * cache.stride, home, cache.stride);
+        taken++;
         if (lane() == way) {
             tag = name;
             count = times_of(best);
@@ -122,6 +122,21 @@ __device__ __forceinline__ void adjust_set(const Cache& cache, const Table& tabl
         }
         __syncwarp();
     }
+    return taken;
+}
+
+// Adds what a turn of 32 sets has taken to what was taken of late, of which so much is forgotten as a turn is a part
+// of all sets. Launches at the same time may forget too much: then it is below 0 for a while.
+__device__ __forceinline__ void note_taken(u64 lately, u64 sets, u32 taken) {
+    const i64 before = i64(load_word(lately)), turns = i64((sets + WARP - 1) / WARP);
+    const i64 change = i64(taken * LATELY) - before / turns;
+    if (change != 0) atomicAdd(reinterpret_cast<u64*>(lately), u64(change));
+}
+
+// Does a part still learn? Then few lookups are not enough to tell its rows from each other.
+__device__ __forceinline__ bool is_learning(u64 first_record, u64 sets) {
+    const i64 lately = i64(load_word(first_record + LATELY_AT));
+    return load_word(first_record + CURSOR_AT) == 0 || lately >= i64(sets * (LATELY / LEARNS_ABOVE));
 }
 
 // Takes a row out of a tag, or has its bytes brought anew (`home` is not 0). Lane 0 changes the tag, the whole warp
@@ -147,12 +162,15 @@ __device__ __forceinline__ void renew_tag(u64 tag, u64 name, u64 line, u64 home,
 
 }  // namespace wm
 
-/// Counts lookups: every 2^`shift`-th of the `count` row numbers, which of them `seed` says. The cache is as in
-/// `wm_cache_gather`.
+/// Counts lookups: every 2^`shift`-th of the `count` row numbers, which of them `seed` says; and all of them while this
+/// rank's part, number `part`, takes many lines. The cache is as in `wm_cache_gather`.
 extern "C" __global__ void wm_cache_count(const void* indices, u32 index_bytes, u64 count, u32 shift, u64 seed,
                                           u64 rows_in_table, u64 stride, const u64* cache_bases,
-                                          const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts) {
+                                          const u64* row_starts, u32 parts, u64 rows_equal, const u64* set_starts,
+                                          u32 part) {
     const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
+    const u64 sets = cache.sets_of(part);
+    if (wm::is_learning(cache.set(part, sets, 0).record, sets)) shift = 0;
     for (u64 i : wm::share_of(count >> shift)) {
         const u64 of_run = wm::mixed(i + seed) & ((1ull << shift) - 1);
         const i64 row = wm::load_index(indices, index_bytes, (i << shift) + of_run);
@@ -171,7 +189,8 @@ extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64
     const u64 sets = cache.sets_of(part);
     const u32 warps = wm::threads_in_block() / wm::WARP;
     if (sets == 0 || wm::warp() >= warps) return;
-    u64* cursor = reinterpret_cast<u64*>(cache.set(part, sets, 0).record + wm::CURSOR_AT);
+    const u64 first_record = cache.set(part, sets, 0).record;
+    u64* cursor = reinterpret_cast<u64*>(first_record + wm::CURSOR_AT);
     for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < turns; i += wm::blocks_in_grid() * warps) {
         u64 first = 0;
         if (wm::lane() == 0) first = atomicAdd(cursor, u64(wm::WARP));
@@ -179,10 +198,14 @@ extern "C" __global__ void wm_cache_adjust(u64 base, const u64* bases, const u64
         const bool is_mine = wm::lane() < sets;
         const u64 number = (first + wm::lane()) % sets;
         const bool wants = is_mine && wm::wants_change(cache.set(part, sets, number));
+        u32 taken = 0;
 #pragma unroll 1
-        for (u32 lane = 0; lane < wm::WARP; lane++)
-            if (__shfl_sync(wm::ALL_LANES, u32(wants), int(lane)) != 0)
-                wm::adjust_set(cache, table, cache.set(part, sets, __shfl_sync(wm::ALL_LANES, number, int(lane))));
+        for (u32 lane = 0; lane < wm::WARP; lane++) {
+            if (__shfl_sync(wm::ALL_LANES, u32(wants), int(lane)) == 0) continue;
+            const u64 wanting = __shfl_sync(wm::ALL_LANES, number, int(lane));
+            taken += wm::adjust_set(cache, table, cache.set(part, sets, wanting));
+        }
+        if (wm::lane() == 0) wm::note_taken(first_record + wm::LATELY_AT, sets, taken);
     }
 }
 
@@ -200,7 +223,7 @@ extern "C" __global__ void wm_cache_renew(const i64* rows, const i64* count, u64
     for (u64 i = wm::block_in_grid() * warps + wm::warp(); i < all; i += wm::blocks_in_grid() * warps) {
         const i64 row = rows[i];
         if (row < 0 || u64(row) >= rows_in_part) continue;
-        const wm::CacheSet set = cache.set(part, sets, wm::remainder(u64(row), sets));
+        const wm::CacheSet set = cache.set(part, sets, wm::set_number(u64(row), sets));
         const u64 name = wm::name_of(first_row + u64(row));
         // The row was written before; the tags are read after.
         wm::fence_sc();

@@ -4,6 +4,7 @@
 // rows up before the one fence of a batch, which therefore orders both: that lookup before the lines' bytes, and this
 // batch's bytes before the second look at its tags. Rows whose line has changed meanwhile are moved again, from the
 // table. There are walks for words of 16, 4 and 1 bytes: an image has room for no more.
+// Left alone, the compiler takes so many registers that a multiprocessor has two blocks at work instead of three.
 #include "cache.cuh"
 
 namespace wm {
@@ -12,7 +13,7 @@ namespace wm {
 constexpr u64 CACHED_BATCH_BYTES = 32768;
 
 template <class W>
-struct OrderedCopy {
+struct RelaxedCopy {
     typedef W Word;
     static constexpr bool FROM_TABLE = true;
     static constexpr u32 table_bytes = sizeof(W), from_bytes = sizeof(W), to_bytes = sizeof(W);
@@ -22,28 +23,36 @@ struct OrderedCopy {
 
 template <class Mover>
 struct CachedWalk {
-    const Walk<Mover, 1> walk;
+    const Walk<Mover, 1, true> walk;
     const Cache& cache;
 
-    // The row of a batch that this lane has found: where it comes from, and the tag that has to stay as it is.
+    // The row of a batch that this lane has found: where it comes from, where it goes to, the tag that has to stay as it
+    // is (0 for none), and that one's version, which each change changes.
     struct Found {
-        u64 row[1];
-        u64 tag, seen;
+        u64 row[1], place[1];
+        u64 tag;
+        u32 version;
     };
 
+    __device__ __forceinline__ i64 number_at(u64 place) const {
+        return load_index(walk.all.indices, walk.all.index_bytes, place);
+    }
+
     __device__ __forceinline__ Found look_up_batch(u64 first) const {
-        i64 number[1];
-        walk.load_numbers(first, number);
-        const u64 home = walk.all.table.row(number[0]);
-        if (home == 0) return {{0}, 0, 0};
-        const Hit hit = look_up(cache, u64(number[0]));
-        return {{hit.tag != 0 ? hit.line : home}, hit.tag, hit.seen};
+        const RowSet& all = walk.all;
+        u64 place = first + lane();
+        const bool is_mine = lane() < walk.division.batch && place < all.count;
+        if (is_mine && all.order != nullptr) place = all.order[place];
+        const i64 number = is_mine ? number_at(place) : -1;
+        const u64 home = all.table.row(number);
+        const Hit hit = look_up(cache, home != 0, u64(number));
+        return {{hit.tag != 0 ? hit.line : home}, {place}, hit.tag, hit.version};
     }
 
     // Where the line has changed, the table's row is next; else none. Nothing is left to look at again.
     __device__ __forceinline__ bool find_changed(Found& found) const {
-        const bool changed = found.tag != 0 && load_word(found.tag) != found.seen;
-        found.row[0] = changed ? walk.all.table.row(i64(named_by(found.seen)) - 1) : 0;
+        const bool changed = found.tag != 0 && version_of(load_word(found.tag)) != found.version;
+        found.row[0] = changed ? walk.all.table.row(number_at(found.place[0])) : 0;
         found.tag = 0;
         return changed;
     }
@@ -52,10 +61,10 @@ struct CachedWalk {
     __device__ __forceinline__ void run() const {
         const u64 step = walk.warps * walk.division.batch;
         u64 first = (block_in_grid() * (threads_in_block() / WARP) + warp()) * walk.division.batch - step;
-        Found found = {{0}, 0, 0};
+        Found found = {{0}, {0}, 0, 0};
 #pragma unroll 1
         while (true) {
-            walk.move_batch(first, found.row);
+            walk.move_batch(first, found.row, found.place);
             const Found next = look_up_batch(first + step);
             if (any_lane((found.tag | next.tag) != 0)) {
                 // Who writes lines of a cache with one part is on this GPU.
@@ -82,23 +91,24 @@ __device__ __forceinline__ void move_cached_rows(const RowSet& rows, u64 row_wor
 }
 
 __device__ __forceinline__ void gather_cached(const RowSet& rows, u64 row_bytes, u32 width, const Cache& cache) {
-    if (width == 16) return move_cached_rows<OrderedCopy<Word16>>(rows, row_bytes / 16, cache);
-    if (width >= 4) return move_cached_rows<OrderedCopy<u32>>(rows, row_bytes / 4, cache);
-    move_cached_rows<OrderedCopy<u8>>(rows, row_bytes, cache);
+    if (width == 16) return move_cached_rows<RelaxedCopy<Word16>>(rows, row_bytes / 16, cache);
+    if (width >= 4) return move_cached_rows<RelaxedCopy<u32>>(rows, row_bytes / 4, cache);
+    move_cached_rows<RelaxedCopy<u8>>(rows, row_bytes, cache);
 }
 
 }  // namespace wm
 
 /// As `wm_gather_rows`, through a cache of `parts` parts at `cache_bases`, whose row and set numbers begin at
-/// `row_starts` (or are `rows_equal` rows each) and `set_starts`. Rows begin at multiples of 16 bytes, in the table
-/// and in lines; `stride` is that of both.
-extern "C" __global__ void wm_cache_gather(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal,
-                                           u64 rows_in_table, u64 stride, u64 row_bytes, const void* indices,
-                                           u32 index_bytes, u64 count, void* output, u64 output_stride, u32 width,
-                                           const u64* cache_bases, const u64* row_starts, u32 parts, u64 rows_equal,
-                                           const u64* set_starts) {
+/// `row_starts` (or are `rows_equal` rows each; without either rows are spread over all parts) and `set_starts`. Rows
+/// begin at multiples of 16 bytes, in the table and in lines; `stride` is that of both. `order` is as in
+/// `wm_gather_ordered_rows`, or null for the order of the numbers. Blocks have 256 threads at most.
+extern "C" __global__ void __launch_bounds__(256, 3)
+    wm_cache_gather(u64 base, const u64* bases, const u64* starts, u32 chunks, u64 equal, u64 rows_in_table,
+                    u64 stride, u64 row_bytes, const void* indices, u32 index_bytes, u64 count, void* output,
+                    u64 output_stride, u32 width, const u64* cache_bases, const u64* row_starts, u32 parts,
+                    u64 rows_equal, const u64* set_starts, const u32* order) {
     const wm::Table table(base, bases, starts, chunks, equal, rows_in_table, stride, 0);
     const wm::Cache cache(cache_bases, row_starts, parts, rows_equal, set_starts, stride);
     const wm::Packed packed = {reinterpret_cast<u64>(output), output_stride};
-    wm::gather_cached({table, indices, index_bytes, count, packed}, row_bytes, width, cache);
+    wm::gather_cached({table, indices, index_bytes, count, packed, order}, row_bytes, width, cache);
 }

@@ -17,8 +17,8 @@ pub enum CachePlan {
     None,
     /// Each rank's GPU has copies of the rank's own rows.
     OfOwners,
-    /// The ranks of another communicator share copies of any rows, to be read alone.
-    Local,
+    /// Ranks share copies of any rows, to be read alone.
+    Spread,
 }
 
 /// A policy.
@@ -70,13 +70,15 @@ impl CachePolicy {
                 self.memory_type.code() >= rows.request().memory_type.code(),
                 "a cache shows no more addresses than the rows do",
             )?;
-            return Ok(CachePlan::OfOwners);
+            // Who changes a row has its copy, too; where nobody does, rows that are asked for most are all ranks' alike.
+            let is_written = self.access == AccessType::ReadWrite;
+            return Ok(if is_written { CachePlan::OfOwners } else { CachePlan::Spread });
         }
         require(self.access == AccessType::ReadOnly, "a cache of other ranks than the rows' is for reading")?;
         let is_shown = matches!(self.memory_type, MemoryType::Continuous | MemoryType::Chunked);
         require(is_shown, "a cache of other ranks than the rows' is continuous or chunked")?;
         // All of it is on one machine: host memory is no nearer than where the rows are.
-        Ok(if self.location == Location::Device { CachePlan::Local } else { CachePlan::None })
+        Ok(if self.location == Location::Device { CachePlan::Spread } else { CachePlan::None })
     }
 
     /// May rows be trained that have it?

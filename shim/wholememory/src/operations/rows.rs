@@ -52,7 +52,7 @@ pub fn copy(
 pub struct CacheTables {
     /// Address of each part.
     pub bases: CUdeviceptr,
-    /// First row of each part; not read where parts are equal.
+    /// First row of each part; not read where parts are equal. 0 where rows are spread over parts.
     pub row_starts: CUdeviceptr,
     /// Parts.
     pub parts: u32,
@@ -60,6 +60,8 @@ pub struct CacheTables {
     pub rows_equal: u64,
     /// First set of each part, and the number of all sets.
     pub set_starts: CUdeviceptr,
+    /// Has it so few lines that many rows come from home?
+    pub is_small: bool,
 }
 
 /// Gathers rows as [`copy`] does, through a cache of all columns of the table. Rows that are converted come from the table.
@@ -311,7 +313,11 @@ impl RowLaunch<'_> {
     ) -> Result {
         let (row_bytes, width) = words(table, rows);
         let &Numbers { address: indices, count, bytes: index_bytes } = numbers;
-        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts } = cache;
+        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts, is_small } = cache;
+        let order = match is_small {
+            true => RowOrder::of(self.memory, table.rows(), row_bytes, numbers, self.workspace)?,
+            false => None,
+        };
         let arguments = over!(
             table,
             CacheGather {
@@ -327,6 +333,7 @@ impl RowLaunch<'_> {
                 parts,
                 rows_equal,
                 set_starts,
+                order: order.as_ref().map_or(0, |order| order.positions),
             }
         );
         self.launch(&arguments, count.saturating_mul(row_bytes.div_ceil(width)))

@@ -29,10 +29,12 @@ const INT64: u32 = 6;
 const BEFORE: usize = 4;
 const AFTER: usize = 9;
 
-/// Whose a cache is: that of the rows' ranks, of each rank alone, of two ranks at a time, of all ranks in another communicator.
+/// Whose a cache is: that of the rows' ranks, the same for reading alone, of each rank alone, of two ranks at a time, of all ranks in
+/// another communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Of {
     Owners,
+    Readers,
     Alone,
     Pairs,
     All,
@@ -41,7 +43,7 @@ enum Of {
 /// A type of memory with a policy for it.
 type Kind = (Of, (u32, u32), u32);
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     (Of::Owners, (CONTINUOUS, HOST), CONTINUOUS),
     (Of::Owners, (CONTINUOUS, HOST), DISTRIBUTED),
     (Of::Owners, (CHUNKED, HOST), CHUNKED),
@@ -51,6 +53,7 @@ const KINDS: [Kind; 9] = [
     (Of::Alone, (CHUNKED, HOST), CONTINUOUS),
     (Of::Pairs, (CHUNKED, DEVICE), CONTINUOUS),
     (Of::All, (DISTRIBUTED, HOST), CHUNKED),
+    (Of::Readers, (CHUNKED, HOST), DISTRIBUTED),
 ];
 
 /// An embedding with a cache, and the communicator that is the cache's alone.
@@ -74,7 +77,7 @@ impl<'a> Cached<'a> {
         each: Option<&[usize]>,
     ) -> Verdict<Self> {
         let color = match of {
-            Of::Owners => None,
+            Of::Owners | Of::Readers => None,
             Of::Alone => Some(rank.number),
             Of::Pairs => Some(rank.number / 2),
             Of::All => Some(0),
@@ -83,7 +86,8 @@ impl<'a> Cached<'a> {
         if let Some(color) = color {
             want!(SUCCESS, rank.wholememory_split_communicator(&mut part, rank.comm, color as i32, 0))?;
         }
-        let (comm, access) = if part.is_null() { (rank.comm, READ_WRITE) } else { (part, READ_ONLY) };
+        let access = if of == Of::Owners { READ_WRITE } else { READ_ONLY };
+        let comm = if part.is_null() { rank.comm } else { part };
         let policy = policy(rank, comm, (cache, DEVICE), access, ratio)?;
         let embedding = create(rank, SUCCESS, &shape, kind, policy, each)?;
         // The embedding keeps what it needs of it.
@@ -240,7 +244,7 @@ pub(super) fn gathered(rank: &Rank) -> Verdict {
 
 /// A small cache of which every line is taken again and again, by rows that all ranks read meanwhile.
 pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[8]] {
+    for kind in [KINDS[2], KINDS[8], KINDS[9]] {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(17 + rank.number as u64);
         // Two ranks that share two cores meet in a line most often.
@@ -249,6 +253,25 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
             let rows: Vec<_> =
                 (0..512 / rank.size.max(2)).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
             cached.right(&rows, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
+        }
+        cached.end()?;
+    }
+    Ok(())
+}
+
+/// So many rows that they are moved in the order of their addresses, while lines are taken: each arrives where it was asked for.
+pub(super) fn ordered(rank: &Rank) -> Verdict {
+    // Rows of 26 bytes in 32, and of 64 bytes.
+    for (kind, columns, dtype) in [(KINDS[2], 13, HALF), (KINDS[8], 16, FLOAT), (KINDS[9], 16, FLOAT)] {
+        let rows = 5000;
+        let cached = Cached::new(rank, Description::matrix(rows, columns, columns, dtype), kind, 0.1, None)?;
+        let mut draws = Draws(91 + rank.number as u64);
+        for round in 0..3 {
+            // Many rows come again; some numbers name no row.
+            let mut chosen = draws.zipf(rows as usize, (1 << 14) + round);
+            chosen.iter_mut().step_by(50).for_each(|row| *row -= 40);
+            chosen.iter_mut().skip(1).step_by(70).for_each(|row| *row += rows - 9);
+            cached.right(&chosen, true).map_err(|reason| format!("{kind:?}, round {round}: {reason}"))?;
         }
         cached.end()?;
     }
@@ -280,7 +303,7 @@ pub(super) fn holds_all_rows(rank: &Rank) -> Verdict {
 /// A tenth of the rows, of which few are asked for most of the time. Hot rows are neighbours, unless each rank has lines for its own
 /// rows alone: then every rank has some of them.
 pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
-    for kind in [KINDS[2], KINDS[7]] {
+    for kind in [KINDS[2], KINDS[7], KINDS[9]] {
         let rows = 4000;
         let cached = Cached::new(rank, Description::matrix(rows as i64, 4, 4, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(3 + rank.number as u64);
@@ -307,7 +330,7 @@ pub(super) fn holds_hot_rows(rank: &Rank) -> Verdict {
 /// A load writes rows at every rank: no copy of what they were is left when it returns.
 pub(super) fn loaded(rank: &Rank) -> Verdict {
     let folder = Folder::new(rank)?;
-    for kind in [KINDS[2], KINDS[4], KINDS[5], KINDS[8]] {
+    for kind in [KINDS[2], KINDS[4], KINDS[5], KINDS[8], KINDS[9]] {
         let (rows, row) = (333, 32);
         let cached = Cached::new(rank, Description::matrix(rows, 8, 8, FLOAT), kind, 1.0, None)?;
         folder.write("rows", &bytes_at(0, rows as usize * row, AFTER))?;

@@ -100,6 +100,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::of_few("caches.gathered", caches::gathered),
     Scenario::of_few("caches.taken_while_read", caches::taken_while_read),
+    Scenario::new("caches.ordered", caches::ordered),
     Scenario::of_few("caches.holds_all_rows", caches::holds_all_rows),
     Scenario::of_few("caches.holds_hot_rows", caches::holds_hot_rows),
     Scenario::new("caches.loaded", caches::loaded),

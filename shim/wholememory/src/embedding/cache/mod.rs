@@ -34,8 +34,6 @@ pub struct Cache {
     home: Arc<Memory>,
     memory: Memory,
     shape: CacheShape,
-    /// Are its parts those of the rows, at the same ranks?
-    is_of_owners: bool,
     /// So that another sample of lookups is counted each time.
     seed: AtomicU64,
 }
@@ -50,8 +48,10 @@ pub fn make(whole: &Arc<Tensor>, policy: Option<&CachePolicy>) -> Result<Option<
     let plan = policy.map_or(Ok(CachePlan::None), |policy| policy.plan(home));
     let told = format!("{plan:?} {:?}", policy.map(|policy| (policy.memory_type, policy.ratio)));
     communicator.agree("cache", plan.as_ref().map(drop).map_err(Clone::clone), told.as_bytes())?;
-    let (Some(policy), CachePlan::OfOwners | CachePlan::Local) = (policy, plan?) else { return Ok(None) };
-    let made = Cache::new(home, policy);
+    let (Some(policy), plan @ (CachePlan::OfOwners | CachePlan::Spread)) = (policy, plan?) else {
+        return Ok(None);
+    };
+    let made = Cache::new(home, policy, plan);
     // Caches of other ranks' communicators may have failed.
     communicator.agree("cache is made", made.as_ref().map(drop).map_err(Clone::clone), &[])?;
     let cache = Arc::new(made?);
@@ -70,14 +70,13 @@ impl RowCopies for Cache {
 }
 
 impl Cache {
-    fn new(home: &Arc<Memory>, policy: &CachePolicy) -> Result<Self> {
+    fn new(home: &Arc<Memory>, policy: &CachePolicy, plan: CachePlan) -> Result<Self> {
         let communicator = &policy.communicator;
-        let is_of_owners = policy.is_of(home.communicator());
-        let rows = match is_of_owners {
-            true => home.partition().clone(),
-            false => Partition::equal(home.partition().rows(), communicator.size()),
+        let (partition, stride) = (home.partition(), home.request().granularity);
+        let shape = match plan {
+            CachePlan::OfOwners => CacheShape::of_owners(partition.clone(), policy.ratio, stride)?,
+            _ => CacheShape::spread(partition.rows(), communicator.size(), policy.ratio, stride)?,
         };
-        let shape = CacheShape::new(rows, policy.ratio, home.request().granularity)?;
         let request = MemoryRequest {
             bytes: shape.sets.iter().sum::<u64>() * shape.set_bytes,
             // What a type shows is nobody's to see; each part has pages of its own, so its arrays are aligned.
@@ -87,7 +86,7 @@ impl Cache {
             partition: Some(shape.sets.clone()),
         };
         let memory = Memory::new(communicator, request)?;
-        let cache = Self { home: Arc::clone(home), memory, shape, is_of_owners, seed: AtomicU64::new(0) };
+        let cache = Self { home: Arc::clone(home), memory, shape, seed: AtomicU64::new(0) };
         let emptied = cache.empty();
         communicator.agree("cache is empty", emptied, &[])?;
         Ok(cache)
@@ -120,10 +119,11 @@ impl Cache {
         let tables = self.memory.tables();
         CacheTables {
             bases: tables.bases,
-            row_starts: if self.is_of_owners { self.home.tables().starts } else { 0 },
+            row_starts: if self.shape.owned.is_some() { self.home.tables().starts } else { 0 },
             parts: self.shape.sets.len() as u32,
-            rows_equal: self.shape.rows.equal_count(),
+            rows_equal: self.shape.owned.as_ref().map_or(0, Partition::equal_count),
             set_starts: tables.starts,
+            is_small: self.shape.is_small(self.home.partition().rows()),
         }
     }
 
@@ -137,7 +137,7 @@ impl Cache {
             return Ok(());
         }
         let kernels = self.kernels()?;
-        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts } = self.tables();
+        let CacheTables { bases: cache_bases, row_starts, parts, rows_equal, set_starts, .. } = self.tables();
         let (rows_in_table, stride) = (self.home.partition().rows(), self.home.request().granularity);
         let shift = count_shift(numbers.count);
         let count = CacheCount {
@@ -153,8 +153,10 @@ impl Cache {
             parts,
             rows_equal,
             set_starts,
+            part: self.own() as u32,
         };
-        kernels.launch(&count, numbers.count >> shift, 0, stream)?;
+        // It may count all of them.
+        kernels.launch(&count, numbers.count, 0, stream)?;
         let (tables, is_one) = (self.home.tables(), self.home.is_one_range());
         let turns = turns(numbers.count, self.shape.sets[self.own()]);
         let adjust = CacheAdjust {
@@ -182,17 +184,17 @@ impl Cache {
     /// # Errors
     /// [`Error::Logic`] for a cache whose parts are not those of the rows; the driver's.
     pub fn renew(&self, rows: CUdeviceptr, count: CUdeviceptr, most: u64, stream: CUstream) -> Result {
-        if !self.is_of_owners {
+        let Some(owned) = &self.shape.owned else {
             return Err(Error::Logic("a cache for reading alone is not written".to_owned()));
-        }
+        };
         let part = self.own();
         let tables = self.memory.tables();
         let renew = CacheRenew {
             rows,
             count,
             own_rows: self.home.own_part().address,
-            first_row: self.shape.rows.start(part),
-            rows_in_part: self.shape.rows.count(part),
+            first_row: owned.start(part),
+            rows_in_part: owned.count(part),
             stride: self.home.request().granularity,
             cache_bases: tables.bases,
             set_starts: tables.starts,

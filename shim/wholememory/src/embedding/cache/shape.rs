@@ -16,7 +16,7 @@ const ROW_BITS: u32 = 40;
 
 /// Sets that a launch looks at, at most: each is some 160 bytes.
 const MOST_SETS: u64 = 1 << 18;
-/// Lookups that are counted, at most: others are like them.
+/// Lookups that are counted, at most, unless the cache still learns: others are like them.
 const MOST_COUNTED: u64 = 1 << 17;
 /// Sets that are looked at at once.
 pub const SETS_OF_A_TURN: u64 = 32;
@@ -24,8 +24,8 @@ pub const SETS_OF_A_TURN: u64 = 32;
 /// How rows are spread over sets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheShape {
-    /// Which part has which rows.
-    pub rows: Partition,
+    /// Which part has which rows, where each has its owner's; else they are spread over all parts.
+    pub owned: Option<Partition>,
     /// Sets of each part.
     pub sets: Vec<u64>,
     /// Bytes of a set with its lines.
@@ -33,16 +33,29 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
-    /// A cache for a part of the rows, `stride` bytes each, which are a multiple of 16.
+    /// A cache for a part of the rows, `stride` bytes each, which are a multiple of 16: of each owner's.
     ///
     /// # Errors
     /// [`Error::NotSupported`] for more rows than a tag can name.
-    pub fn new(rows: Partition, ratio: f32, stride: u64) -> Result<Self> {
-        if rows.rows() >= (1 << ROW_BITS) - 1 {
-            return Err(Error::NotSupported(format!("a cache for {} rows", rows.rows())));
-        }
+    pub fn of_owners(rows: Partition, ratio: f32, stride: u64) -> Result<Self> {
+        check(rows.rows())?;
         let sets = (0..rows.ranks()).map(|part| sets_of(rows.count(part), ratio)).collect();
-        Ok(Self { rows, sets, set_bytes: TAG_BYTES + RECORD_BYTES + WAYS * stride })
+        Ok(Self { owned: Some(rows), sets, set_bytes: set_bytes(stride) })
+    }
+
+    /// The same with as many parts as are wanted, for any rows.
+    ///
+    /// # Errors
+    /// As [`Self::of_owners`].
+    pub fn spread(rows: u64, parts: usize, ratio: f32, stride: u64) -> Result<Self> {
+        check(rows)?;
+        let sets = vec![sets_of(rows.div_ceil(parts as u64), ratio); parts];
+        Ok(Self { owned: None, sets, set_bytes: set_bytes(stride) })
+    }
+
+    /// Has it lines for fewer than half of the rows?
+    pub fn is_small(&self, rows: u64) -> bool {
+        self.sets.iter().sum::<u64>() < rows / WAYS / 2
     }
 
     /// Bytes at a part's start that must be 0 at first.
@@ -54,6 +67,17 @@ impl CacheShape {
     pub fn tags(&self, part: usize) -> u64 {
         self.sets[part] * WAYS
     }
+}
+
+fn check(rows: u64) -> Result {
+    if rows >= (1 << ROW_BITS) - 1 {
+        return Err(Error::NotSupported(format!("a cache for {rows} rows")));
+    }
+    Ok(())
+}
+
+fn set_bytes(stride: u64) -> u64 {
+    TAG_BYTES + RECORD_BYTES + WAYS * stride
 }
 
 /// Sets for some rows. An odd number, so that rows at distances of a power of two go to different sets.
@@ -86,7 +110,7 @@ mod tests {
             each in prop::collection::vec(1_u64..3000, 1..9), ratio in 1.0_f32 / 512.0..=1.0, words in 1_u64..100,
         ) {
             let rows = Partition::custom(each.iter().sum(), &each).expect("a sound one");
-            let shape = CacheShape::new(rows, ratio, words * 16).expect("few rows");
+            let shape = CacheShape::of_owners(rows, ratio, words * 16).expect("few rows");
             prop_assert_eq!(shape.set_bytes % 64, 0);
             for (part, rows) in each.iter().enumerate() {
                 let lines = shape.sets[part] * WAYS;
@@ -97,11 +121,18 @@ mod tests {
         }
 
         #[test]
-        fn with_a_line_for_each_row_no_set_overflows(rows in 1_u64..5000) {
-            let shape = CacheShape::new(Partition::equal(rows, 1), 1.0, 16).expect("few rows");
-            let mut rows_of_set = vec![0; shape.sets[0] as usize];
-            (0..rows).for_each(|row| rows_of_set[(row % shape.sets[0]) as usize] += 1);
-            prop_assert!(rows_of_set.iter().all(|rows| *rows <= WAYS));
+        fn with_a_line_for_each_row_no_part_is_too_small(rows in 1_u64..5000, parts in 1_usize..9) {
+            let shape = CacheShape::spread(rows, parts, 1.0, 16).expect("few rows");
+            // Of as many rows as there are parts each part has one, and of as many as it has sets each set.
+            let most = rows.div_ceil(parts as u64);
+            prop_assert_eq!(shape.sets.len(), parts);
+            prop_assert!(shape.sets.iter().all(|sets| most.div_ceil(*sets) <= WAYS && !shape.is_small(rows)));
+        }
+
+        #[test]
+        fn a_cache_for_few_of_many_rows_is_small(rows in 1_u64 << 14..1 << 30, parts in 1_usize..9) {
+            prop_assert!(CacheShape::spread(rows, parts, 0.4, 16).expect("few rows").is_small(rows));
+            prop_assert!(!CacheShape::spread(rows, parts, 0.6, 16).expect("few rows").is_small(rows));
         }
 
         #[test]
@@ -114,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_part_without_rows_has_a_set() {
-        let shape = CacheShape::new(Partition::equal(1, 3), 0.5, 16).expect("few rows");
+        let shape = CacheShape::of_owners(Partition::equal(1, 3), 0.5, 16).expect("few rows");
         assert_eq!((shape.sets.as_slice(), shape.first_bytes(2)), ([1; 3].as_slice(), 192));
     }
 
@@ -126,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_tag_names_every_row() {
-        assert!(CacheShape::new(Partition::equal((1 << ROW_BITS) - 1, 1), 1.0, 16).is_err());
-        assert!(CacheShape::new(Partition::equal((1 << ROW_BITS) - 2, 1), 1.0, 16).is_ok());
+        assert!(CacheShape::spread((1 << ROW_BITS) - 1, 1, 1.0, 16).is_err());
+        assert!(CacheShape::spread((1 << ROW_BITS) - 2, 1, 1.0, 16).is_ok());
     }
 }
