@@ -29,10 +29,15 @@ fn folder(test: &str) -> PathBuf {
 
 /// Runs the program in this mode under the shim, recording to `trace`.
 fn record(mode: &str, trace: &Path) -> Output {
+    recording(mode, trace).output().expect("the program starts")
+}
+
+fn recording(mode: &str, trace: &Path) -> Command {
     let mut command = Command::new(RECORDED);
     command.arg(mode).env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
     command.envs([("WMSHIM_STATS_SOCKET", "off"), ("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "4GiB")]);
-    command.env("WMSHIM_TRACE", trace).output().expect("the program starts")
+    command.env("WMSHIM_TRACE", trace);
+    command
 }
 
 fn said(output: &Output) -> String {
@@ -133,6 +138,32 @@ fn names_tell_processes_and_devices_apart() {
     assert!(names.len() == 2 && names[0].ends_with("-0.gz") && names[1].ends_with("-1.gz"), "{names:?}");
     let allocations: u64 = files.iter().map(|file| count(&lines(file), "a ")).sum();
     assert_eq!(allocations, tally(&output, "allocations"));
+}
+
+/// Every form of a launch, in the order of `src/launch.rs`: pointers, the same blocks again, a buffer, `cuLaunchKernelEx`, a cooperative
+/// one, one without blocks, arguments that the driver refuses; twice a library's kernel; a graph, and not what was captured into it;
+/// a function that was loaded again.
+#[test]
+fn launches_are_recorded_with_their_blocks() {
+    let trace = folder("launches").join("x.gz");
+    let mut command = recording("launches", &trace);
+    let output = command.env("WMSHIM_TRACE_LAUNCHES", "on").output().expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = lines(&trace);
+    assert!(lines[0].starts_with("# wmshim-trace 2;"), "{}", lines[0]);
+    let launches: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).collect();
+    assert_eq!(launches, ["0,1", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?", "=0"], "{lines:#?}");
+    assert_eq!(replayed(&[], &trace)["launches"], launches.len());
+}
+
+/// Without the switch a recording is one that earlier readers know.
+#[test]
+fn launches_are_recorded_where_that_is_asked_for() {
+    let trace = folder("no-launches").join("x.gz");
+    let output = record("launches", &trace);
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = lines(&trace);
+    assert!(lines[0].starts_with("# wmshim-trace 1;") && count(&lines, "l ") == 0, "{lines:#?}");
 }
 
 #[test]

@@ -104,6 +104,7 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
     if let Some(Baseline::Async) = arguments.baseline {
         outcome.baseline = Some(Box::new(work.driver_pool()?));
     }
+    let outcome = outcome.with_launches(trace.launches);
     if arguments.json {
         let mut report = serde_json::to_value(&outcome)?;
         report["schema"] = "wmctl-replay/1".into();
