@@ -46,7 +46,7 @@ pub(crate) unsafe fn touched(function: CUfunction, arguments: LaunchArguments) -
     let Some(layout) = layouts::of(function) else { return Touched::Unknown };
     let mut set = touched::Collector::default();
     // SAFETY: by contract.
-    let read = unsafe { arguments.words(&layout, |word| set.take(word, owner_and_block)) };
+    let read = unsafe { arguments.words(layout, |word| set.take(word, owner_and_block)) };
     if read { set.finish() } else { Touched::Unknown }
 }
 

@@ -38,7 +38,9 @@ impl Collector {
         if word < LOWEST || word >> ADDRESS_BITS != 0 || self.has_last(word) {
             return;
         }
-        self.0.extend(look_up(word));
+        if let Some(block) = look_up(word) {
+            self.0.push(block);
+        }
     }
 
     /// Structures hold several pointers into one block.
@@ -47,7 +49,9 @@ impl Collector {
     }
 
     pub(super) fn finish(mut self) -> Touched {
-        self.0.sort_unstable();
+        if !self.0.is_sorted_by_key(|block| block.address) {
+            self.0.sort_unstable_by_key(|block| block.address);
+        }
         self.0.dedup();
         Touched::Blocks(self.0)
     }

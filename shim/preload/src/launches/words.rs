@@ -17,7 +17,7 @@ const WORD: usize = size_of::<u64>();
 const KEYS: usize = 2;
 
 /// Where a parameter lies in a buffer, bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ParameterPlace {
     pub(crate) offset: usize,
     pub(crate) size: usize,
