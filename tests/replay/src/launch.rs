@@ -153,11 +153,12 @@ impl Launcher {
         self.driver.checked::<cuKernelGetFunction>(|get| unsafe { get(&mut function, kernel) })?;
         self.plain(function, &mut arguments, null_mut())?;
         let mut all = [CUkernel::NULL; 2];
-        // SAFETY: room for two.
-        self.driver
-            .checked::<cuLibraryEnumerateKernels>(|get| unsafe { get(all.as_mut_ptr(), 2, library) })?;
-        // SAFETY: nothing of it runs any more.
+        // SAFETY: a loaded library, and room for two.
+        let enumerate =
+            |call: unsafe extern "C" fn(_, _, _) -> _| unsafe { call(all.as_mut_ptr(), 2, library) };
+        self.driver.checked::<cuLibraryEnumerateKernels>(enumerate)?;
         self.driver.stream_synchronize(self.stream)?;
+        // SAFETY: nothing of it runs any more.
         Ok(self.driver.checked::<cuLibraryUnload>(|unload| unsafe { unload(library) })?)
     }
 
@@ -165,11 +166,14 @@ impl Launcher {
     fn captured(&self, module: CUmodule) -> Result<(), Failure> {
         let (stream, value, mut graph, mut exec) = (self.stream, 4_u32, CUgraph::NULL, CUgraphExec::NULL);
         let fill = self.function(module, c"wm_fill_u32")?;
-        // SAFETY: a stream of our own, which nobody else captures; out-pointers are to live locals.
+        // SAFETY: a stream of our own, which nobody else captures.
         self.driver.checked::<cuStreamBeginCapture_v2>(|begin| unsafe { begin(stream, 2) })?;
         self.plain(fill, &mut [at(&self.blocks[0]), at(&WORDS), at(&value)], null_mut())?;
+        // SAFETY: the capture that was begun.
         self.driver.checked::<cuStreamEndCapture>(|end| unsafe { end(stream, &mut graph) })?;
+        // SAFETY: a graph of our own.
         self.driver.checked::<cuGraphInstantiateWithFlags>(|make| unsafe { make(&mut exec, graph, 0) })?;
+        // SAFETY: as above.
         Ok(self.driver.checked::<cuGraphLaunch>(|launch| unsafe { launch(exec, stream) })?)
     }
 

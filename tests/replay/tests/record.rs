@@ -154,6 +154,25 @@ fn launches_are_recorded_with_their_blocks() {
     let launches: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).collect();
     assert_eq!(launches, ["0,1", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?", "=0"], "{lines:#?}");
     assert_eq!(replayed(&[], &trace)["launches"], launches.len());
+    tiers_are_simulated(&trace);
+}
+
+/// Three blocks of 256 bytes, of which a device of 512 holds two.
+fn tiers_are_simulated(trace: &Path) {
+    let figures = replayed(&["--tiers"], trace);
+    assert_eq!((&figures["schema"], &figures["launches"]), (&"wmctl-tiers/1".into(), &11.into()));
+    assert_eq!((&figures["unknown_launches"], &figures["peak_live_bytes"]), (&2.into(), &768.into()));
+    assert_eq!(figures["limits"].as_array().map(Vec::len), Some(4));
+    let figures = replayed(&["--tiers", "--device-limit", "512B", "--link", "10"], trace);
+    let policies = figures["limits"][0]["policies"].as_array().expect("policies");
+    let figure = |policy: &str, name: &str| {
+        let report = policies.iter().find(|report| report["policy"] == policy).expect("a policy");
+        report[name].clone()
+    };
+    // Five launches fill the block that did not fit.
+    assert_eq!(figure("first-fit", "to_device_bytes"), 5 * 256, "{figures}");
+    assert_eq!(figure("first-fit", "seconds"), 5.0 * 256.0 / 1e10);
+    assert_eq!((figure("optimum", "ratio"), figure("ours", "stops").is_u64()), (1.0.into(), true));
 }
 
 /// Without the switch a recording is one that earlier readers know.

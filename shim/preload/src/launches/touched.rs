@@ -15,6 +15,7 @@ pub(crate) struct TouchedBlock {
 
 /// What is known of the blocks that a launch may touch.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "it lies on the stack: a box would be an allocation a launch")]
 pub(crate) enum Touched {
     /// The driver does not tell the kernel's parameters, or would refuse the arguments.
     Unknown,
