@@ -128,7 +128,8 @@ impl Repetition {
         let half = self.events.len() / 2;
         self.events.drain(..half);
         self.first += half as u64;
-        let first = self.first;
+        let (first, left) = (self.first, self.events.len() as u64);
+        self.period = self.period.filter(|period| *period <= left);
         self.places.retain(|_, place| *place >= first);
     }
 }
