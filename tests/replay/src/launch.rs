@@ -31,11 +31,11 @@ pub(crate) fn launches(driver: Driver) -> Result<(), Failure> {
     let stream = driver.stream_create(0)?;
     let block = || driver.mem_alloc_async(WORDS as usize * 4, stream);
     let launcher = Launcher { driver, stream, blocks: [block()?, block()?, block()?] };
+    launcher.handle_that_comes_again()?;
     let module = launcher.module()?;
     launcher.forms(module)?;
     launcher.of_a_library()?;
     launcher.captured(module)?;
-    launcher.handles_that_come_again(module)?;
     driver.stream_synchronize(stream)?;
     Ok(())
 }
@@ -177,14 +177,20 @@ impl Launcher {
         Ok(self.driver.checked::<cuGraphLaunch>(|launch| unsafe { launch(exec, stream) })?)
     }
 
-    /// Functions of other parameters may get the handles of those that were unloaded.
-    fn handles_that_come_again(&self, module: CUmodule) -> Result<(), Failure> {
+    /// A function gets the handle of one with other parameters that was unloaded, as the driver has it; in the simulated one
+    /// only if it is told so.
+    fn handle_that_comes_again(&self) -> Result<(), Failure> {
+        let (before, time) = (self.module()?, 1_u64);
+        let spin = self.function(before, c"wm_spin")?;
+        self.plain(spin, &mut [at(&time)], null_mut())?;
         self.driver.stream_synchronize(self.stream)?;
         // SAFETY: nothing of it runs any more.
-        self.driver.checked::<cuModuleUnload>(|unload| unsafe { unload(module) })?;
-        let again = self.module()?;
+        self.driver.checked::<cuModuleUnload>(|unload| unsafe { unload(before) })?;
+        let copy = self.function(self.module()?, c"wm_copy_u32")?;
+        if std::env::var_os("SIMCUDA_REUSE_HANDLES").is_some() && copy != spin {
+            return Err(Failure("the handle did not come again".into()));
+        }
         let [a, b, _] = self.blocks;
-        let copy = self.function(again, c"wm_copy_u32")?;
         self.plain(copy, &mut [at(&a), at(&b), at(&WORDS)], null_mut())
     }
 }

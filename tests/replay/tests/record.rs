@@ -140,27 +140,44 @@ fn names_tell_processes_and_devices_apart() {
     assert_eq!(allocations, tally(&output, "allocations"));
 }
 
-/// Every form of a launch, in the order of `src/launch.rs`: pointers, the same blocks again, a buffer, `cuLaunchKernelEx`, a cooperative
-/// one, one without blocks, arguments that the driver refuses; twice a library's kernel; a graph, and not what was captured into it;
-/// a function that was loaded again.
-#[test]
-fn launches_are_recorded_with_their_blocks() {
-    let trace = folder("launches").join("x.gz");
+/// What a recording of `launches` says of each launch.
+fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<String>) {
+    let trace = folder(test).join("x.gz");
     let mut command = recording("launches", &trace);
-    let output = command.env("WMSHIM_TRACE_LAUNCHES", "on").output().expect("the program starts");
+    command.env("WMSHIM_TRACE_LAUNCHES", "on").envs(variables.iter().copied());
+    let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", said(&output));
     let lines = lines(&trace);
     assert!(lines[0].starts_with("# wmshim-trace 2;"), "{}", lines[0]);
-    let launches: Vec<_> = lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).collect();
-    assert_eq!(launches, ["0,1", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?", "=0"], "{lines:#?}");
+    (trace, lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).map(str::to_owned).collect())
+}
+
+/// Every form of a launch, in the order of `src/launch.rs`: one without blocks, one of a function with its handle; pointers, the same
+/// blocks again, a buffer, `cuLaunchKernelEx`, a cooperative one, one without blocks, arguments that the driver refuses; twice a
+/// library's kernel; a graph, and not what was captured into it.
+#[test]
+fn launches_are_recorded_with_their_blocks() {
+    let wanted = ["-", "0,1", "=0", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?"];
+    let (trace, launches) = recorded_launches("launches", &[]);
+    assert_eq!(launches, wanted);
     assert_eq!(replayed(&[], &trace)["launches"], launches.len());
     tiers_are_simulated(&trace);
+    let (_, launches) = recorded_launches("same-handles", &[("SIMCUDA_REUSE_HANDLES", "1")]);
+    assert_eq!(launches, wanted, "where handles come again");
+}
+
+/// A driver before CUDA 12.4 does not tell the parameters of functions; here it still tells those of a kernel.
+#[test]
+fn launches_of_unknown_parameters_are_unknown() {
+    let failing = ("SIMCUDA_FAIL", "cuFuncGetParamInfo:1+");
+    let (_, launches) = recorded_launches("unknown-launches", &[failing]);
+    assert_eq!(launches, ["?", "?", "?", "?", "?", "?", "?", "?", "?", "2", "?", "?"]);
 }
 
 /// Three blocks of 256 bytes, of which a device of 512 holds two.
 fn tiers_are_simulated(trace: &Path) {
     let figures = replayed(&["--tiers"], trace);
-    assert_eq!((&figures["schema"], &figures["launches"]), (&"wmctl-tiers/1".into(), &11.into()));
+    assert_eq!((&figures["schema"], &figures["launches"]), (&"wmctl-tiers/1".into(), &12.into()));
     assert_eq!((&figures["unknown_launches"], &figures["peak_live_bytes"]), (&2.into(), &768.into()));
     assert_eq!(figures["limits"].as_array().map(Vec::len), Some(4));
     let figures = replayed(&["--tiers", "--device-limit", "512B", "--link", "10"], trace);
