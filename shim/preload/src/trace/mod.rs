@@ -7,7 +7,8 @@
 //! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own, so a process that is
 //!   killed leaves a file that is whole up to its last chunk.
 //!
-//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it. So the
+//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it, a launch
+//! (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the
 //! written order is one in which the events could have happened, whatever threads do. A forked child writes nothing: its
 //! calls never reach a hook. After exit began nothing is added.
 
