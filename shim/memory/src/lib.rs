@@ -34,6 +34,7 @@ mod vocabulary;
 pub use manager::backing::Backing;
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
+pub use policy::tiers;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};

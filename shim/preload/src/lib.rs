@@ -20,6 +20,7 @@ mod entry;
 mod guard;
 mod hooks;
 mod ipc;
+mod launches;
 mod multipath;
 mod physical;
 mod pluggable;

@@ -3,6 +3,7 @@
 //! It knows nothing of wmshim. On standard output it says what it did, as `name=count` words that the tests compare with
 //! the recording. The first argument chooses how it ends, or how many threads and devices it uses.
 
+mod launch;
 mod tally;
 
 use std::process::ExitCode;
@@ -58,7 +59,8 @@ fn run(mode: &str) -> Result<Tally, Failure> {
         "forked" => forked(driver),
         "threads" => threads(driver),
         "devices" => devices(driver),
-        _ => Err(Failure("say plain, short, killed, forked, threads or devices".into())),
+        "launches" => launch::launches(driver).map(|()| Tally::default()),
+        _ => Err(Failure("say plain, short, killed, forked, threads, devices or launches".into())),
     }
 }
 

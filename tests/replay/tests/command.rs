@@ -107,6 +107,15 @@ fn the_drivers_pool_is_compared_with() {
     assert!(baseline["peak_reserved_bytes"].as_u64() >= baseline["peak_live_bytes"].as_u64(), "{baseline}");
 }
 
+/// Without launches nothing is known of what is used when.
+#[test]
+fn tiers_are_not_simulated_without_launches() {
+    let output = run(&trace("gnn.trace.gz"), &["--tiers"]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("WMSHIM_TRACE_LAUNCHES=on"), "{error}");
+}
+
 #[test]
 fn a_file_that_is_no_trace_is_refused_with_a_remedy() {
     for (path, words) in

@@ -29,10 +29,15 @@ fn folder(test: &str) -> PathBuf {
 
 /// Runs the program in this mode under the shim, recording to `trace`.
 fn record(mode: &str, trace: &Path) -> Output {
+    recording(mode, trace).output().expect("the program starts")
+}
+
+fn recording(mode: &str, trace: &Path) -> Command {
     let mut command = Command::new(RECORDED);
     command.arg(mode).env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
     command.envs([("WMSHIM_STATS_SOCKET", "off"), ("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "4GiB")]);
-    command.env("WMSHIM_TRACE", trace).output().expect("the program starts")
+    command.env("WMSHIM_TRACE", trace);
+    command
 }
 
 fn said(output: &Output) -> String {
@@ -133,6 +138,68 @@ fn names_tell_processes_and_devices_apart() {
     assert!(names.len() == 2 && names[0].ends_with("-0.gz") && names[1].ends_with("-1.gz"), "{names:?}");
     let allocations: u64 = files.iter().map(|file| count(&lines(file), "a ")).sum();
     assert_eq!(allocations, tally(&output, "allocations"));
+}
+
+/// What a recording of `launches` says of each launch.
+fn recorded_launches(test: &str, variables: &[(&str, &str)]) -> (PathBuf, Vec<String>) {
+    let trace = folder(test).join("x.gz");
+    let mut command = recording("launches", &trace);
+    command.env("WMSHIM_TRACE_LAUNCHES", "on").envs(variables.iter().copied());
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = lines(&trace);
+    assert!(lines[0].starts_with("# wmshim-trace 2;"), "{}", lines[0]);
+    (trace, lines.iter().filter_map(|line| line.strip_prefix("l 0 ")).map(str::to_owned).collect())
+}
+
+/// Every form of a launch, in the order of `src/launch.rs`: one without blocks, one of a function with its handle; pointers, the same
+/// blocks again, a buffer, `cuLaunchKernelEx`, a cooperative one, one without blocks, arguments that the driver refuses; twice a
+/// library's kernel; a graph, and not what was captured into it.
+#[test]
+fn launches_are_recorded_with_their_blocks() {
+    let wanted = ["-", "0,1", "=0", "=0", "2", "=1", "=1", "-", "?", "=1", "=1", "?"];
+    let (trace, launches) = recorded_launches("launches", &[]);
+    assert_eq!(launches, wanted);
+    assert_eq!(replayed(&[], &trace)["launches"], launches.len());
+    tiers_are_simulated(&trace);
+    let (_, launches) = recorded_launches("same-handles", &[("SIMCUDA_REUSE_HANDLES", "1")]);
+    assert_eq!(launches, wanted, "where handles come again");
+}
+
+/// A driver before CUDA 12.4 does not tell the parameters of functions; here it still tells those of a kernel.
+#[test]
+fn launches_of_unknown_parameters_are_unknown() {
+    let failing = ("SIMCUDA_FAIL", "cuFuncGetParamInfo:1+");
+    let (_, launches) = recorded_launches("unknown-launches", &[failing]);
+    assert_eq!(launches, ["?", "?", "?", "?", "?", "?", "?", "?", "?", "2", "?", "?"]);
+}
+
+/// Three blocks of 256 bytes, of which a device of 512 holds two.
+fn tiers_are_simulated(trace: &Path) {
+    let figures = replayed(&["--tiers"], trace);
+    assert_eq!((&figures["schema"], &figures["launches"]), (&"wmctl-tiers/1".into(), &12.into()));
+    assert_eq!((&figures["unknown_launches"], &figures["peak_live_bytes"]), (&2.into(), &768.into()));
+    assert_eq!(figures["limits"].as_array().map(Vec::len), Some(4));
+    let figures = replayed(&["--tiers", "--device-limit", "512B", "--link", "10"], trace);
+    let policies = figures["limits"][0]["policies"].as_array().expect("policies");
+    let figure = |policy: &str, name: &str| {
+        let report = policies.iter().find(|report| report["policy"] == policy).expect("a policy");
+        report[name].clone()
+    };
+    // Five launches fill the block that did not fit.
+    assert_eq!(figure("first-fit", "to_device_bytes"), 5 * 256, "{figures}");
+    assert_eq!(figure("first-fit", "seconds"), 5.0 * 256.0 / 1e10);
+    assert_eq!((figure("optimum", "ratio"), figure("ours", "stops").is_u64()), (1.0.into(), true));
+}
+
+/// Without the switch a recording is one that earlier readers know.
+#[test]
+fn launches_are_recorded_where_that_is_asked_for() {
+    let trace = folder("no-launches").join("x.gz");
+    let output = record("launches", &trace);
+    assert!(output.status.success(), "{}", said(&output));
+    let lines = lines(&trace);
+    assert!(lines[0].starts_with("# wmshim-trace 1;") && count(&lines, "l ") == 0, "{lines:#?}");
 }
 
 #[test]

@@ -74,6 +74,17 @@ impl<T> Registry<T> {
 
     /// Forgets every object that fails a test.
     pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
-        self.objects.write().unwrap_or_else(PoisonError::into_inner).retain(|_, object| keep(object));
+        let mut gone = Vec::new();
+        self.objects.write().unwrap_or_else(PoisonError::into_inner).retain(|handle, object| {
+            let keeps = keep(object);
+            if !keeps {
+                gone.push(*handle);
+            }
+            keeps
+        });
+        if settings().reuse_handles {
+            gone.sort_unstable();
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).append(&mut gone);
+        }
     }
 }

@@ -8,3 +8,4 @@ pub(crate) mod keep;
 pub(crate) mod recipe;
 pub(crate) mod reuse;
 pub(crate) mod scarcity;
+pub mod tiers;

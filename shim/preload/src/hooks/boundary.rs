@@ -67,6 +67,15 @@ pub(super) fn enter_hook(
     result
 }
 
+/// Runs what looks at a call and changes nothing, under the rules of a handler. The call itself is made by others.
+#[inline]
+pub(super) fn look(look: impl FnOnce()) {
+    enter(Pace::Usual, || {
+        look();
+        Outcome::Forward
+    });
+}
+
 /// Counts a call of the program by its result.
 #[inline]
 pub(super) fn count(calls: &Calls, result: CUresult) {

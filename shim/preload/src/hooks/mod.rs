@@ -19,6 +19,7 @@ mod cut;
 mod exports;
 mod graph;
 mod initialise;
+mod launch;
 mod lookup;
 mod marked;
 mod mem_info;
@@ -40,11 +41,12 @@ use wm_abi::symbol::{self, COUNT, Symbol};
 use wm_abi::*;
 
 use crate::counters::{self, Calls};
+use crate::launches;
 use crate::process::{CachedFn, streams};
 use crate::settings::{Multipath, Settings};
 use boundary::{Pace, enter_hook};
 pub(crate) use exports::Exports;
-use stream::{DefaultStreamOf, Legacy};
+use stream::{DefaultStreamOf, Legacy, PerThread};
 
 /// What turns a row off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,6 +191,7 @@ macro_rules! retry_entry {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             note_per_thread(const { is_per_thread(stringify!($name)) });
             note_stream!($parameters);
+            observe_launch!($name $parameters);
             oom::retry_counted(
                 &hot::$name.calls,
                 // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
@@ -205,6 +208,25 @@ macro_rules! note_stream {
     (($config:ident: *const CUlaunchConfig $($rest:tt)*)) => { stream::note_use($config) };
     (($other:ident: $type:ty $(, $($rest:tt)*)?)) => { note_stream!(($($($rest)*)?)) };
     (()) => {};
+}
+
+/// Shows a launch to whoever has subscribed; nothing in any other row.
+macro_rules! observe_launch {
+    (cuLaunchKernel $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
+    (cuLaunchKernelEx $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
+    (cuLaunchCooperativeKernel $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
+    (cuGraphLaunch $parameters:tt) => { observe_launch!(@ Legacy $parameters) };
+    (cuLaunchKernel_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
+    (cuLaunchKernelEx_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
+    (cuLaunchCooperativeKernel_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
+    (cuGraphLaunch_ptsz $parameters:tt) => { observe_launch!(@ PerThread $parameters) };
+    (@ $default:ident ($($argument:ident: $type:ty),*)) => {
+        if launches::is_observed() {
+            // SAFETY: the arguments of a launch function, which the program passes to the driver next.
+            unsafe { launch::observe::<$default>(&($($argument,)*)) };
+        }
+    };
+    ($other:ident $parameters:tt) => {};
 }
 
 include!("table.rs");

@@ -129,6 +129,15 @@ hooks! {
             => context::ctx_from_green_ctx, Lifetimes, "memory and events of a green context are those of the context that it is a part of";
         cuGreenCtxDestroy
             => context::green_ctx_destroy, Lifetimes, "blocks freed in its streams get an event that outlives it";
+        // Code: which handles launches name, and when handles may come again.
+        cuLibraryGetKernel
+            => launch::library_get_kernel, Memory, "a launch that names the kernel is asked for its parameters, where launches are recorded";
+        cuLibraryEnumerateKernels
+            => launch::library_enumerate_kernels, Memory, "the same for all of a library's kernels";
+        cuLibraryUnload
+            => launch::library_unload, Memory, "parameters of its kernels are forgotten";
+        cuModuleUnload
+            => launch::module_unload, Memory, "parameters of its functions are forgotten";
         // Copies: counted by path.
         cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds
             => copies::memcpy_htod::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
@@ -201,7 +210,7 @@ hooks! {
             => "loading code takes device memory";
         cuLaunchKernel, cuLaunchKernel_ptsz, cuLaunchKernelEx, cuLaunchKernelEx_ptsz, cuLaunchCooperativeKernel,
         cuLaunchCooperativeKernel_ptsz
-            => "a first launch loads code and grows local memory";
+            => "a first launch loads code and grows local memory; the blocks that its parameters point into are written into a trace";
         cuMemAllocManaged, cuArrayCreate_v2, cuArray3DCreate_v2, cuMipmappedArrayCreate
             => "memory that stays with the driver";
         cuDevicePrimaryCtxRetain, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3, cuCtxCreate_v4, cuEventCreate

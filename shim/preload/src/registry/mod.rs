@@ -27,4 +27,4 @@ pub(crate) use devices::{current_device, device_count, device_of, label, pitch_a
 pub(crate) use managers::{all, any, existing, owner, take};
 pub(crate) use peers::{can_access_peer, grant};
 pub(crate) use sites::{current_site, existing_site, of_device};
-pub(crate) use streams::{NamedStream, context_of_stream, site_of_stream};
+pub(crate) use streams::{NamedStream, context_of_stream, existing_site_of_stream, site_of_stream};

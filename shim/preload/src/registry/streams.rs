@@ -10,6 +10,8 @@ use wm_abi::{CU_STREAM_NON_BLOCKING, CUcontext, CUstream};
 use wm_driver::{Api, StreamId};
 use wm_memory::Order;
 
+use super::devices::device_of;
+use super::managers::{any, existing};
 use super::sites::{current_context, last_site, remember, site_in, site_of_context};
 use crate::process::{LastSite, Site, StreamKind, driver, streams};
 
@@ -57,6 +59,22 @@ pub(crate) fn site_of_stream(stream: CUstream, default: CUstream) -> Option<(Sit
             Some((last.site, NamedStream { context, stream, id: last.id, kind: last.kind }))
         }
         _ => look_up(context, stream),
+    }
+}
+
+/// As [`site_of_stream`], but only if the device has a manager: none is made for the question.
+#[inline]
+pub(crate) fn existing_site_of_stream(stream: CUstream, default: CUstream) -> Option<(Site, NamedStream)> {
+    let stream = if stream.is_null() { default } else { stream };
+    let context = any().then(current_context)??;
+    match last_site(context) {
+        Some(last) if last.stream == stream => {
+            Some((last.site, NamedStream { context, stream, id: last.id, kind: last.kind }))
+        }
+        _ => {
+            let device = device_of(context_of_stream(stream)?)?;
+            existing(device).and_then(|_| look_up(context, stream))
+        }
     }
 }
 

@@ -153,6 +153,9 @@ settings! {
         /// ([replay.md](replay.md)).
         "WMSHIM_TRACE": "a path, or off", "off"
             => trace: Option<PathBuf> = None, path_or_off;
+        /// A trace also has each kernel launch, with the blocks that its parameters point into, for `wmctl replay --tiers`.
+        "WMSHIM_TRACE_LAUNCHES": "on, off", "off"
+            => trace_launches: bool = false, |text| words(text, switch);
         // Statistics.
         /// The statistics socket ([statistics.md](statistics.md)).
         "WMSHIM_STATS_SOCKET": "a path, or off", "in `WMSHIM_STATS_DIR`"

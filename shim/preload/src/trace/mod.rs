@@ -7,7 +7,8 @@
 //! * [`file`] compresses finished chunks and appends them. Each chunk is a gzip member of its own, so a process that is
 //!   killed leaves a file that is whole up to its last chunk.
 //!
-//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it. So the
+//! Order: a free is written before the manager takes the block back, an allocation after the manager gave it, a launch
+//! (`WMSHIM_TRACE_LAUNCHES`) before the driver gets it. So the
 //! written order is one in which the events could have happened, whatever threads do. A forked child writes nothing: its
 //! calls never reach a hook. After exit began nothing is added.
 
@@ -24,6 +25,7 @@ use wm_driver::StreamId;
 use wm_driver::thread::Uncancelled;
 use wm_memory::Order;
 
+use crate::launches::{self, Touched, TouchedBlock};
 use crate::process::{self, PROCESS_HOT};
 use crate::settings::{self, Settings};
 use file::File;
@@ -51,6 +53,9 @@ type Refusal = Mutex<Option<String>>;
 /// The settings are known, and no hook has run yet.
 pub(crate) fn choose(settings: &Settings) {
     PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
+    if settings.trace.is_some() && settings.trace_launches {
+        launches::subscribe();
+    }
 }
 
 /// Is anything written down?
@@ -89,6 +94,30 @@ pub(crate) fn waited(device: CUdevice, stream: Option<StreamId>) {
     }
 }
 
+/// A kernel is about to be launched on a device. Its blocks on other devices are in their recordings.
+pub(crate) fn launched(device: CUdevice, stream: StreamId, touched: &Touched) {
+    let add = |device, blocks: Option<&[TouchedBlock]>| {
+        if let Some(recorder) = recorder(device) {
+            recorder.add(|log| log.launched(stream, blocks));
+        }
+    };
+    match touched {
+        Touched::Unknown => add(device, None),
+        Touched::Blocks(blocks) if blocks.iter().all(|block| block.device == device) => {
+            add(device, Some(blocks))
+        }
+        Touched::Blocks(blocks) => on_each_device(blocks, add),
+    }
+}
+
+/// Peers' memory: one line in each device's recording.
+#[cold]
+fn on_each_device(blocks: &[TouchedBlock], add: impl Fn(CUdevice, Option<&[TouchedBlock]>)) {
+    let mut blocks = blocks.to_vec();
+    blocks.sort_unstable_by_key(|block| (block.device, block.address));
+    blocks.chunk_by(|one, other| one.device == other.device).for_each(|of| add(of[0].device, Some(of)));
+}
+
 /// Writes what is left. Threads that are recording at this moment get a moment to finish; a thread that exits from
 /// inside a hook would otherwise wait for itself.
 pub(crate) fn finish() {
@@ -124,7 +153,8 @@ impl Recorder {
         }
         let file = File::create(&file::expand(template, std::process::id(), device));
         let file = file.map_err(|sentence| Mutex::new(Some(format!("{sentence}; nothing is recorded"))))?;
-        Ok(Self { log: Mutex::new(Log::new()), file: Mutex::new(file), broken: AtomicBool::new(false) })
+        let log = Log::new(launches::is_observed());
+        Ok(Self { log: Mutex::new(log), file: Mutex::new(file), broken: AtomicBool::new(false) })
     }
 
     fn add(&self, event: impl FnOnce(&mut Log)) {
@@ -189,7 +219,7 @@ mod tests {
     #[test]
     fn a_failed_write_ends_the_recording() {
         let recorder = Recorder {
-            log: Mutex::new(Log::new()),
+            log: Mutex::new(Log::new(false)),
             file: Mutex::new(File::unwritable()),
             broken: AtomicBool::new(false),
         };

@@ -194,6 +194,9 @@ pub(super) fn libraries(case: &mut Case) -> Verdict {
         must!(d, cuLaunchKernel(function, 2, 1, 1, 64, 1, 1, 0, stream, values.as_mut_ptr(), null_mut()));
         case.expect_that(&format!("launched as {label}"), holds(&memory, value as u32)?);
     }
+    let mut all = [CUkernel::NULL; 64];
+    must!(d, cuLibraryEnumerateKernels(all.as_mut_ptr(), all.len() as u32, library));
+    case.observe_machine("one of all", all.contains(&kernel).to_string());
     case.expect_code(
         "unknown kernel",
         cu!(d, cuLibraryGetKernel(&mut kernel, library, c"wm_no_such_kernel".as_ptr())),

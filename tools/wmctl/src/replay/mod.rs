@@ -10,6 +10,7 @@
 //! | [`allocator`] | the manager, and the driver's pool to compare with |
 //! | [`play`] | threads walk the trace and measure |
 //! | [`capacity`] | the search for the smallest memory that is enough |
+//! | [`tiers`] | what would cross the link to the host if the device were smaller |
 //! | [`outcome`], [`latency`], [`progress`] | figures, percentiles, a sign of life |
 
 mod allocator;
@@ -19,6 +20,7 @@ mod latency;
 mod outcome;
 mod play;
 mod progress;
+mod tiers;
 mod trace;
 
 use std::path::PathBuf;
@@ -66,6 +68,15 @@ pub(crate) struct ReplayArguments {
     /// Replay on another allocator too, to compare
     #[arg(long, value_enum)]
     baseline: Option<Baseline>,
+    /// Simulate where blocks would lie on a smaller device, under several policies; needs a trace with launches
+    #[arg(long, conflicts_with_all = ["device_memory", "find_capacity", "baseline"])]
+    tiers: bool,
+    /// With --tiers: the device's size; default: the trace's peak over 1.0, 1.44, 1.72 and 2.17
+    #[arg(long, value_name = "BYTES", value_parser = bytes, requires = "tiers")]
+    device_limit: Option<u64>,
+    /// With --tiers: what the link to the host carries in each direction, in GB/s
+    #[arg(long, value_name = "GB/S", default_value_t = 55.0, value_parser = rate)]
+    link: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -98,12 +109,16 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
             crate::human::shown(&arguments.trace.display().to_string())
         );
     }
+    if arguments.tiers {
+        return simulate_tiers(arguments, &trace);
+    }
     let gpu = ReplayGpu::open(arguments.driver, arguments.device)?;
     let work = Work { arguments, trace: &trace, gpu: &gpu, progress: &Progress::new() };
     let mut outcome = if arguments.find_capacity { work.search()? } else { work.plain()? };
     if let Some(Baseline::Async) = arguments.baseline {
         outcome.baseline = Some(Box::new(work.driver_pool()?));
     }
+    let outcome = outcome.with_launches(trace.launches);
     if arguments.json {
         let mut report = serde_json::to_value(&outcome)?;
         report["schema"] = "wmctl-replay/1".into();
@@ -113,6 +128,19 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
         output::print(&format!("{} on {}\n\n{}", arguments.trace.display(), gpu.name, outcome.table()))?;
     }
     Ok(if outcome.completed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// `--tiers`: no driver is opened.
+fn simulate_tiers(arguments: &ReplayArguments, trace: &Trace) -> Result<ExitCode> {
+    let report = tiers::simulate(trace, arguments.device_limit, arguments.link)?;
+    if arguments.json {
+        let mut json = report.json()?;
+        json["truncated_after_lines"] = trace.whole_lines.into();
+        output::print_json(&json)?;
+    } else {
+        output::print(&format!("{}: {}", arguments.trace.display(), report.table()))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 struct Work<'a> {
@@ -185,6 +213,12 @@ fn bytes(text: &str) -> Result<u64, String> {
     let (number, shift) = unit.unwrap_or((text, 0));
     let value = number.trim().parse::<f64>().map_err(|_| VALID)? * (1u64 << shift) as f64;
     if (1.0..1e18).contains(&value) { Ok(value as u64) } else { Err(VALID.into()) }
+}
+
+/// Gigabytes a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.001..1e6).contains(value));
+    value.ok_or_else(|| "write gigabytes a second, such as 55".into())
 }
 
 #[cfg(test)]

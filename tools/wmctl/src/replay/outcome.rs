@@ -17,6 +17,8 @@ pub(crate) struct ReplayOutcome {
     pub(crate) completed: bool,
     /// Events played, by all threads.
     pub(crate) events: u64,
+    /// Kernel launches among the trace's events, which a replay does not make.
+    pub(crate) launches: u64,
     /// Most bytes live at once, as the program asked for them.
     pub(crate) peak_live_bytes: u64,
     /// Most physical memory held at once, on all tiers.
@@ -77,6 +79,7 @@ impl ReplayOutcome {
         Self {
             completed: played.refusal.is_none(),
             events: played.events,
+            launches: 0,
             peak_live_bytes: played.peak_live,
             peak_reserved_bytes: reserved,
             utilization: ratio(played.peak_live, reserved),
@@ -96,6 +99,12 @@ impl ReplayOutcome {
             refusal: played.refusal,
             baseline: None,
         }
+    }
+
+    /// How many launches the trace has.
+    pub(crate) fn with_launches(self, launches: u64) -> Self {
+        let baseline = self.baseline.map(|baseline| Box::new(baseline.with_launches(launches)));
+        Self { launches, baseline, ..self }
     }
 
     /// The search's answer: the smallest device memory that completes.
@@ -137,6 +146,7 @@ type Cell = fn(&ReplayOutcome) -> String;
 const ROWS: &[(&str, Cell)] = &[
     ("completed", |o| if o.completed { "yes" } else { "no" }.into()),
     ("events", |o| human::count(o.events)),
+    ("  of them launches", |o| at_least_one(o.launches, human::count)),
     ("threads", |o| human::count(o.threads as u64)),
     ("peak live", |o| human::bytes(o.peak_live_bytes)),
     ("peak reserved", |o| human::bytes(o.peak_reserved_bytes)),
@@ -189,6 +199,7 @@ mod tests {
         let mut documented = [
             "completed",
             "events",
+            "launches",
             "peak_live_bytes",
             "peak_reserved_bytes",
             "utilization",

@@ -213,6 +213,8 @@ impl<'a, A: Allocator> Player<'a, A> {
         match *event {
             TraceEvent::Allocate { slot, bytes, stream } => self.allocate(slot, bytes, stream),
             TraceEvent::Free { slot, stream } => self.free(slot, stream),
+            // Nothing runs in a replay.
+            TraceEvent::Launch { .. } => Ok(()),
             TraceEvent::Wait { stream } => self.wait(self.stream(stream).as_ref()).map_err(ReplayEnd::Failed),
         }
     }

@@ -1,10 +1,11 @@
 //! A recorded trace: what a program asked of a GPU's memory, in order.
 //!
 //! The file is gzip of lines: `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM`; a stream is a number, or `-` for
-//! `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device. The first line is a comment with the
-//! format's version and, where the writer knew it, the number of events.
+//! `cuMemAlloc` and `cuMemFree`, or `*` where the host waited for the whole device. Version 2 adds launches, `l STREAM SET`, with the
+//! blocks that a kernel's parameters point into. The first line is a comment with the format's version and, where the writer knew it,
+//! the number of events.
 //!
-//! A [`Trace`] is checked as it is read: every free names a live block, no two live blocks share a name. Names become
+//! A [`Trace`] is checked as it is read: every free and every launch names live blocks, no two live blocks share a name. Names become
 //! *slots*, small numbers that are used again after a free, so that a player needs an array and no look-up.
 //!
 //! A file that ends in the midst of a chunk (a full disk, a copy that was cut short) is read up to there, and says so.
@@ -18,10 +19,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
 
 const MAGIC: &str = "# wmshim-trace ";
-const VERSION: u32 = 1;
+/// The newest version. Version 1 has no launches.
+const VERSION: u32 = 2;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Longest line that an event or the header takes; what is longer is no trace, and is not read to its end.
-const LONGEST: u64 = 4096;
+const LONGEST: u64 = 1 << 17;
 
 /// One thing that the program did. Streams are indices below [`Trace::streams`]; `None` is no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +41,20 @@ pub(crate) enum TraceEvent {
     Wait {
         stream: Option<u16>,
     },
+    /// A kernel, or a graph, was launched. Index of its set in [`Trace::sets`]; `None`: its blocks are not known.
+    Launch {
+        set: Option<u32>,
+    },
 }
 
 /// A whole recording. Every free is of a block that is live there.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) events: Vec<TraceEvent>,
+    /// Slots of the blocks that launches use, each set once.
+    pub(crate) sets: Vec<Box<[u32]>>,
+    /// Launches among the events.
+    pub(crate) launches: u64,
     /// Number of streams.
     pub(crate) streams: usize,
     /// Number of slots: most blocks that are live at once.
@@ -137,13 +147,13 @@ fn next(text: &mut impl BufRead, line: &mut String, number: usize) -> Result<Nex
 /// The number of events that the first line promises, if it does.
 fn read_header(line: &str) -> Result<Option<u64>> {
     let rest = line.strip_prefix(MAGIC).with_context(|| {
-        format!("not a trace: its first line must begin with `{MAGIC}{VERSION}`; name a file that WMSHIM_TRACE wrote")
+        format!("not a trace: its first line must begin with `{MAGIC}`; name a file that WMSHIM_TRACE wrote")
     })?;
     let mut fields = rest.split(';').map(str::trim);
     let version = fields.next().unwrap_or_default();
-    if version.parse() != Ok(VERSION) {
+    if !version.parse().is_ok_and(|version| (1..=VERSION).contains(&version)) {
         bail!(
-            "version {version} of the format, and this wmctl reads version {VERSION}: use the wmctl that came with the shim that recorded it"
+            "version {version} of the format, and this wmctl reads versions up to {VERSION}: use the wmctl that came with the shim that recorded it"
         );
     }
     let events = fields.find_map(|field| field.strip_prefix("events "));
@@ -158,7 +168,18 @@ struct Reader {
     live: HashMap<u64, (u32, u64)>,
     idle: Vec<u32>,
     live_bytes: u64,
+    /// The blocks of each set that the trace has written out, by name, and its index.
+    sets: Vec<WrittenSet>,
 }
+
+/// A set of blocks as a launch wrote it.
+struct WrittenSet {
+    ids: Box<[u64]>,
+    index: u32,
+}
+
+const EVENTS: &str =
+    "an event is `a ID BYTES STREAM`, `f ID STREAM`, `s STREAM` or, in version 2, `l STREAM SET`";
 
 impl Reader {
     fn take(&mut self, line: &str) -> Result<()> {
@@ -168,10 +189,11 @@ impl Reader {
             "a" => self.allocate(word(), word(), word())?,
             "f" => self.free(word(), word())?,
             "s" => self.wait(word())?,
-            _ => bail!("an event is `a ID BYTES STREAM`, `f ID STREAM` or `s STREAM`"),
+            "l" => self.launch(word(), word())?,
+            _ => bail!("{EVENTS}"),
         };
         if words.next().is_some() {
-            bail!("too many words: an event is `a ID BYTES STREAM`, `f ID STREAM` or `s STREAM`");
+            bail!("too many words: {EVENTS}");
         }
         self.trace.events.push(event);
         Ok(())
@@ -208,6 +230,49 @@ impl Reader {
     fn wait(&mut self, stream: &str) -> Result<TraceEvent> {
         let stream = if stream == "*" { None } else { self.stream(stream)? };
         Ok(TraceEvent::Wait { stream })
+    }
+
+    fn launch(&mut self, stream: &str, set: &str) -> Result<TraceEvent> {
+        self.stream(stream)?;
+        self.trace.launches += 1;
+        let set = match set {
+            "?" => None,
+            "-" => Some(self.add_set(Box::default())?),
+            set => Some(match set.strip_prefix('=') {
+                Some(earlier) => self.earlier_set(number(earlier, "SET")?)?,
+                None => self.written_set(set)?,
+            }),
+        };
+        Ok(TraceEvent::Launch { set })
+    }
+
+    fn written_set(&mut self, set: &str) -> Result<u32> {
+        let ids = set.split(',').map(|id| number(id, "ID")).collect::<Result<Box<[u64]>>>()?;
+        let slots = ids.iter().map(|id| self.slot_of(*id)).collect::<Result<_>>()?;
+        let index = self.add_set(slots)?;
+        self.sets.push(WrittenSet { ids, index });
+        Ok(index)
+    }
+
+    /// Its blocks must be live still: their slots would be others' by now.
+    fn earlier_set(&self, number: u64) -> Result<u32> {
+        let set = usize::try_from(number).ok().and_then(|number| self.sets.get(number));
+        let set = set.with_context(|| format!("set {number} has not been written before"))?;
+        set.ids.iter().try_for_each(|id| self.slot_of(*id).map(drop))?;
+        Ok(set.index)
+    }
+
+    fn slot_of(&self, id: u64) -> Result<u32> {
+        let live = self.live.get(&id).map(|(slot, _)| *slot);
+        live.with_context(|| {
+            format!("block {id} is used by a launch and not live: the trace is damaged, record it again")
+        })
+    }
+
+    fn add_set(&mut self, slots: Box<[u32]>) -> Result<u32> {
+        let index = u32::try_from(self.trace.sets.len()).context("more sets than a trace has")?;
+        self.trace.sets.push(slots);
+        Ok(index)
     }
 
     /// Streams are numbered anew, by their first appearance.
@@ -282,6 +347,25 @@ mod tests {
         assert_eq!(Trace::read(&*file).expect("two members").events.len(), 2);
     }
 
+    /// A slot that is used again must not be taken for the block that an earlier set named.
+    #[test]
+    fn launches_are_read_with_their_blocks() {
+        let head = HEAD.replace("trace 1", "trace 2");
+        let text = format!("{head}a 7 100 0\na 8 100 0\nl 0 7,8\nl 0 -\nl 0 ?\nl 1 =0\nl 0 8\n");
+        let trace = Trace::read(&*gzip(&text)).expect("a good trace");
+        let sets: Vec<_> = trace.events[2..]
+            .iter()
+            .map(|event| match event {
+                TraceEvent::Launch { set } => set.map(|set| &*trace.sets[set as usize]),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(sets, [Some(&[0, 1][..]), Some(&[]), None, Some(&[0, 1]), Some(&[1])]);
+        assert_eq!((trace.launches, trace.streams), (5, 2));
+        let said = complaint(&gzip(&format!("{text}f 7 0\na 9 1 0\nl 0 =0\n")));
+        assert!(said.contains("block 7 is used by a launch and not live"), "{said}");
+    }
+
     #[test]
     fn a_wrong_line_is_named() {
         for (line, words) in [
@@ -293,6 +377,10 @@ mod tests {
             ("a 0 5 0", "while it is live"),
             ("f 4 0", "block 4 is freed and not live"),
             ("f 0 0 0", "too many words"),
+            ("l 0", "ID is missing"),
+            ("l 0 5", "block 5 is used by a launch and not live"),
+            ("l 0 =0", "set 0 has not been written"),
+            ("l 0 0,,0", "ID is missing"),
             ("s", "STREAM is missing"),
         ] {
             let said = complaint(&gzip(&format!("{HEAD}a 0 8 0\n{line}\n")));
@@ -328,6 +416,6 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_not_read_to_its_end() {
         let said = complaint(&gzip(&"x".repeat(1 << 20)));
-        assert!(said.contains("longer than 4096 bytes"), "{said}");
+        assert!(said.contains("longer than 131072 bytes"), "{said}");
     }
 }

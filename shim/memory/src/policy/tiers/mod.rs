@@ -1,0 +1,26 @@
+//! Which parts of which blocks lie on the device where not all of them fit: our policy, as a plain value.
+//!
+//! It is told of allocations, launches, frees and quiescent points, and answers with moves; it makes none itself, and knows no driver.
+//! [`TierPlacer`] is the whole of it; `wmctl replay --tiers` compares it with others.
+//!
+//! | module | one idea |
+//! |---|---|
+//! | [`residency`] | what lies where, in chunks |
+//! | [`repetition`] | a program that repeats itself: where it was one period ago, and so what comes next |
+//! | [`horizon`] | what comes next, turned into what has to leave and what has to come |
+//! | [`heat`] | where nothing repeats: how often a block was used lately |
+//! | [`placer`] | the four together |
+//!
+//! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a stop, where nothing is in flight:
+//! at the host's own waits, or at one that the mover makes.
+//!
+//! Invariants: the device never holds more than its capacity; a block that was freed is never moved.
+
+mod heat;
+mod horizon;
+mod placer;
+mod repetition;
+mod residency;
+
+pub use placer::{TierMove, TierPlacer, TierSettings};
+pub use residency::{CHUNK, chunks_below};

@@ -1,0 +1,97 @@
+//! What lies where: of each block, how many bytes are on the device. They are its first chunks; which ones they are makes no
+//! difference to a policy, since a launch's pointer says only the block.
+//!
+//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most the capacity.
+
+use std::collections::BTreeMap;
+
+/// What moves at a time, bytes: a handle.
+pub const CHUNK: u64 = 2 << 20;
+
+/// The most of a block that whole chunks hold in so many bytes.
+pub fn chunks_below(bytes: u64, room: u64) -> u64 {
+    if room >= bytes { bytes } else { room / CHUNK * CHUNK }
+}
+
+/// A live block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PlacedBlock {
+    pub(super) bytes: u64,
+    pub(super) on_device: u64,
+}
+
+impl PlacedBlock {
+    pub(super) fn elsewhere(&self) -> u64 {
+        self.bytes - self.on_device
+    }
+}
+
+/// All live blocks, by key.
+#[derive(Debug)]
+pub(super) struct Residency {
+    capacity: u64,
+    used: u64,
+    /// Bytes of all blocks.
+    live: u64,
+    blocks: BTreeMap<u64, PlacedBlock>,
+}
+
+impl Residency {
+    pub(super) fn new(capacity: u64) -> Self {
+        Self { capacity, used: 0, live: 0, blocks: BTreeMap::new() }
+    }
+
+    pub(super) fn room(&self) -> u64 {
+        self.capacity - self.used
+    }
+
+    pub(super) fn is_all_on_device(&self) -> bool {
+        self.used == self.live
+    }
+
+    pub(super) fn get(&self, block: u64) -> Option<PlacedBlock> {
+        self.blocks.get(&block).copied()
+    }
+
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u64, PlacedBlock)> {
+        self.blocks.iter().map(|(key, block)| (*key, *block))
+    }
+
+    /// A new block, as much of it on the device as there is room for. Returns those bytes.
+    pub(super) fn insert(&mut self, block: u64, bytes: u64) -> u64 {
+        self.remove(block);
+        let on_device = chunks_below(bytes, self.room());
+        self.used += on_device;
+        self.live += bytes;
+        self.blocks.insert(block, PlacedBlock { bytes, on_device });
+        on_device
+    }
+
+    pub(super) fn remove(&mut self, block: u64) {
+        if let Some(block) = self.blocks.remove(&block) {
+            self.used -= block.on_device;
+            self.live -= block.bytes;
+        }
+    }
+
+    /// Up to `bytes` of a block come, as far as there is room. Returns how many do.
+    pub(super) fn come(&mut self, block: u64, bytes: u64) -> u64 {
+        let room = self.room();
+        let Some(block) = self.blocks.get_mut(&block) else { return 0 };
+        let after = chunks_below(block.bytes, block.on_device + bytes.min(room));
+        let moved = after.saturating_sub(block.on_device);
+        block.on_device += moved;
+        self.used += moved;
+        moved
+    }
+
+    /// At least `bytes` of a block leave, in whole chunks, or all of it. Returns how many do.
+    pub(super) fn leave(&mut self, block: u64, bytes: u64) -> u64 {
+        let Some(block) = self.blocks.get_mut(&block) else { return 0 };
+        let stays = block.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
+        let moved = block.on_device - stays;
+        block.on_device = stays;
+        self.used -= moved;
+        moved
+    }
+}

@@ -1,0 +1,242 @@
+//! Where each function's parameters lie, as the driver tells it.
+//!
+//! Launch functions take two kinds of handle in one type: functions of a module, and kernels of a library. Each kind has its own
+//! question, and asking the wrong one is outside what the driver documents. So the handles of kernels are noted where the program
+//! gets them ([`note_kernel`]); any other handle is a function.
+//!
+//! Handles come again: whatever unloads code, or ends a context, calls [`forget`] or [`forget_library`] before the driver does it, and
+//! all that was known is asked anew. A launch that asks meanwhile is of a function that stays, so what it notes is right.
+//!
+//! A look-up that the driver was asked for before is a few loads. What they read is never given back: an entry a handle, and each
+//! layout once, however many functions have it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use dashmap::DashMap;
+use wm_abi::symbol::{cuFuncGetParamInfo, cuKernelGetParamInfo};
+use wm_abi::{CUfunction, CUkernel, CUlibrary, CUresult};
+
+use super::words::ParameterPlace;
+use crate::process::driver;
+
+/// Parameters, or `None` where the driver does not tell them. It is asked once.
+type Known = Option<&'static [ParameterPlace]>;
+
+/// The driver's answer: `None` where it does not tell.
+type Told = Option<Vec<ParameterPlace>>;
+
+/// More parameters than a kernel can have.
+const MOST: usize = 1 << 15;
+
+/// What is known of a handle.
+struct LayoutEntry {
+    handle: usize,
+    /// Null: nothing, until `since` says otherwise.
+    known: AtomicPtr<Known>,
+    /// The value of [`FORGOTTEN`] for which `known` holds; written after it.
+    since: AtomicU64,
+}
+
+/// How often everything was forgotten, counted from 1.
+static FORGOTTEN: AtomicU64 = AtomicU64::new(1);
+
+/// The entries that were looked up last, by a part of the handle: two functions that share a place take turns.
+static RECENT: [AtomicPtr<LayoutEntry>; 1024] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 1024];
+
+/// All entries, by handle.
+fn entries() -> &'static DashMap<usize, &'static LayoutEntry> {
+    static ENTRIES: OnceLock<DashMap<usize, &'static LayoutEntry>> = OnceLock::new();
+    ENTRIES.get_or_init(DashMap::new)
+}
+
+/// Handles of kernels, and their libraries.
+fn kernels() -> &'static DashMap<usize, CUlibrary> {
+    static KERNELS: OnceLock<DashMap<usize, CUlibrary>> = OnceLock::new();
+    KERNELS.get_or_init(DashMap::new)
+}
+
+/// The program got a kernel of a library.
+pub(crate) fn note_kernel(kernel: CUkernel, library: CUlibrary) {
+    kernels().insert(kernel.0, library);
+}
+
+/// Code is about to be unloaded, or a context to end: their handles may come again for other functions.
+pub(crate) fn forget() {
+    FORGOTTEN.fetch_add(1, Ordering::AcqRel);
+}
+
+/// A library is about to be unloaded, and its kernels with it.
+pub(crate) fn forget_library(library: CUlibrary) {
+    kernels().retain(|_, of| *of != library);
+    forget();
+}
+
+/// The parameters of what a launch names.
+#[inline]
+pub(super) fn of(function: CUfunction) -> Known {
+    recent(function.0).unwrap_or_else(|| look_up(function.0, ask))
+}
+
+/// What is known of a handle that was looked up lately.
+#[inline]
+fn recent(handle: usize) -> Option<Known> {
+    // SAFETY: null, or an entry that is never given back.
+    let entry = unsafe { place(handle).load(Ordering::Acquire).as_ref() }?;
+    (entry.handle == handle).then(|| entry.current()).flatten()
+}
+
+/// Handles are addresses, or small numbers in a simulated driver.
+fn place(handle: usize) -> &'static AtomicPtr<LayoutEntry> {
+    let mixed = (handle as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    &RECENT[(mixed >> 54) as usize]
+}
+
+impl LayoutEntry {
+    #[inline]
+    fn current(&self) -> Option<Known> {
+        let now = FORGOTTEN.load(Ordering::Acquire);
+        if self.since.load(Ordering::Acquire) != now {
+            return None;
+        }
+        // SAFETY: null, or what was kept for ever.
+        unsafe { self.known.load(Ordering::Acquire).as_ref() }.copied()
+    }
+
+    /// `now` was read before the driver was asked.
+    fn set(&self, known: &'static Known, now: u64) {
+        self.known.store(std::ptr::from_ref(known).cast_mut(), Ordering::Release);
+        self.since.store(now, Ordering::Release);
+    }
+}
+
+/// The one copy of a value, which stays.
+fn keep(told: Told) -> &'static Known {
+    static KEPT: OnceLock<Mutex<HashMap<Told, &'static Known>>> = OnceLock::new();
+    let mut kept = KEPT.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    let make = |told: &Told| {
+        let places = told.as_deref().map(|places| &*Box::leak(Box::from(places)));
+        &*Box::leak(Box::new(places))
+    };
+    if let Some(one) = kept.get(&told) {
+        return one;
+    }
+    let one = make(&told);
+    kept.insert(told, one);
+    one
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(handle: usize, ask: impl FnOnce(usize) -> Told) -> Known {
+    let entry = entry(handle);
+    let known = entry.current().unwrap_or_else(|| {
+        let now = FORGOTTEN.load(Ordering::Acquire);
+        let known = keep(ask(handle));
+        entry.set(known, now);
+        *known
+    });
+    place(handle).store(std::ptr::from_ref(entry).cast_mut(), Ordering::Release);
+    known
+}
+
+fn entry(handle: usize) -> &'static LayoutEntry {
+    let make = || {
+        &*Box::leak(Box::new(LayoutEntry {
+            handle,
+            known: AtomicPtr::new(std::ptr::null_mut()),
+            since: AtomicU64::new(0),
+        }))
+    };
+    *entries().entry(handle).or_insert_with(make)
+}
+
+/// Asks the driver. The program launches what the handle names, so it lives.
+fn ask(handle: usize) -> Told {
+    if kernels().contains_key(&handle) {
+        // SAFETY: a kernel that lives; out-pointers are to live locals.
+        return places(|index, place| unsafe {
+            driver().get::<cuKernelGetParamInfo>()(
+                CUkernel(handle),
+                index,
+                &mut place.offset,
+                &mut place.size,
+            )
+        });
+    }
+    // SAFETY: as above, of a function.
+    places(|index, place| unsafe {
+        driver().get::<cuFuncGetParamInfo>()(CUfunction(handle), index, &mut place.offset, &mut place.size)
+    })
+}
+
+/// Asks for one parameter after the other, until there is no such parameter. Any other error: they are unknown.
+fn places(ask: impl Fn(usize, &mut ParameterPlace) -> CUresult) -> Told {
+    let mut places = Vec::new();
+    for index in 0..MOST {
+        let mut place = ParameterPlace { offset: 0, size: 0 };
+        match ask(index, &mut place) {
+            CUresult::SUCCESS => places.push(place),
+            CUresult::INVALID_VALUE => return Some(places),
+            _ => return None,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a driver that does not know the question is taken for one whose kernels have no parameters, or a handle that comes again
+    //! for what it was before.
+    use super::*;
+
+    fn one(size: usize) -> Told {
+        Some(vec![ParameterPlace { offset: 0, size }])
+    }
+
+    fn answer(handle: usize, told: Told) -> Told {
+        recent(handle).unwrap_or_else(|| look_up(handle, |_| told)).map(<[_]>::to_vec)
+    }
+
+    #[test]
+    fn what_is_unloaded_is_asked_again() {
+        let (kernel, library, other) = (CUkernel(0x10), CUlibrary(0x20), CUlibrary(0x30));
+        note_kernel(kernel, library);
+        assert_eq!(answer(0x40, one(8)), one(8));
+        assert_eq!(answer(0x40, one(16)), one(8), "it is not asked again");
+        assert_eq!(answer(0x50, None), None);
+        assert_eq!(answer(0x50, one(4)), None, "nor what was not told");
+        forget_library(other);
+        assert!(kernels().contains_key(&kernel.0));
+        assert_eq!((answer(0x40, one(16)), answer(0x50, one(4))), (one(16), one(4)));
+        forget_library(library);
+        assert!(kernels().is_empty());
+        assert_eq!(answer(0x40, None), None);
+    }
+
+    /// More handles than places.
+    #[test]
+    fn handles_do_not_answer_for_each_other() {
+        for _ in 0..2 {
+            for handle in 1..5000 {
+                assert_eq!(answer(handle * 64, one(handle)), one(handle));
+            }
+        }
+        assert_eq!(entries().len(), 4999);
+    }
+
+    #[test]
+    fn a_driver_without_the_question_leaves_parameters_unknown() {
+        for code in [CUresult::NOT_SUPPORTED, CUresult::INVALID_HANDLE, CUresult::CONTEXT_IS_DESTROYED] {
+            assert_eq!(places(|_, _| code), None);
+            assert_eq!(places(|index, _| if index < 2 { CUresult::SUCCESS } else { code }), None);
+        }
+        assert_eq!(places(|_, _| CUresult::SUCCESS), None, "it never ends");
+        let two = places(|index, place| {
+            (place.offset, place.size) = (8 * index, 8);
+            if index < 2 { CUresult::SUCCESS } else { CUresult::INVALID_VALUE }
+        });
+        assert_eq!(two, Some([0, 8].map(|offset| ParameterPlace { offset, size: 8 }).to_vec()));
+    }
+}

@@ -1,0 +1,55 @@
+//! A trace as a list of steps on blocks that have one number each: a slot of the trace serves many blocks.
+
+use super::super::trace::{Trace, TraceEvent};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StoryStep {
+    Allocate { block: u32 },
+    Free { block: u32 },
+    Launch { set: u32 },
+    Wait,
+}
+
+/// What a program did, as far as placement is concerned.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    pub(super) steps: Vec<StoryStep>,
+    /// By block.
+    pub(super) sizes: Vec<u64>,
+    /// Blocks that launches use.
+    pub(super) sets: Vec<Box<[u32]>>,
+    /// Launches of which nothing is known.
+    pub(super) unknown: u64,
+    pub(super) launches: u64,
+    pub(super) peak: u64,
+}
+
+impl Story {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let mut story = Self { launches: trace.launches, peak: trace.peak_live, ..Self::default() };
+        story.sets = vec![Box::default(); trace.sets.len()];
+        // Of each slot, the block that it serves now.
+        let mut serves = vec![0_u32; trace.slots];
+        for event in &trace.events {
+            match *event {
+                TraceEvent::Allocate { slot, bytes, .. } => {
+                    serves[slot as usize] = story.sizes.len() as u32;
+                    story.sizes.push(bytes);
+                    story.steps.push(StoryStep::Allocate { block: serves[slot as usize] });
+                }
+                TraceEvent::Free { slot, .. } => {
+                    story.steps.push(StoryStep::Free { block: serves[slot as usize] });
+                }
+                TraceEvent::Wait { .. } => story.steps.push(StoryStep::Wait),
+                TraceEvent::Launch { set: None } => story.unknown += 1,
+                TraceEvent::Launch { set: Some(set) } => {
+                    // All of a set's blocks live as long as it is used, so it is of the same blocks each time.
+                    let slots = &trace.sets[set as usize];
+                    story.sets[set as usize] = slots.iter().map(|slot| serves[*slot as usize]).collect();
+                    story.steps.push(StoryStep::Launch { set });
+                }
+            }
+        }
+        story
+    }
+}
