@@ -4,6 +4,7 @@ mod cache_policies;
 mod caches;
 mod communicators;
 mod dealt;
+mod drawn;
 mod embeddings;
 mod environment;
 mod files;
@@ -77,6 +78,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("dealt.rows", dealt::rows),
+    Scenario::new("drawn.tables", drawn::tables),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which nobody may wait while one of them captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
