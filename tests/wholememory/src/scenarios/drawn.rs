@@ -16,9 +16,9 @@ const INT64: c_uint = 6;
 const INT8: c_uint = 8;
 
 const UNTOUCHED: u8 = 0xa5;
-const TABLES: u64 = 24;
+const TABLES: u64 = 8;
 /// Bytes that are moved at once, at most.
-const MOST: u64 = 1 << 20;
+const MOST: u64 = 1 << 18;
 
 /// Random numbers (splitmix64).
 struct Draws(u64);
