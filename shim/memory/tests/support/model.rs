@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, Gpu, Handle, StreamId, Tier};
+use wm_driver::{Bears, Event, Gpu, Handle, Shortfall, StreamId, Tier};
 
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
@@ -485,7 +485,7 @@ impl Gpu for Model {
         Ok((total - inner.held(Tier::Device), total))
     }
 
-    fn bears(&self, _: usize) -> Bears {
+    fn bears(&self, _: Shortfall) -> Bears {
         (self.on_call)();
         self.lock().bears.unwrap_or(Bears::Elsewhere)
     }

@@ -4,7 +4,7 @@
 //! give some back, after the second all, and make the call again. A call that fails so has changed nothing, so making it again is safe.
 
 use wm_abi::CUresult;
-use wm_driver::Device;
+use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
 use super::boundary;
@@ -55,6 +55,6 @@ pub(super) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
 }
 
 fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
-    let kept = kept::give_back(manager.gpu().ordinal(), bytes);
+    let kept = kept::give_back(manager.gpu().ordinal(), Tier::Device, bytes);
     kept + manager.relieve(bytes.saturating_sub(kept))
 }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use book::{Account, Asked, Book, MappedPiece};
 pub(crate) use shelf::MemoryKind;
 use wm_abi::CUdevice;
-use wm_driver::Aside;
+use wm_driver::{Aside, Tier};
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
@@ -41,7 +41,10 @@ pub(crate) fn account(device: CUdevice) -> Account {
 /// The same, as the manager of our blocks counts it against the limits.
 pub(crate) fn aside(device: CUdevice) -> Aside {
     let held = account(device).held;
-    Aside { device: held.device + kept::idle(device), host: held.host }
+    Aside {
+        device: held.device + kept::idle(device, Tier::Device),
+        host: held.host + kept::idle(device, Tier::Host),
+    }
 }
 
 /// Is any piece of the process not on its device?

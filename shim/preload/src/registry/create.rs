@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Aside, Bears, Device, Gpu, Tier};
+use wm_driver::{Aside, Bears, Device, Gpu, Shortfall, Tier};
 use wm_memory::Manager;
 
 use super::managers::{DEVICES, existing, publish};
@@ -19,7 +19,7 @@ pub(crate) struct Callbacks {
     /// Bytes that the program holds on a device without its manager.
     pub(crate) external_usage: fn(CUdevice) -> Aside,
     /// What the calling code can cope with, if a device has no room for a block of so many bytes.
-    pub(crate) on_shortage: fn(CUdevice, usize) -> Bears,
+    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
     /// A manager was made.
     pub(crate) on_create: fn(),
 }
