@@ -19,7 +19,7 @@ pub mod cells;
 pub mod device;
 mod events;
 pub mod gpu;
-mod host;
+pub mod host;
 pub mod loader;
 pub mod probe;
 mod recording;

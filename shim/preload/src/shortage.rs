@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::{Bears, Shortfall, Tier};
 
-use crate::physical::kept;
+use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
@@ -175,7 +175,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
         Bears::Elsewhere
     };
     if answer == Bears::Elsewhere {
-        kept::make_host_room(manager, bytes as u64);
+        physical::make_host_room(manager, bytes as u64);
     }
     answer
 }

@@ -90,7 +90,7 @@ impl CreateRequest {
             Some(token) => token,
             None => {
                 // Memory of other kinds may lie idle there.
-                kept::make_host_room(manager, self.bytes as u64);
+                physical::make_host_room(manager, self.bytes as u64);
                 self.attempt(Tier::Host).map_err(|_| code)?
             }
         };

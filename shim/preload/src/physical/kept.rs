@@ -246,17 +246,6 @@ pub(crate) fn give_back(device: CUdevice, tier: Tier, bytes: u64) -> u64 {
     shelf().map_or(0, |mut shelf| shelf.give_back(&DriverCalls, device, tier, bytes))
 }
 
-/// Something else is about to be made on the host. Where that would have no room for it beside what lies idle here, that goes back.
-pub(crate) fn make_host_room(manager: &Manager<Device>, bytes: u64) {
-    let device = manager.gpu().ordinal();
-    let idle = idle(device, Tier::Host);
-    let held = manager.usage().reserved.host.saturating_add(super::account(device).held.host + idle);
-    let room = manager.gpu().host_available().min(manager.settings().host_limit.saturating_sub(held));
-    if idle > 0 && room < bytes {
-        give_back(device, Tier::Host, bytes - room);
-    }
-}
-
 /// The device's contexts are gone.
 pub(crate) fn end_device(device: CUdevice) {
     if let Some(mut shelf) = shelf() {

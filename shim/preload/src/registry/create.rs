@@ -97,7 +97,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         device_limit: budget.limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
-        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(devices::machine_memory())),
+        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(wm_driver::host::whole())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
         stitch_views: stitch_views(settings),
