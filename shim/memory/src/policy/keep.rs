@@ -8,26 +8,15 @@
 
 use std::time::{Duration, Instant};
 
-/// How long what was given back is remembered.
-#[derive(Debug)]
-struct KeepTimes {
-    /// Memory that is made again within this time was given back too soon.
-    regret: Duration,
-    /// After so long without new memory the program does something else than before.
-    forget: Duration,
-}
+/// Memory that is made again within this time was given back too soon.
+const REGRET: Duration = Duration::from_secs(2);
 
-const OF_THE_DEVICE: KeepTimes =
-    KeepTimes { regret: Duration::from_secs(2), forget: Duration::from_secs(30) };
-
-/// Pinned memory takes a hundred times as long to make, and a program that overflows takes its steps slowly.
-const OF_THE_HOST: KeepTimes =
-    KeepTimes { regret: Duration::from_secs(60), forget: Duration::from_secs(300) };
+/// After so long without new memory the program does something else than before.
+const FORGET: Duration = Duration::from_secs(30);
 
 /// What was given back, and what came of it. Sizes are bytes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Keep {
-    times: KeepTimes,
     /// Kept beyond the stated amount.
     more: u64,
     /// Given back last, as far as it was not made again.
@@ -36,21 +25,10 @@ pub struct Keep {
     made_at: Option<Instant>,
 }
 
-impl Default for Keep {
-    fn default() -> Self {
-        Self { times: OF_THE_DEVICE, more: 0, given: 0, given_at: None, made_at: None }
-    }
-}
-
 impl Keep {
-    /// For pinned memory of the host.
-    pub fn of_the_host() -> Self {
-        Self { times: OF_THE_HOST, ..Self::default() }
-    }
-
     /// Of so much `idle` memory, how much may go.
     pub fn excess(&mut self, idle: u64, stated: u64, now: Instant) -> u64 {
-        if self.made_at.is_some_and(|made| now.duration_since(made) > self.times.forget) {
+        if self.made_at.is_some_and(|made| now.duration_since(made) > FORGET) {
             self.more = 0;
         }
         idle.saturating_sub(stated.saturating_add(self.more))
@@ -58,7 +36,7 @@ impl Keep {
 
     /// So much was given back.
     pub fn gave(&mut self, bytes: u64, now: Instant) {
-        let recent = self.given_at.is_some_and(|given| now.duration_since(given) <= self.times.regret);
+        let recent = self.given_at.is_some_and(|given| now.duration_since(given) <= REGRET);
         self.given = if recent { self.given.saturating_add(bytes) } else { bytes };
         self.given_at = Some(now);
     }
@@ -66,7 +44,7 @@ impl Keep {
     /// So much was made.
     pub fn made(&mut self, bytes: u64, now: Instant) {
         self.made_at = Some(now);
-        if self.given_at.is_some_and(|given| now.duration_since(given) <= self.times.regret) {
+        if self.given_at.is_some_and(|given| now.duration_since(given) <= REGRET) {
             let again = bytes.min(self.given);
             self.given -= again;
             self.more = self.more.saturating_add(again);
@@ -106,14 +84,11 @@ mod tests {
     fn one_that_comes_back_late_or_no_more_keeps_the_stated_amount() {
         let (mut keep, now) = (Keep::default(), Instant::now());
         keep.gave(9 * GIB, now);
-        keep.made(9 * GIB, now + 2 * OF_THE_DEVICE.regret);
-        assert_eq!(keep.excess(10 * GIB, GIB, now + 2 * OF_THE_DEVICE.regret), 9 * GIB);
-        keep.gave(9 * GIB, now + 2 * OF_THE_DEVICE.regret);
-        keep.made(9 * GIB, now + 3 * OF_THE_DEVICE.regret);
-        assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * OF_THE_DEVICE.regret), 0);
-        assert_eq!(
-            keep.excess(10 * GIB, GIB, now + 3 * OF_THE_DEVICE.regret + 2 * OF_THE_DEVICE.forget),
-            9 * GIB
-        );
+        keep.made(9 * GIB, now + 2 * REGRET);
+        assert_eq!(keep.excess(10 * GIB, GIB, now + 2 * REGRET), 9 * GIB);
+        keep.gave(9 * GIB, now + 2 * REGRET);
+        keep.made(9 * GIB, now + 3 * REGRET);
+        assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET), 0);
+        assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET + 2 * FORGET), 9 * GIB);
     }
 }

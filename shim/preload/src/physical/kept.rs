@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::api::{Failed, Named};
-use wm_driver::{Api, Device, Gpu, Tier};
+use wm_driver::{Api, Device, Tier};
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, MemoryKind, Shelf, Vmm};
@@ -25,8 +25,8 @@ static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 /// Is there anything on the shelf, or was there? Until then no lock is taken.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// How much of what is idle stays, by device and tier.
-static KEEPS: Mutex<BTreeMap<(CUdevice, Tier), Keep>> = Mutex::new(BTreeMap::new());
+/// How much of what is idle on a device stays.
+static KEEPS: Mutex<BTreeMap<CUdevice, Keep>> = Mutex::new(BTreeMap::new());
 
 /// Where idle memory may lie.
 const TIERS: [Tier; 2] = [Tier::Device, Tier::Host];
@@ -121,13 +121,14 @@ pub(crate) fn promise(kind: MemoryKind) -> Option<u64> {
 /// A token for memory that was made.
 pub(crate) fn made(kind: MemoryKind, handle: u64) -> u64 {
     USED.store(true, Relaxed);
-    keeps(kind.device, kind.tier, |keep| keep.made(kind.bytes, Instant::now()));
+    if kind.tier == Tier::Device {
+        keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
+    }
     SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(kind, handle)
 }
 
-fn keeps<T>(device: CUdevice, tier: Tier, change: impl FnOnce(&mut Keep) -> T) -> T {
-    let fresh = || if tier == Tier::Host { Keep::of_the_host() } else { Keep::default() };
-    change(KEEPS.lock().unwrap_or_else(PoisonError::into_inner).entry((device, tier)).or_insert_with(fresh))
+fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut Keep) -> T) -> T {
+    change(KEEPS.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_default())
 }
 
 /// `cuMemMap` of a token; `None` for other handles, for which the addresses are made free of what lies there unused.
@@ -187,16 +188,15 @@ fn give_excess_back(manager: &Manager<Device>) {
     }
 }
 
-/// The same of what a second attempt left idle, but for as much as such attempts came back for before.
+/// The same of what a second attempt left idle on the device, but for as much as such attempts came back for before. What lies on the host
+/// stays: the program is short of memory, and to pin as much again takes a hundred times as long.
 fn give_leftovers_back(manager: &Manager<Device>) {
     let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
-    for tier in TIERS {
-        let idle = idle(device, tier);
-        let excess = keeps(device, tier, |keep| keep.excess(idle, stated, Instant::now()));
-        let given = give_back(device, tier, excess);
-        if given > 0 {
-            keeps(device, tier, |keep| keep.gave(given, Instant::now()));
-        }
+    let idle = idle(device, Tier::Device);
+    let given =
+        give_back(device, Tier::Device, keeps(device, |keep| keep.excess(idle, stated, Instant::now())));
+    if given > 0 {
+        keeps(device, |keep| keep.gave(given, Instant::now()));
     }
 }
 
