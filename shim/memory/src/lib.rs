@@ -38,6 +38,7 @@ pub use policy::tiers;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
+pub use vocabulary::moves::{Moved, Moves, Stays};
 pub use vocabulary::order::Order;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::tiers::TierBytes;

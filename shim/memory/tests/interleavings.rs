@@ -29,7 +29,7 @@ mod state;
 #[path = "../src/vocabulary/mod.rs"]
 mod vocabulary;
 
-#[path = "support/model.rs"]
+#[path = "support/model/mod.rs"]
 mod model;
 
 use std::ops::Range;

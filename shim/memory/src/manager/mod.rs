@@ -11,7 +11,9 @@ mod events;
 mod execute;
 mod guarded;
 mod mapping_lock;
+mod migrate;
 mod reclaim;
+mod remap;
 mod waiters;
 
 use std::sync::{Arc, PoisonError};
@@ -211,6 +213,7 @@ impl<G: Gpu> Manager<G> {
             extents: ledger.extents().len(),
             idle_views: ledger.extents().idle_views().len(),
             quarantined: state.holdings.quarantined(),
+            moves: state.moves,
             counters: state.counters,
         }
     }

@@ -11,6 +11,8 @@ pub(crate) struct UnderWay {
     epoch: u64,
     /// Threads that need every mapping to stay.
     pins: usize,
+    /// Memory of a live block is being moved.
+    moving: bool,
 }
 
 impl UnderWay {
@@ -38,6 +40,23 @@ impl UnderWay {
     /// The context has gone.
     pub(crate) fn end_epoch(&mut self) {
         self.epoch += 1;
+    }
+
+    /// A move begins. It needs every mapping but its own to stay.
+    pub(super) fn begin_move(&mut self) {
+        self.begin();
+        self.pin();
+        self.moving = true;
+    }
+
+    pub(super) fn end_move(&mut self) {
+        self.moving = false;
+        self.unpin();
+        self.end();
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moving
     }
 
     pub(crate) fn pin(&mut self) {

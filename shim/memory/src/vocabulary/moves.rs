@@ -1,0 +1,77 @@
+//! Moves of memory between tiers: what they did, and why one was not made.
+
+use serde::Serialize;
+use thiserror::Error;
+use wm_abi::CUresult;
+use wm_driver::Tier;
+
+/// A move that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// First address of what moved: one handle's worth, and with it every block that lies in it.
+    pub address: u64,
+    /// Size of the handle.
+    pub bytes: u64,
+    /// What was copied: parts without a block were not.
+    pub copied: u64,
+}
+
+/// Why memory was not moved. It is what it was and where it was, but after [`Stays::Lost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Stays {
+    /// Others rely on where memory is.
+    #[error("memory stays where it is in this process")]
+    Fixed,
+    /// No block is there.
+    #[error("no block lies there")]
+    NoBlock,
+    /// It is there already, or the user does not allow that tier, or neither end is the device.
+    #[error("it cannot move there")]
+    Unfit,
+    /// Another thread is changing what is where.
+    #[error("other changes are under way")]
+    Busy,
+    /// Work may be touching it.
+    #[error("work may be touching it")]
+    InUse,
+    /// There is no memory to be had for it.
+    #[error("the other tier is full")]
+    Full,
+    /// The copy took too long. What it was to fill is given back once it is over.
+    #[error("the copy takes too long")]
+    Slow,
+    /// The driver failed, and what had been done was undone.
+    #[error("{0}")]
+    Driver(CUresult),
+    /// The driver failed, and then refused to undo it: nothing is mapped where the block was. A later access is an error, and never another
+    /// one's bytes.
+    #[error("memory is lost, since the driver failed: {0}")]
+    Lost(CUresult),
+}
+
+impl From<CUresult> for Stays {
+    fn from(code: CUresult) -> Self {
+        Self::Driver(code)
+    }
+}
+
+/// What moved so far, by size of handles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Moves {
+    /// Bytes that came to the device.
+    pub in_bytes: u64,
+    /// Bytes that left it.
+    pub out_bytes: u64,
+    /// Moves that were asked for and not made.
+    pub refused: u64,
+}
+
+impl Moves {
+    pub(crate) fn note(&mut self, to: Tier, moved: Result<Moved, Stays>) {
+        match moved {
+            Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
+            Ok(moved) => self.out_bytes += moved.bytes,
+            Err(_) => self.refused += 1,
+        }
+    }
+}
