@@ -15,6 +15,9 @@ use crate::state::trade::{StrandedTrade, Trade};
 use crate::vocabulary::moves::{Moved, Stays};
 use crate::vocabulary::plan::{Built, Undo};
 
+/// How long to look whether work is over. Not at once: an event that is recorded in idle streams takes some microseconds to be passed.
+const LOOK: Duration = Duration::from_micros(500);
+
 /// How long a copy of one handle may take. It waits for nothing, so more means that the link is not what it was.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -45,7 +48,7 @@ impl<G: Gpu> Manager<G> {
             return Err(Stays::Fixed);
         }
         let mark = self.lock().timeline.everything();
-        if !self.gpu.is_settled(Duration::ZERO)? {
+        if !self.gpu.is_settled(LOOK)? {
             return Err(Stays::InUse);
         }
         let told = self.lock().reached(&mark);
