@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One way of one round.
 #[derive(Debug, Serialize)]
-struct Row {
+struct MoveRate {
     round: u32,
     way: &'static str,
     moves: u64,
@@ -85,7 +85,7 @@ pub(crate) fn moves(arguments: &MovesArguments) -> Result<()> {
     output::print(&table(&rows))
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[MoveRate]) -> String {
     let mut table = TextTable::new(&["round", "way", "moves", "handle MiB", "us a move", "GB/s"]);
     for row in rows {
         table.row(vec![
@@ -164,7 +164,7 @@ impl MovedBlock {
     }
 
     /// Moves the block, handle by handle. Half-way it is filled and read across the border.
-    fn go(&mut self, round: u32, way: &'static str, to: Tier) -> Result<Row> {
+    fn go(&mut self, round: u32, way: &'static str, to: Tier) -> Result<MoveRate> {
         let half = self.address + self.bytes / 2;
         let (first, halfway) = self.move_to(self.address, half, to)?;
         self.fill()?;
@@ -173,7 +173,7 @@ impl MovedBlock {
         self.check()?;
         let (moves, seconds) = (first.moves + second.moves, halfway + seconds);
         let moved = first.bytes + second.bytes;
-        Ok(Row {
+        Ok(MoveRate {
             round,
             way,
             moves,
