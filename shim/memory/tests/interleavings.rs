@@ -323,7 +323,9 @@ fn a_context_that_ends_waits_for_a_move() {
     under_all_schedulers(|| {
         let shared = Shared::new(64 * MIB, settings(vec![Tier::Host]));
         let address = shared.manager.allocate(4 * MB, stream(1)).expect("there is room");
-        let relocate = move |shared: &Shared| drop(shared.manager.move_handle(address, Tier::Host));
+        let relocate = move |shared: &Shared| {
+            let _ = shared.manager.move_handle(address, Tier::Host);
+        };
         let discard = |shared: &Shared| shared.manager.discard();
         join([spawn(&shared, relocate), spawn(&shared, discard)]);
         shared.end();

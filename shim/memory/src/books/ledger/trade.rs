@@ -45,7 +45,8 @@ impl Ledger {
     pub(crate) fn occupied_parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut next = range.start;
         let mut parts = Vec::new();
-        let ends = self.runs.within(range.clone()).map(|(free, _)| free).chain([range.end..range.end]);
+        let free = self.runs.within(range.clone()).map(|(free, _)| free);
+        let ends = free.chain(std::iter::once(range.end..range.end));
         for free in ends {
             parts.extend((next < free.start).then_some(next..free.start));
             next = free.end;
