@@ -152,8 +152,9 @@ pub trait Gpu: Send + Sync {
     /// `limit`, and never waits longer. For a caller that sees to it that no work is submitted meanwhile.
     ///
     /// # Errors
-    /// Where that cannot be known: `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured, `NOT_PERMITTED` where other
-    /// devices may use the memory, `NOT_SUPPORTED` by drivers that can only wait. Else a sticky error of a context.
+    /// Where that cannot be known: `NOT_PERMITTED` where the memory may be used in ways that the look does not cover, as by other
+    /// devices, `NOT_SUPPORTED` by drivers that can only wait, `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a
+    /// sticky error of a context.
     fn is_settled(&self, limit: Duration) -> Result<bool>;
 
     /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own that waits for
