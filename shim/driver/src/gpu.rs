@@ -158,7 +158,7 @@ pub trait Gpu: Send + Sync {
     fn is_settled(&self, limit: Duration) -> Result<bool>;
 
     /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own that waits for
-    /// nothing else. The event is behind it. The caller sees to it that nothing writes either range, and that both stay mapped, until
+    /// nothing else. The event is behind it; copies end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until
     /// that is done.
     ///
     /// # Errors

@@ -34,12 +34,14 @@ mod model;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use model::{MIB, Model};
 use shuttle::thread;
 use vocabulary::block::Block;
+use vocabulary::moves::MoveOrder;
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
 use vocabulary::tiers::TierBytes;
@@ -294,6 +296,9 @@ fn memory_moves_beside_threads_that_change_everything_else() {
         let relocate = move |shared: &Shared| {
             for to in [Tier::Host, Tier::Device] {
                 let _ = shared.manager.move_handle(address, to);
+                let range = address..address + 20 * MIB;
+                let order = MoveOrder { range, to, alone: false, discards: false };
+                let _ = shared.manager.move_range(&order, Duration::from_secs(60));
             }
         };
         let change = |shared: &Shared| {

@@ -49,6 +49,8 @@ pub(crate) struct State {
     /// Others rely on where memory is: nothing moves any more.
     pub(crate) fixed: bool,
     pub(crate) moves: Moves,
+    /// Blocks that are to stay on the device, by address and id. Those that were freed are forgotten when somebody looks.
+    pub(crate) pinned: Vec<(u64, u64)>,
 }
 
 impl State {

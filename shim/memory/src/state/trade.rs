@@ -14,7 +14,7 @@ use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::trade::{Spare, spare};
 use crate::state::State;
-use crate::vocabulary::moves::{Moved, Stays};
+use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::plan::{Build, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
@@ -50,21 +50,34 @@ impl Trade {
 }
 
 impl State {
-    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle stays.
+    /// The addresses of the handle that a live block lies on, and its tier.
+    pub(crate) fn occupied_range(&self, address: u64) -> Option<(Range<u64>, Tier)> {
+        self.holdings.ledger.occupied_handle(address).map(|handle| (handle.range, handle.tier))
+    }
+
+    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle stays. `own` moves of the caller's are under way.
     pub(crate) fn draft_trade(
         &mut self,
         address: u64,
-        to: Tier,
+        order: &MoveOrder,
+        own: usize,
         room: Room,
         rules: &Rules,
     ) -> Result<Trade, Stays> {
         if self.fixed {
             return Err(Stays::Fixed);
         }
-        if !self.under_way.is_none() || self.under_way.is_pinned() {
+        if !self.under_way.is_none_but(own) {
             return Err(Stays::Busy);
         }
-        let handle = self.occupied_handle(address)?;
+        let (handle, to) = (self.occupied_handle(address)?, order.to);
+        if to != Tier::Device && self.has_pinned(&handle.range) {
+            return Err(Stays::Pinned);
+        }
+        let parts = self.holdings.ledger.occupied_parts(&handle.range);
+        if order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
+            return Err(Stays::Shared);
+        }
         if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
             return Err(Stays::InUse);
         }
@@ -78,8 +91,18 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        let parts = joined(self.holdings.ledger.occupied_parts(&handle.range));
+        let parts = if order.discards { without(parts, &order.range) } else { parts };
+        let parts = joined(parts);
         Ok(Trade { handle, to, spare, parts })
+    }
+
+    /// Is a block in the range that is to stay on the device? Forgets those that were freed.
+    fn has_pinned(&mut self, range: &Range<u64>) -> bool {
+        let directory = self.program.directory();
+        let live = |(address, id): (u64, u64)| directory.look_up(address).filter(|block| block.id == id);
+        self.pinned.retain(|pin| live(*pin).is_some());
+        let mut blocks = self.pinned.iter().filter_map(|pin| live(*pin));
+        blocks.any(|block| block.address < range.end && range.start < block.address + block.tiers.total())
     }
 
     /// The handle at an address. What the free cache keeps of it becomes free first: that is not worth a copy.
@@ -170,6 +193,17 @@ pub(crate) struct StrandedTrade {
     pub(crate) at_once: Vec<Undo>,
     /// A fence that is given up for the copy's; its events are to be recycled.
     pub(crate) given_up: Option<Arc<Fence>>,
+}
+
+fn contains(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// What of the parts is outside a range.
+fn without(parts: Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let sides =
+        |part: Range<u64>| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end];
+    parts.into_iter().flat_map(sides).filter(|part| part.start < part.end).collect()
 }
 
 fn joined(parts: Vec<Range<u64>>) -> Vec<Range<u64>> {

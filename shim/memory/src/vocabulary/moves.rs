@@ -1,9 +1,37 @@
 //! Moves of memory between tiers: what they did, and why one was not made.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use thiserror::Error;
 use wm_abi::CUresult;
 use wm_driver::Tier;
+
+/// What is to move, and where to.
+#[derive(Debug, Clone)]
+pub struct MoveOrder {
+    /// Addresses in live blocks.
+    pub range: Range<u64>,
+    /// Where they go.
+    pub to: Tier,
+    /// Only handles on which nothing lies but what is in the range.
+    pub alone: bool,
+    /// What is in the range is not needed any more, and is not copied.
+    pub discards: bool,
+}
+
+/// What came of a [`MoveOrder`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MovedRange {
+    /// By size of handles.
+    pub bytes: u64,
+    /// Handles.
+    pub count: u64,
+    /// Where to go on; the range's end where all of it was tried.
+    pub next: u64,
+    /// Why the last handle that stayed did so. What was there already does not count.
+    pub stays: Option<Stays>,
+}
 
 /// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +56,12 @@ pub enum Stays {
     /// It is there already, or the user does not allow that tier, or neither end is the device.
     #[error("it cannot move there")]
     Unfit,
+    /// Others' blocks lie on the same memory.
+    #[error("other blocks lie on the same memory")]
+    Shared,
+    /// A block there is to stay on the device.
+    #[error("a block is pinned to the device")]
+    Pinned,
     /// Another thread is changing what is where.
     #[error("other changes are under way")]
     Busy,
@@ -47,6 +81,13 @@ pub enum Stays {
     /// one's bytes.
     #[error("memory is lost, since the driver failed: {0}")]
     Lost(CUresult),
+}
+
+impl Stays {
+    /// Would other handles stay, too?
+    pub(crate) fn is_general(self) -> bool {
+        !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::InUse)
+    }
 }
 
 impl From<CUresult> for Stays {

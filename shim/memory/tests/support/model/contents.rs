@@ -56,7 +56,11 @@ impl Contents {
 
     /// Are the copies over that an event is behind, if it is behind any?
     pub(super) fn passes(&mut self, event: u64) -> bool {
-        let others = self.behind.get(&event).cloned().unwrap_or_default();
+        let mut others = self.behind.get(&event).cloned().unwrap_or_default();
+        // Copies end in the order in which they were started.
+        if self.copies.contains_key(&event) {
+            others.extend(self.copies.keys().copied().filter(|copy| *copy < event));
+        }
         others.into_iter().chain([event]).all(|copy| self.ends(copy))
     }
 
