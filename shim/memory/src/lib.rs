@@ -43,6 +43,7 @@ pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, Shortage}
 pub use vocabulary::guard::{self, BlockGuard};
 pub use vocabulary::moves::{MoveOrder, Moved, MovedRange, Moves, Stays};
 pub use vocabulary::order::Order;
+pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::tiers::TierBytes;
 pub use vocabulary::usage::Usage;

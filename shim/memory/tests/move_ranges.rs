@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{Manager, ManagerSettings, MoveOrder, MovedRange, Order, Stays, TierBytes};
+use wm_memory::{FirstTier, Manager, ManagerSettings, MoveOrder, MovedRange, Order, Stays, TierBytes};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -151,5 +151,54 @@ fn what_is_not_needed_is_not_copied_and_all_else_is() {
     assert_eq!(scene.0.gpu().calls("copy") - before, 1, "the neighbour's");
     scene.check(&blocks[1]);
     assert_eq!(scene.tiers(&blocks[0]).device, MIB);
+    scene.end();
+}
+
+#[test]
+fn a_block_begins_where_it_is_asked_for() {
+    let scene = Scene::new(64, ManagerSettings { host_limit: 64 * MIB, ..settings() });
+    let ask = |mib: usize, first_tier| scene.0.allocate_placed(mib * MB, Order::Device, first_tier);
+    let tiers = |address| scene.0.block(address).expect("a live block").tiers;
+    for mib in [1, 30] {
+        let host = ask(mib, FirstTier::Host).expect("there is room");
+        assert_eq!(tiers(host).host, mib as u64 * MIB);
+        scene.0.free(host, Order::Device).expect("a live block");
+    }
+    let again = ask(30, FirstTier::Host).expect("the first one's memory");
+    assert!(ask(40, FirstTier::Host).is_err(), "beyond the limit");
+    let device = ask(40, FirstTier::Device).expect("there is room");
+    assert_eq!(tiers(device).device, 40 * MIB);
+    assert!(ask(40, FirstTier::Device).is_err(), "the host is no substitute");
+    assert!(ask(40, FirstTier::Anywhere).is_ok(), "but for who does not mind");
+    let away = MoveOrder { range: device..device + 1, to: Tier::Host, alone: false, discards: false };
+    assert_eq!(scene.go(&away).stays, Some(Stays::Pinned));
+    scene.0.free(again, Order::Device).expect("a live block");
+    scene.0.audit().expect("the books balance");
+    scene.end();
+}
+
+/// A handle that is mapped twice in an extent would be given out twice.
+#[test]
+fn a_neighbours_idle_memory_is_no_spare() {
+    let scene = Scene::new(64, ManagerSettings { keep_idle: 64 * MIB, ..settings() });
+    let whole = scene.filled(16, 1);
+    let half = |block: u64| MoveOrder {
+        range: block..block + 8 * MIB,
+        to: Tier::Host,
+        alone: false,
+        discards: false,
+    };
+    scene.go(&half(whole.address));
+    scene.0.free(whole.address, Order::Device).expect("a live block");
+    let rest = scene.filled(8, 100);
+    assert!(
+        (whole.address + 8 * MIB..whole.address + whole.bytes).contains(&rest.address),
+        "the device's part"
+    );
+    assert_eq!(scene.go(&half(rest.address)).stays, None);
+    scene.check(&rest);
+    scene.0.free(rest.address, Order::Device).expect("a live block");
+    let blocks = [scene.filled(8, 200), scene.filled(16, 300), scene.filled(16, 400)];
+    blocks.iter().for_each(|block| scene.check(block));
     scene.end();
 }

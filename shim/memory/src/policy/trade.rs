@@ -37,7 +37,10 @@ pub(crate) fn spare(
     }
     let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
     let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
-    let idle = facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key).find(is_past);
+    // It comes to be mapped wherever either was, and an extent must not have one handle twice.
+    let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
+    let idle = facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key);
+    let idle = idle.filter(is_apart).find(is_past);
     if let Some(key) = idle {
         return Ok(Spare::Idle(key));
     }

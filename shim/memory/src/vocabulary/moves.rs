@@ -84,6 +84,37 @@ pub enum Stays {
 }
 
 impl Stays {
+    /// Why memory was not moved, in words for statistics.
+    pub const REASONS: [&'static str; 11] = [
+        "others rely on where memory is",
+        "no block lies there",
+        "it cannot move there",
+        "other blocks lie on the same memory",
+        "a block is pinned to the device",
+        "other changes are under way",
+        "work may be touching it",
+        "the other tier is full",
+        "the copy takes too long",
+        "the driver failed",
+        "the driver failed, and memory is lost",
+    ];
+
+    fn kind(self) -> usize {
+        match self {
+            Self::Fixed => 0,
+            Self::NoBlock => 1,
+            Self::Unfit => 2,
+            Self::Shared => 3,
+            Self::Pinned => 4,
+            Self::Busy => 5,
+            Self::InUse => 6,
+            Self::Full => 7,
+            Self::Slow => 8,
+            Self::Driver(_) => 9,
+            Self::Lost(_) => 10,
+        }
+    }
+
     /// Would other handles stay, too?
     pub(crate) fn is_general(self) -> bool {
         !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::InUse)
@@ -105,6 +136,9 @@ pub struct Moves {
     pub out_bytes: u64,
     /// Moves that were asked for and not made.
     pub refused: u64,
+    /// The same by reason, in the order of [`Stays::REASONS`].
+    #[serde(skip)]
+    pub reasons: [u64; Stays::REASONS.len()],
 }
 
 impl Moves {
@@ -112,7 +146,10 @@ impl Moves {
         match moved {
             Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
             Ok(moved) => self.out_bytes += moved.bytes,
-            Err(_) => self.refused += 1,
+            Err(stays) => {
+                self.refused += 1;
+                self.reasons[stays.kind()] += 1;
+            }
         }
     }
 }

@@ -22,6 +22,14 @@ impl Ledger {
         Some(OccupiedHandle { key, raw: memory.raw, tier: memory.tier, range, others })
     }
 
+    /// Is another handle mapped in an extent that this one is mapped in?
+    pub(crate) fn meets(&self, handle: &OccupiedHandle, other: HandleKey) -> bool {
+        let base = |address: u64| self.extents.at(address).map(|(base, _)| base);
+        let mine = handle.others.iter().chain([&handle.range.start]);
+        let Some(other) = self.handles.get(other) else { return false };
+        mine.copied().any(|at| other.mapped.iter().any(|there| base(*there) == base(at)))
+    }
+
     /// What the frees of its free parts, and of former tenants of its addresses, wait for.
     pub(crate) fn touching_occupied(&self, handle: &OccupiedHandle) -> Pending {
         let mut pending = Pending::default();
