@@ -4,6 +4,7 @@
  *                                               shim's figures
  *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
  *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
+ *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
  *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
  */
 
@@ -96,7 +97,7 @@ static void expect(const struct block *block, CUstream stream)
 {
     static __thread unsigned *words;
     if (!words)
-        words = malloc(size_of(BLOCKS - 1));
+        words = malloc(64 * MIB);
     MUST(cuMemcpyDtoHAsync_v2(words, block->address, block->bytes, stream));
     MUST(cuStreamSynchronize(stream));
     for (size_t i = 0; i < block->bytes / 4; i++)
@@ -294,6 +295,34 @@ static void hold(void)
     printf("%d\n", say((void *)(size_t)held, 8 * MIB, WMSHIM_COLD));
 }
 
+static void room(const char *what)
+{
+    CUmemPoolProps properties = {.allocType = 1, .location = {.type = 1, .id = 0}};
+    struct block block = {.bytes = 56 * MIB, .word = 7};
+    CUmemoryPool pool;
+    CUdeviceptr other;
+    CUstream stream, waiting;
+    unsigned *word;
+    MUST(cuMemAllocHost_v2((void **)&word, 64));
+    *(volatile unsigned *)word = 0;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    MUST(cuStreamCreate(&waiting, NON_BLOCKING));
+    MUST(cuMemAlloc_v2(&block.address, block.bytes));
+    MUST(cuMemsetD32_v2(block.address, block.word, block.bytes / 4));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemPoolCreate(&pool, &properties));
+    if (!strcmp(what, "busy"))
+        MUST(cuStreamWaitValue32_v2(waiting, (CUdeviceptr)(size_t)word, 1, 1));
+    int answer = OUT_OF_MEMORY;
+    /* Again, as in `say`: nothing is waited for. */
+    for (int tries = 0; tries < 100 && answer == OUT_OF_MEMORY; tries++)
+        answer = cuMemAllocFromPoolAsync(&other, 32 * MIB, pool, stream);
+    printf("%d\n", answer);
+    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    MUST(cuCtxSynchronize());
+    expect(&block, stream);
+}
+
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -305,6 +334,8 @@ int main(int count, char **argument)
         calls();
     else if (!strcmp(argument[2], "kept"))
         kept(argument[3]);
+    else if (!strcmp(argument[2], "room"))
+        room(argument[3]);
     else
         hold();
     return 0;

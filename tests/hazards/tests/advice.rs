@@ -93,3 +93,15 @@ fn a_copy_that_does_not_end_keeps_memory_where_it_is_and_nobody_waiting() {
     let outcome = advised(&["hold"], &[ON]);
     assert_eq!(outcome.expect_success(), "600 0");
 }
+
+/// Hazard: the driver has no room for what it needs itself, while blocks lie on the device that nobody uses.
+#[test]
+fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_give() {
+    let room = |what, migrate| {
+        let variables = [("WMSHIM_MIGRATE", migrate), ("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
+        advised(&["room", what], &variables).expect_success().to_owned()
+    };
+    assert_eq!(room("idle", "off"), "2");
+    assert_eq!(room("busy", "on"), "2");
+    assert_eq!(room("idle", "on"), "0");
+}

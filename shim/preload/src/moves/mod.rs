@@ -9,7 +9,7 @@ mod refusals;
 
 use std::time::Duration;
 
-use wm_driver::Device;
+use wm_driver::{Device, Tier};
 use wm_memory::{Manager, MoveOrder, Stays};
 
 use crate::gate;
@@ -54,14 +54,39 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder) -> (u64, O
     (bytes, refusal)
 }
 
+/// Moves blocks to the host, those that were allocated first before others, until so many bytes of the device are free or no block is left; bytes that moved. Their
+/// memory on the device is unused then, and still the manager's. Small blocks stay: others lie on the same memory.
+pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
+    if !gate::is_on() {
+        return 0;
+    }
+    let mut blocks = manager.blocks();
+    blocks.retain(|block| block.tiers.device > 0);
+    blocks.sort_unstable_by_key(|block| block.id);
+    let mut moved = 0;
+    for block in blocks {
+        let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else { continue };
+        let range = live.address..live.address + live.tiers.total();
+        let order = MoveOrder { range, to: Tier::Host, alone: true, discards: false };
+        let (left, refusal) = carry_out(manager, &order);
+        moved += left;
+        // What does not concern the block alone: others would stay, too.
+        let general = refusal.is_some_and(|refusal| !matches!(refusal, WhyNot::Stays(stays) if !ends(stays)));
+        if moved >= bytes || general || refusal == Some(WhyNot::Stays(Stays::InUse)) {
+            break;
+        }
+    }
+    moved
+}
+
 /// Will the next handle stay, too?
 fn ends(stays: Stays) -> bool {
     !matches!(stays, Stays::NoBlock | Stays::Unfit | Stays::Shared | Stays::Pinned | Stays::InUse)
 }
 
-type Turn = Result<(u64, u64, Option<Stays>), WhyNot>;
+type TurnResult = Result<(u64, u64, Option<Stays>), WhyNot>;
 
-fn turn(manager: &Manager<Device>, order: &MoveOrder) -> Turn {
+fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
     if !gate::is_on() {
         return Err(WhyNot::Off);
     }
