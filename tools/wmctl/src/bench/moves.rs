@@ -14,7 +14,7 @@ use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
 use wm_driver::{Api, Device, Tier};
-use wm_memory::{Manager, ManagerSettings, Moved, Order, Stays};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Moved, Order, Stays};
 
 use super::machine;
 use crate::output;
@@ -77,6 +77,9 @@ pub(crate) fn moves(arguments: &MovesArguments) -> Result<()> {
         block.stays_under_work()?;
         for (way, to) in [("out", Tier::Host), ("in", Tier::Device)] {
             rows.push(block.go(round, way, to)?);
+        }
+        for (way, to) in [("out, together", Tier::Host), ("in, together", Tier::Device)] {
+            rows.push(block.go_together(round, way, to)?);
         }
     }
     if arguments.json {
@@ -180,6 +183,35 @@ impl MovedBlock {
             handle_bytes: moved / moves.max(1),
             us_a_move: 1e6 * seconds / moves.max(1) as f64,
             gb_a_second: moved as f64 / 1e9 / seconds,
+        })
+    }
+
+    /// Moves the whole block with one look: copies are started for many handles before one is waited for.
+    fn go_together(&mut self, round: u32, way: &'static str, to: Tier) -> Result<MoveRate> {
+        self.fill()?;
+        self.driver.stream_synchronize(self.stream)?;
+        let range = self.address..self.address + self.bytes;
+        let mut order = MoveOrder { range, to, alone: false, discards: false };
+        let (start, mut moves, mut bytes) = (Instant::now(), 0, 0);
+        while order.range.start < order.range.end {
+            match self.manager.move_range(&order, PATIENCE) {
+                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
+                Ok(moved) if moved.stays.is_none() => {
+                    (moves, bytes) = (moves + moved.count, bytes + moved.bytes);
+                    order.range.start = moved.next;
+                }
+                other => return Err(anyhow!("{:#x}: {other:?}", order.range.start)),
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.check()?;
+        Ok(MoveRate {
+            round,
+            way,
+            moves,
+            handle_bytes: bytes / moves.max(1),
+            us_a_move: 1e6 * seconds / moves.max(1) as f64,
+            gb_a_second: bytes as f64 / 1e9 / seconds,
         })
     }
 
