@@ -172,17 +172,27 @@ pub(crate) fn alone<R>(patience: Duration, body: impl FnOnce() -> R) -> Option<R
     if !is_on() || mine.moving || process::forked() {
         return None;
     }
-    if mine.inside {
-        leave();
-    }
-    let done = GATE.close(patience).map(|_closed| {
+    let _outside = mine.inside.then(Outside::step);
+    GATE.close(patience).map(|_closed| {
         let _mover = Mover::begin();
         body()
-    });
-    if mine.inside {
+    })
+}
+
+/// The thread is outside, whose call is under way, until this is dropped.
+struct Outside;
+
+impl Outside {
+    fn step() -> Self {
+        leave();
+        Self
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
         enter();
     }
-    done
 }
 
 /// The thread moves memory. Its signals wait until this is dropped, but for those that tell of the thread's own faults.
@@ -218,5 +228,39 @@ impl Drop for Mover {
         MINE.set(Mine { moving: false, ..MINE.get() });
         // SAFETY: the set that was in force before.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a thread that waits for itself, or is counted twice and never again let go.
+    use super::*;
+
+    /// One test, since the gate is the process's.
+    #[test]
+    fn who_is_inside_and_who_moves_pass_and_what_was_closed_opens() {
+        assert!(alone(PATIENCE, || ()).is_none(), "off");
+        turn_on();
+        let code = pass(Passage::Pass, || {
+            let nested = pass(Passage::Pass, || CUresult::NOT_READY);
+            let moved = alone(PATIENCE, || pass(Passage::Pass, || CUresult::UNKNOWN));
+            assert_eq!(moved, Some(CUresult::UNKNOWN), "the thread steps out, and passes while it moves");
+            assert!(MINE.get().inside && !MINE.get().moving);
+            nested
+        });
+        assert_eq!((code, MINE.get().inside), (CUresult::NOT_READY, false));
+        let panicked = std::panic::catch_unwind(|| pass_and_panic());
+        assert!(panicked.is_err());
+        leave();
+        assert!(alone(PATIENCE, || ()).is_some(), "it is open, and nobody is inside");
+        assert_eq!(pass(Passage::Keep(Keeps::Shared), || CUresult::SUCCESS), CUresult::SUCCESS);
+        assert_eq!(kept(), Some(Keeps::Shared.reason()));
+    }
+
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    /// Leaves the thread inside, as a call that panics would: drivers do not.
+    fn pass_and_panic() {
+        pass(Passage::Pass, || alone(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN));
     }
 }

@@ -4,13 +4,15 @@
 //! give some back, after the second all, and make the call again. Where memory may move (`WMSHIM_MIGRATE=on`) and the call fails for a third time, blocks leave the
 //! device, if it has nothing to do. A call that fails so has changed nothing, so making it again is safe.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use wm_abi::CUresult;
 use wm_driver::Device;
 use wm_driver::thread::Uncancelled;
 use wm_memory::Manager;
 
 use super::boundary;
-use crate::counters::Calls;
+use crate::counters::{Calls, fail_open};
 use crate::moves;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
@@ -66,9 +68,14 @@ fn make_room(next: &mut usize) -> bool {
 /// The memory that blocks leave behind goes to the driver.
 fn make_cold_leave(manager: &Manager<Device>) -> u64 {
     let _whole = Uncancelled::new();
-    match moves::leave_device(manager, BYTES as u64) {
-        0 => 0,
-        _ => give_back(manager, u64::MAX),
+    let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
+    match left {
+        Ok(0) => 0,
+        Ok(_) => give_back(manager, u64::MAX),
+        Err(_) => {
+            fail_open("a panic while blocks left the device");
+            0
+        }
     }
 }
 
