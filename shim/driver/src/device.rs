@@ -12,6 +12,7 @@ use wm_abi::*;
 use crate::actions::Spares;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
+use crate::copies::CopyStream;
 use crate::events::Events;
 use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, Shortfall, StreamId, Tier};
 use crate::host;
@@ -40,6 +41,7 @@ pub struct Device {
     peers: RwLock<Vec<CUdevice>>,
     events: Mutex<Events>,
     spares: Spares,
+    copy_stream: CopyStream,
     aside: fn(CUdevice) -> Aside,
     bears: fn(CUdevice, Shortfall) -> Bears,
     windows: Windows,
@@ -78,6 +80,7 @@ impl Device {
             peers: RwLock::default(),
             events: Mutex::default(),
             spares: Spares::default(),
+            copy_stream: CopyStream::default(),
             aside: |_| Aside::default(),
             bears: |_, _| Bears::Elsewhere,
             windows: Windows::default(),
@@ -113,6 +116,15 @@ impl Device {
 
     pub(crate) fn spares(&self) -> &Spares {
         &self.spares
+    }
+
+    pub(crate) fn copy_stream(&self) -> &CopyStream {
+        &self.copy_stream
+    }
+
+    /// May any other device access blocks?
+    pub(crate) fn has_peers(&self) -> bool {
+        !self.peers.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// The device's ordinal.
@@ -196,6 +208,7 @@ impl Device {
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
         self.lock_events().forget(context);
         self.spares.forget(context);
+        self.copy_stream.forget(context);
     }
 
     fn property(&self, tier: Tier) -> CUmemAllocationProp {
@@ -323,6 +336,14 @@ impl Gpu for Device {
 
     fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
         self.hold_back(stream, event)
+    }
+
+    fn is_settled(&self, limit: Duration) -> Result<bool> {
+        self.has_settled(limit)
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {
+        self.start_copy(to, from, bytes)
     }
 
     fn recycle(&self, event: Event) {

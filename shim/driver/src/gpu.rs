@@ -157,6 +157,23 @@ pub trait Gpu: Send + Sync {
     /// As [`Gpu::record`].
     fn order(&self, stream: StreamId, event: &Event) -> Result<()>;
 
+    /// Is all work over that was submitted to the GPU before this call, in whatever stream and context? Looks for at most
+    /// `limit`, and never waits longer. For a caller that sees to it that no work is submitted meanwhile.
+    ///
+    /// # Errors
+    /// Where that cannot be known: `NOT_PERMITTED` where the memory may be used in ways that the look does not cover, as by other
+    /// devices, `NOT_SUPPORTED` by drivers that can only wait, `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a
+    /// sticky error of a context.
+    fn is_settled(&self, limit: Duration) -> Result<bool>;
+
+    /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own that waits for
+    /// nothing else. The event is behind it; copies end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until
+    /// that is done.
+    ///
+    /// # Errors
+    /// Those of the driver; nothing is being copied then.
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event>;
+
     /// Takes an event back for reuse.
     fn recycle(&self, event: Event);
 

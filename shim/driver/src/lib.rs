@@ -16,6 +16,7 @@ mod actions;
 pub mod api;
 mod cache;
 pub mod cells;
+mod copies;
 pub mod device;
 mod events;
 pub mod gpu;

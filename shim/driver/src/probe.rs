@@ -96,10 +96,13 @@ measured! {
     cuMemRelease,
     cuMemSetAccess,
     cuMemUnmap,
+    cuMemcpyDtoDAsync_v2,
     cuMemcpyDtoHAsync_v2,
     cuMemcpyHtoDAsync_v2,
     cuStreamCreate,
+    cuStreamDestroy_v2,
     cuStreamIsCapturing,
+    cuStreamSynchronize,
     cuStreamWaitEvent,
 }
 

@@ -60,6 +60,8 @@ pub struct Streams {
     /// Green contexts, each with the context that it is a part of.
     greens: RwLock<Vec<(CUcontext, CUcontext)>>,
     names: RwLock<Names>,
+    /// A capture was begun once: there may be graphs.
+    ever_captured: AtomicBool,
 }
 
 /// A stream under capture. The handle of a per-thread stream means another one in every thread.
@@ -122,6 +124,7 @@ impl Streams {
             captures: Mutex::new(Vec::new()),
             greens: RwLock::new(Vec::new()),
             names: RwLock::new(Names { ids: map(), keys: map(), contexts: map() }),
+            ever_captured: AtomicBool::new(false),
         }
     }
 
@@ -217,6 +220,7 @@ impl Streams {
 
     /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses.
     pub fn capture_began(&self, context: CUcontext, stream: CUstream) {
+        self.ever_captured.store(true, Ordering::Release);
         let began = Captured { context, stream, thread: thread_of(stream) };
         self.change_captures(|captures| captures.push(began));
     }
@@ -278,6 +282,11 @@ impl Streams {
         greens.iter().find(|(green, _)| *green == context).map_or(context, |(_, home)| *home)
     }
 
+    /// Has any stream of the process ever been under capture? What was captured uses addresses as it found them.
+    pub fn has_captured(&self) -> bool {
+        self.ever_captured.load(Ordering::Acquire)
+    }
+
     /// Is some stream of the process under capture?
     #[inline]
     pub fn capturing(&self) -> bool {
@@ -335,6 +344,7 @@ mod tests {
     #[test]
     fn a_capture_ends_with_its_stream_and_only_once() {
         let streams = Streams::default();
+        assert!(!streams.has_captured());
         streams.capture_ended(STREAM);
         streams.capture_began(CONTEXT, STREAM);
         assert!(streams.capturing());
@@ -342,6 +352,7 @@ mod tests {
         assert!(streams.capturing());
         streams.capture_ended(STREAM);
         assert!(!streams.capturing());
+        assert!(streams.has_captured(), "a graph may have come of it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What one allocation costs on each path in bookkeeping alone: the model GPU's calls take next to nothing.
 
-#[path = "../tests/support/model.rs"]
+#[path = "../tests/support/model/mod.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "the benches use a part of it")]
 mod model;
 

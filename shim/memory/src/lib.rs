@@ -16,6 +16,7 @@
 //! | `ordering` | how far the GPU has come in each stream |
 //! | `policy` | decisions as functions of what they are shown |
 //! | `state` | all of it behind one lock: what a request does next, and what changes with it; no driver call |
+//! | `gate` | what submissions of work pass, and what is closed while memory moves |
 //! | `manager` | the loop around decisions and driver calls; everything public |
 //!
 //! Rules: no lock is held across a call of `Gpu`, but for the lock on mappings (`manager/mapping_lock.rs` says why); a
@@ -24,6 +25,7 @@
 
 mod books;
 mod containers;
+mod gate;
 mod manager;
 mod ordering;
 mod policy;
@@ -31,6 +33,7 @@ mod state;
 mod sync;
 mod vocabulary;
 
+pub use gate::{Closed, Gate, STRIPES};
 pub use manager::backing::Backing;
 pub use manager::{Manager, Mark};
 pub use policy::keep::Keep;
@@ -38,7 +41,9 @@ pub use policy::tiers;
 pub use vocabulary::block::Block;
 pub use vocabulary::error::{AllocateError, FreeError, OverflowVerdict, Shortage};
 pub use vocabulary::guard::{self, BlockGuard};
+pub use vocabulary::moves::{MoveOrder, Moved, MovedRange, Moves, Stays};
 pub use vocabulary::order::Order;
+pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;
 pub use vocabulary::tiers::TierBytes;
 pub use vocabulary::usage::Usage;

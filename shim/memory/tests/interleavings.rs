@@ -29,17 +29,19 @@ mod state;
 #[path = "../src/vocabulary/mod.rs"]
 mod vocabulary;
 
-#[path = "support/model.rs"]
+#[path = "support/model/mod.rs"]
 mod model;
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use books::directory::{Directory, DirectoryWriter};
 use manager::Manager;
 use model::{MIB, Model};
 use shuttle::thread;
 use vocabulary::block::Block;
+use vocabulary::moves::MoveOrder;
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
 use vocabulary::tiers::TierBytes;
@@ -280,6 +282,57 @@ fn a_block_is_found_exactly_while_it_lives() {
         };
         let trim = |shared: &Shared| assert!(shared.manager.trim(0) <= 64 * MIB);
         join([spawn(&shared, work(stream(1))), spawn(&shared, work(stream(2))), spawn(&shared, trim)]);
+        shared.end();
+    });
+}
+
+/// Hazard: memory that moves while others allocate, free, give back, or tell somebody where a block lies. They submit no work.
+#[test]
+fn memory_moves_beside_threads_that_change_everything_else() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![Tier::Host]));
+        let address = shared.manager.allocate(20 * MB, stream(1)).expect("there is room");
+        shared.manager.gpu().write(address, 7);
+        let relocate = move |shared: &Shared| {
+            for to in [Tier::Host, Tier::Device] {
+                let _ = shared.manager.move_handle(address, to);
+                let range = address..address + 20 * MIB;
+                let order = MoveOrder { range, to, alone: false, discards: false };
+                let _ = shared.manager.move_range(&order, Duration::from_secs(60));
+            }
+        };
+        let change = |shared: &Shared| {
+            for bytes in [500, 20 * MB] {
+                let other = shared.manager.allocate(bytes, stream(2)).expect("there is room");
+                shared.manager.free(other, stream(2)).expect("a live block");
+            }
+            shared.manager.trim(0);
+        };
+        let tell = move |shared: &Shared| {
+            let told = shared.manager.backing(address).expect("a live block");
+            let first = shared.manager.gpu().resolve(address, 1)[0].0;
+            assert_eq!(told.handles[0].0.0, first, "what was told stays true");
+        };
+        join([spawn(&shared, relocate), spawn(&shared, change), spawn(&shared, tell)]);
+        assert_eq!(shared.manager.gpu().read(address), Some(7));
+        let block = shared.manager.block(address).expect("a live block");
+        assert_eq!(block.tiers.total(), 20 * MIB);
+        shared.manager.free(address, stream(1)).expect("a live block");
+        shared.end();
+    });
+}
+
+/// Hazard: a context that ends while memory moves takes apart what the move is using, or the move what is another one's.
+#[test]
+fn a_context_that_ends_waits_for_a_move() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![Tier::Host]));
+        let address = shared.manager.allocate(4 * MB, stream(1)).expect("there is room");
+        let relocate = move |shared: &Shared| {
+            let _ = shared.manager.move_handle(address, Tier::Host);
+        };
+        let discard = |shared: &Shared| shared.manager.discard();
+        join([spawn(&shared, relocate), spawn(&shared, discard)]);
         shared.end();
     });
 }

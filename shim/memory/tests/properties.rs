@@ -75,6 +75,45 @@ proptest! {
     }
 }
 
+/// Programs whose memory moves: more often than not where nothing is in flight, and every other time with a driver that fails.
+fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
+    let tier = prop::sample::select(vec![Tier::Device, Tier::Host, Tier::Peer(1)]);
+    let fail = prop::option::of((1..16u64, 1..7u64));
+    let plain = step(bytes).prop_filter("peers end all moves", |step| !matches!(step, Step::Refresh));
+    prop_oneof![
+        30 => plain,
+        12 => (any::<usize>(), any::<u8>(), tier, prop::bool::weighted(0.8), fail)
+            .prop_map(|(index, part, to, settle, fail)| Step::Move { index, part, to, settle, fail }),
+        1 => any::<bool>().prop_map(Step::SlowCopies),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: bytes that are lost or that two owners share after a move, memory that moves while it is used, statistics that tell where it was.
+    #[test]
+    fn so_it_is_where_memory_moves(
+        settings in settings(),
+        steps in prop::collection::vec(moving(bytes()), 1..120),
+    ) {
+        let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+
+    /// Hazard: the same of many small blocks in one handle, with free parts and cached ones between them.
+    #[test]
+    fn so_it_is_where_small_blocks_move_together(
+        settings in settings(),
+        steps in prop::collection::vec(moving(fragments()), 50..200),
+    ) {
+        let mut world = World::new(Model::new(32 * MIB, 32 * MIB), ManagerSettings { headroom: 0, ..settings });
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 

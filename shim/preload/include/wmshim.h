@@ -10,6 +10,8 @@
 #ifndef WMSHIM_H
 #define WMSHIM_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,6 +35,35 @@ extern WMSHIM_WEAK const char *wmshim_hooks_json(void);
 /* What is wrong with the settings (WMSHIM_...) among these variables, as execve takes them; null for those of this process. A
  * JSON object with a list of sentences; free it with free(). */
 extern WMSHIM_WEAK char *wmshim_check_settings(const char *const *environment);
+
+/* What a program says of memory that it got from cuMemAlloc, cuMemAllocAsync (or the runtime's functions for them) or wmshim_alloc. The range lies within one
+ * block. Addresses stay. All but WMSHIM_READ_MOSTLY take WMSHIM_MIGRATE=on when the program starts.
+ *
+ * PREFETCH: moves to the device, as far as there is room.
+ * COLD: moves to the host, but for memory that other blocks lie on, too (2 MiB and more are one piece of memory).
+ * PIN_DEVICE: the block does not leave the device until it is freed, from this call on, whatever it returns. Moves the range to the device.
+ * DISCARD: the program does not need the range's contents any more; it writes before it reads. What is on the host moves to the device without a copy, as far
+ *     as there is room. The bytes are undefined afterwards. It acts at once and leaves no mark: what is written later is kept by later moves.
+ * READ_MOSTLY: CUDA_ERROR_NOT_SUPPORTED: what the program writes is not seen, so no second copy could be right.
+ *
+ * Returns a CUresult. CUDA_SUCCESS: as far as it says above. CUDA_ERROR_INVALID_VALUE: a wrong range or advice; nothing changed. CUDA_ERROR_NOT_PERMITTED:
+ * nothing may move, by the setting or since something relies on where memory is (`wmctl stats` says what). CUDA_ERROR_NOT_READY: the GPU has work, or other
+ * threads are giving it some; synchronize and say it again. CUDA_ERROR_OUT_OF_MEMORY: there is no room for it, or for the rest of it. */
+#define WMSHIM_PREFETCH 1
+#define WMSHIM_COLD 2
+#define WMSHIM_PIN_DEVICE 3
+#define WMSHIM_DISCARD 4
+#define WMSHIM_READ_MOSTLY 5
+extern WMSHIM_WEAK int wmshim_advise(const void *ptr, size_t size, int advice);
+
+/* Memory as cuMemAlloc gives it, in the current context. Flags: 0, or one of
+ * DEVICE_ONLY: on the device until it is freed; CUDA_ERROR_OUT_OF_MEMORY where cuMemAlloc would go on in host memory.
+ * HOST: in host memory, whatever the device has left; CUDA_ERROR_NOT_PERMITTED where WMSHIM_OVERFLOW does not name the host.
+ * Returns a CUresult. wmshim_free is cuMemFree: either frees what either function gave. */
+#define WMSHIM_DEVICE_ONLY 1
+#define WMSHIM_HOST 2
+extern WMSHIM_WEAK int wmshim_alloc(void **ptr, size_t size, unsigned int flags);
+extern WMSHIM_WEAK int wmshim_free(void *ptr);
 
 /* An allocator for PyTorch, as torch.cuda.memory.CUDAPluggableAllocator takes it; `wmshim.torch.enable()` of the Python
  * package installs it. `stream` is a cudaStream_t, sizes are bytes.

@@ -14,13 +14,16 @@
 //! * When in doubt, the real call is made, and counted as failed open.
 #![cfg(target_os = "linux")]
 
+mod advice;
 mod counters;
 mod endpoint;
 mod entry;
+mod gate;
 mod guard;
 mod hooks;
 mod ipc;
 mod launches;
+mod moves;
 mod multipath;
 mod physical;
 mod pluggable;

@@ -18,7 +18,7 @@ use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
-use crate::{guard, multipath, physical, process, registry, settings, torch};
+use crate::{guard, moves, multipath, physical, process, registry, settings, torch};
 
 struct Process;
 
@@ -123,6 +123,7 @@ fn device(manager: &'static Manager<Device>) -> schema::DeviceStats {
         headroom_bytes: limits.headroom,
         tiers: tiers(&usage),
         pieces: pieces(ordinal),
+        moves: move_stats(manager, &usage),
         cached_bytes: usage.cached,
         idle_bytes: usage.idle.total(),
         utilization: usage.utilization,
@@ -178,6 +179,15 @@ fn pieces(device: CUdevice) -> schema::PieceStats {
         host_bytes: account.held.host,
         host_idle_bytes: physical::kept::idle(device, Tier::Host),
         overflows: account.overflows,
+    }
+}
+
+fn move_stats(manager: &Manager<Device>, usage: &Usage) -> schema::MoveStats {
+    let reason = |(reason, count): (&str, u64)| schema::Reason { reason: reason.to_owned(), count };
+    schema::MoveStats {
+        in_bytes: usage.moves.in_bytes,
+        out_bytes: usage.moves.out_bytes,
+        refused: moves::refusals(manager.gpu().ordinal(), &usage.moves).into_iter().map(reason).collect(),
     }
 }
 

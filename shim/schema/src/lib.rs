@@ -12,5 +12,5 @@ pub use blocks::{BlockEntry, BlockList, DeviceBlocks};
 pub use config::{Config, DeviceBudget};
 pub use stats::{
     Bucket, BytesByTier, CallCount, CopyStats, Counters, DeviceStats, DriverCall, DriverInfo, FailOpen,
-    GuardStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
+    GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
 };

@@ -69,6 +69,8 @@ pub struct DeviceStats {
     pub tiers: Tiers,
     /// *Optional*: physical memory that the program made itself with `cuMemCreate`.
     pub pieces: PieceStats,
+    /// *Optional*: memory of live blocks that moved between tiers.
+    pub moves: MoveStats,
     /// *Optional*: freed blocks that are kept whole for the next request of their size.
     pub cached_bytes: u64,
     /// *Optional*: reserved memory without a block, in whole handles.
@@ -142,6 +144,18 @@ pub struct PieceStats {
     pub host_idle_bytes: u64,
     /// Times that it went to the host because the device was full.
     pub overflows: u64,
+}
+
+/// Memory of live blocks that moved between tiers, by size of handles.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MoveStats {
+    /// What came to the device.
+    pub in_bytes: u64,
+    /// What left it.
+    pub out_bytes: u64,
+    /// Handles, and whole requests, that stayed where they were, by reason.
+    pub refused: Vec<Reason>,
 }
 
 /// What happened so far.
@@ -288,7 +302,7 @@ pub struct FailOpen {
     pub reasons: Vec<Reason>,
 }
 
-/// Why the library stepped aside.
+/// Why something was not done, and how often: the library stepped aside, or memory stayed where it was.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reason {

@@ -10,6 +10,8 @@ it (``wmshim-run python train.py``) and looks into them (``wmctl stats``)::
     wmshim.ask("blocks", 4711)  # what else a process answers: stats, blocks, config, dump
     wmshim.library_path()   # the library's file
     wmshim.dropin_path()    # a folder for an LD_LIBRARY_PATH of your own, with the library under the driver's names
+    wmshim.advise(ptr, size, "cold")    # what the program knows of its memory: prefetch, cold, pin_device, discard
+    wmshim.alloc(size, "host")          # memory on the host or the device, whatever is full
     wmshim.torch.enable()   # as PyTorch's allocator, for programs that cannot have its cudaMallocAsync back end
     wmshim.wholememory.Table    # rows that the GPUs of several ranks hold together (docs/wholememory.md)
 
@@ -19,11 +21,26 @@ Nothing here touches CUDA, and importing it changes nothing.
 from importlib import import_module as _import_module
 from typing import Any, List
 
+from ._advice import AdviceError, advise, alloc, free
 from ._client import Unavailable, ask, stats
 from ._library import active, dropin_path, library_path
 from ._version import __version__
 
-__all__ = ["Unavailable", "__version__", "active", "ask", "dropin_path", "library_path", "stats", "torch", "wholememory"]
+__all__ = [
+    "AdviceError",
+    "Unavailable",
+    "__version__",
+    "active",
+    "advise",
+    "alloc",
+    "ask",
+    "dropin_path",
+    "free",
+    "library_path",
+    "stats",
+    "torch",
+    "wholememory",
+]
 
 
 def __getattr__(name: str) -> Any:

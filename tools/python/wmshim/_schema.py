@@ -67,27 +67,6 @@ class Counters(TypedDict, total=False):
     out_of_memory: int
 
 
-class DeviceStats(TypedDict, total=False):
-    """A device."""
-
-    ordinal: int
-    name: str
-    total_bytes: int
-    limit_bytes: int
-    headroom_bytes: int
-    tiers: Tiers
-    pieces: PieceStats
-    cached_bytes: int
-    idle_bytes: int
-    utilization: float
-    largest_free_run_bytes: int
-    extents: int
-    idle_views: int
-    quarantined: int
-    counters: Counters
-    audit: Optional[str]
-
-
 class CallCount(TypedDict, total=False):
     """An intercepted function."""
 
@@ -141,10 +120,40 @@ class GuardStats(TypedDict, total=False):
 
 
 class Reason(TypedDict, total=False):
-    """Why the library stepped aside."""
+    """Why something was not done, and how often: the library stepped aside, or memory stayed where it was."""
 
     reason: str
     count: int
+
+
+class MoveStats(TypedDict, total=False):
+    """Memory of live blocks that moved between tiers, by size of handles."""
+
+    in_bytes: int
+    out_bytes: int
+    refused: List[Reason]
+
+
+class DeviceStats(TypedDict, total=False):
+    """A device."""
+
+    ordinal: int
+    name: str
+    total_bytes: int
+    limit_bytes: int
+    headroom_bytes: int
+    tiers: Tiers
+    pieces: PieceStats
+    moves: MoveStats
+    cached_bytes: int
+    idle_bytes: int
+    utilization: float
+    largest_free_run_bytes: int
+    extents: int
+    idle_views: int
+    quarantined: int
+    counters: Counters
+    audit: Optional[str]
 
 
 class FailOpen(TypedDict, total=False):

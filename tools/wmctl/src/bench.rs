@@ -4,6 +4,7 @@ mod comparison;
 mod copy;
 mod links;
 mod machine;
+mod moves;
 mod own;
 mod ranks;
 mod rows;
@@ -28,6 +29,8 @@ enum What {
     Copy(copy::CopyArguments),
     /// One process a GPU: all copying at once, and one alone
     Ranks(ranks::RanksArguments),
+    /// Moves of live memory between a GPU and the host, and whether it is what it was
+    Moves(moves::MovesArguments),
     /// WholeMemory's gather, scatter and training, on any number of GPUs
     #[command(name = "wholememory")]
     WholeMemory(wholememory::WholeMemoryArguments),
@@ -41,6 +44,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
     match &arguments.what {
         What::Copy(arguments) => copy::copy(arguments),
         What::Ranks(arguments) => ranks::ranks(arguments),
+        What::Moves(arguments) => moves::moves(arguments),
         What::WholeMemory(arguments) => wholememory::wholememory(arguments),
     }?;
     Ok(ExitCode::SUCCESS)

@@ -18,11 +18,12 @@ const OPENING: &str = "# Intercepted functions\n
 <!-- Written by `cargo xtask hooks` from shim/preload/src/hooks/table.rs. Do not edit. -->\n
 Every other function of the driver is forwarded by one jump. `WMSHIM_DISABLE=1` turns all of these off; the column \"off
 by\" names the setting that turns off a row alone. A per-thread-stream twin (`_ptsz`, `_ptds`) and each version of a
-function is a row of its own. `wmctl hooks` prints the same table for the library at hand.\n";
+function is a row of its own. `wmctl hooks` prints the same table for the library at hand. With `WMSHIM_MIGRATE=on` every function
+that submits work passes a gate first, hooked or not (`shim/preload/src/hooks/gated.rs`).\n";
 
 const RETRIED: &str = "\n## Made again after out of memory\n
-These are the driver's own calls. When one returns out of memory, cold blocks are moved out of the device and the call is made
-once more: the driver needs device memory for itself, and cannot ask us for it.\n
+These are the driver's own calls. When one returns out of memory, unused memory of ours is given back and the call is made again; with
+`WMSHIM_MIGRATE=on`, blocks leave the device at last. The driver needs device memory for itself, and cannot ask us for it.\n
 | function | why it needs memory |\n|---|---|\n";
 
 /// Writes the page, or with `check` fails when it is out of date.

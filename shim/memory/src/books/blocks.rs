@@ -9,11 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wm_driver::Tier;
+
 use crate::books::directory::{Directory, DirectoryWriter};
 use crate::containers::table::{Keyed, ProbingTable};
 use crate::vocabulary::block::Block;
 use crate::vocabulary::order::Order;
-use crate::vocabulary::tiers::TierBytes;
+use crate::vocabulary::tiers::{TierBytes, only};
 
 /// Ids are process-unique although every GPU has a manager of its own, which takes them by the thousand: all threads meet
 /// here.
@@ -132,6 +134,23 @@ impl Blocks {
         }
         self.ids.start += 1;
         self.ids.start - 1
+    }
+
+    /// `bytes` of a piece have moved from one tier to another. What it has on its tiers now; `None` for one that is not live.
+    pub(crate) fn move_to(
+        &mut self,
+        address: u64,
+        bytes: u64,
+        [from, to]: [Tier; 2],
+    ) -> Option<&BlockRecord> {
+        let record = self.records.get_mut(address)?;
+        record.tiers.subtract(&only(from, bytes));
+        record.tiers.add(&only(to, bytes));
+        if !record.is_live() {
+            return None;
+        }
+        self.writer.move_to(record.slot, &record.tiers);
+        Some(record)
     }
 
     /// The live block that starts there.

@@ -6,6 +6,7 @@
 use wm_driver::Tier;
 
 use crate::books::ledger::Ledger;
+use crate::vocabulary::order::Point;
 use crate::vocabulary::plan::{Steps, Undo};
 use crate::vocabulary::tiers::{Gauge, TierBytes, only};
 
@@ -18,6 +19,15 @@ pub(crate) struct Holdings {
     planned: TierBytes,
     /// What could not be taken apart.
     quarantine: Vec<Undo>,
+    /// What a copy may still be writing to.
+    stranded: Vec<Stranded>,
+}
+
+/// Steps that wait for a point.
+#[derive(Debug)]
+struct Stranded {
+    until: Point,
+    steps: Vec<Undo>,
 }
 
 impl Holdings {
@@ -75,7 +85,22 @@ impl Holdings {
     }
 
     pub(crate) fn quarantined(&self) -> usize {
-        self.quarantine.len()
+        self.quarantine.len() + self.stranded.len()
+    }
+
+    /// Keeps steps until a point is past. What they release is counted as held already.
+    pub(crate) fn strand(&mut self, until: Point, steps: Vec<Undo>) {
+        self.stranded.push(Stranded { until, steps });
+    }
+
+    /// Steps whose point is past are tried whenever memory is given back.
+    pub(crate) fn free_stranded(&mut self, is_past: impl Fn(Point) -> bool) {
+        let over = self.stranded.extract_if(.., |stranded| is_past(stranded.until));
+        self.quarantine.extend(over.flat_map(|stranded| stranded.steps));
+    }
+
+    fn unreleased(&self) -> impl Iterator<Item = &Undo> {
+        self.quarantine.iter().chain(self.stranded.iter().flat_map(|stranded| &stranded.steps))
     }
 
     /// Steps that failed before are tried once more, whenever memory is given back.
@@ -89,11 +114,12 @@ impl Holdings {
             Undo::Unreserve { address: base, bytes } => (*base..base + bytes).contains(&address),
             _ => false,
         };
-        self.ledger.extents().at(address).is_some() || self.quarantine.iter().any(is_in_step)
+        self.ledger.extents().at(address).is_some() || self.unreleased().any(is_in_step)
     }
 
     /// Forgets everything but what plans under way will make. Returns the steps that take it apart.
     pub(crate) fn forget_all(&mut self) -> Vec<Undo> {
+        self.free_stranded(|_| true);
         let mut steps = Steps { release: self.take_quarantined(), ..Steps::default() };
         std::mem::take(&mut self.ledger).everything(&mut steps);
         self.reserved.now = self.planned;
@@ -105,7 +131,7 @@ impl Holdings {
         self.ledger.audit(pieces)?;
         let mut held = self.planned;
         self.ledger.handles().all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
-        for step in &self.quarantine {
+        for step in self.unreleased() {
             if let Undo::Release { tier, bytes, .. } = step {
                 held.add(&only(*tier, *bytes));
             }

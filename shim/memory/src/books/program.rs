@@ -5,8 +5,10 @@
 //!
 //! Layout: a hit and a free look at all fields, so they lie side by side, in this order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use wm_driver::Tier;
 use wm_schema::Counters;
 
 use crate::books::blocks::{BlockRecord, Blocks};
@@ -15,7 +17,7 @@ use crate::books::free_cache::{FlushScope, FreeCache};
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
-use crate::vocabulary::tiers::{Gauge, Level, TierBytes};
+use crate::vocabulary::tiers::{Gauge, Level, TierBytes, only};
 
 #[derive(Debug, Default)]
 #[repr(C)]
@@ -94,6 +96,24 @@ impl ProgramBlocks {
         self.blocks.remove(address)
     }
 
+    /// Does the free cache keep anything in a range?
+    pub(crate) fn has_cached(&self, range: &Range<u64>) -> bool {
+        self.blocks.all().any(|record| record.is_cached() && shared(record, range) > 0)
+    }
+
+    /// The memory behind a range has moved from one tier to another.
+    pub(crate) fn move_to(&mut self, range: &Range<u64>, tiers: [Tier; 2]) {
+        let parts = self.blocks.all().map(|record| (record.address, shared(record, range)));
+        let touched: Vec<(u64, u64)> = parts.filter(|(_, bytes)| *bytes > 0).collect();
+        for (address, bytes) in touched {
+            if self.blocks.move_to(address, bytes, tiers).is_some() {
+                let [from, to] = tiers.map(|tier| only(tier, bytes));
+                self.live.subtract(&from);
+                self.live.add(&to);
+            }
+        }
+    }
+
     /// Forgets all blocks. Peaks stay.
     pub(crate) fn forget_all(&mut self) {
         self.cache = FreeCache::default();
@@ -133,4 +153,10 @@ impl ProgramBlocks {
         self.blocks.live().for_each(|block| live.add(&block.tiers));
         if live == self.live.now { Ok(()) } else { Err(format!("{live:?} live, {:?} noted", self.live.now)) }
     }
+}
+
+/// Bytes of a record that lie in a range.
+fn shared(record: &BlockRecord, range: &Range<u64>) -> u64 {
+    let end = record.address + record.bytes();
+    end.min(range.end).saturating_sub(record.address.max(range.start))
 }

@@ -148,7 +148,7 @@ impl<G: Gpu> Manager<G> {
 
     /// How far reserved bytes may grow. What plans under way will make is not in the driver's figure yet; what the
     /// program made by itself is in none of ours, and counts against the limits.
-    fn room(&self) -> Result<Room, CUresult> {
+    pub(super) fn room(&self) -> Result<Room, CUresult> {
         let (free, _) = self.gpu.memory_info()?;
         let (host, aside, limits) = (self.gpu.host_available(), self.gpu.aside(), &self.rules.settings);
         let state = self.lock();

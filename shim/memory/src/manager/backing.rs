@@ -14,8 +14,9 @@ pub struct Backing {
 }
 
 impl<G: Gpu> Manager<G> {
-    /// What backs the live block that contains `address`. It stays so for as long as the block lives.
+    /// What backs the live block that contains `address`. It stays so for as long as the block lives: from now on nothing moves.
     pub fn backing(&self, address: u64) -> Option<Backing> {
+        self.keep_in_place();
         let state = self.lock();
         let block = state.program.blocks().around(address)?;
         let ledger = &state.holdings.ledger;

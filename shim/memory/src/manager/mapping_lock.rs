@@ -10,6 +10,7 @@
 use wm_abi::CUresult;
 use wm_driver::Gpu;
 
+use super::remap::{Remap, RemapFailure};
 use super::{Manager, execute};
 use crate::sync::MutexGuard;
 use crate::vocabulary::plan::{Build, BuildFailure, Built, Undo};
@@ -32,6 +33,12 @@ impl<G: Gpu> Manager<G> {
         }
         let _mappings = self.lock_mappings();
         execute::dismantle(&self.gpu, steps)
+    }
+
+    /// Maps other memory at the same addresses, or the old one again.
+    pub(super) fn remap(&self, remap: &Remap<'_>) -> Result<(), RemapFailure> {
+        let _mappings = self.lock_mappings();
+        remap.carry_out(&self.gpu)
     }
 
     /// Grants access to a mapped range.

@@ -11,13 +11,15 @@ mod events;
 mod execute;
 mod guarded;
 mod mapping_lock;
+mod migrate;
 mod reclaim;
+mod remap;
 mod waiters;
 
 use std::sync::{Arc, PoisonError};
 
 use wm_abi::CUresult;
-use wm_driver::{Gpu, StreamId};
+use wm_driver::{Gpu, StreamId, Tier};
 
 use crate::books::directory::Directory;
 use crate::books::free_cache::FlushScope;
@@ -27,7 +29,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::vocabulary::block::Block;
 use crate::vocabulary::error::{AllocateError, FreeError};
 use crate::vocabulary::order::Order;
-use crate::vocabulary::request::{Freed, Request};
+use crate::vocabulary::request::{FirstTier, Freed, Request};
 use crate::vocabulary::settings::ManagerSettings;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::usage::Usage;
@@ -81,6 +83,28 @@ impl<G: Gpu> Manager<G> {
     pub fn allocate(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
         let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
         self.serve(request)
+    }
+
+    /// As [`Manager::allocate`], for a caller that knows where its block is to be. One of the device stays there until it is freed.
+    ///
+    /// # Errors
+    /// As [`Manager::allocate`]; `NOT_PERMITTED` for the host where the user does not allow it.
+    pub fn allocate_placed(
+        &self,
+        bytes: usize,
+        order: Order,
+        first_tier: FirstTier,
+    ) -> Result<u64, AllocateError> {
+        if first_tier == FirstTier::Host && !self.rules.settings.overflow.contains(&Tier::Host) {
+            return Err(CUresult::NOT_PERMITTED.into());
+        }
+        let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+        let request = Request { first_tier, ..request };
+        let address = if first_tier == FirstTier::Host { self.miss(request) } else { self.serve(request) }?;
+        if first_tier == FirstTier::Device {
+            self.pin_to_device(address);
+        }
+        Ok(address)
     }
 
     fn serve(&self, request: Request) -> Result<u64, AllocateError> {
@@ -211,6 +235,7 @@ impl<G: Gpu> Manager<G> {
             extents: ledger.extents().len(),
             idle_views: ledger.extents().idle_views().len(),
             quarantined: state.holdings.quarantined(),
+            moves: state.moves,
             counters: state.counters,
         }
     }

@@ -78,21 +78,27 @@ impl<G: Gpu> Manager<G> {
 
     /// Unmaps the views that have been idle longest, if there are too many.
     pub(super) fn evict(&self) {
-        let steps = self.lock().take_views(self.rules.settings.stitch_views);
+        let mut state = self.lock();
+        let steps = state.take_views(self.rules.settings.stitch_views);
         if steps.is_empty() {
             return;
         }
+        state.under_way.begin();
+        let epoch = state.under_way.epoch();
+        drop(state);
         let failed = self.dismantle(&steps);
-        self.lock().quarantine(failed);
+        self.lock().taken_apart(&steps, failed, epoch);
+        self.waiters.notify();
     }
 
-    /// Peer access has changed: grants access anew in every range that is mapped.
+    /// Peer access has changed: grants access anew in every range that is mapped. Peers' work is not seen here, so nothing moves any more.
     ///
     /// # Errors
     /// The driver's first; the other ranges are tried all the same.
     pub fn refresh_access(&self) -> Result<(), CUresult> {
         let mut state = self.wait_until(|state| state.under_way.is_none());
         state.under_way.pin();
+        state.fixed = true;
         let ranges = state.holdings.ledger.extents().mapped_ranges();
         drop(state);
         let allow =
@@ -105,7 +111,7 @@ impl<G: Gpu> Manager<G> {
 
     /// The context is gone: forgets everything, and gives back what can be given back. Errors are expected and ignored.
     pub fn discard(&self) {
-        let (steps, fences) = self.lock().forget_all();
+        let (steps, fences) = self.wait_until(|state| !state.under_way.is_moving()).forget_all();
         drop(self.dismantle(&steps));
         self.recycle(fences);
         self.waiters.notify();

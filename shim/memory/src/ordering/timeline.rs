@@ -224,6 +224,11 @@ impl Timeline {
         Marks { points: clocks.map(StreamClock::close).collect(), life: self.life }
     }
 
+    /// All frees up to now, in streams and in the order of the device: what is past once the whole device has nothing left to do.
+    pub(crate) fn everything(&mut self) -> Marks {
+        Marks { points: self.clocks.iter_mut().map(StreamClock::close).collect(), life: self.life }
+    }
+
     /// All frees up to now of one stream.
     pub(crate) fn mark(&mut self, stream: StreamId) -> Marks {
         let clock = self.clocks.get_mut(Order::Stream(stream));

@@ -5,7 +5,7 @@
 use wm_driver::{Bears, Tier};
 
 use crate::vocabulary::order::Order;
-use crate::vocabulary::request::Request;
+use crate::vocabulary::request::{FirstTier, Request};
 use crate::vocabulary::settings::Rules;
 
 /// A request, and the results of earlier rounds.
@@ -44,7 +44,7 @@ impl Attempt {
             waited: false,
             room: None,
             full: Vec::new(),
-            bears: None,
+            bears: (request.first_tier == FirstTier::Device).then_some(Bears::Never),
             may_oversize: false,
         }
     }

@@ -9,3 +9,4 @@ pub(crate) mod recipe;
 pub(crate) mod reuse;
 pub(crate) mod scarcity;
 pub mod tiers;
+pub(crate) mod trade;

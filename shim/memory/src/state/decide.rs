@@ -20,6 +20,7 @@ use crate::state::draft::Draft;
 use crate::state::grant::Grant;
 use crate::vocabulary::error::{OverflowVerdict, Shortage};
 use crate::vocabulary::order::{Order, Pending};
+use crate::vocabulary::request::FirstTier;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::{Class, DEVICE_PART, QUERIES};
 
@@ -69,6 +70,13 @@ impl State {
         if self.is_pressed() {
             self.flush(FlushScope::All);
         }
+        if attempt.request.first_tier == FirstTier::Host {
+            return self
+                .on_host(attempt, rules)
+                .or_else(|| self.query_all(attempt))
+                .or_else(|| self.on_host(attempt, rules))
+                .unwrap_or_else(|| self.refuse(attempt, rules));
+        }
         self.on_device(attempt, rules)
             // The device seems full: the progress of any stream may change that, and queries cost less than the steps below.
             .or_else(|| self.query_all(attempt))
@@ -100,6 +108,20 @@ impl State {
             .or_else(|| (!self.seems_full(attempt)).then(|| self.create(attempt, rules)).flatten())
             // A small block among large ones pins what could be stitched: better than no block.
             .or_else(|| self.best_fit_any_class(attempt))
+    }
+
+    /// Memory of the host for who asks for it, ready or new.
+    fn on_host(&mut self, attempt: &mut Attempt, rules: &Rules) -> Option<Decision> {
+        let host = &[Tier::Host][..];
+        if !rules.settings.overflow.contains(&Tier::Host) {
+            return None;
+        }
+        if attempt.room.is_none() {
+            return Some(Decision::FindOut(Question::Room));
+        }
+        self.best_fit(attempt, host, &ALL)
+            .or_else(|| self.reuse(attempt, host))
+            .or_else(|| self.stitch(attempt, rules, host, NewHandles::AsNeeded))
     }
 
     /// The device is full. Uses memory that another stream has freed and may still be using: the requesting stream waits on

@@ -15,8 +15,9 @@ use crate::vocabulary::plan::{Steps, Undo};
 impl State {
     /// Takes idle handles of at least `bytes`, large ones first, that nothing touches any more.
     pub(crate) fn take_idle(&mut self, tier: Option<Tier>, bytes: u64) -> Vec<Undo> {
-        let mut steps =
-            Steps { unmap: Vec::new(), unreserve: Vec::new(), release: self.holdings.take_quarantined() };
+        let timeline = &self.timeline;
+        self.holdings.free_stranded(|point| timeline.is_past(point));
+        let mut steps = self.earlier_steps();
         let mut left = bytes;
         for (key, length) in self.holdings.ledger.idle_by_size(tier) {
             if left == 0 {
@@ -30,6 +31,11 @@ impl State {
         steps.in_order()
     }
 
+    /// Steps that failed before. They come first: a reservation may be about to go in which one of them left a mapping.
+    fn earlier_steps(&mut self) -> Steps {
+        Steps { unmap: self.holdings.take_quarantined(), ..Steps::default() }
+    }
+
     /// Takes the views beyond `keep` that have been idle longest and that nothing touches any more.
     pub(crate) fn take_views(&mut self, keep: usize) -> Vec<Undo> {
         let excess = self.holdings.ledger.extents().idle_views().len().saturating_sub(keep);
@@ -39,8 +45,11 @@ impl State {
         let settled = |base: &u64| self.timeline.all_past(&self.holdings.ledger.touching(*base));
         let chosen: Vec<u64> =
             self.holdings.ledger.extents().idle_views().filter(settled).take(excess).collect();
+        if chosen.is_empty() {
+            return Vec::new();
+        }
         self.counters.evictions += chosen.len() as u64;
-        let mut steps = Steps::default();
+        let mut steps = self.earlier_steps();
         chosen.into_iter().for_each(|base| self.holdings.ledger.take_view(base, &mut steps));
         steps.in_order()
     }

@@ -7,6 +7,7 @@ pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
+pub(crate) mod trade;
 mod under_way;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use crate::policy::keep::Keep;
 use crate::policy::scarcity::Scarcity;
 use crate::state::under_way::UnderWay;
 use crate::vocabulary::error::FreeError;
+use crate::vocabulary::moves::Moves;
 use crate::vocabulary::order::{Order, Pending, Point};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::request::{Freed, Request};
@@ -44,6 +46,11 @@ pub(crate) struct State {
     /// The program forbids that a stream waits for another one's free.
     pub(crate) forbids_dependencies: bool,
     pub(crate) under_way: UnderWay,
+    /// Others rely on where memory is: nothing moves any more.
+    pub(crate) fixed: bool,
+    pub(crate) moves: Moves,
+    /// Blocks that are to stay on the device, by address and id. Those that were freed are forgotten when somebody looks.
+    pub(crate) pinned: Vec<(u64, u64)>,
 }
 
 impl State {

@@ -11,6 +11,8 @@ pub(crate) struct UnderWay {
     epoch: u64,
     /// Threads that need every mapping to stay.
     pins: usize,
+    /// Moves of live memory. Each counts as a plan and as a pin, too.
+    moves: usize,
 }
 
 impl UnderWay {
@@ -38,6 +40,28 @@ impl UnderWay {
     /// The context has gone.
     pub(crate) fn end_epoch(&mut self) {
         self.epoch += 1;
+    }
+
+    /// A move begins. It needs every mapping but its own to stay.
+    pub(super) fn begin_move(&mut self) {
+        self.begin();
+        self.pin();
+        self.moves += 1;
+    }
+
+    pub(super) fn end_move(&mut self) {
+        self.moves = self.moves.saturating_sub(1);
+        self.unpin();
+        self.end();
+    }
+
+    pub(crate) fn is_moving(&self) -> bool {
+        self.moves > 0
+    }
+
+    /// Is nothing under way but so many moves, which are the caller's?
+    pub(super) fn is_none_but(&self, moves: usize) -> bool {
+        [self.count, self.pins, self.moves] == [moves; 3]
     }
 
     pub(crate) fn pin(&mut self) {

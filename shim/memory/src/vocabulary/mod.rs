@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod error;
 pub mod guard;
+pub(crate) mod moves;
 pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod request;

@@ -6,6 +6,18 @@ use crate::vocabulary::guard::{self, ALIGNMENT, BlockGuard, TAIL, is_fenced};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::sizes::{Class, UNIT, round_up};
 
+/// Where a block begins its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FirstTier {
+    /// On the device, and elsewhere where that is full and the user allows it.
+    #[default]
+    Anywhere,
+    /// On the device, or nowhere.
+    Device,
+    /// On the host, whatever the device has left.
+    Host,
+}
+
 /// What the program asked for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
@@ -15,13 +27,14 @@ pub(crate) struct Request {
     /// What its block is packed with; `None`: nothing, the block has an extent of its own and lies at the end of it.
     pub(crate) class: Option<Class>,
     pub(crate) order: Order,
+    pub(crate) first_tier: FirstTier,
 }
 
 impl Request {
     /// `None` for sizes no driver would take: 0, or beyond the address space.
     pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
         let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
-        Some(Self { asked, bytes, class: Some(Class::of(bytes)), order })
+        Some(Self { asked, bytes, class: Some(Class::of(bytes)), order, first_tier: FirstTier::Anywhere })
     }
 
     /// The request for a block with a guard; `None` as for one without.

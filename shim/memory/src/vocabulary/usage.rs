@@ -4,6 +4,7 @@
 use serde::Serialize;
 use wm_schema::Counters;
 
+use crate::vocabulary::moves::Moves;
 use crate::vocabulary::tiers::TierBytes;
 
 /// One GPU's memory, as its manager sees it. Sizes are bytes.
@@ -35,6 +36,9 @@ pub struct Usage {
     pub idle_views: usize,
     /// Driver objects that could not be given back and are held for another try.
     pub quarantined: usize,
+    /// What moved between tiers. Not part of the statistics.
+    #[serde(skip)]
+    pub moves: Moves,
     /// What happened so far.
     pub counters: Counters,
 }

@@ -4,10 +4,11 @@
 //! no two live blocks share an address or a physical byte, that a block's physical bytes stay what they were, that no
 //! block got bytes whose last use its order does not come after, that budgets hold and that the books balance.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, guard};
+use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, Stays, TierBytes, Usage, guard};
 
 use super::model::{Clock, GRANULARITY, Model};
 
@@ -49,6 +50,16 @@ pub enum Step {
         on: bool,
     },
     Refresh,
+    /// A part of a block to another tier, once the device has nothing left to do or whatever it does, with driver calls that fail.
+    Move {
+        index: usize,
+        part: u8,
+        to: Tier,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    /// Copies end late, or at once again.
+    SlowCopies(bool),
 }
 
 type Place = (u64, Range<u64>);
@@ -62,6 +73,8 @@ struct Live {
     order: Order,
     places: Vec<Place>,
     uses: Vec<Point>,
+    /// What was written into it, by address.
+    words: Vec<(u64, u64)>,
 }
 
 /// Physical bytes of a freed block.
@@ -82,6 +95,8 @@ pub struct World {
     /// Streams are never named twice: a destroyed one goes on under a new name.
     names: Vec<u64>,
     pub refused: usize,
+    pub moved: u64,
+    next_word: u64,
 }
 
 impl World {
@@ -93,7 +108,7 @@ impl World {
     pub fn guarded(model: Model, settings: ManagerSettings, guard: Option<BlockGuard>) -> Self {
         let manager = Manager::new(model, settings.clone());
         let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
-        Self { manager, settings, guard, live, ghosts, names, refused: 0 }
+        Self { manager, settings, guard, live, ghosts, names, refused: 0, moved: 0, next_word: 1 }
     }
 
     fn model(&self) -> &Model {
@@ -132,6 +147,13 @@ impl World {
                 self.model().set_capturing(stream, *on);
             }
             Step::Refresh => self.manager.refresh_access().expect("no failure was asked for"),
+            Step::Move { index, part, to, settle, fail } => {
+                if *settle {
+                    self.model().drain_all();
+                }
+                self.relocate(*index, *part, *to, *fail);
+            }
+            Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
         }
         self.check();
     }
@@ -149,12 +171,50 @@ impl World {
         self.check_apart(address, bytes, &places);
         self.check_ordered(order, &places);
         before.into_iter().for_each(|before| self.check_waits(order, &before, &places));
-        let mut live = Live { address, bytes, fenced, order, places, uses: Vec::new() };
+        let words = self.write_words(address, bytes);
+        let mut live = Live { address, bytes, fenced, order, places, uses: Vec::new(), words };
         if let Some(stream) = order.stream() {
             live.uses.push((stream, self.model().touch(stream, address, bytes)));
         }
         self.live.push(live);
         Ok(address)
+    }
+
+    /// Writes into a block's begin, middle and end.
+    fn write_words(&mut self, address: u64, bytes: u64) -> Vec<(u64, u64)> {
+        let places = [address, address + bytes / 16 * 8, address + bytes - 8];
+        self.next_word += 1;
+        places.iter().for_each(|place| self.model().write(*place, self.next_word ^ place));
+        places.map(|place| (place, self.next_word ^ place)).to_vec()
+    }
+
+    /// Moves a piece of a block; what the other pieces lie on stays.
+    pub fn relocate(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) -> Option<Stays> {
+        let live = &self.live[index.checked_rem(self.live.len())?];
+        let address = live.address + live.bytes * u64::from(part) / 256;
+        let quiet = self.model().is_quiet();
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let moved = self.manager.move_handle(address, to);
+        self.model().fail_no_more();
+        let moved = match moved {
+            Err(stays) => {
+                assert!(!matches!(stays, Stays::Lost(_)), "{stays}");
+                return Some(stays);
+            }
+            Ok(moved) => moved,
+        };
+        assert!(quiet, "memory moves while work may be touching it");
+        assert_eq!(self.model().tiers(address, 1), BTreeMap::from([(to, 1)]));
+        assert!(moved.copied <= moved.bytes);
+        let range = moved.address..moved.address + moved.bytes;
+        let model = self.manager.gpu();
+        for live in &mut self.live {
+            if live.address < range.end && range.start < live.address + live.bytes {
+                live.places = model.resolve(live.address, live.bytes);
+            }
+        }
+        self.moved += moved.bytes;
+        None
     }
 
     fn ask(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
@@ -214,8 +274,10 @@ impl World {
             let known = before.get(&other).copied().unwrap_or(0);
             let allowed = |ghost: &Ghost| ghost.before.get(&other).copied().unwrap_or(0);
             let due = self.ghosts_under(places).map(allowed).max().unwrap_or(0);
+            // Behind a copy of ours that takes long a wait may be for work that is over.
+            let over = self.model().comes_after(None, other, position);
             assert!(
-                other == stream || position <= known.max(due),
+                other == stream || over || position <= known.max(due),
                 "{stream:?} waits for {other:?} up to {position}, and what it got was freed at {due}"
             );
         }
@@ -229,6 +291,8 @@ impl World {
         let live = &mut self.live[index];
         live.uses.iter().for_each(|(used, _)| model.program_order(*used, stream));
         live.uses.push((stream, model.touch(stream, live.address, live.bytes)));
+        let (address, bytes) = (live.address, live.bytes);
+        self.live[index].words = self.write_words(address, bytes);
     }
 
     /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself: it waits,
@@ -274,9 +338,12 @@ impl World {
     }
 
     fn relieve(&mut self, bytes: u64) {
-        let before = self.manager.usage().reserved;
+        let Usage { reserved: before, quarantined, .. } = self.manager.usage();
         let released = self.manager.relieve(bytes);
         let after = self.manager.usage().reserved;
+        if quarantined > 0 {
+            return; // What could not be given back before goes first, wherever it is.
+        }
         assert_eq!(
             (after.device + released, after.host),
             (before.device, before.host),
@@ -306,6 +373,7 @@ impl World {
         assert!(usage.reserved.device <= self.model().memory_info().map_or(u64::MAX, |(_, total)| total));
         let free = self.model().memory_info().map_or(u64::MAX, |(free, _)| free);
         assert!(usage.reserved.device == 0 || free >= self.settings.headroom, "headroom is kept");
+        self.check_tiers();
         for tier in [Tier::Device, Tier::Host] {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }
@@ -318,10 +386,28 @@ impl World {
                 live.places,
                 "contents stay where they are"
             );
+            live.words
+                .iter()
+                .for_each(|(at, word)| assert_eq!(self.model().read(*at), Some(*word), "at {at:#x}"));
         }
         let model = self.manager.gpu();
         self.ghosts
             .retain(|ghost| !ghost.before.iter().all(|(stream, at)| model.comes_after(None, *stream, *at)));
+    }
+
+    /// What readers are told of where each block is, and the sum of it.
+    fn check_tiers(&self) {
+        let mut sum = TierBytes::default();
+        for live in &self.live {
+            let told = self.manager.block(live.address).expect("a live block").tiers;
+            let mut found = TierBytes::default();
+            for (tier, bytes) in self.model().tiers(live.address, live.bytes) {
+                *found.part(tier) += bytes;
+                *sum.part(tier) += bytes;
+            }
+            assert_eq!(told, found, "{:#x}", live.address);
+        }
+        assert_eq!(self.manager.usage().live, sum);
     }
 
     pub fn live(&self) -> usize {
@@ -333,6 +419,7 @@ impl World {
         while !self.live.is_empty() {
             self.free(0, Order::Device);
         }
+        self.model().copies_take_long(false);
         self.model().drain_all();
         self.manager.passed_all();
         self.manager.trim(0);

@@ -16,7 +16,7 @@ use super::lifecycle;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
-use crate::{guard, physical, settings, shortage, torch, trace};
+use crate::{guard, moves, physical, settings, shortage, torch, trace};
 
 static INSTALLED: Once = Once::new();
 
@@ -75,6 +75,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     let Some(table) = opened() else { return fill(exports, stand_in) };
     guard::choose(settings);
     trace::choose(settings);
+    moves::choose(settings);
     registry::set_callbacks(Callbacks {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,
@@ -82,8 +83,8 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     });
     hooks::prepare(exports);
     fill(exports, |index| {
-        let hook = if settings.disable { None } else { hooks::address(index, settings) };
         let real = table.address(index).map(<*const _>::cast);
+        let hook = real.filter(|_| !settings.disable).and_then(|real| hooks::address(index, settings, real));
         // A function that the driver lacks is not hooked either: a program must see that it is lacking.
         let plain = |real| match settings.stitch
             && !settings.disable

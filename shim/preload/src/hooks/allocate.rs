@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use wm_abi::{CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream};
 use wm_driver::{Api, Device};
-use wm_memory::{AllocateError, FreeError, Manager, Order, OverflowVerdict, Shortage};
+use wm_memory::{AllocateError, FirstTier, FreeError, Manager, Order, OverflowVerdict, Shortage};
 
 use super::boundary::Outcome;
 use super::pool;
@@ -39,6 +39,34 @@ pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outco
             },
         )
     })
+}
+
+/// As `cuMemAlloc`, for a program that says where its block is to be. `wmshim_alloc` calls it, and no driver function.
+pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64, CUresult> {
+    if stream::is_any_captured() {
+        return Err(CUresult::STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if !settings::load().stitch || settings::load().disable || !guard::is_off() {
+        return Err(CUresult::NOT_SUPPORTED);
+    }
+    sticky_error::failure().map_or(Ok(()), Err)?;
+    let Some(site) = registry::current_site() else {
+        return Err(driver().ctx_device().err().unwrap_or(CUresult::NOT_SUPPORTED));
+    };
+    match site.manager.allocate_placed(bytes, Order::Device, first_tier) {
+        Ok(address) => {
+            if trace::is_on() {
+                trace::allocated(site.device, address, bytes, Order::Device);
+            }
+            context_blocks::insert(&site, address);
+            Ok(address)
+        }
+        Err(AllocateError::OutOfMemory(report)) => {
+            log_refusal(site.device, &report);
+            Err(CUresult::OUT_OF_MEMORY)
+        }
+        Err(AllocateError::Driver(code)) => Err(code),
+    }
 }
 
 /// `cuMemAllocPitch`. Rows start at multiples of the device's texture alignment, as the driver's do.

@@ -32,11 +32,14 @@ impl Exports {
 }
 
 /// Functions that are hooked for the sake of a second device only.
-static COPIES: OnceLock<Vec<usize>> = OnceLock::new();
+static COPIES: OnceLock<(Vec<usize>, Around)> = OnceLock::new();
 
-/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`].
-pub(super) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>) {
-    COPIES.get_or_init(|| copies.collect());
+/// What a function's slot leads to, by its index and what is behind.
+type Around = fn(usize, *const ()) -> *const ();
+
+/// Once, before the first hook is connected. `copies` are the functions of [`withdraw_copies`], and `around` is what they keep.
+pub(super) fn set(exports: &'static Exports, copies: impl Iterator<Item = usize>, around: Around) {
+    COPIES.get_or_init(|| (copies.collect(), around));
     EXPORTS.get_or_init(|| exports);
 }
 
@@ -48,9 +51,10 @@ pub(super) fn get() -> Option<&'static Exports> {
 /// There is one device: connects the trampolines of such copies with the real functions.
 pub(super) fn withdraw_copies() {
     let Some(exports) = get() else { return };
-    for index in COPIES.get().into_iter().flatten() {
+    let Some((copies, around)) = COPIES.get() else { return };
+    for index in copies {
         if let Some(real) = driver().address(*index) {
-            exports.connect(*index, real.cast());
+            exports.connect(*index, around(*index, real.cast()));
         }
     }
 }

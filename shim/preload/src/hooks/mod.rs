@@ -5,7 +5,7 @@
 //! that takes others does not compile. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
-//! subject; besides, [`boundary`] is what every handler runs in, [`oom`] makes a call again that was short of memory, and [`exports`]
+//! subject; besides, [`boundary`] is what every handler runs in, [`gated`] what stands before it while memory may move, [`oom`] makes a call again that was short of memory, and [`exports`]
 //! are the trampolines.
 
 mod allocate;
@@ -17,6 +17,7 @@ mod copies;
 mod crossing;
 mod cut;
 mod exports;
+mod gated;
 mod graph;
 mod initialise;
 mod launch;
@@ -42,11 +43,13 @@ use wm_abi::*;
 
 use crate::counters::{self, Calls};
 use crate::launches;
-use crate::process::{CachedFn, streams};
+use crate::process::CachedFn;
 use crate::settings::{Multipath, Settings};
+pub(crate) use allocate::allocate_placed;
 use boundary::{Pace, enter_hook};
 pub(crate) use exports::Exports;
-use stream::{DefaultStreamOf, Legacy, PerThread};
+pub(crate) use stream::is_per_thread;
+use stream::{DefaultStreamOf, Legacy, PerThread, note_per_thread};
 
 /// What turns a row off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,14 +237,15 @@ include!("table.rs");
 /// To be called before the first hook is connected: hands the trampolines to the hooks, and the hooks' counters to statistics.
 pub(crate) fn prepare(exports: &'static Exports) {
     let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
-    exports::set(exports, copies.map(|(_, index)| index));
+    exports::set(exports, copies.map(|(_, index)| index), gated::around);
     counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
 }
 
-/// The hook for a function under these settings.
-pub(crate) fn address(index: usize, settings: &Settings) -> Option<*const ()> {
-    let row = ROWS.get(usize::from(BY_INDEX[index]))?;
-    row.switch.is_on(settings).then_some(row.hook)
+/// The hook for a function under these settings. `real` is the driver's function.
+pub(crate) fn address(index: usize, settings: &Settings, real: *const ()) -> Option<*const ()> {
+    let row = ROWS.get(usize::from(BY_INDEX[index])).filter(|row| row.switch.is_on(settings));
+    let entry = gated::around(index, row.map_or(real, |row| row.hook));
+    (entry != real).then_some(entry)
 }
 
 /// Position of each function's row in [`ROWS`]; beyond the end for functions without a row. Computed by the compiler, because the
@@ -256,12 +260,6 @@ static BY_INDEX: [u16; COUNT] = {
     positions
 };
 
-/// Does the null stream mean the calling thread's own stream in this function?
-pub(crate) const fn is_per_thread(name: &str) -> bool {
-    let bytes = name.as_bytes();
-    matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
-}
-
 /// Stream-ordered allocations and frees are frequent: most of them are hits.
 const fn pace(name: &str) -> Pace {
     match name.as_bytes() {
@@ -270,14 +268,6 @@ const fn pace(name: &str) -> Pace {
             Pace::Frequent
         }
         _ => Pace::Usual,
-    }
-}
-
-/// Notes that per-thread default streams are in use: they are blocking streams that no call creates.
-#[inline]
-fn note_per_thread(is_per_thread: bool) {
-    if is_per_thread {
-        streams().note_blocking();
     }
 }
 

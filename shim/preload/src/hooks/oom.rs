@@ -1,14 +1,19 @@
 //! Retries of driver calls that were out of memory.
 //!
 //! The driver needs device memory for its own purposes, and our unused memory must not make such a call fail. After the first failure we
-//! give some back, after the second all, and make the call again. A call that fails so has changed nothing, so making it again is safe.
+//! give some back, after the second all, and make the call again. Where memory may move (`WMSHIM_MIGRATE=on`) and the call fails for a third time, blocks leave the
+//! device, if it has nothing to do. A call that fails so has changed nothing, so making it again is safe.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::CUresult;
+use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
 use super::boundary;
-use crate::counters::Calls;
+use crate::counters::{Calls, fail_open};
+use crate::moves;
 use crate::physical::kept;
 use crate::process::{self, keep_errno};
 use crate::registry;
@@ -31,22 +36,47 @@ pub(super) fn retry(call: impl Fn() -> CUresult) -> CUresult {
     let mut attempt = 0;
     loop {
         let result = call();
-        if result != CUresult::OUT_OF_MEMORY || !make_room(attempt) {
+        if result != CUresult::OUT_OF_MEMORY || !make_room(&mut attempt) {
             return result;
         }
-        attempt += 1;
     }
 }
 
-/// Gives back some of our unused memory after the first attempt, all after the second; `false` if there was none.
+/// What is done before a call is made again, one after the other; what brings nothing is passed over.
+const STEPS: [fn(&Manager<Device>) -> u64; 3] =
+    [|manager| give_back(manager, BYTES as u64), |manager| give_back(manager, u64::MAX), make_cold_leave];
+
+/// Takes the next step that brings some memory; `false` if there is none.
 #[cold]
 #[inline(never)]
-fn make_room(attempt: usize) -> bool {
-    let Some(bytes) = [BYTES as u64, u64::MAX].get(attempt) else { return false };
+fn make_room(next: &mut usize) -> bool {
     if process::forked() || process::exiting() {
         return false;
     }
-    keep_errno(|| registry::existing_site().is_some_and(|site| give_back(site.manager, *bytes) > 0))
+    keep_errno(|| {
+        let Some(site) = registry::existing_site() else { return false };
+        while let Some(step) = STEPS.get(*next) {
+            *next += 1;
+            if step(site.manager) > 0 {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// The memory that blocks leave behind goes to the driver.
+fn make_cold_leave(manager: &Manager<Device>) -> u64 {
+    let _whole = Uncancelled::new();
+    let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
+    match left {
+        Ok(0) => 0,
+        Ok(_) => give_back(manager, u64::MAX),
+        Err(_) => {
+            fail_open("a panic while blocks left the device");
+            0
+        }
+    }
 }
 
 /// Gives at least `bytes` of a device's unused memory back to the driver, as far as there is some; `false` if there was none.

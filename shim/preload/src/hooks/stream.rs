@@ -174,3 +174,17 @@ where
     }
     result
 }
+
+/// Does the null stream mean the calling thread's own stream in this function?
+pub(crate) const fn is_per_thread(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    matches!(bytes, [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
+}
+
+/// Notes that per-thread default streams are in use: they are blocking streams that no call creates.
+#[inline]
+pub(super) fn note_per_thread(is_per_thread: bool) {
+    if is_per_thread {
+        streams().note_blocking();
+    }
+}

@@ -18,6 +18,9 @@ const TORCH: &str = "libc10_cuda";
 /// whole over NVLink only.
 const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
 
+/// Libraries that register memory with network cards, storage or the CPU by ways that no driver call shows.
+const REGISTERING: &[&str] = &["libibverbs", "librdmacm", "libmlx5", "libfabric", "libgdrapi", "libcufile"];
+
 /// CUDA's runtime: it calls on behalf of other code.
 const RUNTIME: &str = "libcudart";
 
@@ -61,7 +64,7 @@ pub(crate) fn need_device() -> bool {
 /// The nearest calling object but CUDA's runtime, which calls for others; empty if no caller is known. The stack is walked only in a
 /// process that has loaded one of the libraries that make a difference here.
 fn nearest() -> String {
-    if !is_any_loaded() {
+    if !is_any_loaded(&[COMMUNICATION, &[TORCH]]) {
         return String::new();
     }
     let known = callers().into_iter().take_while(|address| *address != 0);
@@ -71,24 +74,36 @@ fn nearest() -> String {
         .unwrap_or_default()
 }
 
-fn is_any_loaded() -> bool {
-    let mut any = false;
-    // SAFETY: the visitor gets back the pointer to `any`, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(is_told_apart), (&raw mut any).cast()) };
-    any
+/// Is a library loaded that may let others than this process's work use memory? Costs some microseconds.
+pub(crate) fn is_any_registering_loaded() -> bool {
+    is_any_loaded(&[COMMUNICATION, REGISTERING])
 }
 
-unsafe extern "C" fn is_told_apart(object: *mut libc::dl_phdr_info, _: usize, any: *mut c_void) -> c_int {
+/// Names that loaded objects may begin with, and whether one does.
+struct LoadedNames<'a> {
+    prefixes: &'a [&'a [&'a str]],
+    any: bool,
+}
+
+fn is_any_loaded(prefixes: &[&[&str]]) -> bool {
+    let mut names = LoadedNames { prefixes, any: false };
+    // SAFETY: the visitor gets back the pointer to `names`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(has_name), (&raw mut names).cast()) };
+    names.any
+}
+
+unsafe extern "C" fn has_name(object: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
+    // SAFETY: the `LoadedNames` that `is_any_loaded` handed over.
+    let names = unsafe { &mut *names.cast::<LoadedNames<'_>>() };
     // SAFETY: the loader's description of an object; its name is null or a text that lives as long.
     let name = unsafe {
         let name = (*object).dlpi_name;
         if name.is_null() { c"" } else { CStr::from_ptr(name) }
     };
     let file = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let told_apart = COMMUNICATION.iter().chain([&TORCH]).any(|prefix| file.starts_with(prefix.as_bytes()));
-    // SAFETY: the `bool` that `is_any_loaded` handed over.
-    unsafe { *any.cast::<bool>() |= told_apart };
-    c_int::from(told_apart)
+    let mut prefixes = names.prefixes.iter().copied().flatten();
+    names.any |= prefixes.any(|prefix| file.starts_with(prefix.as_bytes()));
+    c_int::from(names.any)
 }
 
 /// The unwinder that every Rust library is linked with.

@@ -38,6 +38,11 @@ impl<S: Symbol> CachedFn<S> {
         Self { address: AtomicPtr::new(std::ptr::null_mut()), of: PhantomData }
     }
 
+    /// Another function of the same type is to be called in its place. To be called before the first [`CachedFn::get`].
+    pub(crate) fn replace(&self, address: *const ()) {
+        self.address.store(address.cast_mut(), Relaxed);
+    }
+
     /// The function, as [`wm_driver::Table::get`] gives it.
     #[inline]
     pub(crate) fn get(&self) -> S::Function {

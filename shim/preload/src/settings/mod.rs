@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 
 use shown::Shown;
 use values::{
-    Parsed, allowance, amount, bytes, created, guard, headroom, level, limit, multipath, overflow, path,
-    path_or_off, signal, socket, switch, torch, torch_pieces, torch_shortage, words,
+    Parsed, allowance, amount, bytes, created, guard, headroom, level, limit, migrate, multipath, overflow,
+    path, path_or_off, signal, socket, switch, torch, torch_pieces, torch_shortage, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use values::{
-    Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+    Created, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -121,6 +121,10 @@ settings! {
         /// Most memory to take on other devices.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
+        /// On: memory of live blocks may move between the device and the host, at addresses that stay, where a program asks for it with
+        /// `wmshim_advise`, and where the driver needs room ([memory.md](memory.md#moves)). Calls that submit work cost some nanoseconds more.
+        "WMSHIM_MIGRATE": "on, off", "off"
+            => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         // PyTorch.
         /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
         /// starts, unless the user chose or such memory could not be shared between processes here, as in most containers
@@ -182,7 +186,7 @@ settings! {
 }
 
 /// Kept for later versions, without effect in this one.
-const RESERVED: &[&str] = &["WMSHIM_MIGRATE", "WMSHIM_DEDUP"];
+const RESERVED: &[&str] = &["WMSHIM_DEDUP"];
 
 /// A note from a process to its children, not a setting.
 const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use log::LevelFilter;
 
-use super::values::{Created, Guard, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage};
+use super::values::{
+    Created, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+};
 
 /// A value in the notation in which it is read.
 pub(super) trait Shown {
@@ -71,6 +73,12 @@ impl Shown for Created {
             Self::Off => "off",
         };
         Some(word.to_owned())
+    }
+}
+
+impl Shown for Migrate {
+    fn shown(&self) -> Option<String> {
+        Some(if *self == Self::On { "on" } else { "off" }.to_owned())
     }
 }
 

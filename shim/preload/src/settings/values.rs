@@ -65,6 +65,14 @@ pub(crate) enum TorchPieces {
     Release,
 }
 
+/// May memory of live blocks move?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Migrate {
+    Off,
+    /// Where a program or the driver asks for it.
+    On,
+}
+
 /// Which links copies may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Multipath {
@@ -228,6 +236,10 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
         "release" => Ok(TorchPieces::Release),
         _ => Err(NotUnderstood),
     }
+}
+
+pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
+    switch(text).map(|on| if on { Migrate::On } else { Migrate::Off })
 }
 
 pub(super) fn created(text: &str) -> Parsed<Created> {

@@ -20,7 +20,7 @@ use wm_multipath::{
 use super::rows::CopyKind;
 
 /// The driver, opened once.
-fn driver() -> Result<&'static Table> {
+pub(super) fn driver() -> Result<&'static Table> {
     static TABLE: OnceLock<Table> = OnceLock::new();
     if let Some(table) = TABLE.get() {
         return Ok(table);

@@ -72,6 +72,7 @@ fn device(device: &Value) -> String {
     text.push_str(&tiers(device).to_string());
     text.push_str(&counters(device));
     text.push_str(&pieces(device));
+    text.push_str(&moves(device));
     text.push_str(&audit(device));
     text
 }
@@ -100,6 +101,24 @@ fn pieces(device: &Value) -> String {
         human::bytes(host),
         human::count(overflows)
     )
+}
+
+/// Memory of live blocks that moved or was to, if there is any.
+fn moves(device: &Value) -> String {
+    let Some(moves) = device.get("moves") else { return String::new() };
+    let figure = |name| number(moves, name).unwrap_or(0);
+    let refused = moves.get("refused").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let (here, away) = (figure("in_bytes"), figure("out_bytes"));
+    if here + away == 0 && refused.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("moved: {} to the device, {} off it\n", human::bytes(here), human::bytes(away));
+    for reason in refused {
+        let why = reason.get("reason").and_then(Value::as_str).unwrap_or_default();
+        let count = human::count(number(reason, "count").unwrap_or(0));
+        text.push_str(&format!("  stayed {count} times: {}\n", human::shortened(why, 200)));
+    }
+    text
 }
 
 fn tiers(device: &Value) -> TextTable {

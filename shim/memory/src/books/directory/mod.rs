@@ -25,6 +25,7 @@ mod slots;
 use std::sync::Arc;
 
 use crate::vocabulary::block::Block;
+use crate::vocabulary::tiers::TierBytes;
 use pages::Pages;
 use slots::Slots;
 
@@ -72,6 +73,13 @@ impl DirectoryWriter {
     pub(crate) fn publish(&self, slot: u32, block: &Block) {
         if let Some(slot) = self.directory.slots.get(slot) {
             slot.publish(block);
+        }
+    }
+
+    /// A part of the live block has moved between the device and another tier.
+    pub(crate) fn move_to(&self, slot: u32, tiers: &TierBytes) {
+        if let Some(slot) = self.directory.slots.get(slot) {
+            slot.move_to(tiers);
         }
     }
 

@@ -5,6 +5,9 @@
 //!
 //! Orderings: a field is stored with `Release`, after the id became 0, and loaded with `Acquire`. A reader that
 //! loads a field of a later block therefore finds the id changed; one that loads an id finds no field of an earlier block.
+//!
+//! Memory moves while its block lives. Then one field changes under the same id: what is elsewhere, on one kind of tier. Where a block ends does
+//! not change with it, and the device's part is what is left, so a reader finds all as it was before the move or after it.
 
 use wm_driver::StreamId;
 
@@ -31,7 +34,8 @@ pub(super) struct Slot {
     address: AtomicU64,
     bytes: AtomicU64,
     order: AtomicU64,
-    device: AtomicU64,
+    /// Its rounded size.
+    total: AtomicU64,
     peer: AtomicU64,
     host: AtomicU64,
 }
@@ -42,10 +46,16 @@ impl Slot {
         self.address.store(block.address, Release);
         self.bytes.store(block.bytes as u64, Release);
         self.order.store(block.order.stream().map_or(DEVICE, |stream| stream.0), Release);
-        self.device.store(block.tiers.device, Release);
+        self.total.store(block.tiers.total(), Release);
         self.peer.store(block.tiers.peer, Release);
         self.host.store(block.tiers.host, Release);
         self.id.store(block.id, Release);
+    }
+
+    /// A part of the live block has moved from the device to another kind of tier, or back.
+    pub(super) fn move_to(&self, tiers: &TierBytes) {
+        self.peer.store(tiers.peer, Release);
+        self.host.store(tiers.host, Release);
     }
 
     pub(super) fn unpublish(&self) {
@@ -66,11 +76,9 @@ impl Slot {
     }
 
     fn tiers(&self) -> TierBytes {
-        TierBytes {
-            device: self.device.load(Acquire),
-            peer: self.peer.load(Acquire),
-            host: self.host.load(Acquire),
-        }
+        let (total, peer, host) =
+            (self.total.load(Acquire), self.peer.load(Acquire), self.host.load(Acquire));
+        TierBytes { device: total.saturating_sub(peer).saturating_sub(host), peer, host }
     }
 }
 

@@ -43,6 +43,11 @@ impl Ledger {
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
         let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
         ensure(indexed == (used == 0 && !memory.held), || format!("{key:?}: idle index says {indexed}"))?;
+        let mut extents: Vec<_> =
+            memory.mapped.iter().map(|at| self.extents.at(*at).map(|(base, _)| base)).collect();
+        extents.sort_unstable();
+        let twice = extents.windows(2).find(|pair| pair[0] == pair[1]);
+        ensure(twice.is_none(), || format!("{key:?} is mapped twice in the extent {twice:x?}"))?;
         let Some(at) = memory.active else { return Ok(()) };
         let free = overlap(at, memory.bytes, self.runs.all().map(|(address, run)| (address, run.bytes)));
         ensure(used + free == memory.bytes, || {

@@ -111,6 +111,15 @@ impl Extents {
         extent.mappings.insert(index, (address, Mapping { bytes, key }));
     }
 
+    /// What is mapped at an address is another handle's from now on.
+    pub(super) fn rename(&mut self, address: u64, key: HandleKey) {
+        let Some((_, extent)) = self.at_mut(address) else { return };
+        let index = extent.from(address);
+        if let Some((_, mapping)) = extent.mappings.get_mut(index).filter(|(start, _)| *start == address) {
+            mapping.key = key;
+        }
+    }
+
     pub(crate) fn unmap(&mut self, address: u64) -> Option<Mapping> {
         let (_, extent) = self.at_mut(address)?;
         extent.mapping(address)?;

@@ -117,6 +117,16 @@ impl HandleTable {
         Some(result)
     }
 
+    /// Other memory of the same size takes a handle's place. The handle is not idle.
+    pub(super) fn exchange(&mut self, key: HandleKey, raw: Handle, tier: Tier) {
+        let Some(bytes) = self.get(key).map(|memory| memory.bytes) else { return };
+        debug_assert!(!self.is_idle(key), "{key:?} is in the index of another tier");
+        let set = self.set(tier, bytes);
+        if let Some(memory) = self.table.get_mut(key.0 as usize).and_then(Option::as_mut) {
+            (memory.raw, memory.tier, memory.set) = (raw, tier, set);
+        }
+    }
+
     fn index(&mut self, key: HandleKey) {
         let Some(&HandleRecord { tier, bytes, set, .. }) = self.get(key) else { return };
         if self.idle[set].insert(key) {

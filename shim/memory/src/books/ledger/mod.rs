@@ -11,11 +11,13 @@ mod extent;
 mod extents;
 mod handles;
 mod keys;
+mod occupied;
 mod removal;
 pub(crate) mod run;
 mod runs;
 mod segments;
 mod size_index;
+mod trade;
 
 use std::ops::Range;
 
@@ -26,6 +28,7 @@ pub(crate) use extent::Mapping;
 pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use keys::HandleKey;
+pub(crate) use occupied::OccupiedHandle;
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;

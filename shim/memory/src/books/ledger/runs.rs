@@ -33,6 +33,13 @@ impl Runs {
         (start <= address).then_some((start, run))
     }
 
+    /// Parts of a range that runs cover, and the runs.
+    pub(super) fn within(&self, range: Range<u64>) -> impl Iterator<Item = (Range<u64>, &Run)> {
+        let begun = self.by_end.range(range.start + 1..).map(|(end, run)| (end - run.bytes..*end, run));
+        let begun = begun.take_while(move |(whole, _)| whole.start < range.end);
+        begun.map(move |(whole, run)| (whole.start.max(range.start)..whole.end.min(range.end), run))
+    }
+
     fn named(&self, end: u64) -> Option<(u64, &Run)> {
         self.by_end.get(&end).map(|run| (end - run.bytes, run))
     }

@@ -4,14 +4,17 @@
 //! its later work comes after, so that "ordered" is decided exactly and not by luck; completion is advanced by the test,
 //! in any legal order. Every broken pre-condition panics with what was broken. The k-th call can be made to fail.
 
+mod contents;
+mod gpu;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use contents::Contents;
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, Gpu, Handle, Shortfall, StreamId, Tier};
+use wm_driver::{Bears, Event, StreamId, Tier};
 
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
@@ -66,6 +69,7 @@ struct Inner {
     released: u64,
     calls: u64,
     fail: Range<u64>,
+    contents: Contents,
     counts: BTreeMap<&'static str, u64>,
     bears: Option<Bears>,
 }
@@ -193,6 +197,39 @@ impl Model {
         position
     }
 
+    /// Writes a word, and touches nothing: the work that does so was enqueued.
+    pub fn write(&self, address: u64, word: u64) {
+        let mut inner = self.lock();
+        let place = inner.place(address);
+        inner.contents.write(place, word);
+    }
+
+    /// The word at an address, if one was written.
+    pub fn read(&self, address: u64) -> Option<u64> {
+        let inner = self.lock();
+        inner.contents.read(inner.place(address))
+    }
+
+    /// Bytes of a range by the tier that backs them.
+    pub fn tiers(&self, address: u64, bytes: u64) -> BTreeMap<Tier, u64> {
+        let mut sums = BTreeMap::new();
+        for (handle, range) in self.resolve(address, bytes) {
+            let tier = self.lock().physical[&handle].tier;
+            *sums.entry(tier).or_default() += range.end - range.start;
+        }
+        sums
+    }
+
+    /// Is all work done that was enqueued?
+    pub fn is_quiet(&self) -> bool {
+        self.lock().streams.values().all(|stream| stream.done >= stream.head)
+    }
+
+    /// From now on copies take longer than anyone waits, or end at once, those under way too.
+    pub fn copies_take_long(&self, slow: bool) {
+        self.lock().contents.slow = slow;
+    }
+
     /// The program's own ordering: later work of `to` comes after all work now in `from`.
     pub fn program_order(&self, from: StreamId, to: StreamId) {
         let mut inner = self.lock();
@@ -305,6 +342,7 @@ impl Inner {
     fn drop_if_dead(&mut self, handle: u64) {
         if self.physical.get(&handle).is_some_and(|physical| physical.released && physical.mappings == 0) {
             self.physical.remove(&handle);
+            self.contents.forget(handle);
         }
     }
 
@@ -322,177 +360,26 @@ impl Inner {
         if let Some(clash) = clash {
             panic!("{range:x?} is unmapped while {:?} may be touching {:x?}", clash.stream, clash.range);
         }
+        self.contents.check_still(range);
+    }
+
+    /// Handle behind an address, and place in it.
+    fn place(&self, address: u64) -> (u64, u64) {
+        let (start, mapping) = self.mappings.range(..=address).next_back().expect("mapped");
+        assert!(
+            address < start + mapping.bytes && mapping.allowed,
+            "{address:#x} is not mapped, or has no access"
+        );
+        (mapping.handle, address - start)
+    }
+
+    /// Has the GPU passed an event?
+    fn passes(&mut self, event: u64) -> bool {
+        let clock = self.events.get(&event).expect("an event that was not given back");
+        self.is_done(clock) && self.contents.passes(event)
     }
 
     fn ensure_recordable(&mut self, stream: StreamId) -> Result<()> {
         if self.stream(stream).capturing { Err(CUresult::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
-    }
-}
-
-fn assert_whole(bytes: usize) -> u64 {
-    assert!(
-        bytes > 0 && (bytes as u64).is_multiple_of(GRANULARITY),
-        "{bytes} is not a whole number of granules"
-    );
-    bytes as u64
-}
-
-impl Gpu for Model {
-    fn granularity(&self) -> usize {
-        GRANULARITY as usize
-    }
-
-    fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
-        let mut inner = self.enter("create")?;
-        let bytes = assert_whole(bytes);
-        if inner.held(tier) + bytes > inner.capacity[&tier] {
-            return Err(CUresult::OUT_OF_MEMORY);
-        }
-        inner.created += 1;
-        inner.next += 1;
-        let name = inner.next;
-        let context = inner.context;
-        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false, context });
-        Ok(Handle(name))
-    }
-
-    fn release(&self, handle: Handle) -> Result<()> {
-        let mut inner = self.enter("release")?;
-        let physical = inner.physical.get_mut(&handle.0).expect("release of a handle that exists");
-        assert!(!physical.released, "{handle:?} is released twice");
-        physical.released = true;
-        inner.released += 1;
-        inner.drop_if_dead(handle.0);
-        Ok(())
-    }
-
-    fn reserve(&self, bytes: usize) -> Result<u64> {
-        let mut inner = self.enter("reserve")?;
-        let bytes = assert_whole(bytes);
-        let address = inner.next_address;
-        inner.next_address += bytes;
-        inner.reservations.insert(address, bytes);
-        Ok(address)
-    }
-
-    fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
-        let mut inner = self.enter("unreserve")?;
-        assert_eq!(
-            inner.reservations.get(&address),
-            Some(&assert_whole(bytes)),
-            "unreserve takes whole reservations"
-        );
-        assert_eq!(
-            inner.mappings.range(address..address + bytes as u64).count(),
-            0,
-            "something is mapped there"
-        );
-        inner.reservations.remove(&address);
-        Ok(())
-    }
-
-    fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
-        let mut inner = self.enter("map")?;
-        let bytes = assert_whole(bytes);
-        inner.reservation(address, bytes);
-        assert_eq!(
-            inner.mappings.range(address..address + bytes).count(),
-            0,
-            "{address:#x} is mapped already"
-        );
-        let physical = inner.physical.get_mut(&handle.0).expect("map of a handle that exists");
-        assert!(!physical.released && physical.bytes == bytes, "a mapping is of a whole handle");
-        physical.mappings += 1;
-        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, allowed: false });
-        Ok(())
-    }
-
-    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
-        let mut inner = self.enter("unmap")?;
-        let range = address..address + assert_whole(bytes);
-        inner.check_unused(&range);
-        let mapped: Vec<u64> = inner.mappings.range(range).map(|(start, _)| *start).collect();
-        let mut sum = 0;
-        for start in mapped {
-            let mapping = inner.mappings.remove(&start).expect("just listed");
-            sum += mapping.bytes;
-            inner.physical.get_mut(&mapping.handle).expect("mapped handles exist").mappings -= 1;
-            inner.drop_if_dead(mapping.handle);
-        }
-        assert_eq!(sum, bytes as u64, "unmap takes whole mappings");
-        Ok(())
-    }
-
-    fn allow(&self, address: u64, bytes: usize) -> Result<()> {
-        let mut inner = self.enter("allow")?;
-        let mut sum = 0;
-        for (_, mapping) in inner.mappings.range_mut(address..address + assert_whole(bytes)) {
-            mapping.allowed = true;
-            sum += mapping.bytes;
-        }
-        assert_eq!(sum, bytes as u64, "access is set where all is mapped");
-        Ok(())
-    }
-
-    fn record(&self, stream: StreamId) -> Result<Event> {
-        let mut inner = self.enter("record")?;
-        inner.ensure_recordable(stream)?;
-        let clock = inner.snapshot(stream);
-        Ok(inner.new_event(clock))
-    }
-
-    fn record_all(&self) -> Result<Vec<Event>> {
-        let mut inner = self.enter("record_all")?;
-        let streams: Vec<StreamId> = inner.streams.keys().copied().collect();
-        streams.iter().try_for_each(|stream| inner.ensure_recordable(*stream))?;
-        let record = |stream: &StreamId| {
-            let clock = inner.snapshot(*stream);
-            inner.new_event(clock)
-        };
-        Ok(streams.iter().map(record).collect())
-    }
-
-    fn is_done(&self, event: &Event) -> Result<bool> {
-        let inner = self.enter("is_done")?;
-        Ok(inner.is_done(inner.events.get(&event.0).expect("an event that was not given back")))
-    }
-
-    fn wait_any(&self, sets: &[&[Event]], _limit: Duration) -> Option<usize> {
-        let mut inner = self.enter("wait_any").ok()?;
-        for event in *sets.first()? {
-            let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
-            clock.iter().for_each(|(stream, position)| inner.finish(*stream, *position));
-        }
-        Some(0)
-    }
-
-    fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
-        let mut inner = self.enter("order")?;
-        inner.ensure_recordable(stream)?;
-        let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
-        inner.wait_for(stream, &clock);
-        Ok(())
-    }
-
-    fn recycle(&self, event: Event) {
-        (self.on_call)();
-        assert!(self.lock().events.remove(&event.0).is_some(), "{event:?} is given back twice");
-    }
-
-    fn memory_info(&self) -> Result<(u64, u64)> {
-        let inner = self.enter("memory_info")?;
-        let total = inner.capacity[&Tier::Device];
-        Ok((total - inner.held(Tier::Device), total))
-    }
-
-    fn bears(&self, _: Shortfall) -> Bears {
-        (self.on_call)();
-        self.lock().bears.unwrap_or(Bears::Elsewhere)
-    }
-
-    fn host_available(&self) -> u64 {
-        (self.on_call)();
-        let inner = self.lock();
-        inner.capacity[&Tier::Host] - inner.held(Tier::Host)
     }
 }

@@ -1,0 +1,97 @@
+//! Copies that the library makes for itself, and the look whether a device has nothing left to do: what moving memory needs.
+//!
+//! Invariants: the stream has nothing in it but such copies, and waits for no other, so what is in it ends soon; it belongs to the
+//! device's eldest context and goes with it; no lock is held across a driver call.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wm_abi::*;
+
+use crate::api::Api;
+use crate::api::scope::{Current, Relaxed};
+use crate::device::Device;
+use crate::gpu::{Event, Gpu, Result};
+
+/// The stream of a device's own copies, once there was one.
+#[derive(Debug, Default)]
+pub(crate) struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
+
+impl CopyStream {
+    fn lock(&self) -> MutexGuard<'_, Option<(CUcontext, CUstream)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, context: CUcontext) -> Option<CUstream> {
+        self.lock().filter(|(owner, _)| *owner == context).map(|(_, stream)| stream)
+    }
+
+    /// Keeps a stream that was just made, where no other thread was faster. What is to be used, and what is too many.
+    fn keep(&self, context: CUcontext, made: CUstream) -> (CUstream, Option<CUstream>) {
+        let mut kept = self.lock();
+        match *kept {
+            Some((owner, stream)) if owner == context => (stream, Some(made)),
+            _ => {
+                *kept = Some((context, made));
+                (made, None)
+            }
+        }
+    }
+
+    /// The context is gone, and its streams with it.
+    pub(crate) fn forget(&self, context: CUcontext) {
+        let mut kept = self.lock();
+        *kept = kept.filter(|(owner, _)| *owner != context);
+    }
+}
+
+impl Device {
+    /// Is all work of the device over that was submitted before?
+    pub(crate) fn has_settled(&self, limit: Duration) -> Result<bool> {
+        if self.is_used_in_other_ways() {
+            return Err(CUresult::NOT_PERMITTED);
+        }
+        // Without this function a context can only be waited for, and that has no bound.
+        if !self.driver().has::<symbol::cuCtxRecordEvent>() {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        let events = self.record_contexts()?;
+        let done = self.wait_any(&[&events], limit).is_some();
+        events.into_iter().for_each(|event| self.recycle(event));
+        Ok(done)
+    }
+
+    /// May there be work, now or later, that an event of the device's one context tells nothing of? A peer's work is in contexts that are not
+    /// looked at here; what an event of a context says of its green ones was not asked of a GPU; a graph was made of
+    /// addresses as they were.
+    fn is_used_in_other_ways(&self) -> bool {
+        let contexts = self.known_contexts();
+        let green = |context: &CUcontext| !self.streams().greens_of(*context).is_empty();
+        self.has_peers() || self.streams().has_captured() || contexts.len() != 1 || contexts.iter().any(green)
+    }
+
+    /// Starts a copy in the device's own stream.
+    pub(crate) fn start_copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {
+        let context = self.context();
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        let _current = Current::make(self.driver(), context)?;
+        let stream = self.stream_for_copies(context)?;
+        // SAFETY: the caller answers for both ranges until the event is done.
+        unsafe { self.measured().memcpy_dtod_async(to, from, bytes, stream) }?;
+        self.record_unasked(context, stream).inspect_err(|_| {
+            // An error says that nothing is being copied. What is in the stream ends by itself, or its context has failed.
+            let _ = self.measured().stream_synchronize(stream);
+        })
+    }
+
+    fn stream_for_copies(&self, context: CUcontext) -> Result<CUstream> {
+        if let Some(stream) = self.copy_stream().of(context) {
+            return Ok(stream);
+        }
+        let made = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
+        let (stream, surplus) = self.copy_stream().keep(context, made);
+        // It is empty: its end waits for nothing.
+        surplus.map_or(Ok(()), |surplus| self.measured().stream_destroy(surplus))?;
+        Ok(stream)
+    }
+}

@@ -1,0 +1,25 @@
+//! A handle with blocks on it, as one who gives it other memory sees it.
+
+use std::ops::Range;
+
+use wm_driver::{Handle, Tier};
+
+use super::keys::HandleKey;
+
+/// A handle with blocks on it.
+#[derive(Debug, Clone)]
+pub(crate) struct OccupiedHandle {
+    pub(crate) key: HandleKey,
+    pub(crate) raw: Handle,
+    pub(crate) tier: Tier,
+    /// Addresses that its bytes are used at.
+    pub(crate) range: Range<u64>,
+    /// Its other mappings.
+    pub(crate) others: Vec<u64>,
+}
+
+impl OccupiedHandle {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+}

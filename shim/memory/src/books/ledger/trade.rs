@@ -1,0 +1,105 @@
+//! Trades: a handle that blocks lie on gets other memory, of another tier and the same size, at the same addresses.
+//!
+//! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become its own. The memory that it had is
+//! an idle handle without a mapping afterwards.
+
+use std::ops::Range;
+
+use wm_driver::{Handle, Tier};
+
+use super::occupied::OccupiedHandle;
+use super::{HandleKey, Ledger};
+use crate::vocabulary::order::{Pending, Point};
+
+impl Ledger {
+    /// The handle that backs an address and has a block on it.
+    pub(crate) fn occupied_handle(&self, address: u64) -> Option<OccupiedHandle> {
+        let (_, key) = self.extents.touched(address, 1).next()?;
+        let memory = self.handles.get(key).filter(|memory| memory.used > 0)?;
+        let start = memory.active?;
+        let range = Some(start..start + memory.bytes).filter(|range| range.contains(&address))?;
+        let others = memory.mapped.iter().copied().filter(|mapped| *mapped != start).collect();
+        Some(OccupiedHandle { key, raw: memory.raw, tier: memory.tier, range, others })
+    }
+
+    /// Is another handle mapped in an extent that this one is mapped in?
+    pub(crate) fn meets(&self, handle: &OccupiedHandle, other: HandleKey) -> bool {
+        let base = |address: u64| self.extents.at(address).map(|(base, _)| base);
+        let mine = handle.others.iter().chain([&handle.range.start]);
+        let Some(other) = self.handles.get(other) else { return false };
+        mine.copied().any(|at| other.mapped.iter().any(|there| base(*there) == base(at)))
+    }
+
+    /// What the frees of its free parts, and of former tenants of its addresses, wait for.
+    pub(crate) fn touching_occupied(&self, handle: &OccupiedHandle) -> Pending {
+        let mut pending = Pending::default();
+        self.runs.within(handle.range.clone()).for_each(|(_, run)| pending.join(&run.segments.pending()));
+        for address in handle.others.iter().chain([&handle.range.start]) {
+            let extent = self.extents.at(*address).map(|(_, extent)| extent);
+            extent.into_iter().for_each(|extent| pending.join(&extent.retired_uses));
+        }
+        pending
+    }
+
+    /// Something may be touching a handle until a point is past, whatever becomes of its blocks.
+    pub(crate) fn note_use(&mut self, handle: &OccupiedHandle, until: Point) {
+        for address in handle.others.iter().chain([&handle.range.start]) {
+            let extent = self.extents.at_mut(*address);
+            extent.into_iter().for_each(|(_, extent)| extent.retired_uses.add(until));
+        }
+    }
+
+    /// Parts of a range that are not free.
+    pub(crate) fn occupied_parts(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let mut next = range.start;
+        let mut parts = Vec::new();
+        let free = self.runs.within(range.clone()).map(|(free, _)| free);
+        let ends = free.chain(std::iter::once(range.end..range.end));
+        for free in ends {
+            parts.extend((next < free.start).then_some(next..free.start));
+            next = free.end;
+        }
+        parts
+    }
+
+    /// A plan takes a handle that has blocks, or lets it go: meanwhile its memory is chosen for nothing else.
+    pub(crate) fn hold(&mut self, key: HandleKey, held: bool) {
+        let home = self.handles.change(key, |memory| {
+            memory.held = held;
+            memory.home()
+        });
+        if let Some(home) = home.flatten() {
+            self.activate_at(key, home);
+        }
+    }
+
+    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had is idle.
+    pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) {
+        let Some(range) = self.active_range(key) else { return };
+        let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
+        // A run is of one tier: what is free here leaves the runs that it is part of.
+        let limit = |ledger: &Self, at| ledger.extents.range(at).map_or(u64::MAX, |extent| extent.end);
+        let mut free = Vec::new();
+        for part in parts {
+            let limit = limit(self, part.start);
+            let segments = self.runs.take(part.start, part.end - part.start, limit);
+            free.push((part, segments));
+        }
+        let (Some(old), Some(new)) = (self.memory(key), self.handles.remove(spare)) else { return };
+        new.mapped.iter().for_each(|address| self.extents.rename(*address, key));
+        self.handles.change(key, |memory| memory.mapped.extend(new.mapped));
+        self.handles.exchange(key, new.raw, new.tier);
+        free.into_iter().for_each(|(part, segments)| self.give(part, key, segments));
+        let (raw, tier, bytes) = old;
+        self.insert_handle(raw, tier, bytes);
+    }
+
+    fn memory(&self, key: HandleKey) -> Option<(Handle, Tier, u64)> {
+        self.handles.get(key).map(|memory| (memory.raw, memory.tier, memory.bytes))
+    }
+
+    fn active_range(&self, key: HandleKey) -> Option<Range<u64>> {
+        let memory = self.handles.get(key)?;
+        memory.active.map(|start| start..start + memory.bytes)
+    }
+}

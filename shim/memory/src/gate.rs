@@ -1,0 +1,137 @@
+//! A gate that every submission of work passes, and that a mover of memory closes for a bounded time.
+//!
+//! Who submits counts itself in, makes its call, and counts itself out; no lock is held meanwhile. Who moves closes the gate, waits a bounded time until nobody
+//! is inside, and opens it again. Who finds it closed waits outside.
+//!
+//! Invariants: a count changes before the gate is looked at, and the gate is closed before counts are looked at, all in one order (`SeqCst`), so one of the
+//! two sees the other; a thread counts itself out where it counted itself in; the gate is closed by one mover at a time.
+
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use crate::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// Counts that threads share out among them.
+pub const STRIPES: usize = 32;
+
+/// In a pair of cache lines of its own: processors fetch two at a time.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Stripe(AtomicU32);
+
+/// See above.
+#[derive(Debug)]
+pub struct Gate {
+    /// 1: closed. Changes under `turn` only.
+    closed: AtomicU32,
+    inside: [Stripe; STRIPES],
+    turn: Mutex<()>,
+    /// The gate was opened, or somebody left while it was closed.
+    changed: Condvar,
+}
+
+/// The gate is closed and nobody is inside, until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Closed<'a>(&'a Gate);
+
+impl Gate {
+    /// An open gate.
+    pub const fn new() -> Self {
+        Self {
+            closed: AtomicU32::new(0),
+            inside: [const { Stripe(AtomicU32::new(0)) }; STRIPES],
+            turn: Mutex::new(()),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Counts the calling thread in if the gate is open. To be followed by [`Gate::leave`] with the same stripe, and not by another `enter`.
+    #[inline]
+    pub fn try_enter(&self, stripe: usize) -> bool {
+        self.inside[stripe % STRIPES].0.fetch_add(1, SeqCst);
+        if self.closed.load(SeqCst) == 0 {
+            return true;
+        }
+        self.leave(stripe);
+        false
+    }
+
+    /// As [`Gate::try_enter`]; waits until the gate is open.
+    pub fn enter(&self, stripe: usize) {
+        while !self.try_enter(stripe) {
+            drop(self.until_open(self.lock()));
+        }
+    }
+
+    /// Counts the calling thread out.
+    pub fn leave(&self, stripe: usize) {
+        if self.depart(stripe) {
+            self.tell();
+        }
+    }
+
+    /// As [`Gate::leave`]; `true`: a mover may be waiting, and is to be told with [`Gate::tell`].
+    #[inline]
+    pub fn depart(&self, stripe: usize) -> bool {
+        self.inside[stripe % STRIPES].0.fetch_sub(1, SeqCst);
+        self.closed.load(SeqCst) != 0
+    }
+
+    /// Under the lock, so that no mover is between its look and its wait.
+    pub fn tell(&self) {
+        let _turn = self.lock();
+        self.changed.notify_all();
+    }
+
+    fn until_open<'a>(&'a self, mut turn: MutexGuard<'a, ()>) -> MutexGuard<'a, ()> {
+        while self.closed.load(SeqCst) != 0 {
+            turn = self.changed.wait(turn).unwrap_or_else(PoisonError::into_inner);
+        }
+        turn
+    }
+
+    /// Closes the gate and waits until nobody is inside; `None`, with the gate open again, if somebody still is when `patience` is over. Waits first until
+    /// another mover has opened it. Not to be called by a thread that is inside.
+    pub fn close(&self, patience: Duration) -> Option<Closed<'_>> {
+        let mut turn = self.until_open(self.lock());
+        self.closed.store(1, SeqCst);
+        let closed = Closed(self);
+        let until = Instant::now() + patience;
+        while !self.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                drop(turn);
+                drop(closed);
+                return None;
+            }
+            let waited = self.changed.wait_timeout(turn, left);
+            turn = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Some(closed)
+    }
+
+    /// Each count for itself: behind a closed gate none that was 0 grows again, but for who looks at the gate and goes back.
+    fn is_empty(&self) -> bool {
+        self.inside.iter().all(|stripe| stripe.0.load(SeqCst) == 0)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        let _turn = self.0.lock();
+        self.0.closed.store(0, SeqCst);
+        self.0.changed.notify_all();
+    }
+}

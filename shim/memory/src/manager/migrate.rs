@@ -1,0 +1,229 @@
+//! Moves: a handle's worth of live memory to another tier, at the same addresses.
+//!
+//! The spare is made or taken, mapped in a range of its own and filled by a copy; then it takes the old memory's place wherever that is mapped. A failure before that changes nothing,
+//! one during it is undone. Nothing is waited for but the copy, and that for a bounded time.
+//!
+//! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
+
+use std::time::{Duration, Instant};
+
+use wm_driver::{Event, Gpu, Tier};
+
+use super::Manager;
+use super::remap::{Remap, RemapFailure};
+use crate::state::trade::{StrandedTrade, Trade};
+use crate::vocabulary::moves::{MoveOrder, Moved, MovedRange, Stays};
+use crate::vocabulary::plan::{Built, Undo};
+
+/// How long to look whether work is over. Not at once: an event that is recorded in idle streams takes some microseconds to be passed.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// How long the copies of a batch may take. It waits for nothing, so more means that the link is not what it was.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Handles whose copies are started before one is waited for, and bytes of them.
+const HANDLES: usize = 32;
+const BATCH: u64 = 128 << 20;
+
+/// A move whose copies were started.
+struct StartedMove {
+    trade: Trade,
+    built: Built,
+    copies: Vec<Event>,
+    /// An error if one could not be started.
+    outcome: Result<(), Stays>,
+}
+
+impl<G: Gpu> Manager<G> {
+    /// Moves the handle's worth of memory that an address is in, with every block on it, to another tier. Their addresses stay.
+    ///
+    /// The caller sees to it that from before this call until it returns no thread of the process submits work to the GPU, looks
+    /// for [`Manager::borders`] or uses what it found there, and that no other process uses the memory. Whether earlier work is over is looked at here: if it is not,
+    /// the memory stays. Frees and allocations of other threads do no harm, as long as they submit nothing.
+    ///
+    /// # Errors
+    /// Why the memory stays.
+    pub fn move_handle(&self, address: u64, to: Tier) -> Result<Moved, Stays> {
+        let order = MoveOrder { range: address..address + 1, to, alone: false, discards: false };
+        let moved = self.settle().and_then(|()| {
+            let started = self.begin_move(address, &order, 0)?;
+            self.finish_move(started, Instant::now() + PATIENCE)
+        });
+        self.note_move(to, moved);
+        moved
+    }
+
+    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies are started for many handles before
+    /// one is waited for. No handle is begun once `limit` is over.
+    ///
+    /// # Errors
+    /// Why nothing can move now. What concerns single handles is in the answer.
+    pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, Stays> {
+        let until = Instant::now() + limit;
+        self.settle().inspect_err(|stays| self.note_move(order.to, Err(*stays)))?;
+        let mut moved = MovedRange { next: order.range.start, ..MovedRange::default() };
+        while moved.next < order.range.end && Instant::now() < until {
+            if !self.move_batch(order, &mut moved) {
+                break;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Moves some handles; `false` if there is no sense in going on.
+    fn move_batch(&self, order: &MoveOrder, moved: &mut MovedRange) -> bool {
+        let mut batch = Vec::new();
+        let (mut bytes, mut end) = (0, None);
+        while moved.next < order.range.end && bytes < BATCH && batch.len() < HANDLES && end.is_none() {
+            let address = moved.next;
+            let found = self.lock().occupied_range(address);
+            let Some((range, tier)) = found else {
+                moved.next = (address / self.rules.granularity + 1) * self.rules.granularity;
+                continue;
+            };
+            moved.next = range.end;
+            if tier == order.to {
+                continue;
+            }
+            match self.begin_move(address, order, batch.len()) {
+                Ok(started) => {
+                    bytes += started.trade.handle.bytes();
+                    batch.push(started);
+                }
+                // What was begun counts twice as long as it is not finished.
+                Err(Stays::Full) if !batch.is_empty() => {
+                    moved.next = range.start;
+                    break;
+                }
+                Err(stays) => {
+                    self.note_move(order.to, Err(stays));
+                    moved.stays = Some(stays);
+                    end = stays.is_general().then_some(range.start);
+                }
+            }
+        }
+        let until = Instant::now() + PATIENCE;
+        for started in batch {
+            let one = self.finish_move(started, until);
+            self.note_move(order.to, one);
+            match one {
+                Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
+                Err(stays) => {
+                    moved.stays = Some(stays);
+                    end = end.or(stays.is_general().then_some(moved.next));
+                }
+            }
+        }
+        moved.next = end.unwrap_or(moved.next);
+        end.is_none()
+    }
+
+    fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {
+        self.lock().moves.note(to, moved);
+        self.waiters.notify();
+    }
+
+    /// The block at an address stays on the device until it is freed: moves out leave what it lies on. It may be elsewhere now. `false`: no block begins there.
+    pub fn pin_to_device(&self, address: u64) -> bool {
+        let mut state = self.lock();
+        let block = state.program.directory().look_up(address).filter(|block| block.address == address);
+        let Some(block) = block else { return false };
+        if !state.pinned.contains(&(address, block.id)) {
+            state.pinned.push((address, block.id));
+        }
+        true
+    }
+
+    /// From now on all memory stays where it is: something was told where it lies, or uses it in a way that is not seen here. Returns once no
+    /// move is under way.
+    pub fn keep_in_place(&self) {
+        self.wait_until(|state| !state.under_way.is_moving()).fixed = true;
+    }
+
+    /// Is all earlier work over?
+    fn settle(&self) -> Result<(), Stays> {
+        if self.lock().fixed {
+            return Err(Stays::Fixed);
+        }
+        let mark = self.lock().timeline.everything();
+        if !self.gpu.is_settled(LOOK)? {
+            return Err(Stays::InUse);
+        }
+        let told = self.lock().reached(&mark);
+        self.recycle(told);
+        Ok(())
+    }
+
+    /// Takes the spare of a handle, and starts to fill it. `own` moves of the caller's are under way.
+    fn begin_move(&self, address: u64, order: &MoveOrder, own: usize) -> Result<StartedMove, Stays> {
+        let room = self.room()?;
+        let trade = self.lock().draft_trade(address, order, own, room, &self.rules)?;
+        match self.build(&trade.scratch()) {
+            Ok(built) => {
+                let (copies, outcome) = self.start_copies(&trade, built.base);
+                Ok(StartedMove { trade, built, copies, outcome })
+            }
+            Err(failure) => {
+                self.lock().roll_back_trade(&trade, failure.not_undone);
+                Err(if failure.tier.is_some() { Stays::Full } else { failure.code.into() })
+            }
+        }
+    }
+
+    fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, Stays> {
+        let StartedMove { trade, built, copies, outcome } = started;
+        let left = until.saturating_duration_since(Instant::now());
+        if !copies.is_empty() && self.gpu.wait_any(&[&copies], left).is_none() {
+            let StrandedTrade { at_once, given_up } = self.lock().strand_trade(&trade, copies, built.undo);
+            let failed = self.dismantle(&at_once);
+            self.lock().quarantine(failed);
+            self.recycle(given_up);
+            return Err(Stays::Slow);
+        }
+        copies.into_iter().for_each(|event| self.gpu.recycle(event));
+        let Some(spare) = built.handles.first().copied() else {
+            return self.undo(&trade, &built, Stays::Unfit);
+        };
+        if let Err(stays) = outcome {
+            return self.undo(&trade, &built, stays);
+        }
+        let (places, bytes) = (trade.places(), trade.handle.bytes());
+        match self.remap(&Remap { places: &places, bytes, old: trade.handle.raw, new: spare }) {
+            Ok(()) => Ok(self.finish(&trade, built)),
+            Err(RemapFailure::Undone(code)) => self.undo(&trade, &built, code.into()),
+            Err(RemapFailure::Lost(code)) => {
+                self.lock().fixed = true;
+                self.undo(&trade, &built, Stays::Lost(code))
+            }
+        }
+    }
+
+    /// Starts the copies into the spare. Where one cannot be started, those before it may be under way.
+    fn start_copies(&self, trade: &Trade, scratch: u64) -> (Vec<Event>, Result<(), Stays>) {
+        let mut events = Vec::with_capacity(trade.parts.len());
+        for part in &trade.parts {
+            let target = scratch + (part.start - trade.handle.range.start);
+            match self.gpu.copy(target, part.start, (part.end - part.start) as usize) {
+                Ok(event) => events.push(event),
+                Err(code) => return (events, Err(code.into())),
+            }
+        }
+        (events, Ok(()))
+    }
+
+    fn finish(&self, trade: &Trade, built: Built) -> Moved {
+        let spare = built.handles[0];
+        let moved = self.lock().commit_trade(trade, spare);
+        let scratch: Vec<Undo> =
+            built.undo.into_iter().filter(|step| !matches!(step, Undo::Release { .. })).collect();
+        let failed = self.dismantle(&scratch);
+        self.lock().quarantine(failed);
+        moved
+    }
+
+    fn undo(&self, trade: &Trade, built: &Built, stays: Stays) -> Result<Moved, Stays> {
+        let failed = self.dismantle(&built.undo);
+        self.lock().roll_back_trade(trade, failed);
+        Err(stays)
+    }
+}

@@ -1,0 +1,77 @@
+//! Other memory at the same addresses: the step of a move that cannot be taken while anything uses them.
+//!
+//! Either all places have the new memory afterwards, or all have the old one. Between the two a place has none, so a failure there is mended by trying
+//! again; what fails every time is told as lost.
+
+use wm_abi::CUresult;
+use wm_driver::gpu::Result;
+use wm_driver::{Gpu, Handle};
+
+/// Tries to map the old memory again, before it is told as lost.
+const TRIES: usize = 8;
+
+/// Memory that replaces other memory of the same size.
+#[derive(Debug)]
+pub(super) struct Remap<'a> {
+    /// First addresses of whole mappings of the old memory. The last is changed last.
+    pub(super) places: &'a [u64],
+    pub(super) bytes: u64,
+    pub(super) old: Handle,
+    pub(super) new: Handle,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RemapFailure {
+    /// All is as it was.
+    Undone(CUresult),
+    /// Some place has no memory.
+    Lost(CUresult),
+}
+
+/// One place, and what is mapped there with or without access.
+struct MappedPlace {
+    address: u64,
+    bytes: usize,
+    mapped: Option<Handle>,
+}
+
+impl MappedPlace {
+    /// One step after the other until a handle is mapped with access; goes on where an earlier try failed.
+    fn lead_to<G: Gpu>(&mut self, gpu: &G, handle: Handle) -> Result<()> {
+        if self.mapped.is_some_and(|mapped| mapped != handle) {
+            gpu.unmap(self.address, self.bytes)?;
+            self.mapped = None;
+        }
+        if self.mapped.is_none() {
+            gpu.map(self.address, self.bytes, handle)?;
+            self.mapped = Some(handle);
+        }
+        gpu.allow(self.address, self.bytes)
+    }
+}
+
+impl Remap<'_> {
+    pub(super) fn carry_out<G: Gpu>(&self, gpu: &G) -> std::result::Result<(), RemapFailure> {
+        let begin = |address: &u64| MappedPlace {
+            address: *address,
+            bytes: self.bytes as usize,
+            mapped: Some(self.old),
+        };
+        let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
+        for index in 0..places.len() {
+            if let Err(code) = places[index].lead_to(gpu, self.new) {
+                let lost = places[..=index]
+                    .iter_mut()
+                    .map(|place| self.restore(gpu, place))
+                    .filter(|restored| !restored)
+                    .count();
+                return Err(if lost == 0 { RemapFailure::Undone(code) } else { RemapFailure::Lost(code) });
+            }
+        }
+        Ok(())
+    }
+
+    fn restore<G: Gpu>(&self, gpu: &G, place: &mut MappedPlace) -> bool {
+        (0..TRIES).any(|_| place.lead_to(gpu, self.old).is_ok())
+    }
+}

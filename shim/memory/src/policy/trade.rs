@@ -1,0 +1,50 @@
+//! Where the memory comes from that a moving handle gets: an idle handle of its size, or a new one.
+
+use wm_driver::Tier;
+
+use crate::books::ledger::{HandleKey, OccupiedHandle};
+use crate::policy::attempt::{Attempt, Room};
+use crate::policy::facts::Facts;
+use crate::policy::recipe::allowance;
+use crate::vocabulary::moves::Stays;
+use crate::vocabulary::order::Order;
+use crate::vocabulary::request::Request;
+use crate::vocabulary::settings::Rules;
+
+/// Memory for a handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// A handle without a block, which nothing touches.
+    Idle(HandleKey),
+    /// A handle to be made.
+    New,
+}
+
+/// Memory on `to` for a handle. An idle handle comes first: one of the host's takes long to make, and the one that a trade leaves behind serves
+/// the next.
+pub(crate) fn spare(
+    facts: &Facts<'_>,
+    handle: &OccupiedHandle,
+    to: Tier,
+    room: Room,
+    rules: &Rules,
+) -> Result<Spare, Stays> {
+    let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
+    // Of what a reader of the directory sees one word may change. That is enough where one end is the device.
+    let one_end = to == Tier::Device || handle.tier == Tier::Device;
+    if handle.tier == to || !allowed || !one_end {
+        return Err(Stays::Unfit);
+    }
+    let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
+    let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
+    // It comes to be mapped wherever either was, and an extent must not have one handle twice.
+    let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
+    let idle = facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key);
+    let idle = idle.filter(is_apart).find(is_past);
+    if let Some(key) = idle {
+        return Ok(Spare::Idle(key));
+    }
+    let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(Stays::Unfit)?;
+    let attempt = Attempt { room: Some(room), ..Attempt::new(request) };
+    if allowance(facts, &attempt, rules, to) >= handle.bytes() { Ok(Spare::New) } else { Err(Stays::Full) }
+}

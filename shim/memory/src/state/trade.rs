@@ -1,0 +1,214 @@
+//! Drafts of moves: a handle with blocks on it, and the memory of another tier that it gets.
+//!
+//! Invariant: while a move is under way the handle is held and its spare is taken, so that no other plan chooses either; the context's end waits for it. What lies
+//! on the handle may change meanwhile: a commit looks anew.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use wm_driver::{Event, Handle, Tier};
+
+use crate::books::free_cache::FlushScope;
+use crate::books::ledger::{OccupiedHandle, TakenHandle};
+use crate::ordering::fence::{Fence, Numbered};
+use crate::policy::attempt::Room;
+use crate::policy::trade::{Spare, spare};
+use crate::state::State;
+use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
+use crate::vocabulary::order::Order;
+use crate::vocabulary::plan::{Build, ExtentPart, Steps, Undo};
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::tiers::only;
+
+/// More copies than this for one handle are made as one: what lies between blocks is copied with them.
+const COPIES: usize = 16;
+
+/// A move under way.
+#[derive(Debug)]
+pub(crate) struct Trade {
+    pub(crate) handle: OccupiedHandle,
+    to: Tier,
+    /// `None`: it is to be made.
+    spare: Option<TakenHandle>,
+    /// What has to be copied, by address.
+    pub(crate) parts: Vec<Range<u64>>,
+}
+
+impl Trade {
+    /// The extent in which the spare is filled.
+    pub(crate) fn scratch(&self) -> Build {
+        let (tier, bytes) = (self.to, self.handle.bytes());
+        let new = ExtentPart::New { tier, bytes };
+        let existing = |taken: &TakenHandle| ExtentPart::Existing { handle: taken.raw, bytes };
+        Build { parts: vec![self.spare.as_ref().map_or(new, existing)], gap: 0 }
+    }
+
+    /// Every address at which the handle is mapped; the one in use is the last.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        self.handle.others.iter().copied().chain([self.handle.range.start]).collect()
+    }
+}
+
+impl State {
+    /// The addresses of the handle that a live block lies on, and its tier.
+    pub(crate) fn occupied_range(&self, address: u64) -> Option<(Range<u64>, Tier)> {
+        self.holdings.ledger.occupied_handle(address).map(|handle| (handle.range, handle.tier))
+    }
+
+    /// Chooses what the handle at an address gets, and takes it. Nothing changes where the handle stays. `own` moves of the caller's are under way.
+    pub(crate) fn draft_trade(
+        &mut self,
+        address: u64,
+        order: &MoveOrder,
+        own: usize,
+        room: Room,
+        rules: &Rules,
+    ) -> Result<Trade, Stays> {
+        if self.fixed {
+            return Err(Stays::Fixed);
+        }
+        if !self.under_way.is_none_but(own) {
+            return Err(Stays::Busy);
+        }
+        let (handle, to) = (self.occupied_handle(address)?, order.to);
+        if to != Tier::Device && self.has_pinned(&handle.range) {
+            return Err(Stays::Pinned);
+        }
+        let parts = self.holdings.ledger.occupied_parts(&handle.range);
+        if order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
+            return Err(Stays::Shared);
+        }
+        if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
+            return Err(Stays::InUse);
+        }
+        let chosen = spare(&self.facts(), &handle, to, room, rules)?;
+        let spare = match chosen {
+            Spare::Idle(key) => Some(self.holdings.ledger.take_for_plan(key).ok_or(Stays::Busy)?),
+            Spare::New => {
+                self.holdings.plan(&only(to, handle.bytes()));
+                None
+            }
+        };
+        self.holdings.ledger.hold(handle.key, true);
+        self.under_way.begin_move();
+        let parts = if order.discards { without(parts, &order.range) } else { parts };
+        let parts = joined(parts);
+        Ok(Trade { handle, to, spare, parts })
+    }
+
+    /// Is a block in the range that is to stay on the device? Forgets those that were freed.
+    fn has_pinned(&mut self, range: &Range<u64>) -> bool {
+        let directory = self.program.directory();
+        let live = |(address, id): (u64, u64)| directory.look_up(address).filter(|block| block.id == id);
+        self.pinned.retain(|pin| live(*pin).is_some());
+        let mut blocks = self.pinned.iter().filter_map(|pin| live(*pin));
+        blocks.any(|block| block.address < range.end && range.start < block.address + block.tiers.total())
+    }
+
+    /// The handle at an address. What the free cache keeps of it becomes free first: that is not worth a copy.
+    fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, Stays> {
+        let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
+        if !self.program.has_cached(&handle.range) {
+            return Ok(handle);
+        }
+        self.flush(FlushScope::All);
+        self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)
+    }
+
+    /// The spare has the handle's bytes, and is mapped wherever the handle was.
+    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle) -> Moved {
+        let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
+        // A cached block would be given out with its part elsewhere, although the device may have room.
+        if self.program.has_cached(range) {
+            self.flush(FlushScope::All);
+        }
+        let ledger = &mut self.holdings.ledger;
+        let spare = match &trade.spare {
+            Some(taken) => taken.key,
+            None => {
+                let key = ledger.insert_handle(made, trade.to, bytes);
+                ledger.hold(key, true);
+                self.holdings.made(&only(trade.to, bytes));
+                key
+            }
+        };
+        self.holdings.ledger.trade(trade.handle.key, spare);
+        self.program.move_to(range, [trade.handle.tier, trade.to]);
+        self.let_go(trade);
+        let copied = trade.parts.iter().map(|part| part.end - part.start).sum();
+        Moved { address: range.start, bytes, copied }
+    }
+
+    fn let_go(&mut self, trade: &Trade) {
+        self.holdings.ledger.hold(trade.handle.key, false);
+        self.under_way.end_move();
+    }
+
+    /// The move was not made, and what was done for it was undone, but for some steps.
+    pub(crate) fn roll_back_trade(&mut self, trade: &Trade, not_undone: Vec<Undo>) {
+        match &trade.spare {
+            Some(taken) => self.holdings.ledger.put_back(taken),
+            None => self.holdings.drop_plan(&only(trade.to, trade.handle.bytes())),
+        }
+        self.let_go(trade);
+        self.quarantine_uncommitted(not_undone);
+    }
+
+    /// Nobody knows when the copy into the spare will be over. Until then the spare is nobody's, and nothing is unmapped where the copy reads
+    /// or writes; then `steps` are taken. What can be taken apart at once comes back.
+    pub(crate) fn strand_trade(
+        &mut self,
+        trade: &Trade,
+        events: Vec<Event>,
+        mut steps: Vec<Undo>,
+    ) -> StrandedTrade {
+        let mut at_once = Steps::default();
+        match &trade.spare {
+            Some(taken) => {
+                self.holdings.ledger.put_back(taken);
+                self.holdings.ledger.take_handle(taken.key, &mut at_once);
+                steps.append(&mut at_once.release);
+            }
+            None => {
+                self.holdings.drop_plan(&only(trade.to, trade.handle.bytes()));
+                self.holdings.hold(&steps);
+            }
+        }
+        let Numbered { number, life, .. } = self.timeline.freed(Order::Device, 0, true);
+        let fence = Fence { events, order: Order::Device, upto: number, exact: true, life };
+        let until = (Order::Device, number);
+        self.holdings.ledger.note_use(&trade.handle, until);
+        self.holdings.strand(until, steps);
+        self.let_go(trade);
+        let given_up = self.timeline.add_fence(&Arc::new(fence));
+        StrandedTrade { at_once: at_once.in_order(), given_up }
+    }
+}
+
+/// What is left to do for a move whose copy takes too long.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct StrandedTrade {
+    /// Mappings of the spare that the copy does not use.
+    pub(crate) at_once: Vec<Undo>,
+    /// A fence that is given up for the copy's; its events are to be recycled.
+    pub(crate) given_up: Option<Arc<Fence>>,
+}
+
+fn contains(outer: &Range<u64>, inner: &Range<u64>) -> bool {
+    outer.start <= inner.start && inner.end <= outer.end
+}
+
+/// What of the parts is outside a range.
+fn without(parts: Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+    let sides =
+        |part: Range<u64>| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end];
+    parts.into_iter().flat_map(sides).filter(|part| part.start < part.end).collect()
+}
+
+fn joined(parts: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    match (parts.first(), parts.last()) {
+        (Some(first), Some(last)) if parts.len() > COPIES => std::iter::once(first.start..last.end).collect(),
+        _ => parts,
+    }
+}

@@ -1,0 +1,155 @@
+//! Moves of memory between tiers: what they did, and why one was not made.
+
+use std::ops::Range;
+
+use serde::Serialize;
+use thiserror::Error;
+use wm_abi::CUresult;
+use wm_driver::Tier;
+
+/// What is to move, and where to.
+#[derive(Debug, Clone)]
+pub struct MoveOrder {
+    /// Addresses in live blocks.
+    pub range: Range<u64>,
+    /// Where they go.
+    pub to: Tier,
+    /// Only handles on which nothing lies but what is in the range.
+    pub alone: bool,
+    /// What is in the range is not needed any more, and is not copied.
+    pub discards: bool,
+}
+
+/// What came of a [`MoveOrder`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MovedRange {
+    /// By size of handles.
+    pub bytes: u64,
+    /// Handles.
+    pub count: u64,
+    /// Where to go on; the range's end where all of it was tried.
+    pub next: u64,
+    /// Why the last handle that stayed did so. What was there already does not count.
+    pub stays: Option<Stays>,
+}
+
+/// A move that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// First address of what moved: one handle's worth, and with it every block that lies in it.
+    pub address: u64,
+    /// Size of the handle.
+    pub bytes: u64,
+    /// What was copied: parts without a block were not.
+    pub copied: u64,
+}
+
+/// Why memory was not moved. It is what it was and where it was, but after [`Stays::Lost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Stays {
+    /// Others rely on where memory is.
+    #[error("memory stays where it is in this process")]
+    Fixed,
+    /// No block is there.
+    #[error("no block lies there")]
+    NoBlock,
+    /// It is there already, or the user does not allow that tier, or neither end is the device.
+    #[error("it cannot move there")]
+    Unfit,
+    /// Others' blocks lie on the same memory.
+    #[error("other blocks lie on the same memory")]
+    Shared,
+    /// A block there is to stay on the device.
+    #[error("a block is pinned to the device")]
+    Pinned,
+    /// Another thread is changing what is where.
+    #[error("other changes are under way")]
+    Busy,
+    /// Work may be touching it.
+    #[error("work may be touching it")]
+    InUse,
+    /// There is no memory to be had for it.
+    #[error("the other tier is full")]
+    Full,
+    /// The copy took too long. What it was to fill is given back once it is over.
+    #[error("the copy takes too long")]
+    Slow,
+    /// The driver failed, and what had been done was undone.
+    #[error("{0}")]
+    Driver(CUresult),
+    /// The driver failed, and then refused to undo it: nothing is mapped where the block was. A later access is an error, and never another
+    /// one's bytes.
+    #[error("memory is lost, since the driver failed: {0}")]
+    Lost(CUresult),
+}
+
+impl Stays {
+    /// Why memory was not moved, in words for statistics.
+    pub const REASONS: [&'static str; 11] = [
+        "others rely on where memory is",
+        "no block lies there",
+        "it cannot move there",
+        "other blocks lie on the same memory",
+        "a block is pinned to the device",
+        "other changes are under way",
+        "work may be touching it",
+        "the other tier is full",
+        "the copy takes too long",
+        "the driver failed",
+        "the driver failed, and memory is lost",
+    ];
+
+    fn kind(self) -> usize {
+        match self {
+            Self::Fixed => 0,
+            Self::NoBlock => 1,
+            Self::Unfit => 2,
+            Self::Shared => 3,
+            Self::Pinned => 4,
+            Self::Busy => 5,
+            Self::InUse => 6,
+            Self::Full => 7,
+            Self::Slow => 8,
+            Self::Driver(_) => 9,
+            Self::Lost(_) => 10,
+        }
+    }
+
+    /// Would other handles stay, too?
+    pub(crate) fn is_general(self) -> bool {
+        !matches!(self, Self::NoBlock | Self::Unfit | Self::Shared | Self::Pinned | Self::InUse)
+    }
+}
+
+impl From<CUresult> for Stays {
+    fn from(code: CUresult) -> Self {
+        Self::Driver(code)
+    }
+}
+
+/// What moved so far, by size of handles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Moves {
+    /// Bytes that came to the device.
+    pub in_bytes: u64,
+    /// Bytes that left it.
+    pub out_bytes: u64,
+    /// Moves that were asked for and not made.
+    pub refused: u64,
+    /// The same by reason, in the order of [`Stays::REASONS`].
+    #[serde(skip)]
+    pub reasons: [u64; Stays::REASONS.len()],
+}
+
+impl Moves {
+    pub(crate) fn note(&mut self, to: Tier, moved: Result<Moved, Stays>) {
+        match moved {
+            Ok(moved) if to == Tier::Device => self.in_bytes += moved.bytes,
+            Ok(moved) => self.out_bytes += moved.bytes,
+            Err(stays) => {
+                self.refused += 1;
+                self.reasons[stays.kind()] += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Hazard: of many handles that move together one is forgotten, filled from another one's bytes, or taken along although others rely on it.
+
+mod support;
+
+use std::time::Duration;
+
+use support::model::{MIB, Model};
+use wm_driver::{StreamId, Tier};
+use wm_memory::{FirstTier, Manager, ManagerSettings, MoveOrder, MovedRange, Order, Stays, TierBytes};
+
+const S: Order = Order::Stream(StreamId(0));
+const MB: usize = MIB as usize;
+const LONG: Duration = Duration::from_secs(60);
+
+/// A block at an address, each of whose MiB begins with a word of its own.
+struct Filled {
+    address: u64,
+    bytes: u64,
+    word: u64,
+}
+
+struct Scene(Manager<Model>);
+
+impl Scene {
+    fn new(device: u64, settings: ManagerSettings) -> Self {
+        Self(Manager::new(Model::new(device * MIB, 512 * MIB), settings))
+    }
+
+    fn filled(&self, mib: u64, word: u64) -> Filled {
+        let address = self.0.allocate(mib as usize * MB, S).expect("there is room");
+        (0..mib).for_each(|at| self.0.gpu().write(address + at * MIB, word + at));
+        Filled { address, bytes: mib * MIB, word }
+    }
+
+    fn check(&self, block: &Filled) {
+        self.0.audit().expect("the books balance");
+        for at in 0..block.bytes / MIB {
+            assert_eq!(self.0.gpu().read(block.address + at * MIB), Some(block.word + at), "MiB {at}");
+        }
+    }
+
+    fn tiers(&self, block: &Filled) -> TierBytes {
+        self.0.block(block.address).expect("a live block").tiers
+    }
+
+    fn go(&self, order: &MoveOrder) -> MovedRange {
+        self.0.move_range(order, LONG).expect("nothing is in the way")
+    }
+
+    fn end(self) {
+        self.0.gpu().drain_all();
+        self.0.discard();
+        assert_eq!(self.0.gpu().objects(), [0; 4]);
+    }
+}
+
+fn settings() -> ManagerSettings {
+    ManagerSettings { headroom: 0, overflow: vec![Tier::Host], ..ManagerSettings::default() }
+}
+
+fn order(block: &Filled, to: Tier) -> MoveOrder {
+    MoveOrder { range: block.address..block.address + block.bytes, to, alone: false, discards: false }
+}
+
+#[test]
+fn a_block_of_many_handles_goes_out_and_comes_back() {
+    let scene = Scene::new(512, settings());
+    let block = scene.filled(300, 1000);
+    for (to, host) in [(Tier::Host, 300), (Tier::Device, 0)] {
+        let moved = scene.go(&order(&block, to));
+        assert!(moved.count > 1 && moved.bytes >= block.bytes, "{moved:?}");
+        assert_eq!((moved.stays, moved.next >= block.address + block.bytes), (None, true));
+        assert_eq!(scene.tiers(&block).host, host * MIB);
+        scene.check(&block);
+    }
+    scene.end();
+}
+
+/// Copies of a batch are begun before one is waited for.
+#[test]
+fn it_is_looked_once_and_waited_after_all_copies_of_a_batch() {
+    let scene = Scene::new(512, settings());
+    let block = scene.filled(120, 1);
+    let moved = scene.go(&order(&block, Tier::Host));
+    assert!(moved.count > 3);
+    assert_eq!(scene.0.gpu().calls("is_settled"), 1);
+    scene.end();
+}
+
+/// Every call of a batch fails once: each handle has moved or has not, and the block's bytes are there.
+#[test]
+fn a_failure_in_a_batch_leaves_whole_handles() {
+    for count in [1, 3] {
+        for k in 1..80 {
+            let scene = Scene::new(256, settings());
+            let block = scene.filled(24, 77);
+            scene.0.gpu().fail_in(k, count);
+            let moved = scene.0.move_range(&order(&block, Tier::Host), LONG);
+            scene.0.gpu().fail_no_more();
+            assert!(!matches!(moved, Err(Stays::Lost(_))), "call {k}");
+            let host = moved.map_or(0, |moved| moved.bytes);
+            assert_eq!(scene.tiers(&block).host, host.min(block.bytes), "call {k}: {moved:?}");
+            scene.check(&block);
+            scene.0.trim(0);
+            scene.go(&order(&block, Tier::Device));
+            scene.check(&block);
+            scene.end();
+        }
+    }
+}
+
+#[test]
+fn as_much_comes_to_the_device_as_has_room_there() {
+    let scene = Scene::new(256, settings());
+    let blocks = [scene.filled(128, 1), scene.filled(64, 500)];
+    scene.go(&order(&blocks[1], Tier::Host));
+    scene.0.trim(0);
+    let filler = scene.filled(96, 900);
+    let moved = scene.go(&order(&blocks[1], Tier::Device));
+    assert_eq!(moved.stays, Some(Stays::Full));
+    let device = scene.tiers(&blocks[1]).device;
+    assert!(device > 0 && device < 64 * MIB && device + (128 + 96) * MIB > 256 * MIB - 16 * MIB, "{device}");
+    blocks.iter().chain([&filler]).for_each(|block| scene.check(block));
+    scene.end();
+}
+
+#[test]
+fn neighbours_and_pinned_blocks_keep_their_memory() {
+    let scene = Scene::new(256, settings());
+    let small = [scene.filled(1, 5), scene.filled(1, 6)];
+    let alone = MoveOrder { alone: true, ..order(&small[0], Tier::Host) };
+    assert_eq!(scene.go(&alone).stays, Some(Stays::Shared));
+    assert!(scene.0.pin_to_device(small[1].address) && !scene.0.pin_to_device(small[1].address + 512));
+    assert_eq!(scene.go(&order(&small[0], Tier::Host)).stays, Some(Stays::Pinned));
+    scene.0.free(small[1].address, S).expect("a live block");
+    scene.0.gpu().drain_all();
+    assert_eq!(scene.go(&alone).stays, None);
+    assert_eq!(scene.tiers(&small[0]).host, MIB);
+    scene.check(&small[0]);
+    scene.end();
+}
+
+#[test]
+fn what_is_not_needed_is_not_copied_and_all_else_is() {
+    let scene = Scene::new(256, settings());
+    let blocks = [scene.filled(1, 5), scene.filled(1, 6)];
+    scene.go(&order(&blocks[0], Tier::Host));
+    let discards = MoveOrder { discards: true, ..order(&blocks[0], Tier::Device) };
+    let before = scene.0.gpu().calls("copy");
+    assert_eq!(scene.go(&discards).stays, None);
+    assert_eq!(scene.0.gpu().calls("copy") - before, 1, "the neighbour's");
+    scene.check(&blocks[1]);
+    assert_eq!(scene.tiers(&blocks[0]).device, MIB);
+    scene.end();
+}
+
+#[test]
+fn a_block_begins_where_it_is_asked_for() {
+    let scene = Scene::new(64, ManagerSettings { host_limit: 64 * MIB, ..settings() });
+    let ask = |mib: usize, first_tier| scene.0.allocate_placed(mib * MB, Order::Device, first_tier);
+    let tiers = |address| scene.0.block(address).expect("a live block").tiers;
+    for mib in [1, 30] {
+        let host = ask(mib, FirstTier::Host).expect("there is room");
+        assert_eq!(tiers(host).host, mib as u64 * MIB);
+        scene.0.free(host, Order::Device).expect("a live block");
+    }
+    let again = ask(30, FirstTier::Host).expect("the first one's memory");
+    assert!(ask(40, FirstTier::Host).is_err(), "beyond the limit");
+    let device = ask(40, FirstTier::Device).expect("there is room");
+    assert_eq!(tiers(device).device, 40 * MIB);
+    assert!(ask(40, FirstTier::Device).is_err(), "the host is no substitute");
+    assert!(ask(40, FirstTier::Anywhere).is_ok(), "but for who does not mind");
+    let away = MoveOrder { range: device..device + 1, to: Tier::Host, alone: false, discards: false };
+    assert_eq!(scene.go(&away).stays, Some(Stays::Pinned));
+    scene.0.free(again, Order::Device).expect("a live block");
+    scene.0.audit().expect("the books balance");
+    scene.end();
+}
+
+/// A handle that is mapped twice in an extent would be given out twice.
+#[test]
+fn a_neighbours_idle_memory_is_no_spare() {
+    let scene = Scene::new(64, ManagerSettings { keep_idle: 64 * MIB, ..settings() });
+    let whole = scene.filled(16, 1);
+    let half = |block: u64| MoveOrder {
+        range: block..block + 8 * MIB,
+        to: Tier::Host,
+        alone: false,
+        discards: false,
+    };
+    scene.go(&half(whole.address));
+    scene.0.free(whole.address, Order::Device).expect("a live block");
+    let rest = scene.filled(8, 100);
+    assert!(
+        (whole.address + 8 * MIB..whole.address + whole.bytes).contains(&rest.address),
+        "the device's part"
+    );
+    assert_eq!(scene.go(&half(rest.address)).stays, None);
+    scene.check(&rest);
+    scene.0.free(rest.address, Order::Device).expect("a live block");
+    let blocks = [scene.filled(8, 200), scene.filled(16, 300), scene.filled(16, 400)];
+    blocks.iter().for_each(|block| scene.check(block));
+    scene.end();
+}

@@ -1,0 +1,184 @@
+//! Hazard: a block whose bytes are lost, mixed up or touched while its memory moves; a failed move that is half made.
+
+mod support;
+
+use support::model::{MIB, Model};
+use support::world::{Step, World};
+use wm_driver::{StreamId, Tier};
+use wm_memory::{ManagerSettings, Order, Stays, TierBytes};
+
+const S: Order = Order::Stream(StreamId(0));
+const MB: usize = MIB as usize;
+
+fn settings() -> ManagerSettings {
+    ManagerSettings { headroom: 0, overflow: vec![Tier::Host], ..ManagerSettings::default() }
+}
+
+/// Blocks of these sizes on a device with nothing left to do.
+fn world(blocks: &[usize]) -> World {
+    let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings());
+    blocks.iter().for_each(|bytes| world.run(&Step::Allocate { bytes: *bytes, order: S }));
+    world.manager.gpu().drain_all();
+    world
+}
+
+/// Moves all of a block, handle by handle.
+fn move_all(world: &mut World, index: usize, to: Tier) {
+    for part in 0..=255 {
+        let stays = world.relocate(index, part, to, None);
+        assert!(matches!(stays, None | Some(Stays::Unfit)), "{stays:?}");
+        world.check();
+    }
+}
+
+fn on(device: u64, host: u64) -> TierBytes {
+    TierBytes { device: device * MIB, peer: 0, host: host * MIB }
+}
+
+#[test]
+fn a_block_goes_out_and_comes_back_in_the_memory_that_it_left() {
+    let mut world = world(&[32 * MB]);
+    move_all(&mut world, 0, Tier::Host);
+    let usage = world.manager.usage();
+    assert_eq!((usage.live, usage.idle, usage.reserved), (on(0, 32), on(32, 0), on(32, 32)));
+    let created = world.manager.gpu().calls("create");
+    move_all(&mut world, 0, Tier::Device);
+    let usage = world.manager.usage();
+    assert_eq!((usage.live, usage.idle, usage.reserved), (on(32, 0), on(0, 32), on(32, 32)));
+    assert_eq!(world.manager.gpu().calls("create"), created);
+    assert_eq!((usage.moves.in_bytes, usage.moves.out_bytes), (32 * MIB, 32 * MIB));
+    world.end();
+}
+
+#[test]
+fn memory_that_work_may_touch_stays_and_nothing_waits_for_it() {
+    let mut world = world(&[32 * MB]);
+    world.run(&Step::Touch { index: 0, stream: StreamId(1) });
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::InUse));
+    assert_eq!(world.manager.gpu().calls("wait_any"), 0);
+    world.run(&Step::Run { stream: StreamId(1), part: 255 });
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), None);
+    assert_eq!(world.manager.usage().moves.refused, 1);
+    world.end();
+}
+
+#[test]
+fn what_others_rely_on_stays() {
+    let passed_on = |world: &World| drop(world.manager.backing(world.manager.blocks()[0].address));
+    let with_peers = |world: &World| world.manager.refresh_access().expect("no failure");
+    let told = |world: &World| world.manager.keep_in_place();
+    for fix in [&passed_on as &dyn Fn(&World), &with_peers, &told] {
+        let mut world = world(&[32 * MB]);
+        fix(&world);
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Fixed));
+        world.end();
+    }
+}
+
+#[test]
+fn the_users_limits_hold_for_moves() {
+    let small = ManagerSettings { host_limit: 8 * MIB, ..settings() };
+    let none = ManagerSettings { overflow: vec![], ..settings() };
+    for (settings, stays) in [(small, Stays::Full), (none, Stays::Unfit)] {
+        let mut world = World::new(Model::new(256 * MIB, 256 * MIB), settings);
+        world.run(&Step::Allocate { bytes: 128 * MB, order: S });
+        world.manager.gpu().drain_all();
+        let last = (0..=255).filter_map(|part| world.relocate(0, part, Tier::Host, None)).last();
+        assert_eq!(last, Some(stays));
+        world.check();
+        world.end();
+    }
+}
+
+/// Every call of a move fails once, alone and together with those that would undo it.
+#[test]
+fn a_move_that_fails_leaves_the_block_as_it_was() {
+    for count in [1, 2, 3, 6] {
+        for k in 1.. {
+            let mut world = world(&[32 * MB, 3 * MB, 500_000]);
+            world.manager.gpu().fail_in(k, 0);
+            let before = world.manager.usage();
+            let stays = world.relocate(0, 0, Tier::Host, Some((k, count)));
+            world.check();
+            let after = world.manager.usage();
+            if stays.is_some() {
+                assert_eq!(before.live, after.live, "call {k} failed");
+                assert!(after.quarantined > 0 || before.reserved == after.reserved, "call {k} failed");
+                world.manager.trim(0);
+                assert_eq!(world.relocate(0, 0, Tier::Host, None), None, "the next try works: call {k}");
+            }
+            world.check();
+            world.end();
+            if stays.is_none() && k > 12 {
+                break;
+            }
+        }
+    }
+}
+
+/// Where the driver does nothing any more, the block cannot be had: an access is an error, and no other block's bytes.
+#[test]
+fn what_the_driver_does_not_give_back_is_told_as_lost_and_nothing_else_moves() {
+    let world = world(&[32 * MB, 32 * MB]);
+    let address = world.manager.blocks()[0].address;
+    let calls = |name| world.manager.gpu().calls(name);
+    // Up to the first unmapping all is well: is_settled, memory_info, create, reserve, map, allow, copy, wait_any, unmap.
+    world.manager.gpu().fail_in(10, 100);
+    let moved = world.manager.move_handle(address, Tier::Host);
+    assert_eq!(calls("unmap"), 1 + 1, "the block's, and the spare's, which failed");
+    assert!(matches!(moved, Err(Stays::Lost(_))), "{moved:?}");
+    world.manager.gpu().fail_no_more();
+    assert!(!world.manager.gpu().is_mapped(address, 1));
+    let other = world.manager.blocks()[1].address;
+    assert_eq!(world.manager.move_handle(other, Tier::Host), Err(Stays::Fixed));
+    world.manager.audit().expect("the books balance");
+}
+
+/// The copy goes on after its move was given up: what it reads and what it writes stay mapped until it is over, whatever the program frees.
+#[test]
+fn a_copy_that_takes_too_long_is_left_to_end() {
+    for spare in [false, true] {
+        let mut world = world(&[32 * MB, 32 * MB]);
+        if spare {
+            move_all(&mut world, 1, Tier::Host);
+            move_all(&mut world, 1, Tier::Device);
+        }
+        world.run(&Step::SlowCopies(true));
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Slow));
+        assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::InUse), "the copy is work, too");
+        (0..2).for_each(|_| world.run(&Step::Free { index: 0, order: Order::Device }));
+        world.run(&Step::Trim { keep: 0 });
+        assert!(world.manager.usage().reserved.total() > 0, "what the copy uses is not given back");
+        world.run(&Step::SlowCopies(false));
+        world.run(&Step::Trim { keep: 0 });
+        assert_eq!(world.manager.usage().reserved.total(), 0);
+        world.end();
+    }
+}
+
+/// A stitched extent shares its handles with the one that they come from: both are to have the new memory.
+#[test]
+fn other_mappings_of_what_moves_follow() {
+    let mut world = world(&[32 * MB; 8]);
+    (0..4).for_each(|index| world.run(&Step::Free { index, order: S }));
+    world.run(&Step::Allocate { bytes: 120 * MB, order: S });
+    assert_eq!(world.manager.usage().counters.stitches, 1, "the block lies in several extents' handles");
+    world.manager.gpu().drain_all();
+    let index = world.live() - 1;
+    move_all(&mut world, index, Tier::Host);
+    world.run(&Step::Free { index, order: S });
+    (0..4).for_each(|_| world.run(&Step::Allocate { bytes: 30 * MB, order: S }));
+    world.end();
+}
+
+#[test]
+fn small_blocks_move_together_and_what_is_free_between_them_is_not_copied() {
+    let mut world = world(&[300_000; 6]);
+    world.run(&Step::Free { index: 1, order: S });
+    world.manager.gpu().drain_all();
+    let (address, cached) = (world.manager.blocks()[0].address, world.manager.usage().cached);
+    assert!(cached > 0, "the freed block waits for a request of its size");
+    let moved = world.manager.move_handle(address, Tier::Host).expect("a move");
+    assert_eq!((moved.copied, world.manager.usage().cached), (5 * 300_032, 0));
+    assert_eq!(world.manager.usage().live.host, 5 * 300_032);
+}

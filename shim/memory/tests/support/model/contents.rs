@@ -1,0 +1,86 @@
+//! What is in physical memory, and copies of it. A copy's bytes move when somebody sees that it is over, so that what relies on
+//! them earlier reads something else.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// A handle, and a byte of it.
+type Place = (u64, u64);
+
+struct Copy {
+    addresses: [u64; 2],
+    places: [Place; 2],
+    bytes: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Contents {
+    words: BTreeMap<Place, u64>,
+    /// Copies that nobody has seen done, by event.
+    copies: BTreeMap<u64, Copy>,
+    /// Events behind copies under way, others than their own.
+    behind: BTreeMap<u64, Vec<u64>>,
+    /// Copies take longer than anyone waits.
+    pub(super) slow: bool,
+}
+
+impl Contents {
+    pub(super) fn write(&mut self, place: Place, word: u64) {
+        self.words.insert(place, word);
+    }
+
+    pub(super) fn read(&self, place: Place) -> Option<u64> {
+        self.words.get(&place).copied()
+    }
+
+    /// The handle is no more.
+    pub(super) fn forget(&mut self, handle: u64) {
+        self.words.retain(|place, _| place.0 != handle);
+    }
+
+    /// Target and source, by address and by place.
+    pub(super) fn start(&mut self, event: u64, addresses: [u64; 2], places: [Place; 2], bytes: u64) {
+        self.copies.insert(event, Copy { addresses, places, bytes });
+    }
+
+    /// The event comes behind all copies there are.
+    pub(super) fn go_behind(&mut self, event: u64) {
+        self.behind.insert(event, self.copies.keys().copied().collect());
+    }
+
+    /// Are all copies over?
+    pub(super) fn settle(&mut self) -> bool {
+        let copies: Vec<u64> = self.copies.keys().copied().collect();
+        copies.into_iter().all(|copy| self.ends(copy))
+    }
+
+    /// Are the copies over that an event is behind, if it is behind any?
+    pub(super) fn passes(&mut self, event: u64) -> bool {
+        let mut others = self.behind.get(&event).cloned().unwrap_or_default();
+        // Copies end in the order in which they were started.
+        if self.copies.contains_key(&event) {
+            others.extend(self.copies.keys().copied().filter(|copy| *copy < event));
+        }
+        others.into_iter().chain([event]).all(|copy| self.ends(copy))
+    }
+
+    fn ends(&mut self, event: u64) -> bool {
+        if self.slow {
+            return !self.copies.contains_key(&event);
+        }
+        if let Some(Copy { places: [to, from], bytes, .. }) = self.copies.remove(&event) {
+            let source = self.words.range(from..(from.0, from.1 + bytes));
+            let moved: Vec<_> = source.map(|((_, at), word)| ((to.0, at - from.1 + to.1), *word)).collect();
+            self.words.retain(|place, _| place.0 != to.0 || !(to.1..to.1 + bytes).contains(&place.1));
+            self.words.extend(moved);
+        }
+        true
+    }
+
+    /// Panics where a copy is using addresses.
+    pub(super) fn check_still(&self, range: &Range<u64>) {
+        let meets =
+            |copy: &Copy| copy.addresses.iter().any(|at| *at < range.end && range.start < at + copy.bytes);
+        assert!(!self.copies.values().any(meets), "{range:x?} is unmapped during a copy");
+    }
+}

@@ -1,0 +1,202 @@
+//! The calls of the `Gpu` contract, each with its pre-conditions.
+
+use std::time::Duration;
+
+use wm_abi::CUresult;
+use wm_driver::gpu::Result;
+use wm_driver::{Bears, Event, Gpu, Handle, Shortfall, StreamId, Tier};
+
+use super::{Clock, GRANULARITY, Mapping, Model, Physical};
+
+fn assert_whole(bytes: usize) -> u64 {
+    assert!(
+        bytes > 0 && (bytes as u64).is_multiple_of(GRANULARITY),
+        "{bytes} is not a whole number of granules"
+    );
+    bytes as u64
+}
+
+impl Gpu for Model {
+    fn granularity(&self) -> usize {
+        GRANULARITY as usize
+    }
+
+    fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
+        let mut inner = self.enter("create")?;
+        let bytes = assert_whole(bytes);
+        if inner.held(tier) + bytes > inner.capacity[&tier] {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        inner.created += 1;
+        inner.next += 1;
+        let name = inner.next;
+        let context = inner.context;
+        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false, context });
+        Ok(Handle(name))
+    }
+
+    fn release(&self, handle: Handle) -> Result<()> {
+        let mut inner = self.enter("release")?;
+        let physical = inner.physical.get_mut(&handle.0).expect("release of a handle that exists");
+        assert!(!physical.released, "{handle:?} is released twice");
+        physical.released = true;
+        inner.released += 1;
+        inner.drop_if_dead(handle.0);
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<u64> {
+        let mut inner = self.enter("reserve")?;
+        let bytes = assert_whole(bytes);
+        let address = inner.next_address;
+        inner.next_address += bytes;
+        inner.reservations.insert(address, bytes);
+        Ok(address)
+    }
+
+    fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("unreserve")?;
+        assert_eq!(
+            inner.reservations.get(&address),
+            Some(&assert_whole(bytes)),
+            "unreserve takes whole reservations"
+        );
+        assert_eq!(
+            inner.mappings.range(address..address + bytes as u64).count(),
+            0,
+            "something is mapped there"
+        );
+        inner.reservations.remove(&address);
+        Ok(())
+    }
+
+    fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
+        let mut inner = self.enter("map")?;
+        let bytes = assert_whole(bytes);
+        inner.reservation(address, bytes);
+        assert_eq!(
+            inner.mappings.range(address..address + bytes).count(),
+            0,
+            "{address:#x} is mapped already"
+        );
+        let physical = inner.physical.get_mut(&handle.0).expect("map of a handle that exists");
+        assert!(!physical.released && physical.bytes == bytes, "a mapping is of a whole handle");
+        physical.mappings += 1;
+        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, allowed: false });
+        Ok(())
+    }
+
+    fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("unmap")?;
+        let range = address..address + assert_whole(bytes);
+        inner.check_unused(&range);
+        let mapped: Vec<u64> = inner.mappings.range(range).map(|(start, _)| *start).collect();
+        let mut sum = 0;
+        for start in mapped {
+            let mapping = inner.mappings.remove(&start).expect("just listed");
+            sum += mapping.bytes;
+            inner.physical.get_mut(&mapping.handle).expect("mapped handles exist").mappings -= 1;
+            inner.drop_if_dead(mapping.handle);
+        }
+        assert_eq!(sum, bytes as u64, "unmap takes whole mappings");
+        Ok(())
+    }
+
+    fn allow(&self, address: u64, bytes: usize) -> Result<()> {
+        let mut inner = self.enter("allow")?;
+        let mut sum = 0;
+        for (_, mapping) in inner.mappings.range_mut(address..address + assert_whole(bytes)) {
+            mapping.allowed = true;
+            sum += mapping.bytes;
+        }
+        assert_eq!(sum, bytes as u64, "access is set where all is mapped");
+        Ok(())
+    }
+
+    fn record(&self, stream: StreamId) -> Result<Event> {
+        let mut inner = self.enter("record")?;
+        inner.ensure_recordable(stream)?;
+        let clock = inner.snapshot(stream);
+        Ok(inner.new_event(clock))
+    }
+
+    fn record_all(&self) -> Result<Vec<Event>> {
+        let mut inner = self.enter("record_all")?;
+        let streams: Vec<StreamId> = inner.streams.keys().copied().collect();
+        streams.iter().try_for_each(|stream| inner.ensure_recordable(*stream))?;
+        let record = |stream: &StreamId| {
+            let clock = inner.snapshot(*stream);
+            let event = inner.new_event(clock);
+            inner.contents.go_behind(event.0);
+            event
+        };
+        Ok(streams.iter().map(record).collect())
+    }
+
+    fn is_done(&self, event: &Event) -> Result<bool> {
+        Ok(self.enter("is_done")?.passes(event.0))
+    }
+
+    fn wait_any(&self, sets: &[&[Event]], _limit: Duration) -> Option<usize> {
+        let mut inner = self.enter("wait_any").ok()?;
+        for event in *sets.first()? {
+            if !inner.contents.passes(event.0) {
+                return None;
+            }
+            let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
+            clock.iter().for_each(|(stream, position)| inner.finish(*stream, *position));
+        }
+        Some(0)
+    }
+
+    fn order(&self, stream: StreamId, event: &Event) -> Result<()> {
+        let mut inner = self.enter("order")?;
+        inner.ensure_recordable(stream)?;
+        let clock = inner.events.get(&event.0).expect("an event that was not given back").clone();
+        inner.wait_for(stream, &clock);
+        Ok(())
+    }
+
+    fn is_settled(&self, _limit: Duration) -> Result<bool> {
+        let mut inner = self.enter("is_settled")?;
+        let streams: Vec<StreamId> = inner.streams.keys().copied().collect();
+        streams.iter().try_for_each(|stream| inner.ensure_recordable(*stream))?;
+        Ok(inner.streams.values().all(|stream| stream.done >= stream.head) && inner.contents.settle())
+    }
+
+    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {
+        let mut inner = self.enter("copy")?;
+        let bytes = bytes as u64;
+        for start in [to, from] {
+            inner.check_unused(&(start..start + bytes));
+        }
+        let places = [to, from].map(|start| inner.place(start));
+        let ends = [to, from].map(|start| inner.place(start + bytes - 1));
+        assert_eq!(places.map(|(handle, at)| (handle, at + bytes - 1)), ends, "a copy stays within a handle");
+        let event = inner.new_event(Clock::new());
+        inner.contents.start(event.0, [to, from], places, bytes);
+        Ok(event)
+    }
+
+    fn recycle(&self, event: Event) {
+        (self.on_call)();
+        assert!(self.lock().events.remove(&event.0).is_some(), "{event:?} is given back twice");
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64)> {
+        let inner = self.enter("memory_info")?;
+        let total = inner.capacity[&Tier::Device];
+        Ok((total - inner.held(Tier::Device), total))
+    }
+
+    fn bears(&self, _: Shortfall) -> Bears {
+        (self.on_call)();
+        self.lock().bears.unwrap_or(Bears::Elsewhere)
+    }
+
+    fn host_available(&self) -> u64 {
+        (self.on_call)();
+        let inner = self.lock();
+        inner.capacity[&Tier::Host] - inner.held(Tier::Host)
+    }
+}

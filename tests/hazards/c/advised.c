@@ -1,0 +1,342 @@
+/* A program that says what it knows of its memory.
+ *
+ *   advised IMAGE threads SEED THREADS ROUNDS   threads that fill, copy and read blocks in streams of their own while another one advises at random; prints the
+ *                                               shim's figures
+ *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
+ *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
+ *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
+ *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
+ */
+
+#include <pthread.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "wmshim.h"
+
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream stream, void **parameters, void **extra);
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words, CUstream stream);
+CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, unsigned value, unsigned flags);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
+
+enum { MIB = 1 << 20, BLOCKS = 4, MOST_THREADS = 8, NON_BLOCKING = 1 };
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_PERMITTED = 800 };
+
+#define TELL(call) printf("%s %d\n", #call, (call))
+
+static CUcontext context;
+static CUfunction fill;
+
+static void load(const char *path)
+{
+    static char image[1 << 20];
+    CUmodule module;
+    FILE *file = fopen(path, "rb");
+    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
+        exit(83);
+    fclose(file);
+    context = begin();
+    MUST(cuModuleLoadData(&module, image));
+    MUST(cuModuleGetFunction(&fill, module, "wm_fill_u32"));
+}
+
+static void fill_by_kernel(CUdeviceptr address, size_t bytes, unsigned word, CUstream stream)
+{
+    uint64_t words = bytes / 4;
+    void *parameters[] = {&address, &words, &word};
+    MUST(cuLaunchKernel(fill, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
+}
+
+/* Says it again as long as the GPU has work: on a slow machine an event in an idle stream may take its time. */
+static int say(void *address, size_t bytes, int advice)
+{
+    int answer = NOT_READY;
+    for (int tries = 0; tries < 500 && answer == NOT_READY; tries++) {
+        MUST(cuCtxSynchronize());
+        answer = wmshim_advise(address, bytes, advice);
+    }
+    return answer;
+}
+
+static unsigned draw(unsigned *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* A block all of whose words are the same. */
+struct block {
+    CUdeviceptr address;
+    size_t bytes;
+    unsigned word;
+};
+
+static struct block blocks[MOST_THREADS][BLOCKS];
+static unsigned seed, threads, rounds;
+static int ended;
+
+static size_t size_of(unsigned index) { return index == 0 ? 300 << 10 : (size_t)(3 + 5 * index) * MIB; }
+
+static void expect(const struct block *block, CUstream stream)
+{
+    static __thread unsigned *words;
+    if (!words)
+        words = malloc(64 * MIB);
+    MUST(cuMemcpyDtoHAsync_v2(words, block->address, block->bytes, stream));
+    MUST(cuStreamSynchronize(stream));
+    for (size_t i = 0; i < block->bytes / 4; i++)
+        if (words[i] != block->word) {
+            fprintf(stderr, "word %zu of %zu is %u and not %u\n", i, block->bytes / 4, words[i], block->word);
+            exit(81);
+        }
+}
+
+static void step(struct block *mine, unsigned *state, CUstream stream)
+{
+    struct block *one = &mine[draw(state) % BLOCKS], *other = &mine[draw(state) % BLOCKS];
+    size_t bytes = one->bytes < other->bytes ? one->bytes : other->bytes;
+    switch (draw(state) % 6) {
+    case 0:
+        one->word = draw(state);
+        fill_by_kernel(one->address, one->bytes, one->word, stream);
+        break;
+    case 1:
+        one->word = draw(state);
+        MUST(cuMemsetD32Async(one->address, one->word, one->bytes / 4, stream));
+        break;
+    case 2:
+        MUST(cuStreamSynchronize(stream));
+        one->word = draw(state);
+        MUST(cuMemsetD32_v2(one->address, one->word, one->bytes / 4));
+        MUST(cuStreamSynchronize(NULL));
+        break;
+    case 3:
+        if (one->bytes == bytes && one != other) {
+            MUST(cuMemcpyDtoDAsync_v2(one->address, other->address, bytes, stream));
+            one->word = other->word;
+        }
+        break;
+    case 4:
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemFree_v2(one->address));
+        MUST(wmshim_alloc((void **)&one->address, one->bytes, draw(state) % 2 * WMSHIM_HOST));
+        one->word = draw(state);
+        MUST(cuMemsetD32Async(one->address, one->word, one->bytes / 4, stream));
+        break;
+    default:
+        expect(one, stream);
+    }
+}
+
+/* Synchronous memsets are in the legacy default stream: who would share a block with it waits for it. */
+static void *work(void *argument)
+{
+    unsigned index = (unsigned)(size_t)argument, state = seed * 31 + index;
+    CUstream stream;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned count = draw(&state) % 6; count > 0; count--)
+            step(blocks[index], &state, stream);
+        MUST(cuStreamSynchronize(stream));
+        usleep(draw(&state) % 4000);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++)
+        expect(&blocks[index][i], stream);
+    return NULL;
+}
+
+/* Whatever is advised, also of what another thread has just freed. */
+static void *advise(void *argument)
+{
+    unsigned state = seed * 77 + 5, answers[3] = {0};
+    (void)argument;
+    while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) {
+        const struct block *block = &blocks[draw(&state) % threads][draw(&state) % BLOCKS];
+        CUdeviceptr address = __atomic_load_n(&block->address, __ATOMIC_SEQ_CST);
+        size_t from = draw(&state) % 2 ? 0 : draw(&state) % block->bytes;
+        size_t bytes = draw(&state) % 2 ? block->bytes - from : 1 + draw(&state) % (block->bytes - from);
+        int advice = draw(&state) % 2 ? WMSHIM_COLD : draw(&state) % 32 ? WMSHIM_PREFETCH : WMSHIM_PIN_DEVICE;
+        int answer = wmshim_advise((void *)(size_t)(address + from), bytes, advice);
+        if (answer != CUDA_SUCCESS && answer != INVALID_VALUE && answer != OUT_OF_MEMORY && answer != NOT_READY &&
+            answer != NOT_PERMITTED) {
+            fprintf(stderr, "advice %d is answered with %d\n", advice, answer);
+            exit(82);
+        }
+        answers[answer == CUDA_SUCCESS ? 0 : answer == NOT_READY ? 1 : 2]++;
+        usleep(draw(&state) % 300);
+    }
+    fprintf(stderr, "advice: %u taken, %u too early, %u refused\n", answers[0], answers[1], answers[2]);
+    return NULL;
+}
+
+static void all_threads(char **argument)
+{
+    pthread_t workers[MOST_THREADS], adviser;
+    seed = atoi(argument[3]), threads = atoi(argument[4]), rounds = atoi(argument[5]);
+    for (unsigned i = 0; i < threads * BLOCKS; i++) {
+        struct block *block = &blocks[i / BLOCKS][i % BLOCKS];
+        block->bytes = size_of(i % BLOCKS), block->word = i;
+        MUST(cuMemAlloc_v2(&block->address, block->bytes));
+        MUST(cuMemsetD32_v2(block->address, block->word, block->bytes / 4));
+    }
+    MUST(cuCtxSynchronize());
+    pthread_create(&adviser, NULL, advise, NULL);
+    for (size_t i = 0; i < threads; i++)
+        pthread_create(&workers[i], NULL, work, (void *)i);
+    for (size_t i = 0; i < threads; i++)
+        pthread_join(workers[i], NULL);
+    __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
+    pthread_join(adviser, NULL);
+    puts(wmshim_stats_json());
+}
+
+static void calls(void)
+{
+    void *block, *other;
+    char local[64];
+    TELL(wmshim_alloc(&block, 8 * MIB, 0));
+    TELL(wmshim_alloc(&other, 8 * MIB, 3));
+    TELL(wmshim_alloc(NULL, 8 * MIB, WMSHIM_HOST));
+    TELL(wmshim_alloc(&other, 0, WMSHIM_HOST));
+    TELL(wmshim_alloc(&other, 64 * (size_t)MIB, WMSHIM_DEVICE_ONLY));
+    TELL(wmshim_alloc(&other, 5 * MIB, WMSHIM_HOST));
+    TELL(say(block, 0, WMSHIM_COLD));
+    TELL(say(block, 8 * MIB + 1, WMSHIM_COLD));
+    TELL(say(block, (size_t)-1, WMSHIM_COLD));
+    TELL(say(block, 8 * MIB, 0));
+    TELL(say(block, 8 * MIB, 6));
+    TELL(say(local, sizeof local, WMSHIM_COLD));
+    TELL(say(block, 8 * MIB, WMSHIM_READ_MOSTLY));
+    TELL(say(block, 8 * MIB, WMSHIM_COLD));
+    TELL(say(other, 5 * MIB, WMSHIM_DISCARD));
+    TELL(say(block, 8 * MIB, WMSHIM_PIN_DEVICE));
+    TELL(say(block, 8 * MIB, WMSHIM_COLD));
+    TELL(say(other, 5 * MIB, WMSHIM_COLD));
+    TELL(wmshim_free(other));
+    TELL(wmshim_free(block));
+    TELL(say(block, 8 * MIB, WMSHIM_COLD));
+    puts(wmshim_stats_json());
+}
+
+static void kept(const char *what)
+{
+    CUdeviceptr block;
+    CUstream stream;
+    CUgraph graph;
+    CUcontext second;
+    CUipcMemHandle handle;
+    unsigned on = 1;
+    MUST(cuMemAlloc_v2(&block, 8 * MIB));
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    printf("%d ", say((void *)(size_t)block, 8 * MIB, WMSHIM_COLD));
+    if (!strcmp(what, "capture")) {
+        MUST(cuStreamBeginCapture_v2(stream, 2));
+        MUST(cuStreamEndCapture(stream, &graph));
+    } else if (!strcmp(what, "context")) {
+        MUST(cuCtxCreate_v2(&second, 0, 0));
+        MUST(cuCtxSetCurrent(context));
+    } else if (!strcmp(what, "syncmemops")) {
+        MUST(cuPointerSetAttribute(&on, 6, block));
+    } else if (!strcmp(what, "ipc")) {
+        cuIpcGetMemHandle(&handle, block);
+    } else if (!strcmp(what, "device")) {
+        MUST(cuDevicePrimaryCtxRetain(&second, 1));
+    } else if (!strcmp(what, "library")) {
+        if (!dlopen("libibverbs.so.1", 2))
+            exit(84);
+    }
+    printf("%d\n", say((void *)(size_t)block, 8 * MIB, WMSHIM_PREFETCH));
+}
+
+static CUdeviceptr held;
+
+static void *copy_that_waits(void *argument)
+{
+    char word[4];
+    (void)argument;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemcpyDtoH_v2(word, held, sizeof word));
+    return NULL;
+}
+
+/* The copy waits in the driver for the default stream, which waits for a word of the program's. */
+static void hold(void)
+{
+    pthread_t thread;
+    unsigned *word;
+    MUST(cuMemAlloc_v2(&held, 8 * MIB));
+    MUST(cuMemAllocHost_v2((void **)&word, 64));
+    *(volatile unsigned *)word = 0;
+    MUST(cuStreamWaitValue32_v2(NULL, (CUdeviceptr)(size_t)word, 1, 1));
+    pthread_create(&thread, NULL, copy_that_waits, NULL);
+    usleep(20000);
+    printf("%d ", wmshim_advise((void *)(size_t)held, 8 * MIB, WMSHIM_COLD));
+    MUST(cuMemsetD8_v2(held, 1, 16));
+    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    MUST(cuCtxSynchronize());
+    printf("%d\n", say((void *)(size_t)held, 8 * MIB, WMSHIM_COLD));
+}
+
+static void room(const char *what)
+{
+    CUmemPoolProps properties = {.allocType = 1, .location = {.type = 1, .id = 0}};
+    struct block block = {.bytes = 56 * MIB, .word = 7};
+    CUmemoryPool pool;
+    CUdeviceptr other;
+    CUstream stream, waiting;
+    unsigned *word;
+    MUST(cuMemAllocHost_v2((void **)&word, 64));
+    *(volatile unsigned *)word = 0;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    MUST(cuStreamCreate(&waiting, NON_BLOCKING));
+    MUST(cuMemAlloc_v2(&block.address, block.bytes));
+    MUST(cuMemsetD32_v2(block.address, block.word, block.bytes / 4));
+    MUST(cuCtxSynchronize());
+    MUST(cuMemPoolCreate(&pool, &properties));
+    if (!strcmp(what, "busy"))
+        MUST(cuStreamWaitValue32_v2(waiting, (CUdeviceptr)(size_t)word, 1, 1));
+    int answer = OUT_OF_MEMORY;
+    /* Again, as in `say`: nothing is waited for. */
+    for (int tries = 0; tries < 100 && answer == OUT_OF_MEMORY; tries++)
+        answer = cuMemAllocFromPoolAsync(&other, 32 * MIB, pool, stream);
+    printf("%d\n", answer);
+    __atomic_store_n(word, 1, __ATOMIC_SEQ_CST);
+    MUST(cuCtxSynchronize());
+    expect(&block, stream);
+}
+
+int main(int count, char **argument)
+{
+    if (count < 3)
+        return 90;
+    load(argument[1]);
+    if (!strcmp(argument[2], "threads"))
+        all_threads(argument);
+    else if (!strcmp(argument[2], "calls"))
+        calls();
+    else if (!strcmp(argument[2], "kept"))
+        kept(argument[3]);
+    else if (!strcmp(argument[2], "room"))
+        room(argument[3]);
+    else
+        hold();
+    return 0;
+}

@@ -1,0 +1,107 @@
+//! Guards a program that lets its memory move: against work that meets memory which is being moved, against moves of what somebody relies on, and against calls that
+//! change something although they are wrong.
+
+use hazards::{Host, Outcome, Scratch, c, driver, places};
+
+/// Runs `advised` on the simulated driver, whose every piece of work is delayed at random, and which ends the process at a race.
+fn advised(arguments: &[&str], variables: &[(&str, &str)]) -> Outcome {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let include = c::flag("-I", &places::workspace("shim/preload/include"));
+    let program = c::program(&scratch, "advised", &[&include, &text(places::shim())]);
+    let image = text(places::workspace("kernels/compiled/diagnostics.ptx"));
+    let empty =
+        c::library("block", scratch.folder("libraries").join("libibverbs.so.1"), &[&text(places::shim())]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch));
+    let host = host.args([image.as_str()]).args(arguments).env("SIMCUDA_RACES", "1").env("SIMCUDA_SEED", "3");
+    let host = host.env("LD_LIBRARY_PATH", empty.parent().expect("a folder")).env("WMSHIM_KEEP_IDLE", "0");
+    variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
+}
+
+const ON: (&str, &str) = ("WMSHIM_MIGRATE", "on");
+
+fn figures(outcome: &Outcome) -> serde_json::Value {
+    let line = outcome.expect_success().lines().last().expect("a line");
+    serde_json::from_str(line).expect("JSON")
+}
+
+/// Bytes that moved in and out while threads of a program with these seeds worked.
+fn moved(seeds: &[&str], memory: &str) -> [u64; 2] {
+    let run = |seed: &&str| advised(&["threads", seed, "3", "60"], &[ON, ("SIMCUDA_MEMORY", memory)]);
+    let bytes = |outcome: Outcome| {
+        let moves = figures(&outcome)["devices"][0]["moves"].clone();
+        ["in_bytes", "out_bytes"].map(|name| moves[name].as_u64().expect("bytes"))
+    };
+    seeds.iter().map(run).map(bytes).fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]])
+}
+
+#[test]
+fn what_threads_fill_and_copy_is_what_they_read_while_it_moves() {
+    let [here, away] = moved(&["1", "2", "3"], "512MiB");
+    assert!(here > 0 && away > 0, "nothing moved: {here} in, {away} out");
+}
+
+/// On a device that most of it does not fit on: blocks begin on the host, too.
+#[test]
+fn the_same_where_memory_overflows() {
+    let [here, away] = moved(&["4", "5"], "96MiB");
+    assert!(here + away > 0, "nothing moved");
+}
+
+/// The codes of `advised calls`, in its order.
+fn codes(variables: &[(&str, &str)]) -> (Vec<u32>, serde_json::Value, String) {
+    let outcome = advised(&["calls"], variables);
+    let lines =
+        outcome.expect_success().lines().filter(|line| line.starts_with("wmshim") || line.starts_with("say"));
+    let codes = lines.map(|line| line.rsplit(' ').next().and_then(|code| code.parse().ok()).expect("a code"));
+    (codes.collect(), figures(&outcome)["devices"][0].clone(), outcome.stderr.clone())
+}
+
+#[test]
+fn wrong_calls_are_errors_and_right_ones_move_what_they_say() {
+    let (told, device, said) = codes(&[ON, ("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")]);
+    let wrong = [0, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 1, 801];
+    assert_eq!(told, [&wrong[..], &[0, 0, 0, 800, 0, 0, 0, 1]].concat(), "{said}");
+    assert!(device["moves"]["out_bytes"].as_u64() >= Some(13 << 20), "{device}");
+    let pinned = device["moves"]["refused"].as_array().expect("a list");
+    assert!(pinned.iter().any(|reason| reason["reason"] == "a block is pinned to the device"), "{pinned:?}");
+}
+
+#[test]
+fn without_the_setting_nothing_moves_and_one_line_names_it() {
+    let (told, device, said) = codes(&[("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")]);
+    let wrong = [0, 1, 1, 1, 2, 0, 1, 1, 1, 1, 1, 1, 801];
+    assert_eq!(told, [&wrong[..], &[800, 800, 800, 800, 800, 0, 0, 1]].concat(), "{said}");
+    assert_eq!(device["moves"]["out_bytes"], 0);
+    assert_eq!(said.matches("WMSHIM_MIGRATE=on").count(), 1, "{said}");
+}
+
+#[test]
+fn what_others_rely_on_stays() {
+    assert_eq!(advised(&["kept", "nothing"], &[ON]).expect_success(), "0 0");
+    for what in ["capture", "context", "syncmemops", "ipc", "library"] {
+        assert_eq!(advised(&["kept", what], &[ON]).expect_success(), "0 800", "{what}");
+    }
+    let two = [ON, ("SIMCUDA_DEVICES", "2")];
+    assert_eq!(advised(&["kept", "nothing"], &two).expect_success(), "0 0");
+    assert_eq!(advised(&["kept", "device"], &two).expect_success(), "0 800");
+}
+
+/// Hazard: a mover waits for a thread that waits for another one, which waits for the mover.
+#[test]
+fn a_copy_that_does_not_end_keeps_memory_where_it_is_and_nobody_waiting() {
+    let outcome = advised(&["hold"], &[ON]);
+    assert_eq!(outcome.expect_success(), "600 0");
+}
+
+/// Hazard: the driver has no room for what it needs itself, while blocks lie on the device that nobody uses.
+#[test]
+fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_give() {
+    let room = |what, migrate| {
+        let variables = [("WMSHIM_MIGRATE", migrate), ("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
+        advised(&["room", what], &variables).expect_success().to_owned()
+    };
+    assert_eq!(room("idle", "off"), "2");
+    assert_eq!(room("busy", "on"), "2");
+    assert_eq!(room("idle", "on"), "0");
+}

@@ -1,0 +1,247 @@
+//! `wmctl bench moves`: live memory goes to the host and comes back, at its addresses, with the shim's own manager.
+//!
+//! Beside the rates it sees what a driver must bear for that: memory that work may touch stays; copies and memsets cross the border between
+//! what has moved and what has not; every byte is what it was after each step. Under a simulated driver with `SIMCUDA_RACES=1` an unmapping
+//! that work is not known to be past of ends the process.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use serde::Serialize;
+use serde_json::json;
+use wm_abi::*;
+use wm_driver::api::Named;
+use wm_driver::streams::Streams;
+use wm_driver::{Api, Device, Tier};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Moved, Order, Stays};
+
+use super::machine;
+use crate::output;
+use crate::table::TextTable;
+
+/// Arguments of `wmctl bench moves`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MovesArguments {
+    /// GPU
+    #[arg(long, default_value_t = 0)]
+    device: CUdevice,
+    /// Size of the block, MiB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(4..))]
+    mib: u64,
+    /// How often it goes out and comes back
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// `CU_STREAM_WAIT_VALUE_EQ`.
+const EQUAL: u32 = 1;
+
+/// How long a block may take to move.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One way of one round.
+#[derive(Debug, Serialize)]
+struct MoveRate {
+    round: u32,
+    way: &'static str,
+    moves: u64,
+    handle_bytes: u64,
+    us_a_move: f64,
+    gb_a_second: f64,
+}
+
+/// A block, and what it takes to use it.
+struct MovedBlock {
+    driver: Named<'static>,
+    manager: Manager<Device>,
+    stream: CUstream,
+    /// A pinned word that the stream can be made to wait for.
+    word: *mut u32,
+    address: u64,
+    bytes: u64,
+    filled_with: u32,
+}
+
+/// Runs the benchmark.
+///
+/// # Errors
+/// A driver that refuses a step, and bytes that are not what they were.
+pub(crate) fn moves(arguments: &MovesArguments) -> Result<()> {
+    let mut block = MovedBlock::new(arguments)?;
+    let mut rows = Vec::new();
+    for round in 1..=arguments.rounds {
+        block.stays_under_work()?;
+        for (way, to) in [("out", Tier::Host), ("in", Tier::Device)] {
+            rows.push(block.go(round, way, to)?);
+        }
+        for (way, to) in [("out, together", Tier::Host), ("in, together", Tier::Device)] {
+            rows.push(block.go_together(round, way, to)?);
+        }
+    }
+    if arguments.json {
+        return output::print_json(&json!({ "rows": rows }));
+    }
+    output::print(&table(&rows))
+}
+
+fn table(rows: &[MoveRate]) -> String {
+    let mut table = TextTable::new(&["round", "way", "moves", "handle MiB", "us a move", "GB/s"]);
+    for row in rows {
+        table.row(vec![
+            row.round.to_string(),
+            row.way.to_owned(),
+            row.moves.to_string(),
+            format!("{:.0}", row.handle_bytes as f64 / f64::from(1 << 20)),
+            format!("{:.0}", row.us_a_move),
+            format!("{:.2}", row.gb_a_second),
+        ]);
+    }
+    table.to_string()
+}
+
+impl MovedBlock {
+    fn new(arguments: &MovesArguments) -> Result<Self> {
+        static STREAMS: OnceLock<Streams> = OnceLock::new();
+        let (table, streams) = (machine::driver()?, STREAMS.get_or_init(Streams::default));
+        let driver = Named(table);
+        driver.init()?;
+        let context = driver.primary_ctx_retain(arguments.device)?;
+        driver.ctx_set_current(context)?;
+        let device =
+            Device::new(table, streams, arguments.device, context).map_err(|reason| anyhow!(reason))?;
+        let manager = Manager::new(device, ManagerSettings::default());
+        let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
+        let bytes = arguments.mib << 20;
+        let order = Order::Stream(streams.identify(context, stream));
+        let address = manager.allocate(bytes as usize, order).map_err(|error| anyhow!("{error}"))?;
+        ensure!(
+            manager.usage().live.elsewhere() == 0,
+            "{} MiB do not fit the GPU; use --mib to ask for less",
+            arguments.mib
+        );
+        let word = driver.mem_host_alloc(64, 0)?.cast();
+        Ok(Self { driver, manager, stream, word, address, bytes, filled_with: 0 })
+    }
+
+    fn signal(&self, value: u32) {
+        // SAFETY: pinned memory of ours, that everybody uses as an atomic.
+        unsafe { std::sync::atomic::AtomicU32::from_ptr(self.word) }
+            .store(value, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    /// Fills the whole block anew, in its stream.
+    fn fill(&mut self) -> Result<()> {
+        self.filled_with += 1;
+        let words = (self.bytes / 4) as usize;
+        // SAFETY: the block is live, and waited for before it goes.
+        unsafe { self.driver.memset_d32_async(self.address, self.filled_with, words, self.stream) }?;
+        Ok(())
+    }
+
+    /// Reads the whole block in one copy.
+    fn check(&self) -> Result<()> {
+        let mut words = vec![0_u32; (self.bytes / 4) as usize];
+        self.driver.stream_synchronize(self.stream)?;
+        // SAFETY: so many bytes are behind both.
+        unsafe { self.driver.memcpy_dtoh(words.as_mut_ptr().cast(), self.address, self.bytes as usize) }?;
+        let wrong = words.iter().position(|word| *word != self.filled_with);
+        ensure!(wrong.is_none(), "the word at {wrong:?} is not {}: it is another one's", self.filled_with);
+        Ok(())
+    }
+
+    /// While a stream is held that is about to fill the block, the block stays.
+    fn stays_under_work(&mut self) -> Result<()> {
+        self.signal(0);
+        let (stream, word) = (self.stream, self.word as u64);
+        // SAFETY: pinned memory of ours, which stays.
+        unsafe { self.driver.stream_wait_value32(stream, word, 1, EQUAL) }?;
+        self.fill()?;
+        let moved = self.manager.move_handle(self.address, Tier::Host);
+        self.signal(1);
+        ensure!(moved == Err(Stays::InUse), "memory that is about to be filled: {moved:?}");
+        self.check()
+    }
+
+    /// Moves the block, handle by handle. Half-way it is filled and read across the border.
+    fn go(&mut self, round: u32, way: &'static str, to: Tier) -> Result<MoveRate> {
+        let half = self.address + self.bytes / 2;
+        let (first, halfway) = self.move_to(self.address, half, to)?;
+        self.fill()?;
+        self.check()?;
+        let (second, seconds) = self.move_to(first.end, self.address + self.bytes, to)?;
+        self.check()?;
+        let (moves, seconds) = (first.moves + second.moves, halfway + seconds);
+        let moved = first.bytes + second.bytes;
+        Ok(MoveRate {
+            round,
+            way,
+            moves,
+            handle_bytes: moved / moves.max(1),
+            us_a_move: 1e6 * seconds / moves.max(1) as f64,
+            gb_a_second: moved as f64 / 1e9 / seconds,
+        })
+    }
+
+    /// Moves the whole block with one look: copies are started for many handles before one is waited for.
+    fn go_together(&mut self, round: u32, way: &'static str, to: Tier) -> Result<MoveRate> {
+        self.fill()?;
+        self.driver.stream_synchronize(self.stream)?;
+        let range = self.address..self.address + self.bytes;
+        let mut order = MoveOrder { range, to, alone: false, discards: false };
+        let (start, mut moves, mut bytes) = (Instant::now(), 0, 0);
+        while order.range.start < order.range.end {
+            match self.manager.move_range(&order, PATIENCE) {
+                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
+                Ok(moved) if moved.stays.is_none() => {
+                    (moves, bytes) = (moves + moved.count, bytes + moved.bytes);
+                    order.range.start = moved.next;
+                }
+                other => return Err(anyhow!("{:#x}: {other:?}", order.range.start)),
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.check()?;
+        Ok(MoveRate {
+            round,
+            way,
+            moves,
+            handle_bytes: bytes / moves.max(1),
+            us_a_move: 1e6 * seconds / moves.max(1) as f64,
+            gb_a_second: bytes as f64 / 1e9 / seconds,
+        })
+    }
+
+    fn move_to(&self, from: u64, upto: u64, to: Tier) -> Result<(Distance, f64)> {
+        self.driver.stream_synchronize(self.stream)?;
+        let start = Instant::now();
+        let mut distance = Distance { end: from, moves: 0, bytes: 0 };
+        while distance.end < upto {
+            let moved = self.move_once(distance.end, to, start)?;
+            distance.end = moved.address + moved.bytes;
+            distance.moves += 1;
+            distance.bytes += moved.copied;
+        }
+        Ok((distance, start.elapsed().as_secs_f64()))
+    }
+
+    /// On a busy machine it may take a while until the manager sees that nothing is under way.
+    fn move_once(&self, address: u64, to: Tier, start: Instant) -> Result<Moved> {
+        loop {
+            match self.manager.move_handle(address, to) {
+                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
+                moved => return moved.map_err(|stays| anyhow!("{address:#x}: {stays}")),
+            }
+        }
+    }
+}
+
+/// What several moves did.
+struct Distance {
+    end: u64,
+    moves: u64,
+    bytes: u64,
+}
