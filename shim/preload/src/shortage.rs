@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::{Bears, Shortfall, Tier};
 
+use crate::moves;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
@@ -168,6 +169,9 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
         return Bears::Never;
     }
     let Some(manager) = registry::of_device(device) else { return Bears::Elsewhere };
+    if moves::make_for(manager, bytes as u64) {
+        return Bears::LookAgain;
+    }
     let answer = if !in_stream && is_told() && callers::is_torch() {
         let frees = manager.usage().counters.frees;
         with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))

@@ -134,6 +134,14 @@ impl<G: Gpu> Manager<G> {
         true
     }
 
+    /// Bytes of the device that blocks could have: memory that no block lies on, and what may still be made. 0 where the driver does not tell.
+    pub fn device_room(&self) -> u64 {
+        let Ok(room) = self.room() else { return 0 };
+        let state = self.lock();
+        let idle = state.holdings.ledger.handles().idle_bytes().device;
+        idle.saturating_add(room.device.saturating_sub(state.holdings.held().device))
+    }
+
     /// From now on all memory stays where it is: something was told where it lies, or uses it in a way that is not seen here. Returns once no
     /// move is under way.
     pub fn keep_in_place(&self) {

@@ -13,7 +13,7 @@ use super::boundary::{self, Outcome};
 use super::stream::{DefaultStream, is_captured};
 use crate::launches::{self, LaunchArguments, Touched, layouts};
 use crate::process::{self, driver};
-use crate::{registry, trace};
+use crate::{moves, registry, trace};
 
 type Parameters = *mut *mut std::ffi::c_void;
 
@@ -95,6 +95,7 @@ pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
         if let Some((site, named)) = registry::existing_site_of_stream(call.stream(), D::HANDLE) {
             // SAFETY: by contract.
             let touched = unsafe { call.touched() };
+            moves::launched(&touched);
             trace::launched(site.device, named.id, &touched);
         }
     });

@@ -55,5 +55,5 @@ fn owner_and_block(address: u64) -> Option<TouchedBlock> {
     let manager = registry::owner(address)?;
     let block = manager.block(address)?;
     let (device, bytes) = (manager.gpu().ordinal(), block.tiers.total());
-    Some(TouchedBlock { address: block.address, bytes, device })
+    Some(TouchedBlock { address: block.address, bytes, id: block.id, device })
 }

@@ -10,6 +10,8 @@ use wm_abi::CUdevice;
 pub(crate) struct TouchedBlock {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
+    /// Never given twice.
+    pub(crate) id: u64,
     pub(crate) device: CUdevice,
 }
 
@@ -74,7 +76,7 @@ mod tests {
             let place = |(gap, units): (u64, u64)| {
                 let address = end + gap * 512;
                 end = address + units * 512;
-                TouchedBlock { address, bytes: units * 512, device: 0 }
+                TouchedBlock { address, bytes: units * 512, id: address, device: 0 }
             };
             sizes.into_iter().map(place).collect()
         })

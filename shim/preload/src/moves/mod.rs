@@ -5,17 +5,21 @@
 //! stays.
 
 mod obstacle;
+mod recency;
 mod refusals;
+mod room;
 
 use std::time::Duration;
 
-use wm_driver::{Device, Tier};
+use wm_driver::Device;
 use wm_memory::{Manager, MoveOrder, Stays};
 
 use crate::gate;
+use crate::launches::{self, Touched};
 use crate::process;
 use crate::settings::{Migrate, Settings};
 pub(crate) use refusals::{WhyNot, refusals};
+pub(crate) use room::{come_back, leave_device, make_for};
 
 /// How long to wait for calls that are being made, which is what other calls then wait for nothing. The driver takes some microseconds for most.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -30,7 +34,10 @@ pub(crate) fn choose(settings: &Settings) {
     }
     match obstacle::of_settings(settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
-        None => gate::turn_on(),
+        None => {
+            gate::turn_on();
+            launches::subscribe();
+        }
     }
 }
 
@@ -54,29 +61,11 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder) -> (u64, O
     (bytes, refusal)
 }
 
-/// Moves blocks to the host, those that were allocated first before others, until so many bytes of the device are free or no block is left; bytes that moved. Their
-/// memory on the device is unused then, and still the manager's. Small blocks stay: others lie on the same memory.
-pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
-    if !gate::is_on() {
-        return 0;
+/// A launch that may touch these blocks.
+pub(crate) fn launched(touched: &Touched) {
+    if gate::is_on() {
+        recency::note(touched);
     }
-    let mut blocks = manager.blocks();
-    blocks.retain(|block| block.tiers.device > 0);
-    blocks.sort_unstable_by_key(|block| block.id);
-    let mut moved = 0;
-    for block in blocks {
-        let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else { continue };
-        let range = live.address..live.address + live.tiers.total();
-        let order = MoveOrder { range, to: Tier::Host, alone: true, discards: false };
-        let (left, refusal) = carry_out(manager, &order);
-        moved += left;
-        // What does not concern the block alone: others would stay, too.
-        let general = refusal.is_some_and(|refusal| !matches!(refusal, WhyNot::Stays(stays) if !ends(stays)));
-        if moved >= bytes || general || refusal == Some(WhyNot::Stays(Stays::InUse)) {
-            break;
-        }
-    }
-    moved
 }
 
 /// Will the next handle stay, too?

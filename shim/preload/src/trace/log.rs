@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_set_is_written_once_and_a_block_that_comes_again_is_another() {
-        let block = |address| TouchedBlock { address, bytes: 512, device: 0 };
+        let block = |address| TouchedBlock { address, bytes: 512, id: address, device: 0 };
         let (mut log, stream) = (Log::new(true), StreamId(9));
         assert_eq!(log.take(), HEADER_OF_LAUNCHES);
         log.allocated(0x1000, 1, None);

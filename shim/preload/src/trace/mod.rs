@@ -36,6 +36,9 @@ const DEVICES: usize = 64;
 
 static RECORDERS: [OnceLock<Result<Recorder, Refusal>>; DEVICES] = [const { OnceLock::new() }; DEVICES];
 
+/// Are launches recorded? Others may have subscribed to them, too.
+static LAUNCHES: AtomicBool = AtomicBool::new(false);
+
 /// The only device that is recorded, where the file's name has no room for more.
 static ONLY: OnceLock<CUdevice> = OnceLock::new();
 
@@ -55,6 +58,7 @@ pub(crate) fn choose(settings: &Settings) {
     PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
     if settings.trace.is_some() && settings.trace_launches {
         launches::subscribe();
+        LAUNCHES.store(true, Ordering::Relaxed);
     }
 }
 
@@ -96,6 +100,9 @@ pub(crate) fn waited(device: CUdevice, stream: Option<StreamId>) {
 
 /// A kernel is about to be launched on a device. Its blocks on other devices are in their recordings.
 pub(crate) fn launched(device: CUdevice, stream: StreamId, touched: &Touched) {
+    if !LAUNCHES.load(Ordering::Relaxed) {
+        return;
+    }
     let add = |device, blocks: Option<&[TouchedBlock]>| {
         if let Some(recorder) = recorder(device) {
             recorder.add(|log| log.launched(stream, blocks));
@@ -153,7 +160,7 @@ impl Recorder {
         }
         let file = File::create(&file::expand(template, std::process::id(), device));
         let file = file.map_err(|sentence| Mutex::new(Some(format!("{sentence}; nothing is recorded"))))?;
-        let log = Log::new(launches::is_observed());
+        let log = Log::new(LAUNCHES.load(Ordering::Relaxed));
         Ok(Self { log: Mutex::new(log), file: Mutex::new(file), broken: AtomicBool::new(false) })
     }
 

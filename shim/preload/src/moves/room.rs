@@ -1,0 +1,122 @@
+//! Room on the device: who leaves for a block that finds none or for the driver, and who comes back at the host's waits.
+//!
+//! Who leaves is what no launch has used for longest. In doubt a block stays, and what finds no room goes to another tier as it would without moves. A block comes back
+//! only if it was used while it was away, and only into memory that is unused at that moment.
+
+use std::cmp::Reverse;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use wm_driver::{Device, Gpu, Tier};
+use wm_memory::{Manager, MoveOrder, Stays};
+
+use super::{WhyNot, carry_out, ends, recency};
+use crate::gate;
+
+/// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
+/// waits for the thread that waits here.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So long no request waits again, after one has waited in vain.
+const AFTER_VAIN: Duration = Duration::from_secs(30);
+
+/// Least bytes that leave at once: a stop of the GPU is to serve several requests.
+const LEAST: u64 = 64 << 20;
+
+/// Device memory that stays unused when blocks come back.
+const LEFT_FREE: u64 = 256 << 20;
+
+/// Until when no request waits.
+static VAIN_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// A block that may move.
+struct Candidate {
+    address: u64,
+    id: u64,
+    bytes: u64,
+    /// The last launch that used it; blocks that no launch used are taken for the last ones.
+    used: u64,
+}
+
+fn candidates(manager: &Manager<Device>, tier: impl Fn(&wm_memory::TierBytes) -> u64) -> Vec<Candidate> {
+    let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
+    let there = live.filter_map(|block| {
+        let bytes = tier(&block.tiers);
+        let used = recency::last(block.address, block.id).unwrap_or(u64::MAX);
+        (bytes > 0).then_some(Candidate { address: block.address, id: block.id, bytes, used })
+    });
+    there.collect()
+}
+
+/// Moves a block; bytes that moved, and whether there is sense in moving others.
+fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier) -> (u64, bool) {
+    let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else {
+        return (0, true);
+    };
+    let range = live.address..live.address + live.tiers.total();
+    let (moved, refusal) = carry_out(manager, &MoveOrder { range, to, alone: true, discards: false });
+    if moved > 0 && to == Tier::Host {
+        recency::left(block.address, block.id);
+    }
+    let stays = |stays: Stays| !ends(stays) && stays != Stays::InUse;
+    (moved, refusal.is_none_or(|refusal| matches!(refusal, WhyNot::Stays(why) if stays(why))))
+}
+
+/// Moves blocks to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device is unused then, and still the
+/// manager's. Small blocks stay: others lie on the same memory.
+pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
+    if !gate::is_on() {
+        return 0;
+    }
+    let mut blocks = candidates(manager, |tiers| tiers.device);
+    recency::retain(|address, id| manager.block(address).is_some_and(|block| block.id == id));
+    blocks.sort_unstable_by_key(|block| (block.used, block.id));
+    let mut left = 0;
+    for block in blocks {
+        let (moved, goes_on) = move_block(manager, &block, Tier::Host);
+        left += moved;
+        if left >= bytes || !goes_on {
+            break;
+        }
+    }
+    left
+}
+
+/// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: nothing has changed.
+pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
+    if !gate::is_on() || gate::kept().is_some() || is_vain() {
+        return false;
+    }
+    let missing = bytes.saturating_sub(manager.device_room());
+    if missing == 0 {
+        return false;
+    }
+    if !manager.gpu().is_settled(PATIENCE).unwrap_or(false) {
+        *VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AFTER_VAIN);
+        return false;
+    }
+    leave_device(manager, missing.max(LEAST)) > 0
+}
+
+fn is_vain() -> bool {
+    VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+}
+
+/// The host has waited: blocks that were used while they were elsewhere come back as far as there is room, those that were used last before others.
+pub(crate) fn come_back(manager: &Manager<Device>) {
+    if !gate::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
+        return;
+    }
+    let mut blocks = candidates(manager, |tiers| tiers.host);
+    blocks.retain(|block| recency::was_missed(block.address, block.id));
+    blocks.sort_unstable_by_key(|block| Reverse(block.used));
+    for block in blocks {
+        if manager.device_room().saturating_sub(LEFT_FREE) < block.bytes {
+            continue;
+        }
+        if !move_block(manager, &block, Tier::Device).1 {
+            break;
+        }
+    }
+}
