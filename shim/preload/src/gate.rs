@@ -249,7 +249,7 @@ mod tests {
             nested
         });
         assert_eq!((code, MINE.get().inside), (CUresult::NOT_READY, false));
-        let panicked = std::panic::catch_unwind(|| pass_and_panic());
+        let panicked = std::panic::catch_unwind(pass_and_panic);
         assert!(panicked.is_err());
         leave();
         assert!(alone(PATIENCE, || ()).is_some(), "it is open, and nobody is inside");
@@ -261,6 +261,7 @@ mod tests {
 
     /// Leaves the thread inside, as a call that panics would: drivers do not.
     fn pass_and_panic() {
-        pass(Passage::Pass, || alone(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN));
+        let _ =
+            pass(Passage::Pass, || alone(PATIENCE, || panic!("a mover's bug")).unwrap_or(CUresult::UNKNOWN));
     }
 }

@@ -1,7 +1,7 @@
 """What a program says of its device memory, and memory that it asks for in words of wmshim's: ``wmshim_advise`` and ``wmshim_alloc`` of wmshim.h."""
 
 import ctypes
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from ._library import loaded
 
@@ -44,7 +44,7 @@ def _library() -> Any:
     return library
 
 
-def _number(words: dict, word: str, what: str) -> int:
+def _number(words: Dict[str, int], word: str, what: str) -> int:
     if word not in words:
         raise ValueError(f"{what} {word!r} is not one of {', '.join(words)}")
     return words[word]
