@@ -5,6 +5,7 @@
  *   advised IMAGE calls                         each call that is wrong or refused, and the codes of a block's way out and in
  *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
  *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
+ *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
  *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
  */
 
@@ -323,6 +324,32 @@ static void room(const char *what)
     expect(&block, stream);
 }
 
+/* The first block is used by a kernel and left alone; the second one finds no room. Freed, it leaves room for the first one, which is used where it lies. */
+static void turns(void)
+{
+    struct block old = {.bytes = 36 * MIB, .word = 5}, recent = {.bytes = 8 * MIB, .word = 6}, new = {.bytes = 32 * MIB, .word = 7};
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    struct block *blocks[] = {&old, &recent, &new};
+    for (int i = 0; i < 3; i++) {
+        MUST(cuMemAllocAsync(&blocks[i]->address, blocks[i]->bytes, stream));
+        fill_by_kernel(blocks[i]->address, blocks[i]->bytes, blocks[i]->word, stream);
+    }
+    for (int i = 0; i < 3; i++)
+        expect(blocks[i], stream);
+    puts(wmshim_stats_json());
+    MUST(cuMemFreeAsync(new.address, stream));
+    MUST(cuStreamSynchronize(stream));
+    puts(wmshim_stats_json());
+    fill_by_kernel(old.address, old.bytes, old.word = 9, stream);
+    /* Again, as in `say`: a wait that finds work has nothing come back. */
+    for (int tries = 0; tries < 200; tries++)
+        MUST(cuCtxSynchronize());
+    expect(&old, stream);
+    expect(&recent, stream);
+    puts(wmshim_stats_json());
+}
+
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -336,6 +363,8 @@ int main(int count, char **argument)
         kept(argument[3]);
     else if (!strcmp(argument[2], "room"))
         room(argument[3]);
+    else if (!strcmp(argument[2], "turns"))
+        turns();
     else
         hold();
     return 0;

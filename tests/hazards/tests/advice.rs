@@ -48,6 +48,30 @@ fn the_same_where_memory_overflows() {
     assert!(here + away > 0, "nothing moved");
 }
 
+/// Live bytes of the device and the host, and bytes that moved in and out, at each of the times that `advised turns` tells of.
+fn turns(variables: &[(&str, &str)]) -> Vec<[u64; 4]> {
+    let room = [("SIMCUDA_MEMORY", "64MiB"), ("WMSHIM_HEADROOM", "0")];
+    let outcome = advised(&["turns"], &[&room, variables].concat());
+    let line = |line: &str| {
+        let device = serde_json::from_str::<serde_json::Value>(line).expect("JSON")["devices"][0].clone();
+        let live = |tier: &str| device["tiers"][tier]["live_bytes"].as_u64().expect("bytes");
+        let moved = |name: &str| device["moves"][name].as_u64().unwrap_or(0);
+        [live("device"), live("host"), moved("in_bytes"), moved("out_bytes")].map(|bytes| bytes >> 20)
+    };
+    outcome.expect_success().lines().map(line).collect()
+}
+
+/// Hazard: a new block, which is used next, lies on the host while the device holds what nothing uses; or what came to the host stays there for good.
+#[test]
+fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_is_missed() {
+    let [full, freed, missed] = turns(&[ON])[..] else { panic!("three lines") };
+    assert!(full[0] >= 40 && full[1] <= 36 && full[2] == 0 && full[3] >= 12, "{full:?}");
+    assert_eq!(freed[2], 0, "nobody has used it: {freed:?}");
+    assert_eq!((missed[0], missed[1], missed[2]), (44, 0, full[1]), "{missed:?}");
+    let [full, freed, missed] = turns(&[])[..] else { panic!("three lines") };
+    assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");
+}
+
 /// The codes of `advised calls`, in its order.
 fn codes(variables: &[(&str, &str)]) -> (Vec<u32>, serde_json::Value, String) {
     let outcome = advised(&["calls"], variables);

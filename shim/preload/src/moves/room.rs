@@ -22,10 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AFTER_VAIN: Duration = Duration::from_secs(30);
 
 /// Least bytes that leave at once: a stop of the GPU is to serve several requests.
-const LEAST: u64 = 64 << 20;
+const LEAST: u64 = 32 << 20;
 
-/// Device memory that stays unused when blocks come back.
-const LEFT_FREE: u64 = 256 << 20;
+/// The part of unused device memory that stays so when blocks come back, for what the program allocates next.
+const LEFT_FREE: u64 = 16;
 
 /// Until when no request waits.
 static VAIN_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
@@ -49,38 +49,41 @@ fn candidates(manager: &Manager<Device>, tier: impl Fn(&wm_memory::TierBytes) ->
     there.collect()
 }
 
-/// Moves a block; bytes that moved, and whether there is sense in moving others.
-fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier) -> (u64, bool) {
+/// Moves a block; bytes that moved, and why no other one will move now.
+fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier) -> (u64, Option<WhyNot>) {
     let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else {
-        return (0, true);
+        return (0, None);
     };
     let range = live.address..live.address + live.tiers.total();
     let (moved, refusal) = carry_out(manager, &MoveOrder { range, to, alone: true, discards: false });
     if moved > 0 && to == Tier::Host {
         recency::left(block.address, block.id);
     }
-    let stays = |stays: Stays| !ends(stays) && stays != Stays::InUse;
-    (moved, refusal.is_none_or(|refusal| matches!(refusal, WhyNot::Stays(why) if stays(why))))
+    let is_its_own =
+        |why: &WhyNot| matches!(why, WhyNot::Stays(stays) if !ends(*stays) && *stays != Stays::InUse);
+    (moved, refusal.filter(|why| !is_its_own(why)))
 }
 
 /// Moves blocks to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device is unused then, and still the
 /// manager's. Small blocks stay: others lie on the same memory.
 pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
-    if !gate::is_on() {
-        return 0;
-    }
+    if gate::is_on() { leave(manager, bytes).0 } else { 0 }
+}
+
+/// As [`leave_device`]; and why no more left, if it does not concern single blocks.
+fn leave(manager: &Manager<Device>, bytes: u64) -> (u64, Option<WhyNot>) {
     let mut blocks = candidates(manager, |tiers| tiers.device);
     recency::retain(|address, id| manager.block(address).is_some_and(|block| block.id == id));
     blocks.sort_unstable_by_key(|block| (block.used, block.id));
     let mut left = 0;
     for block in blocks {
-        let (moved, goes_on) = move_block(manager, &block, Tier::Host);
+        let (moved, refusal) = move_block(manager, &block, Tier::Host);
         left += moved;
-        if left >= bytes || !goes_on {
-            break;
+        if left >= bytes || refusal.is_some() {
+            return (left, refusal);
         }
     }
-    left
+    (left, None)
 }
 
 /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: nothing has changed.
@@ -92,11 +95,16 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     if missing == 0 {
         return false;
     }
-    if !manager.gpu().is_settled(PATIENCE).unwrap_or(false) {
-        *VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AFTER_VAIN);
-        return false;
+    let until = Instant::now() + PATIENCE;
+    while manager.gpu().is_settled(until.saturating_duration_since(Instant::now())).unwrap_or(false) {
+        match leave(manager, missing.max(LEAST)) {
+            // Other threads have submitted work meanwhile, or are about to.
+            (0, Some(WhyNot::Crowded | WhyNot::Stays(Stays::InUse))) if Instant::now() < until => {}
+            (left, _) => return left > 0,
+        }
     }
-    leave_device(manager, missing.max(LEAST)) > 0
+    *VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AFTER_VAIN);
+    false
 }
 
 fn is_vain() -> bool {
@@ -112,10 +120,11 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
     blocks.retain(|block| recency::was_missed(block.address, block.id));
     blocks.sort_unstable_by_key(|block| Reverse(block.used));
     for block in blocks {
-        if manager.device_room().saturating_sub(LEFT_FREE) < block.bytes {
+        let room = manager.device_room();
+        if room - room / LEFT_FREE < block.bytes {
             continue;
         }
-        if !move_block(manager, &block, Tier::Device).1 {
+        if move_block(manager, &block, Tier::Device).1.is_some() {
             break;
         }
     }
