@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::copies::CopyStream;
 use crate::events::Events;
-use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, StreamId, Tier};
+use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, Shortfall, StreamId, Tier};
 use crate::host;
 use crate::probe::{Measured, Probes};
 use crate::streams::Streams;
@@ -43,7 +43,7 @@ pub struct Device {
     spares: Spares,
     copy_stream: CopyStream,
     aside: fn(CUdevice) -> Aside,
-    bears: fn(CUdevice, usize) -> Bears,
+    bears: fn(CUdevice, Shortfall) -> Bears,
     windows: Windows,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
@@ -96,7 +96,7 @@ impl Device {
     /// The same device, with somebody who knows what the program made on it by itself, and what the code that calls at this
     /// moment bears where the device is full.
     #[must_use]
-    pub fn beside(self, aside: fn(CUdevice) -> Aside, bears: fn(CUdevice, usize) -> Bears) -> Self {
+    pub fn beside(self, aside: fn(CUdevice) -> Aside, bears: fn(CUdevice, Shortfall) -> Bears) -> Self {
         Self { aside, bears, ..self }
     }
 
@@ -365,7 +365,7 @@ impl Gpu for Device {
         (self.aside)(self.ordinal)
     }
 
-    fn bears(&self, bytes: usize) -> Bears {
-        (self.bears)(self.ordinal, bytes)
+    fn bears(&self, short: Shortfall) -> Bears {
+        (self.bears)(self.ordinal, short)
     }
 }

@@ -46,6 +46,15 @@ pub struct Aside {
     pub host: u64,
 }
 
+/// A request that the device has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shortfall {
+    /// As the program asked for them.
+    pub bytes: usize,
+    /// It names a stream, as `cuMemAllocAsync` does.
+    pub in_stream: bool,
+}
+
 /// What a caller bears where the device is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bears {
@@ -182,9 +191,9 @@ pub trait Gpu: Send + Sync {
         Aside::default()
     }
 
-    /// What the program's present call, for so many bytes, bears where the device is full. Asked only then, since it may take
+    /// What the program's present call bears where the device is full. Asked only then, since it may take
     /// microseconds to find out.
-    fn bears(&self, _bytes: usize) -> Bears {
+    fn bears(&self, _: Shortfall) -> Bears {
         Bears::Elsewhere
     }
 }

@@ -1,18 +1,32 @@
-//! How much host memory may be pinned without starving the machine.
+//! How much host memory there is, and how much of it may be pinned without starving the machine.
 //!
-//! The kernel's own estimate (`MemAvailable`), and a container's limit where there is one. Read anew at each need:
-//! virtual machines grow, and other processes come and go.
+//! The kernel's own estimate (`MemAvailable`), and the limits of the process's control groups: its own one and those around it. Read anew
+//! at each need: virtual machines grow, and other processes come and go.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
-/// Left to everybody else, always.
+/// Left to everybody else, always: this much, or a share of the machine if that is more.
 const MARGIN: u64 = 1 << 30;
+const MARGIN_SHARE: u64 = 32;
+
+/// Where control groups are mounted.
+const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Bytes that can be pinned now; 0 where the kernel does not tell.
 pub(crate) fn available() -> u64 {
-    let machine =
-        fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:")).unwrap_or(0);
-    machine.min(container().unwrap_or(u64::MAX)).saturating_sub(MARGIN)
+    let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let free = field(&machine, "MemAvailable:").unwrap_or(0);
+    let margin = MARGIN.max(field(&machine, "MemTotal:").unwrap_or(0) / MARGIN_SHARE);
+    let left = groups().iter().filter_map(MemoryGroup::left).min();
+    free.saturating_sub(margin).min(left.map_or(u64::MAX, |left| left.saturating_sub(MARGIN)))
+}
+
+/// Bytes of memory that the process could have if it were alone: the machine's, or its control groups' limit; 0 where the kernel does not tell.
+pub fn whole() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
+    let limit = groups().iter().filter_map(MemoryGroup::limit).min();
+    machine.unwrap_or(0).min(limit.unwrap_or(u64::MAX))
 }
 
 /// A line of /proc/meminfo, in bytes.
@@ -21,23 +35,92 @@ fn field(text: &str, name: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-/// What this process's control group may still take; `None` without a limit.
-fn container() -> Option<u64> {
-    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let limit = number("/sys/fs/cgroup/memory.max")
-        .or_else(|| number("/sys/fs/cgroup/memory/memory.limit_in_bytes"))?;
-    let used = number("/sys/fs/cgroup/memory.current")
-        .or_else(|| number("/sys/fs/cgroup/memory/memory.usage_in_bytes"))?;
-    Some(limit.saturating_sub(used))
+/// The files of a control group that count memory.
+struct MemoryGroup {
+    folder: PathBuf,
+    limit: &'static str,
+    used: &'static str,
+    /// In `memory.stat`: pages of files that the kernel gives up before it kills anybody.
+    cache: &'static str,
+}
+
+impl MemoryGroup {
+    fn limit(&self) -> Option<u64> {
+        self.number(self.limit)
+    }
+
+    /// Bytes that the group may still take; `None` without a limit.
+    fn left(&self) -> Option<u64> {
+        let (limit, used) = (self.limit()?, self.number(self.used)?);
+        let stat = fs::read_to_string(self.folder.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix(self.cache)?.trim().parse().ok());
+        Some(limit.saturating_sub(used.saturating_sub(cached.unwrap_or(0))))
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.folder.join(file)).ok()?.trim().parse().ok()
+    }
+}
+
+fn groups() -> Vec<MemoryGroup> {
+    groups_of(&fs::read_to_string("/proc/self/cgroup").unwrap_or_default(), Path::new(GROUPS))
+}
+
+/// The groups that a process is in, its own one first, from what `/proc/self/cgroup` says. Those that are not there under that name, as seen from
+/// a container, are left out when they are read.
+fn groups_of(listed: &str, mounted: &Path) -> Vec<MemoryGroup> {
+    listed.lines().filter_map(|line| named(line, mounted)).flatten().collect()
+}
+
+/// A line `0::PATH` of the second version, or `N:memory:PATH` of the first.
+fn named(line: &str, mounted: &Path) -> Option<Vec<MemoryGroup>> {
+    let mut parts = line.splitn(3, ':');
+    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let within = Path::new(path.trim_start_matches('/'));
+    let (root, limit, used, cache) = if (number, controllers) == ("0", "") {
+        (mounted.to_owned(), "memory.max", "memory.current", "inactive_file ")
+    } else if controllers.split(',').any(|controller| controller == "memory") {
+        (mounted.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file ")
+    } else {
+        return None;
+    };
+    Some(within.ancestors().map(|path| MemoryGroup { folder: root.join(path), limit, used, cache }).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    //! Hazard: a container's limit is not seen, and the kernel kills the program.
     use super::*;
 
     #[test]
     fn reads_the_kernels_notation() {
         assert_eq!(field("MemTotal:  10 kB\nMemAvailable:   8 kB\n", "MemAvailable:"), Some(8 << 10));
         assert_eq!(field("MemTotal:  10 kB\n", "MemAvailable:"), None);
+        assert!(whole() > 0);
+    }
+
+    fn write(folder: &Path, files: &[(&str, &str)]) {
+        fs::create_dir_all(folder).expect("a folder");
+        files.iter().for_each(|(name, text)| fs::write(folder.join(name), text).expect("a file"));
+    }
+
+    #[test]
+    fn the_groups_around_the_process_count_too_and_files_that_are_cached_do_not() {
+        let folder = std::env::temp_dir().join(format!("wmshim-groups-{}", std::process::id()));
+        write(&folder.join("a"), &[("memory.max", "900\n"), ("memory.current", "100\n")]);
+        write(&folder.join("a/b"), &[("memory.max", "max\n"), ("memory.current", "80\n")]);
+        write(
+            &folder.join("memory/c"),
+            &[
+                ("memory.limit_in_bytes", "700\n"),
+                ("memory.usage_in_bytes", "300\n"),
+                ("memory.stat", "cache 9\ntotal_inactive_file 50\n"),
+            ],
+        );
+        let left = |listed: &str| groups_of(listed, &folder).iter().filter_map(MemoryGroup::left).min();
+        assert_eq!(left("0::/a/b\n"), Some(800));
+        assert_eq!(left("9:name=systemd:/a\n4:cpu,memory:/c/seen/from/outside\n"), Some(450));
+        assert_eq!(left("0::/elsewhere\n3:cpu:/c\n"), None);
+        fs::remove_dir_all(&folder).expect("ours");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::Value;
 use wm_abi::CUdevice;
-use wm_driver::{Api, Device};
+use wm_driver::{Api, Device, Tier};
 use wm_memory::{Manager, TierBytes, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
@@ -175,8 +175,9 @@ fn pieces(device: CUdevice) -> schema::PieceStats {
     let account = physical::account(device);
     schema::PieceStats {
         device_bytes: account.held.device,
-        idle_bytes: physical::kept::idle(device),
+        idle_bytes: physical::kept::idle(device, Tier::Device),
         host_bytes: account.held.host,
+        host_idle_bytes: physical::kept::idle(device, Tier::Host),
         overflows: account.overflows,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! * Communication libraries need memory on the device itself, because other devices write into their buffers. They get the driver's error.
 //! * PyTorch's own allocator caches what tensors have freed. When it is refused memory it empties that cache and asks once more. So its
-//!   first attempt is refused, and its second one goes where the user allows.
+//!   first attempt is refused, and its second one goes where the user allows. Its `cudaMallocAsync` back end caches nothing and gives up at
+//!   once: what names a stream is not refused.
 //! * All other code gets memory elsewhere at once.
 //!
 //! Invariant: PyTorch is refused at most once for a request, because then its cache is empty. If it is in doubt whether a request was
@@ -14,9 +15,9 @@ use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUdevice;
-use wm_driver::Bears;
+use wm_driver::{Bears, Shortfall, Tier};
 
-use crate::physical::kept;
+use crate::physical::{self, kept};
 use crate::process::{callers, streams};
 use crate::registry;
 use crate::settings::{self, Created, TorchShortage};
@@ -157,19 +158,26 @@ thread_local! {
     static PIECES: Cell<Pieces> = const { Cell::new(Pieces::NEW) };
 }
 
-/// What the caller can cope with, for a block of so many bytes that a device has no room for. Takes microseconds.
-pub(crate) fn of_block(device: CUdevice, bytes: usize) -> Bears {
-    if kept::give_back(device, bytes as u64) > 0 {
+/// What the caller can cope with, for a block that a device has no room for. Takes microseconds.
+pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
+    let Shortfall { bytes, in_stream } = short;
+    if kept::give_back(device, Tier::Device, bytes as u64) > 0 {
         return Bears::LookAgain;
     }
     if callers::need_device() {
         return Bears::Never;
     }
-    if !is_told() || !callers::is_torch() {
-        return Bears::Elsewhere;
+    let Some(manager) = registry::of_device(device) else { return Bears::Elsewhere };
+    let answer = if !in_stream && is_told() && callers::is_torch() {
+        let frees = manager.usage().counters.frees;
+        with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))
+    } else {
+        Bears::Elsewhere
+    };
+    if answer == Bears::Elsewhere {
+        physical::make_host_room(manager, bytes as u64);
     }
-    let frees = registry::of_device(device).map_or(0, |manager| manager.usage().counters.frees);
-    with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))
+    answer
 }
 
 /// The same for physical memory that the program makes itself.

@@ -140,6 +140,8 @@ pub struct PieceStats {
     pub idle_bytes: u64,
     /// On the host.
     pub host_bytes: u64,
+    /// Beside these, what is kept on the host for PyTorch's next pages.
+    pub host_idle_bytes: u64,
     /// Times that it went to the host because the device was full.
     pub overflows: u64,
 }

@@ -1,5 +1,7 @@
-/* Has a library take as many blocks of 4 MiB as the first argument says, plain ones and such of a stream in turn. Says how many it
- * got, and the first answer that was no success. */
+/* Has a library take as many blocks of 4 MiB as the first argument says, plain ones and such of a stream in turn, or all of a
+ * stream if the second one is `ordered`. Says how many it got, and the first answer that was no success. */
+
+#include <string.h>
 
 #include "driver.h"
 
@@ -9,10 +11,11 @@ int main(int arguments, char **argument)
 {
     int wanted = arguments > 1 ? atoi(argument[1]) : 1, got = 0;
     CUresult answer = CUDA_SUCCESS;
+    int ordered = arguments > 2 && !strcmp(argument[2], "ordered");
     begin();
     while (got < wanted && answer == CUDA_SUCCESS) {
         CUdeviceptr address;
-        answer = ask_block(&address, 4ul << 20, got % 2);
+        answer = ask_block(&address, 4ul << 20, ordered || got % 2);
         got += answer == CUDA_SUCCESS;
     }
     printf("%d %d\n", got, answer);

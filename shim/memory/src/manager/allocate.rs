@@ -55,7 +55,7 @@ impl<G: Gpu> Manager<G> {
             Question::Progress(queries) => self.run_queries(queries),
             Question::Wait(fences) => self.wait_for_one(attempt, fences),
             Question::Room => attempt.room = Some(self.room()?),
-            Question::Caller => match self.gpu.bears(attempt.request.asked) {
+            Question::Caller => match self.gpu.bears(attempt.request.shortfall()) {
                 Bears::LookAgain => attempt.start_over(),
                 known => attempt.bears = Some(known),
             },

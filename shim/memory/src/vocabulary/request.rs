@@ -1,5 +1,7 @@
 //! What the program asks for and gives back, in the terms of the manager.
 
+use wm_driver::Shortfall;
+
 use crate::vocabulary::guard::{self, ALIGNMENT, BlockGuard, TAIL, is_fenced};
 use crate::vocabulary::order::Order;
 use crate::vocabulary::sizes::{Class, UNIT, round_up};
@@ -48,6 +50,11 @@ impl Request {
                 Some(Self { asked, ..long })
             }
         }
+    }
+
+    /// As the caller is asked about it, where the device is full.
+    pub(crate) fn shortfall(&self) -> Shortfall {
+        Shortfall { bytes: self.asked, in_stream: self.order.stream().is_some() }
     }
 
     /// Where its block begins in an extent that is made for it.

@@ -7,8 +7,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::CUresult;
-use wm_driver::Device;
 use wm_driver::thread::Uncancelled;
+use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
 use super::boundary;
@@ -85,6 +85,6 @@ pub(super) fn release_unused(manager: &Manager<Device>, bytes: usize) -> bool {
 }
 
 fn give_back(manager: &Manager<Device>, bytes: u64) -> u64 {
-    let kept = kept::give_back(manager.gpu().ordinal(), bytes);
+    let kept = kept::give_back(manager.gpu().ordinal(), Tier::Device, bytes);
     kept + manager.relieve(bytes.saturating_sub(kept))
 }

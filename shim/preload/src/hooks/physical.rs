@@ -27,7 +27,7 @@ struct CreateRequest {
     property: CUmemAllocationProp,
     bytes: usize,
     manager: Option<&'static Manager<Device>>,
-    /// What it is kept as, if it is.
+    /// What it is kept as, if it is, on the device.
     kind: Option<MemoryKind>,
 }
 
@@ -49,10 +49,7 @@ pub(super) unsafe fn mem_create(
     }
     let manager = registry::of_device(property.location.id);
     let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
-    let made = match request.promised() {
-        Some(token) => Ok(token),
-        None => request.on_device().or_else(|code| request.on_host(code)),
-    };
+    let made = request.on_device().or_else(|code| request.on_host(code));
     if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
         kept::refused();
     }
@@ -62,14 +59,17 @@ pub(super) unsafe fn mem_create(
 
 impl CreateRequest {
     /// Memory that was given up before, if there is some.
-    fn promised(&self) -> Option<u64> {
-        let token = self.kind.and_then(kept::promise)?;
-        book().charge(self.device(), Tier::Device, self.bytes as u64, u64::MAX);
-        book().made(token, self.asked(), Tier::Device, self.bytes as u64);
+    fn promised(&self, tier: Tier) -> Option<u64> {
+        let token = self.kind.and_then(|kind| kept::promise(kind.on(tier)))?;
+        book().charge(self.device(), tier, self.bytes as u64, u64::MAX);
+        book().made(token, self.asked(), tier, self.bytes as u64);
         Some(token)
     }
 
     fn on_device(&self) -> Result<u64, CUresult> {
+        if let Some(token) = self.promised(Tier::Device) {
+            return Ok(token);
+        }
         let first = self.attempt(Tier::Device);
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
         let relieved =
@@ -79,11 +79,21 @@ impl CreateRequest {
 
     /// `code` is why the device did not do.
     fn on_host(&self, code: CUresult) -> Result<u64, CUresult> {
-        let may = code == CUresult::OUT_OF_MEMORY && self.is_plain() && self.may_overflow();
-        if !may || shortage::of_piece() != Bears::Elsewhere {
+        let Some(manager) = self.manager.filter(|_| code == CUresult::OUT_OF_MEMORY && self.is_plain())
+        else {
+            return Err(code);
+        };
+        if !self.may_overflow(manager) || shortage::of_piece() != Bears::Elsewhere {
             return Err(code);
         }
-        let made = self.attempt(Tier::Host).map_err(|_| code)?;
+        let made = match self.promised(Tier::Host) {
+            Some(token) => token,
+            None => {
+                // Memory of other kinds may lie idle there.
+                physical::make_host_room(manager, self.bytes as u64);
+                self.attempt(Tier::Host).map_err(|_| code)?
+            }
+        };
         physical::note_overflow(self.device());
         Ok(made)
     }
@@ -94,9 +104,7 @@ impl CreateRequest {
         if !book().charge(device, tier, bytes, most) {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        let keep = |handle| {
-            self.kind.filter(|_| tier == Tier::Device).map_or(handle, |kind| kept::made(kind, handle))
-        };
+        let keep = |handle| self.kind.map_or(handle, |kind| kept::made(kind.on(tier), handle));
         let made = self.make(tier).map(keep);
         match made {
             Ok(handle) => book().made(handle, self.asked(), tier, bytes),
@@ -110,12 +118,10 @@ impl CreateRequest {
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
-        match self.manager.filter(|_| tier == Tier::Host) {
-            Some(manager) => CUmemAllocationProp {
-                location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: manager.gpu().node() },
-                allocFlags: CUmemAllocationFlags::default(),
-                ..self.property
-            },
+        match kept::location(self.device(), tier).filter(|_| tier == Tier::Host) {
+            Some(location) => {
+                CUmemAllocationProp { location, allocFlags: CUmemAllocationFlags::default(), ..self.property }
+            }
             None => self.property,
         }
     }
@@ -125,7 +131,7 @@ impl CreateRequest {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
         let limit = if tier == Tier::Host { limits.host_limit } else { limits.device_limit };
-        let idle = if tier == Tier::Device { kept::idle(self.device()) } else { 0 };
+        let idle = kept::idle(self.device(), tier);
         if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier) + idle) }
     }
 
@@ -135,11 +141,10 @@ impl CreateRequest {
         self.property.requestedHandleTypes & !SHAREABLE == 0 && flags.compressionType == 0 && flags.usage == 0
     }
 
-    fn may_overflow(&self) -> bool {
-        self.manager.is_some_and(|manager| {
-            manager.settings().overflow.contains(&Tier::Host)
-                && manager.gpu().host_available() >= self.bytes as u64
-        })
+    fn may_overflow(&self, manager: &Manager<Device>) -> bool {
+        let idle = kept::idle(self.device(), Tier::Host);
+        manager.settings().overflow.contains(&Tier::Host)
+            && manager.gpu().host_available().saturating_add(idle) >= self.bytes as u64
     }
 
     fn device(&self) -> CUdevice {
@@ -168,20 +173,18 @@ pub(super) fn mem_export_to_shareable_handle(
     kind: c_uint,
     flags: u64,
 ) -> Outcome {
-    if let Some(handle) = kept::share(handle) {
-        // SAFETY: the program's arguments, with the handle that its own stands for.
-        let exported =
-            unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
-        return Outcome::Return(exported);
-    }
     let is_elsewhere = physical::is_any_elsewhere() && book().asked(handle).is_some();
-    if !is_elsewhere || is_borne() {
-        return Outcome::Forward;
+    if is_elsewhere && !is_borne() {
+        log::warn!(
+            "memory that lies on the host for want of room on the device was not exported as device memory"
+        );
+        return Outcome::Return(CUresult::NOT_SUPPORTED);
     }
-    log::warn!(
-        "memory that lies on the host for want of room on the device was not exported as device memory"
-    );
-    Outcome::Return(CUresult::NOT_SUPPORTED)
+    let Some(handle) = kept::share(handle) else { return Outcome::Forward };
+    // SAFETY: the program's arguments, with the handle that its own stands for.
+    let exported =
+        unsafe { driver().get::<symbol::cuMemExportToShareableHandle>()(shared, handle, kind, flags) };
+    Outcome::Return(exported)
 }
 
 /// `cuMemRelease`.
@@ -287,13 +290,13 @@ pub(super) unsafe fn mem_set_access(
     }
     // SAFETY: the program's list of `count` entries, not null.
     let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
-    if !book().reaches_elsewhere(address, bytes as u64) {
-        return kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return);
-    }
     let to_cpu = |entry: &CUmemAccessDesc| {
         entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
     };
-    if wanted.iter().any(to_cpu) { Outcome::Return(CUresult::NOT_SUPPORTED) } else { Outcome::Forward }
+    if wanted.iter().any(to_cpu) && book().reaches_elsewhere(address, bytes as u64) {
+        return Outcome::Return(CUresult::NOT_SUPPORTED);
+    }
+    kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
 }
 
 /// `cuMemAddressFree`. Addresses are given back, and with them what lies unused there.

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::*;
-use wm_driver::{Api, Device};
+use wm_driver::{Api, Device, Tier};
 use wm_memory::{Block, Order};
 
 use super::boundary::Outcome;
@@ -130,7 +130,7 @@ pub(super) unsafe fn mem_get_info(free: *mut usize, total: *mut usize) -> Outcom
     let holdings = DeviceAccount {
         live: usage.live,
         unused: usage.reserved.device.saturating_sub(usage.live.device)
-            + kept::idle(site.manager.gpu().ordinal()),
+            + kept::idle(site.manager.gpu().ordinal(), Tier::Device),
         pieces: account(site.manager.gpu().ordinal()).held,
         limit: site.manager.settings().device_limit,
     };

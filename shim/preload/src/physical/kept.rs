@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use wm_abi::*;
 use wm_driver::api::{Failed, Named};
-use wm_driver::{Api, Device};
+use wm_driver::{Api, Device, Tier};
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, MemoryKind, Shelf, Vmm};
@@ -25,11 +25,15 @@ static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 /// Is there anything on the shelf, or was there? Until then no lock is taken.
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// How much of what is idle stays, by device.
+/// How much of what is idle on a device stays.
 static KEEPS: Mutex<BTreeMap<CUdevice, Keep>> = Mutex::new(BTreeMap::new());
 
-/// For so long after a refusal what PyTorch gives up is for its second attempt.
-const EMPTYING: Duration = Duration::from_secs(1);
+/// Where idle memory may lie.
+const TIERS: [Tier; 2] = [Tier::Device, Tier::Host];
+
+/// For so long after a refusal what PyTorch gives up is for its second attempt. It waits for its streams before, where kernels that use host
+/// memory may take seconds; a thread that has mapped a piece since, or was refused again, is no longer at it.
+const EMPTYING: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// When this thread was refused a piece, and has mapped none since.
@@ -48,7 +52,7 @@ impl Vmm for DriverCalls {
         let property = CUmemAllocationProp {
             type_: CU_MEM_ALLOCATION_TYPE_PINNED,
             requestedHandleTypes: kind.handle_types,
-            location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: kind.device },
+            location: location(kind.device, kind.tier).ok_or(CUresult::INVALID_DEVICE)?,
             win32HandleMetaData: std::ptr::null_mut(),
             allocFlags: CUmemAllocationFlags { gpuDirectRDMACapable: kind.rdma.into(), ..Default::default() },
         };
@@ -77,6 +81,15 @@ impl Vmm for DriverCalls {
     }
 }
 
+/// Where memory of a tier is made for a device; `None` if the device has no manager, which knows the host's part.
+pub(crate) fn location(device: CUdevice, tier: Tier) -> Option<CUmemLocation> {
+    match tier {
+        Tier::Host => registry::of_device(device)
+            .map(|manager| CUmemLocation { type_: CU_MEM_LOCATION_TYPE_HOST_NUMA, id: manager.gpu().node() }),
+        _ => Some(CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id: device }),
+    }
+}
+
 fn answered<T>(at: u64, bytes: u64, result: Result<T, Failed>) -> Result<T, CUresult> {
     result.map_err(|failed| {
         log::debug!("{bytes} bytes at {at:#x} of a kept piece: {failed}");
@@ -93,6 +106,7 @@ pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<Memor
     let keeps = settings::load().torch_pieces == TorchPieces::Keep && plain && callers::is_torch_itself();
     keeps.then_some(MemoryKind {
         device: property.location.id,
+        tier: Tier::Device,
         bytes: bytes as u64,
         handle_types: property.requestedHandleTypes,
         rdma: gpuDirectRDMACapable != 0,
@@ -107,7 +121,9 @@ pub(crate) fn promise(kind: MemoryKind) -> Option<u64> {
 /// A token for memory that was made.
 pub(crate) fn made(kind: MemoryKind, handle: u64) -> u64 {
     USED.store(true, Relaxed);
-    keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
+    if kind.tier == Tier::Device {
+        keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
+    }
     SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(kind, handle)
 }
 
@@ -164,17 +180,21 @@ pub(crate) fn release(token: u64) -> Option<CUresult> {
     released
 }
 
-/// Gives back what is idle on a device beyond the stated amount.
+/// Gives back what is idle beyond the stated amount.
 fn give_excess_back(manager: &Manager<Device>) {
     let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
-    give_back(device, idle(device).saturating_sub(stated));
+    for tier in TIERS {
+        give_back(device, tier, idle(device, tier).saturating_sub(stated));
+    }
 }
 
-/// The same of what a second attempt left idle, but for as much as such attempts came back for before.
+/// The same of what a second attempt left idle on the device, but for as much as such attempts came back for before. What lies on the host
+/// stays: the program is short of memory, and to pin as much again takes a hundred times as long.
 fn give_leftovers_back(manager: &Manager<Device>) {
     let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
-    let idle = idle(device);
-    let given = give_back(device, keeps(device, |keep| keep.excess(idle, stated, Instant::now())));
+    let idle = idle(device, Tier::Device);
+    let given =
+        give_back(device, Tier::Device, keeps(device, |keep| keep.excess(idle, stated, Instant::now())));
     if given > 0 {
         keeps(device, |keep| keep.gave(given, Instant::now()));
     }
@@ -216,20 +236,22 @@ pub(crate) fn clear(address: u64, bytes: usize) {
     }
 }
 
-/// Bytes of a device that lie idle.
-pub(crate) fn idle(device: CUdevice) -> u64 {
-    shelf().map_or(0, |shelf| shelf.idle_bytes(device))
+/// Bytes on a device's tier that lie idle.
+pub(crate) fn idle(device: CUdevice, tier: Tier) -> u64 {
+    shelf().map_or(0, |shelf| shelf.idle_bytes(device, tier))
 }
 
-/// Gives idle bytes of a device back to the driver; how many.
-pub(crate) fn give_back(device: CUdevice, bytes: u64) -> u64 {
-    shelf().map_or(0, |mut shelf| shelf.give_back(&DriverCalls, device, bytes))
+/// Gives idle bytes on a device's tier back to the driver; how many.
+pub(crate) fn give_back(device: CUdevice, tier: Tier, bytes: u64) -> u64 {
+    shelf().map_or(0, |mut shelf| shelf.give_back(&DriverCalls, device, tier, bytes))
 }
 
 /// The device's contexts are gone.
 pub(crate) fn end_device(device: CUdevice) {
     if let Some(mut shelf) = shelf() {
-        shelf.give_back(&DriverCalls, device, u64::MAX);
+        for tier in TIERS {
+            shelf.give_back(&DriverCalls, device, tier, u64::MAX);
+        }
         shelf.forget(device);
     }
 }

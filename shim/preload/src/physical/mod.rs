@@ -14,7 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use book::{Account, Asked, Book, MappedPiece};
 pub(crate) use shelf::MemoryKind;
 use wm_abi::CUdevice;
-use wm_driver::Aside;
+use wm_driver::{Aside, Device, Gpu, Tier};
+use wm_memory::Manager;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
@@ -41,7 +42,21 @@ pub(crate) fn account(device: CUdevice) -> Account {
 /// The same, as the manager of our blocks counts it against the limits.
 pub(crate) fn aside(device: CUdevice) -> Aside {
     let held = account(device).held;
-    Aside { device: held.device + kept::idle(device), host: held.host }
+    Aside {
+        device: held.device + kept::idle(device, Tier::Device),
+        host: held.host + kept::idle(device, Tier::Host),
+    }
+}
+
+/// Something else is about to be made on the host. Where that would have no room for it beside what lies idle here, that goes back.
+pub(crate) fn make_host_room(manager: &Manager<Device>, bytes: u64) {
+    let device = manager.gpu().ordinal();
+    let idle = kept::idle(device, Tier::Host);
+    let held = manager.usage().reserved.host.saturating_add(account(device).held.host + idle);
+    let room = manager.gpu().host_available().min(manager.settings().host_limit.saturating_sub(held));
+    if idle > 0 && room < bytes {
+        kept::give_back(device, Tier::Host, bytes - room);
+    }
 }
 
 /// Is any piece of the process not on its device?

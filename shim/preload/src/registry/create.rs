@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Aside, Bears, Device, Gpu, Tier};
+use wm_driver::{Aside, Bears, Device, Gpu, Shortfall, Tier};
 use wm_memory::Manager;
 
 use super::managers::{DEVICES, existing, publish};
@@ -19,7 +19,7 @@ pub(crate) struct Callbacks {
     /// Bytes that the program holds on a device without its manager.
     pub(crate) external_usage: fn(CUdevice) -> Aside,
     /// What the calling code can cope with, if a device has no room for a block of so many bytes.
-    pub(crate) on_shortage: fn(CUdevice, usize) -> Bears,
+    pub(crate) on_shortage: fn(CUdevice, Shortfall) -> Bears,
     /// A manager was made.
     pub(crate) on_create: fn(),
 }
@@ -97,7 +97,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         device_limit: budget.limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
-        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(devices::machine_memory())),
+        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(wm_driver::host::whole())),
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
         stitch_views: stitch_views(settings),

@@ -25,13 +25,6 @@ pub(crate) fn device_count() -> Option<CUdevice> {
     driver().device_count().ok()
 }
 
-/// Bytes of the machine's memory.
-pub(super) fn machine_memory() -> u64 {
-    // SAFETY: two questions to the system without arguments.
-    let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(size).unwrap_or(0)
-}
-
 /// A device's name and size, for logs and statistics.
 #[derive(Debug)]
 pub(crate) struct Label {

@@ -114,9 +114,10 @@ settings! {
         /// on device memory, as NCCL does.
         "WMSHIM_OVERFLOW_CREATED": "torch, all, off", "torch"
             => overflow_created: Created = Created::Torch, |text| words(text, created);
-        /// Most host memory to pin. Off: what is available.
-        "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "off"
-            => host_limit: Option<Size> = None, allowance;
+        /// Most host memory to pin, for each device. A share is one of the machine's memory, or of what its control groups allow the process.
+        /// Off: what is available.
+        "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
+            => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
         /// Most memory to take on other devices.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
@@ -287,7 +288,7 @@ mod tests {
     fn a_bad_value_is_one_line_with_the_valid_ones_and_the_default() {
         let (settings, lines) = read(&[("WMSHIM_STITCH", "maybe"), ("WMSHIM_HOST_LIMIT", "12 bananas")]);
         assert!(settings.stitch);
-        assert_eq!(settings.host_limit, None);
+        assert_eq!(settings.host_limit, Some(Size::Share(0.5)));
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("on, off"), "{}", lines[0]);
         assert!(lines[1].contains("GiB"), "{}", lines[1]);

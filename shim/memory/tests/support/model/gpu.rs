@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, Gpu, Handle, StreamId, Tier};
+use wm_driver::{Bears, Event, Gpu, Handle, Shortfall, StreamId, Tier};
 
 use super::{Clock, GRANULARITY, Mapping, Model, Physical};
 
@@ -189,7 +189,7 @@ impl Gpu for Model {
         Ok((total - inner.held(Tier::Device), total))
     }
 
-    fn bears(&self, _: usize) -> Bears {
+    fn bears(&self, _: Shortfall) -> Bears {
         (self.on_call)();
         self.lock().bears.unwrap_or(Bears::Elsewhere)
     }

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use wm_abi::CUdevice;
+use wm_driver::Tier;
 
 use super::kind::MemoryKind;
 
@@ -37,9 +38,9 @@ impl Idle {
         self.kinds.get(&kind).map_or(0, BTreeSet::len).saturating_sub(self.promised(kind))
     }
 
-    /// Bytes of a device that are promised to no token.
-    pub(super) fn spare_bytes(&self, device: CUdevice) -> u64 {
-        let kinds = self.kinds.keys().filter(|kind| kind.device == device);
+    /// Bytes on a device's tier that are promised to no token.
+    pub(super) fn spare_bytes(&self, device: CUdevice, tier: Tier) -> u64 {
+        let kinds = self.kinds.keys().filter(|kind| (kind.device, kind.tier) == (device, tier));
         kinds.map(|kind| kind.bytes * self.spare(*kind) as u64).sum()
     }
 
@@ -68,9 +69,10 @@ impl Idle {
         self.kinds.get(&kind)?.first().map(|(_, number)| *number)
     }
 
-    /// The same for all kinds of a device, and what is promised to no token.
-    pub(super) fn oldest_spare(&self, device: CUdevice) -> Option<(MemoryKind, u64)> {
-        let kinds = self.kinds.iter().filter(|(kind, _)| kind.device == device && self.spare(**kind) > 0);
+    /// The same for all kinds on a device's tier, and what is promised to no token.
+    pub(super) fn oldest_spare(&self, device: CUdevice, tier: Tier) -> Option<(MemoryKind, u64)> {
+        let is_there = |kind: &MemoryKind| (kind.device, kind.tier) == (device, tier);
+        let kinds = self.kinds.iter().filter(|(kind, _)| is_there(kind) && self.spare(**kind) > 0);
         let oldest = kinds.filter_map(|(kind, idle)| Some((*idle.first()?, *kind)));
         oldest.min().map(|((_, number), kind)| (kind, number))
     }

@@ -20,6 +20,7 @@ use idle::Idle;
 pub(crate) use kind::MemoryKind;
 use smallvec::SmallVec;
 use wm_abi::{CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CUdevice, CUresult};
+use wm_driver::Tier;
 
 /// Tokens are told from the driver's handles, which are addresses, by their first bits.
 const TOKENS: u64 = 0xB00C << 48;
@@ -102,9 +103,9 @@ impl Shelf {
         self.memories.get(&self.tokens.get(&token)?.memory?).map(|memory| memory.handle)
     }
 
-    /// Idle bytes of a device that are promised to no token.
-    pub(crate) fn idle_bytes(&self, device: CUdevice) -> u64 {
-        self.idle.spare_bytes(device)
+    /// Idle bytes on a device's tier that are promised to no token.
+    pub(crate) fn idle_bytes(&self, device: CUdevice, tier: Tier) -> u64 {
+        self.idle.spare_bytes(device, tier)
     }
 
     /// A token for memory that lies idle, if there is some that is not promised.
@@ -449,12 +450,12 @@ impl Shelf {
         }
     }
 
-    /// Gives at least so many idle bytes of a device back to the driver, what has been idle longest first, as far as nobody was promised
-    /// them; returns how many.
-    pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, bytes: u64) -> u64 {
+    /// Gives at least so many idle bytes on a device's tier back to the driver, what has been idle longest first, as far as nobody was
+    /// promised them; returns how many.
+    pub(crate) fn give_back(&mut self, vmm: &impl Vmm, device: CUdevice, tier: Tier, bytes: u64) -> u64 {
         let mut given = 0;
         while given < bytes {
-            let Some((kind, number)) = self.idle.oldest_spare(device) else { break };
+            let Some((kind, number)) = self.idle.oldest_spare(device, tier) else { break };
             if self.part_with(vmm, number).is_ok() {
                 given += kind.bytes;
             }

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 
 const MIB: u64 = 1 << 20;
-const KIND: MemoryKind = MemoryKind { device: 0, bytes: 2 * MIB, handle_types: 1, rdma: false };
+const KIND: MemoryKind =
+    MemoryKind { device: 0, tier: Tier::Device, bytes: 2 * MIB, handle_types: 1, rdma: false };
 const ALL: [(CUdevice, u32); 1] = [(0, 3)];
 
 /// A driver that knows what is mapped where, and refuses what the real one does.
@@ -16,7 +17,8 @@ struct Model(RefCell<State>);
 
 #[derive(Default)]
 struct State {
-    handles: BTreeSet<u64>,
+    /// Each handle, and where its memory is.
+    handles: BTreeMap<u64, Tier>,
     mapped: BTreeMap<u64, (u64, bool)>,
     calls: usize,
     made: u64,
@@ -25,11 +27,11 @@ struct State {
 }
 
 impl Model {
-    fn new_handle(&self) -> u64 {
+    fn new_handle(&self, kind: MemoryKind) -> u64 {
         let mut state = self.0.borrow_mut();
         state.made += 1;
         let handle = 0x7000_0000 + state.made;
-        state.handles.insert(handle);
+        state.handles.insert(handle, kind.tier);
         handle
     }
 
@@ -48,14 +50,16 @@ fn check(holds: bool) -> Result<(), CUresult> {
 }
 
 impl Vmm for Model {
-    fn make(&self, _: &MemoryKind) -> Result<u64, CUresult> {
-        Ok(self.new_handle())
+    fn make(&self, kind: &MemoryKind) -> Result<u64, CUresult> {
+        Ok(self.new_handle(*kind))
     }
 
     fn map(&self, address: u64, bytes: u64, handle: u64) -> Result<(), CUresult> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
-        check(bytes == KIND.bytes && state.handles.contains(&handle) && !state.spoiled.contains(&handle))?;
+        check(
+            bytes == KIND.bytes && state.handles.contains_key(&handle) && !state.spoiled.contains(&handle),
+        )?;
         check(state.mapped.insert(address, (handle, false)).is_none())
     }
 
@@ -74,7 +78,7 @@ impl Vmm for Model {
     fn release(&self, handle: u64) -> Result<(), CUresult> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
-        check(state.handles.remove(&handle))
+        check(state.handles.remove(&handle).is_some())
     }
 
     fn allow(&self, address: u64, bytes: u64, _: &Access) -> Result<(), CUresult> {
@@ -91,7 +95,8 @@ impl Vmm for Model {
 struct Program {
     model: Model,
     shelf: Shelf,
-    pages: BTreeMap<u64, (u64, u64)>,
+    /// Token, memory and kind of each.
+    pages: BTreeMap<u64, (u64, u64, MemoryKind)>,
 }
 
 impl Program {
@@ -104,13 +109,18 @@ impl Program {
     }
 
     fn map(&mut self, pages: std::ops::Range<u64>) {
+        self.map_on(Tier::Device, pages);
+    }
+
+    fn map_on(&mut self, tier: Tier, pages: std::ops::Range<u64>) {
+        let kind = KIND.on(tier);
         let tokens: Vec<u64> = pages
             .clone()
-            .map(|_| match self.shelf.promise(KIND) {
+            .map(|_| match self.shelf.promise(kind) {
                 Some(token) => token,
                 None => {
-                    let handle = self.model.new_handle();
-                    self.shelf.made(KIND, handle)
+                    let handle = self.model.new_handle(kind);
+                    self.shelf.made(kind, handle)
                 }
             })
             .collect();
@@ -118,14 +128,14 @@ impl Program {
             let address = Self::address(page);
             assert_eq!(self.shelf.map(&self.model, address, KIND.bytes, token), Some(Ok(())));
             let memory = self.shelf.handle(token).expect("bound when it is mapped");
-            self.pages.insert(page, (token, memory));
+            self.pages.insert(page, (token, memory, kind));
         }
         let (start, bytes) = (Self::address(pages.start), (pages.end - pages.start) * KIND.bytes);
         assert_eq!(self.shelf.allow(&self.model, start, bytes, &Access::from(ALL)), Some(Ok(())));
     }
 
     fn unmap(&mut self, page: u64) {
-        let (token, _) = self.pages.remove(&page).expect("mapped");
+        let (token, ..) = self.pages.remove(&page).expect("mapped");
         assert_eq!(self.shelf.unmap(&self.model, Self::address(page), KIND.bytes), Some(Ok(())));
         assert_eq!(self.shelf.release(&self.model, token), Some(Ok(())));
         assert_eq!(self.shelf.release(&self.model, token), None);
@@ -134,13 +144,17 @@ impl Program {
     /// Each page is still the memory that it was when it was mapped, and nobody else's.
     fn check(&self) {
         let mut seen = BTreeSet::new();
-        for (page, (token, memory)) in &self.pages {
+        for (page, (token, memory, kind)) in &self.pages {
+            assert_eq!(self.model.0.borrow().handles.get(memory), Some(&kind.tier), "it is on another tier");
             assert_eq!(self.model.at(Self::address(*page)), Some(*memory));
             assert_eq!(self.shelf.handle(*token), Some(*memory));
             assert!(seen.insert(*memory), "two pages are one memory");
         }
-        let idle = self.shelf.idle_bytes(0) / KIND.bytes;
-        assert_eq!(self.model.0.borrow().handles.len() as u64, seen.len() as u64 + idle, "memory is lost");
+        for tier in [Tier::Device, Tier::Host] {
+            let used = self.pages.values().filter(|(.., kind)| kind.tier == tier).count() as u64;
+            let made = self.model.0.borrow().handles.values().filter(|of| **of == tier).count() as u64;
+            assert_eq!(made, used + self.shelf.idle_bytes(0, tier) / KIND.bytes, "memory is lost");
+        }
     }
 }
 
@@ -161,13 +175,31 @@ fn what_repeats_itself_makes_no_call() {
     assert_eq!(program.model.0.borrow().made, 6);
 }
 
+/// Hazard: where the device is full, a program that repeats itself pins host memory anew in every step.
+#[test]
+fn what_repeats_itself_on_two_tiers_makes_no_call() {
+    let mut program = Program::new();
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        let before = program.model.calls();
+        program.map(0..4);
+        program.map_on(Tier::Host, 4..6);
+        program.check();
+        (0..6).for_each(|page| program.unmap(page));
+        program.check();
+        calls.push(program.model.calls() - before);
+    }
+    assert_eq!(calls[1..], [0, 0, 0]);
+    assert_eq!(program.model.0.borrow().made, 6);
+}
+
 /// Hazard: what the driver has against one piece of memory is the program's.
 #[test]
 fn memory_that_cannot_be_mapped_any_more_is_replaced() {
     let mut program = Program::new();
     program.map(0..3);
     (0..3).for_each(|page| program.unmap(page));
-    let spoiled = program.model.0.borrow().handles.clone();
+    let spoiled = program.model.0.borrow().handles.keys().copied().collect();
     program.model.0.borrow_mut().spoiled = spoiled;
     program.map(5..8);
     program.check();
@@ -178,11 +210,11 @@ fn memory_that_cannot_be_mapped_any_more_is_replaced() {
 fn what_was_shared_is_given_back_and_not_kept() {
     let mut program = Program::new();
     program.map(0..2);
-    let (token, memory) = program.pages[&0];
+    let (token, memory, _) = program.pages[&0];
     assert_eq!(program.shelf.share(token), Some(memory));
     program.shelf.share_at(Program::address(1) + 5);
     (0..2).for_each(|page| program.unmap(page));
-    assert_eq!((program.shelf.idle_bytes(0), program.model.0.borrow().handles.len()), (0, 0));
+    assert_eq!((program.shelf.idle_bytes(0, Tier::Device), program.model.0.borrow().handles.len()), (0, 0));
     assert!(program.model.0.borrow().mapped.is_empty());
 }
 
@@ -190,33 +222,34 @@ fn what_was_shared_is_given_back_and_not_kept() {
 fn a_token_is_released_before_it_is_unmapped_or_never_mapped() {
     let mut program = Program::new();
     program.map(0..1);
-    let (token, _) = program.pages.remove(&0).expect("mapped");
+    let (token, ..) = program.pages.remove(&0).expect("mapped");
     assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
-    assert_eq!(program.shelf.idle_bytes(0), 0, "it is mapped");
+    assert_eq!(program.shelf.idle_bytes(0, Tier::Device), 0, "it is mapped");
     assert_eq!(program.shelf.unmap(&program.model, Program::address(0), KIND.bytes), Some(Ok(())));
-    assert_eq!(program.shelf.idle_bytes(0), KIND.bytes);
+    assert_eq!(program.shelf.idle_bytes(0, Tier::Device), KIND.bytes);
     let token = program.shelf.promise(KIND).expect("idle memory");
-    assert_eq!((program.shelf.idle_bytes(0), program.shelf.promise(KIND)), (0, None));
-    assert_eq!(program.shelf.give_back(&program.model, 0, u64::MAX), 0, "it is promised");
+    assert_eq!((program.shelf.idle_bytes(0, Tier::Device), program.shelf.promise(KIND)), (0, None));
+    assert_eq!(program.shelf.give_back(&program.model, 0, Tier::Device, u64::MAX), 0, "it is promised");
     assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
-    assert_eq!(program.shelf.give_back(&program.model, 0, 1), KIND.bytes);
+    assert_eq!(program.shelf.give_back(&program.model, 0, Tier::Device, 1), KIND.bytes);
     assert!(program.model.0.borrow().mapped.is_empty());
 }
 
 #[derive(Debug, Clone)]
 enum Step {
-    Map(u64, u64),
+    Map(Tier, u64, u64),
     Unmap(u64),
-    GiveBack(u64),
+    GiveBack(Tier, u64),
     Clear(u64, u64),
     Share(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let tier = prop_oneof![Just(Tier::Device), Just(Tier::Host)];
     let step = prop_oneof![
-        4 => (0..24u64, 1..6u64).prop_map(|(page, count)| Step::Map(page, count)),
+        4 => (tier.clone(), 0..24u64, 1..6u64).prop_map(|(tier, page, count)| Step::Map(tier, page, count)),
         6 => (0..30u64).prop_map(Step::Unmap),
-        1 => (0..6u64).prop_map(Step::GiveBack),
+        1 => (tier, 0..6u64).prop_map(|(tier, count)| Step::GiveBack(tier, count)),
         1 => (0..24u64, 1..6u64).prop_map(|(page, count)| Step::Clear(page, count)),
         1 => (0..30u64).prop_map(Step::Share),
     ];
@@ -229,22 +262,22 @@ proptest! {
         let mut program = Program::new();
         for step in steps {
             match step {
-                Step::Map(page, count) => {
+                Step::Map(tier, page, count) => {
                     let free: Vec<u64> = (page..page + count).take_while(|page| !program.pages.contains_key(page)).collect();
                     if let (Some(first), Some(last)) = (free.first(), free.last()) {
-                        program.map(*first..last + 1);
+                        program.map_on(tier, *first..last + 1);
                     }
                 }
                 Step::Unmap(page) if program.pages.contains_key(&page) => program.unmap(page),
-                Step::GiveBack(count) => {
-                    let given = program.shelf.give_back(&program.model, 0, count * KIND.bytes);
+                Step::GiveBack(tier, count) => {
+                    let given = program.shelf.give_back(&program.model, 0, tier, count * KIND.bytes);
                     prop_assert!(given <= count * KIND.bytes);
                 }
                 Step::Clear(page, count) => {
                     prop_assert_eq!(program.shelf.clear(&program.model, Program::address(page), count * KIND.bytes), Ok(()));
                 }
                 Step::Share(page) => {
-                    if let Some((token, memory)) = program.pages.get(&page) {
+                    if let Some((token, memory, _)) = program.pages.get(&page) {
                         prop_assert_eq!(program.shelf.share(*token), Some(*memory));
                     }
                 }
