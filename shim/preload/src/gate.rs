@@ -16,7 +16,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 use wm_memory::{Gate, STRIPES};
 
-use crate::process::{self, keep_errno};
+use crate::process::{self, callers, keep_errno};
 
 static GATE: Gate = Gate::new();
 
@@ -53,6 +53,8 @@ pub(crate) enum Keeps {
     Peer,
     /// Work in green contexts is not known to be covered by what is looked at.
     GreenContext,
+    /// NCCL or NVSHMEM has made memory: what it is then told of may be used by others.
+    Communication,
 }
 
 impl Keeps {
@@ -64,10 +66,12 @@ impl Keeps {
             Self::SyncMemops => "a block has SYNC_MEMOPS",
             Self::Peer => "several devices use memory",
             Self::GreenContext => "green contexts are in use",
+            Self::Communication => "a communication library is in use",
         }
     }
 
-    const ALL: [Self; 5] = [Self::Graph, Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext];
+    const ALL: [Self; 6] =
+        [Self::Graph, Self::Shared, Self::SyncMemops, Self::Peer, Self::GreenContext, Self::Communication];
 }
 
 /// The calling thread at the gate.
@@ -158,6 +162,13 @@ fn note(meaning: Passage) {
 pub(crate) fn kept() -> Option<&'static str> {
     let kept = KEPT.load(SeqCst);
     Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
+}
+
+/// Memory is being made: does who asks for it rely on where memory is? Costs some microseconds where calls pass here, and nothing else.
+pub(crate) fn look_at_caller() {
+    if is_on() && callers::need_device() {
+        note(Passage::Keep(Keeps::Communication));
+    }
 }
 
 /// Contexts that the program made with `cuCtxCreate` and its like.

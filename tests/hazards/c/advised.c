@@ -6,6 +6,7 @@
  *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
  *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
  *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
+ *   advised IMAGE fork                          children that are forked while memory moves, and what their calls answer
  *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
  */
 
@@ -13,6 +14,7 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -296,6 +298,40 @@ static void hold(void)
     printf("%d\n", say((void *)(size_t)held, 8 * MIB, WMSHIM_COLD));
 }
 
+/* Out and in again, all the time. */
+static void *keep_moving(void *argument)
+{
+    struct block *block = argument;
+    for (int turn = 0; !__atomic_load_n(&ended, __ATOMIC_SEQ_CST); turn++)
+        wmshim_advise((void *)(size_t)block->address, block->bytes, turn % 2 ? WMSHIM_PREFETCH : WMSHIM_COLD);
+    return NULL;
+}
+
+static void forked(void)
+{
+    struct block block = {.bytes = 32 * MIB, .word = 7};
+    pthread_t mover;
+    int answered = 0;
+    MUST(cuMemAlloc_v2(&block.address, block.bytes));
+    MUST(cuMemsetD32_v2(block.address, block.word, block.bytes / 4));
+    MUST(cuCtxSynchronize());
+    pthread_create(&mover, NULL, keep_moving, &block);
+    for (int i = 0; i < 40; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(cuMemsetD32_v2(block.address, 1, 1) != CUDA_SUCCESS ? 7 : 0);
+        int status;
+        waitpid(child, &status, 0);
+        answered += WIFEXITED(status) && WEXITSTATUS(status) == 7;
+        usleep(500);
+    }
+    __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
+    pthread_join(mover, NULL);
+    expect(&block, NULL);
+    printf("%d\n", answered);
+    puts(wmshim_stats_json());
+}
+
 static void room(const char *what)
 {
     CUmemPoolProps properties = {.allocType = 1, .location = {.type = 1, .id = 0}};
@@ -365,6 +401,8 @@ int main(int count, char **argument)
         room(argument[3]);
     else if (!strcmp(argument[2], "turns"))
         turns();
+    else if (!strcmp(argument[2], "fork"))
+        forked();
     else
         hold();
     return 0;

@@ -129,3 +129,11 @@ fn blocks_leave_a_device_that_has_nothing_to_do_for_what_only_the_driver_can_giv
     assert_eq!(room("busy", "on"), "2");
     assert_eq!(room("idle", "on"), "0");
 }
+
+/// Hazard: the thread that closed the gate is not in the child, where everybody waits for it.
+#[test]
+fn a_child_that_is_forked_while_memory_moves_is_answered() {
+    let outcome = advised(&["fork"], &[ON, ("SIMCUDA_SEED", "")]);
+    assert_eq!(outcome.expect_success().lines().next(), Some("40"));
+    assert!(figures(&outcome)["devices"][0]["moves"]["out_bytes"].as_u64() > Some(0));
+}

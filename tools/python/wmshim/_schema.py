@@ -44,6 +44,7 @@ class PieceStats(TypedDict, total=False):
     device_bytes: int
     idle_bytes: int
     host_bytes: int
+    host_idle_bytes: int
     overflows: int
 
 

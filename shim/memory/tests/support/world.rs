@@ -6,9 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, Stays, TierBytes, Usage, guard};
+use wm_memory::{
+    AllocateError, BlockGuard, Manager, ManagerSettings, MoveOrder, Order, Stays, TierBytes, Usage, guard,
+};
 
 use super::model::{Clock, GRANULARITY, Model};
 
@@ -151,7 +154,10 @@ impl World {
                 if *settle {
                     self.model().drain_all();
                 }
-                self.relocate(*index, *part, *to, *fail);
+                match part % 2 {
+                    0 => drop(self.relocate(*index, *part, *to, *fail)),
+                    _ => self.relocate_rest(*index, *part, *to, *fail),
+                }
             }
             Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
         }
@@ -215,6 +221,25 @@ impl World {
         }
         self.moved += moved.bytes;
         None
+    }
+
+    /// Moves all of a block from a piece on.
+    fn relocate_rest(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) {
+        let Some(index) = index.checked_rem(self.live.len()) else { return };
+        let live = &self.live[index];
+        let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
+        let order = MoveOrder { range, to, alone: part % 4 == 1, discards: false };
+        let quiet = self.model().is_quiet();
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let moved = self.manager.move_range(&order, Duration::from_secs(60));
+        self.model().fail_no_more();
+        let stays = moved.map_or_else(Some, |moved| moved.stays);
+        assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}");
+        let Ok(moved) = moved else { return };
+        assert!(quiet || moved.bytes == 0, "memory moves while work may be touching it");
+        let model = self.manager.gpu();
+        self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
+        self.moved += moved.bytes;
     }
 
     fn ask(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {

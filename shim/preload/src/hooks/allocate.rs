@@ -15,6 +15,7 @@ use super::boundary::Outcome;
 use super::pool;
 use super::stream::{self, DefaultStream};
 use crate::counters::{fail_open, fail_open_by};
+use crate::gate;
 use crate::guard::{self, Call};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
@@ -25,6 +26,7 @@ pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outco
     if pointer.is_null() || stream::is_any_captured() {
         return Outcome::Forward;
     }
+    gate::look_at_caller();
     registry::current_site().map_or(Outcome::Forward, |site| {
         allocate(
             site,

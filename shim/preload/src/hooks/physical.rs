@@ -14,6 +14,7 @@ use wm_memory::Manager;
 
 use super::boundary::Outcome;
 use super::{oom, reserved};
+use crate::gate;
 use crate::physical::{self, Asked, MemoryKind, book, kept};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
@@ -41,6 +42,7 @@ pub(super) unsafe fn mem_create(
     if handle.is_null() || property.is_null() || flags != 0 || process::exiting() {
         return Outcome::Forward;
     }
+    gate::look_at_caller();
     // SAFETY: the program's description of what it wants, not null.
     let property = unsafe { *property };
     let on_a_device = property.location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;

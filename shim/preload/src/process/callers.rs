@@ -18,8 +18,13 @@ const TORCH: &str = "libc10_cuda";
 /// whole over NVLink only.
 const COMMUNICATION: &[&str] = &["libnccl", "libnvshmem", "libucp", "libuct", "libucs", "libucm"];
 
-/// Libraries that register memory with network cards, storage or the CPU by ways that no driver call shows.
-const REGISTERING: &[&str] = &["libibverbs", "librdmacm", "libmlx5", "libfabric", "libgdrapi", "libcufile"];
+/// Libraries that register memory with network cards or the CPU by ways that no driver call shows, and are loaded only to be used.
+const REGISTERING: &[&str] =
+    &["libibverbs", "librdmacm", "libmlx5", "libfabric", "libgdrapi", "libucp", "libuct", "libucs", "libucm"];
+
+/// The same with storage. PyTorch loads it, so it tells nothing where there is no such device.
+const STORAGE: &[&str] = &["libcufile"];
+const STORAGE_DEVICE: &str = "/dev/nvidia-fs0";
 
 /// CUDA's runtime: it calls on behalf of other code.
 const RUNTIME: &str = "libcudart";
@@ -74,9 +79,11 @@ fn nearest() -> String {
         .unwrap_or_default()
 }
 
-/// Is a library loaded that may let others than this process's work use memory? Costs some microseconds.
+/// Is a library loaded that may let others than this process's work use memory? Costs some microseconds. NCCL and NVSHMEM, which PyTorch
+/// loads whether they are used or not, are told by their calls: [`need_device`].
 pub(crate) fn is_any_registering_loaded() -> bool {
-    is_any_loaded(&[COMMUNICATION, REGISTERING])
+    let is_storage = || is_any_loaded(&[STORAGE]) && std::path::Path::new(STORAGE_DEVICE).exists();
+    is_any_loaded(&[REGISTERING]) || is_storage()
 }
 
 /// Names that loaded objects may begin with, and whether one does.
