@@ -4,8 +4,8 @@
 //! reason here not to be.
 use wm_schema::{
     BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DeviceBlocks,
-    DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, PieceStats, Reason, Stats,
-    TierUsage, Tiers,
+    DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats, PieceStats, Reason,
+    Stats, TierUsage, Tiers,
 };
 
 use super::render;
@@ -32,7 +32,13 @@ fn device() -> DeviceStats {
             device_bytes: 141 << 30,
             idle_bytes: 142 << 30,
             host_bytes: 143 << 30,
+            host_idle_bytes: 145 << 30,
             overflows: 144,
+        },
+        moves: MoveStats {
+            in_bytes: 146 << 30,
+            out_bytes: 147 << 30,
+            refused: vec![Reason { reason: "it is in use".to_owned(), count: 148 }],
         },
         utilization: 0.456,
         largest_free_run_bytes: 104 << 30,
@@ -120,6 +126,7 @@ fn what_the_library_says_is_in_the_tables() {
         &["hits 151", "splits 152", "stitches 153", "creates 154", "out of memory 155", "a run is lost"],
     );
     assert_shown(&text, &["141.0 GiB on the device", "143.0 GiB on the host", "overflows 144"]);
+    assert_shown(&text, &["146.0 GiB to the device", "147.0 GiB off it", "stayed 148 times: it is in use"]);
     assert_shown(&text, &["cuMemAlloc_v2", "161", "162", "cuMemMap", "171", "172", "173.0 s", "64.0 µs"]);
     assert_shown(
         &text,
