@@ -74,7 +74,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
         alone: advice == Advice::Cold,
         discards: advice == Advice::Discard,
     };
-    match moves::carry_out(manager, &order).1 {
+    match moves::carry_out(manager, &order, u64::MAX).1 {
         None => Ok(()),
         // As far as there is room, and without what is not the program's to decide about alone.
         Some(WhyNot::Stays(Stays::Full)) if matches!(advice, Advice::Prefetch | Advice::Discard) => Ok(()),

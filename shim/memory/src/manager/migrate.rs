@@ -5,6 +5,7 @@
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use wm_driver::{Event, Gpu, Tier};
@@ -21,9 +22,8 @@ const LOOK: Duration = Duration::from_micros(500);
 /// How long the copies of a batch may take. It waits for nothing, so more means that the link is not what it was.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Handles whose copies are started before one is waited for, and bytes of them.
-const HANDLES: usize = 32;
-const BATCH: u64 = 128 << 20;
+/// Handles whose copies are started before the first of them is waited for. Each has other memory for so long, and mapping it takes about as long as copying it.
+const WINDOW: usize = 4;
 
 /// A move whose copies were started.
 struct StartedMove {
@@ -32,6 +32,15 @@ struct StartedMove {
     copies: Vec<Event>,
     /// An error if one could not be started.
     outcome: Result<(), Stays>,
+}
+
+/// What came of the try to begin the next move of a range.
+enum Next {
+    Begun(StartedMove),
+    /// Those that were begun have to be finished first.
+    Later,
+    /// There is none, or no sense in one.
+    End,
 }
 
 impl<G: Gpu> Manager<G> {
@@ -53,8 +62,8 @@ impl<G: Gpu> Manager<G> {
         moved
     }
 
-    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies are started for many handles before
-    /// one is waited for. No handle is begun once `limit` is over.
+    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies of several handles are under way
+    /// at a time. No handle is begun once `limit` is over.
     ///
     /// # Errors
     /// Why nothing can move now. What concerns single handles is in the answer.
@@ -62,19 +71,33 @@ impl<G: Gpu> Manager<G> {
         let until = Instant::now() + limit;
         self.settle().inspect_err(|stays| self.note_move(order.to, Err(*stays)))?;
         let mut moved = MovedRange { next: order.range.start, ..MovedRange::default() };
-        while moved.next < order.range.end && Instant::now() < until {
-            if !self.move_batch(order, &mut moved) {
-                break;
+        let mut started = VecDeque::new();
+        let mut goes_on = true;
+        loop {
+            // While the oldest one takes its place, the others are being copied.
+            while goes_on && started.len() < WINDOW && Instant::now() < until {
+                match self.begin_next(order, &mut moved, started.len()) {
+                    Next::Begun(one) => started.push_back(one),
+                    Next::Later => break,
+                    Next::End => goes_on = false,
+                }
+            }
+            let Some(one) = started.pop_front() else { return Ok(moved) };
+            let one = self.finish_move(one, Instant::now() + PATIENCE);
+            self.note_move(order.to, one);
+            match one {
+                Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
+                Err(stays) => {
+                    moved.stays = Some(stays);
+                    goes_on &= !stays.is_general();
+                }
             }
         }
-        Ok(moved)
     }
 
-    /// Moves some handles; `false` if there is no sense in going on.
-    fn move_batch(&self, order: &MoveOrder, moved: &mut MovedRange) -> bool {
-        let mut batch = Vec::new();
-        let (mut bytes, mut end) = (0, None);
-        while moved.next < order.range.end && bytes < BATCH && batch.len() < HANDLES && end.is_none() {
+    /// Begins the next move of a range. `own` moves of the caller's are under way.
+    fn begin_next(&self, order: &MoveOrder, moved: &mut MovedRange, own: usize) -> Next {
+        while moved.next < order.range.end {
             let address = moved.next;
             let found = self.lock().occupied_range(address);
             let Some((range, tier)) = found else {
@@ -85,37 +108,24 @@ impl<G: Gpu> Manager<G> {
             if tier == order.to {
                 continue;
             }
-            match self.begin_move(address, order, batch.len()) {
-                Ok(started) => {
-                    bytes += started.trade.handle.bytes();
-                    batch.push(started);
-                }
+            match self.begin_move(address, order, own) {
+                Ok(started) => return Next::Begun(started),
                 // What was begun counts twice as long as it is not finished.
-                Err(Stays::Full) if !batch.is_empty() => {
+                Err(Stays::Full) if own > 0 => {
                     moved.next = range.start;
-                    break;
+                    return Next::Later;
                 }
                 Err(stays) => {
                     self.note_move(order.to, Err(stays));
                     moved.stays = Some(stays);
-                    end = stays.is_general().then_some(range.start);
+                    if stays.is_general() {
+                        moved.next = range.start;
+                        return Next::End;
+                    }
                 }
             }
         }
-        let until = Instant::now() + PATIENCE;
-        for started in batch {
-            let one = self.finish_move(started, until);
-            self.note_move(order.to, one);
-            match one {
-                Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
-                Err(stays) => {
-                    moved.stays = Some(stays);
-                    end = end.or(stays.is_general().then_some(moved.next));
-                }
-            }
-        }
-        moved.next = end.unwrap_or(moved.next);
-        end.is_none()
+        Next::End
     }
 
     fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {

@@ -42,10 +42,10 @@ pub(crate) fn choose(settings: &Settings) {
 }
 
 /// Moves what an order names, handle by handle, and lets calls of the program pass between turns. Nothing is waited for but calls that are being made, and copies. Bytes
-/// that moved, by size of handles, and why the rest stayed.
-pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder) -> (u64, Option<WhyNot>) {
+/// that moved, by size of handles, and why the rest stayed. No turn begins once `most` have moved.
+pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64) -> (u64, Option<WhyNot>) {
     let (mut order, mut bytes, mut refusal) = (order.clone(), 0, None);
-    while order.range.start < order.range.end {
+    while order.range.start < order.range.end && bytes < most {
         match turn(manager, &order) {
             Ok((moved, next, stays)) => {
                 bytes += moved;

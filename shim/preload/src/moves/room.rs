@@ -49,13 +49,13 @@ fn candidates(manager: &Manager<Device>, tier: impl Fn(&wm_memory::TierBytes) ->
     there.collect()
 }
 
-/// Moves a block; bytes that moved, and why no other one will move now.
-fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier) -> (u64, Option<WhyNot>) {
+/// Moves a block, or about as much of it as `most`; bytes that moved, and why no other one will move now.
+fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier, most: u64) -> (u64, Option<WhyNot>) {
     let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else {
         return (0, None);
     };
     let range = live.address..live.address + live.tiers.total();
-    let (moved, refusal) = carry_out(manager, &MoveOrder { range, to, alone: true, discards: false });
+    let (moved, refusal) = carry_out(manager, &MoveOrder { range, to, alone: true, discards: false }, most);
     if moved > 0 && to == Tier::Host {
         recency::left(block.address, block.id);
     }
@@ -77,7 +77,7 @@ fn leave(manager: &Manager<Device>, bytes: u64) -> (u64, Option<WhyNot>) {
     blocks.sort_unstable_by_key(|block| (block.used, block.id));
     let mut left = 0;
     for block in blocks {
-        let (moved, refusal) = move_block(manager, &block, Tier::Host);
+        let (moved, refusal) = move_block(manager, &block, Tier::Host, bytes - left);
         left += moved;
         if left >= bytes || refusal.is_some() {
             return (left, refusal);
@@ -124,7 +124,7 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
         if room - room / LEFT_FREE < block.bytes {
             continue;
         }
-        if move_block(manager, &block, Tier::Device).1.is_some() {
+        if move_block(manager, &block, Tier::Device, u64::MAX).1.is_some() {
             break;
         }
     }
