@@ -19,6 +19,7 @@ const FARTHEST: u64 = 2048;
 /// A use that saves one crossing of the link is worth two of the distance: what leaves for it crosses twice, once a direction, and the
 /// farther one is guessed worse.
 const GAIN: u64 = 2;
+fn gain() -> u64 { std::env::var("GAIN").map_or(8, |v| v.parse().unwrap()) }
 
 /// A stop under way.
 pub(super) struct Stop<'a> {
@@ -128,7 +129,7 @@ impl<'a> Stop<'a> {
             }
             (EventKind::Use, Some(block)) if self.left.contains(&block) => None,
             (EventKind::Use, Some(block)) => {
-                let next = event.until_next().map(|distance| self.now + (when - self.now + distance) * GAIN);
+                let next = event.until_next().map(|distance| self.now + (when - self.now + distance) * gain() / 4);
                 Some(next.map_or(0, |next| self.come(block, next)))
             }
             (EventKind::Use, None) => Some(0),
