@@ -19,7 +19,6 @@ const FARTHEST: u64 = 2048;
 /// A use that saves one crossing of the link is worth two of the distance: what leaves for it crosses twice, once a direction, and the
 /// farther one is guessed worse.
 const GAIN: u64 = 2;
-fn gain() -> u64 { std::env::var("GAIN").map_or(8, |v| v.parse().unwrap()) }
 
 /// A stop under way.
 pub(super) struct Stop<'a> {
@@ -129,8 +128,14 @@ impl<'a> Stop<'a> {
             }
             (EventKind::Use, Some(block)) if self.left.contains(&block) => None,
             (EventKind::Use, Some(block)) => {
-                let next = event.until_next().map(|distance| self.now + (when - self.now + distance) * gain() / 4);
-                Some(next.map_or(0, |next| self.come(block, next)))
+                // What was not used since is used next a period later. It takes room that is there, which needs no other stop.
+                let next = |distance| self.now + (distance + when - self.now) * GAIN;
+                let (until, counts) = match event.until_next() {
+                    Some(distance) => (next(distance), true),
+                    None => (next(self.now - number), false),
+                };
+                let bytes = self.come(block, until);
+                Some(if counts { bytes } else { 0 })
             }
             (EventKind::Use, None) => Some(0),
             (EventKind::Free, Some(block)) => {
