@@ -22,7 +22,7 @@ const SHARE: (usize, usize) = (5, 4);
 
 fn main() -> Result<(), DriverError> {
     let context = CudaContext::new(0)?;
-    let module = context.load_module(Ptx::from_src(IMAGE.ptx.to_string_lossy().into_owned()))?;
+    let module = context.load_module(Ptx::from_src(IMAGE.ptx.trim_end_matches('\0')))?;
     let saxpy = module.load_function("wm_saxpy_f32")?;
     let vectors = context.total_mem()? * SHARE.0 / SHARE.1 / THREADS / (ELEMENTS * size_of::<f32>());
     let (context, saxpy) = (&context, &saxpy);

@@ -51,7 +51,7 @@ fn key(key: usize) -> *mut c_void {
 
 impl Launcher {
     fn module(&self) -> Result<CUmodule, Failure> {
-        Ok(self.driver.module_load_data(wm_kernels::diagnostics::IMAGE.ptx.to_bytes_with_nul())?)
+        Ok(self.driver.module_load_data(wm_kernels::diagnostics::IMAGE.ptx.as_bytes())?)
     }
 
     fn function(&self, module: CUmodule, name: &CStr) -> Result<CUfunction, Failure> {

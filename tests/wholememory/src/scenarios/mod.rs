@@ -4,6 +4,7 @@ mod cache_policies;
 mod caches;
 mod communicators;
 mod dealt;
+mod drawn;
 mod embeddings;
 mod environment;
 mod files;
@@ -77,6 +78,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("files.a_store_fails", files::a_store_fails),
     Scenario { needs_fault: true, ..Scenario::new("files.a_copy_fails", files::a_copy_fails) },
     Scenario::new("dealt.rows", dealt::rows),
+    Scenario::new("drawn.tables", drawn::tables),
     Scenario::new("environment.tested", environment::tested),
     // Ranks that are threads share a context, in which nobody may wait while one of them captures.
     Scenario { ends_early: true, ..Scenario::new("environment.captured", environment::captured) },
@@ -100,7 +102,7 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("embeddings.misused", embeddings::misused),
     Scenario::of_few("caches.gathered", caches::gathered),
     Scenario::of_few("caches.taken_while_read", caches::taken_while_read),
-    Scenario::new("caches.ordered", caches::ordered),
+    Scenario::of_few("caches.ordered", caches::ordered),
     Scenario::of_few("caches.holds_all_rows", caches::holds_all_rows),
     Scenario::of_few("caches.holds_hot_rows", caches::holds_hot_rows),
     Scenario::new("caches.loaded", caches::loaded),
@@ -119,9 +121,9 @@ pub(crate) static ALL: &[Scenario] = &[
     Scenario::new("rows.scattered", rows::scattered),
     Scenario::new("rows.converted", rows::converted),
     Scenario::new("rows.misused", rows::misused),
-    Scenario::new("ordered.gathered", ordered::gathered),
+    Scenario::of_few("ordered.gathered", ordered::gathered),
     Scenario { ends_early: true, ..Scenario::new("ordered.captured", ordered::captured) },
-    Scenario::new("ordered.scattered", ordered::scattered),
+    Scenario::of_few("ordered.scattered", ordered::scattered),
     Scenario::new("properties.described", properties::described),
     Scenario::new("random.draws", random::draws),
     Scenario::new("random.misuse", random::misuse),

@@ -130,7 +130,7 @@ class Allocator:
     def __init__(self, torch: Optional[Any], device: int, stream: int) -> None:
         self._torch = torch
         if torch is not None:
-            self._device = torch.device("cuda", device)
+            self._device = f"cuda:{device}"
             current = int(torch.cuda.current_stream(device).cuda_stream)
             # Memory is in the order of the stream that was current when it was allocated.
             self._other = None if current == stream else torch.cuda.ExternalStream(stream, device=device)

@@ -1,0 +1,193 @@
+//! Tables, and what is done with them, drawn at random, the same on all ranks, and compared with a table in the program's memory.
+//!
+//! Hazard: a combination that nobody thought of: of a type of memory, lengths, gaps and offsets of rows, numbers of rows and their
+//! repetition, and the way that rows are moved by because of them.
+
+use std::ffi::c_uint;
+use std::ptr::{null, null_mut};
+
+use crate::api::{Description, Handle};
+use crate::environment::Caller;
+use crate::rank::{KINDS, Local, Rank, SUCCESS, Verdict, byte_at, bytes_at, must, want};
+
+/// `WHOLEMEMORY_DT_*`
+const INT: c_uint = 5;
+const INT64: c_uint = 6;
+const INT8: c_uint = 8;
+
+const UNTOUCHED: u8 = 0xa5;
+const TABLES: u64 = 8;
+/// Bytes that are moved at once, at most.
+const MOST: u64 = 1 << 18;
+
+/// Random numbers (splitmix64).
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A table of bytes, and what is to be in it.
+struct Drawn {
+    kind: (c_uint, c_uint),
+    rows: u64,
+    columns: u64,
+    stride: u64,
+    bytes: Vec<u8>,
+}
+
+impl Drawn {
+    fn new(draws: &mut Draws, salt: usize) -> Self {
+        let kind = draws.of(&KINDS);
+        let columns = match draws.below(3) {
+            0 => draws.of(&[1, 2, 4, 8, 16, 32, 64, 128, 512, 2048]),
+            1 => 4 * (1 + draws.below(300)),
+            _ => 1 + draws.below(700),
+        };
+        let stride = columns + draws.of(&[0, 0, 1, 4, 16]);
+        let most = MOST / stride;
+        let rows = draws.of(&[1, 7, 300, 5000, 70_000]).min(most).max(1);
+        let bytes = bytes_at(0, (rows * stride) as usize, salt);
+        Self { kind, rows, columns, stride, bytes }
+    }
+
+    fn make(&self, rank: &Rank) -> Verdict<Handle> {
+        let shape = Description::matrix(self.rows as i64, self.columns as i64, self.stride as i64, INT8);
+        let (mut table, kind) = (null_mut(), self.kind);
+        want!(
+            SUCCESS,
+            rank.wholememory_create_tensor(&mut table, &shape, rank.comm, kind.0, kind.1, null())
+        )?;
+        // SAFETY: a handle.
+        let memory = unsafe { (rank.library.wholememory_tensor_get_memory_handle)(table) };
+        let own = rank.own_part(memory)?;
+        rank.write(own.address, &self.bytes[own.offset..own.offset + own.bytes])?;
+        rank.barrier()?;
+        Ok(table)
+    }
+
+    fn row(&self, number: i64) -> Option<&[u8]> {
+        let inside = (0..self.rows as i64).contains(&number);
+        inside.then(|| &self.bytes[number as usize * self.stride as usize..][..self.columns as usize])
+    }
+
+    /// As many numbers as are moved at once: of all rows or of a few, and some that name nothing.
+    fn numbers(&self, draws: &mut Draws) -> Vec<i64> {
+        let most = (MOST / self.columns).min(40_000);
+        let count = draws.of(&[0, 1, 31, 1000, 17_000, 40_000]).min(most);
+        let named = draws.of(&[self.rows, self.rows, self.rows.min(3), self.rows + 5]);
+        let (none, many) = (draws.below(2) == 0, self.rows as i64);
+        let mut one = |_| match draws.below(50) {
+            0 if none => -1 - draws.below(1 << 20) as i64,
+            1 if none => many + draws.below(1 << 20) as i64,
+            _ => draws.below(named) as i64,
+        };
+        (0..count).map(&mut one).collect()
+    }
+}
+
+/// A table, and some moves of rows out of it and into it.
+pub(super) fn tables(rank: &Rank) -> Verdict {
+    for seed in 0..TABLES {
+        let draws = &mut Draws(seed << 32);
+        let mut drawn = Drawn::new(draws, seed as usize);
+        let table = drawn.make(rank)?;
+        let what = format!(
+            "table {seed} of {} rows of {} bytes, {} apart, {:?}",
+            drawn.rows, drawn.columns, drawn.stride, drawn.kind
+        );
+        for step in 0..draws.below(4) {
+            // Each rank draws what all others do, and moves what is its own.
+            let lots: Vec<u64> = (0..rank.size).map(|_| draws.next()).collect();
+            let done = match draws.below(2) {
+                0 => scatter(rank, table, &mut drawn, &lots, step as usize),
+                _ => gather(rank, table, &drawn, &mut Draws(lots[rank.number])),
+            };
+            done.map_err(|reason| format!("{what}, step {step}: {reason}"))?;
+            rank.barrier()?;
+        }
+        gather(rank, table, &drawn, draws).map_err(|reason| format!("{what}, at its end: {reason}"))?;
+        rank.barrier()?;
+        want!(SUCCESS, rank.wholememory_destroy_tensor(table))?;
+    }
+    Ok(())
+}
+
+fn local_numbers<'a>(rank: &'a Rank, numbers: &[i64], is_wide: bool) -> Verdict<Local<'a>> {
+    let shape = Description::array(numbers.len() as i64, if is_wide { INT64 } else { INT });
+    let bytes: Vec<u8> = match is_wide {
+        true => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+        false => numbers.iter().flat_map(|number| (*number as i32).to_le_bytes()).collect(),
+    };
+    Local::new(rank, &bytes, &shape)
+}
+
+fn gather(rank: &Rank, table: Handle, drawn: &Drawn, draws: &mut Draws) -> Verdict {
+    let numbers = drawn.numbers(draws);
+    let (columns, width) = (drawn.columns as usize, (drawn.columns + draws.of(&[0, 0, 1, 16])) as usize);
+    let indices = local_numbers(rank, &numbers, draws.below(2) == 0)?;
+    let shape = Description::matrix(numbers.len() as i64, columns as i64, width as i64, INT8);
+    let output = Local::new(rank, &vec![UNTOUCHED; numbers.len() * width], &shape)?;
+    let caller = Caller::new(rank);
+    let functions = caller.functions();
+    let functions = if draws.below(2) == 0 { null() } else { (&raw const functions).cast() };
+    want!(SUCCESS, rank.wholememory_gather(table, indices.tensor, output.tensor, functions, null_mut(), -1))?;
+    let found = output.read()?;
+    caller.is_even()?;
+    for (at, (number, row)) in numbers.iter().zip(found.chunks(width)).enumerate() {
+        let (moved, gap) = row.split_at(columns);
+        let is_right = match drawn.row(*number) {
+            Some(wanted) => moved == wanted,
+            None => moved.iter().all(|byte| *byte == UNTOUCHED),
+        };
+        let is_right = is_right && gap.iter().all(|byte| *byte == UNTOUCHED);
+        must(is_right, || format!("{} rows gathered: row {number} at {at}", numbers.len()))?;
+    }
+    Ok(())
+}
+
+/// Ranks write rows of their own, of which none is named twice, each in an order of its own.
+fn scatter(rank: &Rank, table: Handle, drawn: &mut Drawn, lots: &[u64], salt: usize) -> Verdict {
+    let (rows, columns, stride) = (drawn.rows, drawn.columns as usize, drawn.stride as usize);
+    for (number, lot) in lots.iter().enumerate() {
+        let draws = &mut Draws(*lot);
+        let most = (MOST / drawn.columns).min(40_000);
+        let mut numbers: Vec<i64> =
+            (0..rows).filter(|row| *row as usize % rank.size == number).map(|row| row as i64).collect();
+        for at in (1..numbers.len()).rev() {
+            numbers.swap(at, draws.below(at as u64 + 1) as usize);
+        }
+        numbers.truncate(draws.of(&[0, 1, 1000, 40_000]).min(most) as usize);
+        numbers.extend([-1, rows as i64, i64::from(i32::MIN)]);
+        let byte = |at: usize| byte_at(at, salt + number * 7 + 3);
+        let values: Vec<u8> = (0..numbers.len() * columns).map(byte).collect();
+        if number == rank.number {
+            let indices = local_numbers(rank, &numbers, draws.below(2) == 0)?;
+            let shape = Description::matrix(numbers.len() as i64, columns as i64, columns as i64, INT8);
+            let input = Local::new(rank, &values, &shape)?;
+            want!(
+                SUCCESS,
+                rank.wholememory_scatter(input.tensor, indices.tensor, table, null(), null_mut(), -1)
+            )?;
+        }
+        for (row, value) in numbers.iter().zip(values.chunks(columns)) {
+            if (0..rows as i64).contains(row) {
+                drawn.bytes[*row as usize * stride..][..columns].copy_from_slice(value);
+            }
+        }
+    }
+    Ok(())
+}
