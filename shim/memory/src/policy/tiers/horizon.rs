@@ -16,9 +16,8 @@ use super::residency::{Residency, SMALLEST};
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
 
-/// A use that saves one crossing of the link is worth two of the distance: what leaves for it crosses twice, once a direction, and the
-/// farther one is guessed worse.
-const GAIN: u64 = 2;
+/// What comes is used that many times sooner than what leaves for it: that crosses the link, too, and the farther use is guessed worse.
+const GAIN: u64 = 3;
 
 /// A stop under way.
 pub(super) struct Stop<'a> {

@@ -9,6 +9,13 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
+/// Events for which a block that was used does not leave, if another one can: what was used a moment ago may be used again before the
+/// past says so, and in a loop that is much longer another one is as good.
+const YOUNG: u64 = 64;
+
+/// Blocks that are looked at for one that is not young.
+const LOOKS: usize = 64;
+
 #[derive(Debug, Clone, Copy)]
 struct OrderEntry {
     last: u64,
@@ -95,6 +102,8 @@ impl Order {
     /// The block on the device that is used last, and when.
     pub(super) fn farthest(&self, now: u64) -> Option<(u64, u64)> {
         let stranger = self.strangers.first().map(|(last, block)| (2 * now - last, *block));
-        self.foretold.last().copied().max(stranger)
+        let is_young = |block: u64| self.last_use(block).is_some_and(|last| last + YOUNG > now);
+        let foretold = self.foretold.iter().rev().take(LOOKS).find(|(_, block)| !is_young(*block)).copied();
+        foretold.max(stranger).or_else(|| self.foretold.last().copied())
     }
 }

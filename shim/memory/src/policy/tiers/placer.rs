@@ -36,9 +36,9 @@ pub struct TierSettings {
 }
 
 impl TierSettings {
-    /// A stop for each sixteenth of the device.
+    /// A stop for each thirty-second part of the device.
     pub fn of_capacity(capacity: u64) -> Self {
-        Self { capacity, batch: (capacity / 16).max(super::CHUNK), stop_bytes: STOP_BYTES.min(capacity / 64) }
+        Self { capacity, batch: (capacity / 32).max(super::CHUNK), stop_bytes: STOP_BYTES.min(capacity / 64) }
     }
 }
 
@@ -140,17 +140,17 @@ impl TierPlacer {
         let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now);
         let ages = stop.hold(blocks);
         stop.make_room(bytes, now);
-        if self.past.position().is_some() {
-            stop.reserve(bytes);
-            // The allocation that this stop is for is the first of what comes next.
-            self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
-            return;
-        }
         // A block that was not used for longer than what would leave for it is used from the host.
         for (block, age) in ages {
             stop.come(block, now + age);
         }
-        stop.make_room(SLACK * self.settings.stop_bytes, now + RECENT);
+        if self.past.position().is_none() {
+            stop.make_room(SLACK * self.settings.stop_bytes, now + RECENT);
+            return;
+        }
+        stop.reserve(bytes);
+        // The allocation that this stop is for is the first of what comes next.
+        self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
     }
 }
 

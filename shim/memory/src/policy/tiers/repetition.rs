@@ -1,7 +1,9 @@
 //! A program that repeats itself: where was it one period ago? What it did from there on is what it does next.
 //!
 //! The last events are kept, each linked with the one before and the one after of its block. `position` is the event of the past that
-//! the last one answers to. Sizes play no part, since those of a step vary with its input. Two blocks *answer to* each other if one did a period
+//! the last one answers to. Sizes vary with a
+//! step's input, so all that is asked of them is their order of magnitude: it tells a prompt from the tokens that follow it, whose
+//! launches are the same. Two blocks *answer to* each other if one did a period
 //! ago what the other does now: a block that lives through periods answers to itself, and a newer one to one that was freed since. So
 //! a loop over equal layers, which use other weights each, does not pass for a period. Where some events are more or fewer than a period
 //! ago, the blocks' own links tell where to go on.
@@ -32,6 +34,10 @@ const JUMP: u64 = 512;
 
 /// Of the last 64 events, those that may differ before the period is given up.
 const SLIPS: u32 = 40;
+
+/// A block that is so many times larger or smaller does not answer to another, if one of the two is large.
+const UNLIKE: u64 = 16;
+const LARGE: u64 = 1 << 20;
 
 /// No block answers to this one.
 const NOBODY: u64 = u64::MAX;
@@ -64,6 +70,12 @@ impl PastEvent {
     /// Events until the next one of its block.
     pub(super) fn until_next(&self) -> Option<u64> {
         (self.until > 0).then_some(self.until.into())
+    }
+
+    /// Roughly.
+    fn has_size_of(&self, other: &Self) -> bool {
+        let (small, large) = (self.bytes.min(other.bytes), self.bytes.max(other.bytes));
+        large < LARGE || large / UNLIKE <= small
     }
 }
 
@@ -174,7 +186,10 @@ impl Repetition {
         if event.kind != old.kind || before >= number {
             return false;
         }
-        if event.born == old.born || event.kind == EventKind::Allocate {
+        if event.kind == EventKind::Allocate {
+            return event.has_size_of(old);
+        }
+        if event.born == old.born {
             return true;
         }
         let Some(birth) = self.get(old.born) else { return false };
@@ -217,7 +232,8 @@ impl Repetition {
     fn is_alike(&self, number: u64, before: u64) -> bool {
         let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return false };
         let is_gone = || self.get(old.born).is_some_and(|birth| birth.freed);
-        event.kind == old.kind && (event.born == old.born || (event.born > before && is_gone()))
+        let can_answer = || event.born == old.born || (event.born > before && is_gone());
+        event.kind == old.kind && (event.kind != EventKind::Allocate || event.has_size_of(old)) && can_answer()
     }
 
     /// The live block that the event will be of, if it comes again; `None` of one that will be allocated before.

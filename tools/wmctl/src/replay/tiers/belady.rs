@@ -34,7 +34,7 @@ impl Foresight {
     /// Those of which the best is the best feasible.
     pub(super) fn variants() -> impl Iterator<Item = Self> {
         let weights = [None, Some(4.0), Some(1.0), Some(0.25)];
-        let gains = [1.0, 2.0, 4.0];
+        let gains = [1.0, 4.0];
         let all = weights.into_iter().flat_map(move |weight| gains.map(|gain| (weight, gain)));
         all.map(|(free_weight, gain)| Self { discards: false, free_weight, gain })
     }
