@@ -107,3 +107,32 @@ impl Order {
         foretold.max(stranger).or_else(|| self.foretold.last().copied())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: what was used a moment ago leaves and is used again at once; or nothing can leave where all is young.
+    use super::*;
+
+    #[test]
+    fn the_farthest_that_is_not_young_leaves() {
+        let mut order = Order::default();
+        order.used(1, 0, Some(1000), true);
+        order.used(2, 90, Some(2000), true);
+        order.used(3, 95, Some(3000), false);
+        order.prepare(100);
+        assert_eq!(order.farthest(100), Some((1000, 1)), "3 cannot leave, and 2 is young");
+        assert_eq!(order.farthest(90 + YOUNG), Some((2000, 2)));
+        order.remove(1);
+        assert_eq!(order.farthest(100), Some((2000, 2)), "there is no other");
+    }
+
+    #[test]
+    fn what_did_not_come_true_is_no_longer_believed() {
+        let mut order = Order::default();
+        order.prepare(0);
+        order.used(1, 0, Some(50), true);
+        order.used(2, 10, Some(400), true);
+        order.prepare(300);
+        assert_eq!(order.farthest(300), Some((600, 1)), "as far away as the last use");
+    }
+}

@@ -233,7 +233,9 @@ impl Repetition {
         let (Some(event), Some(old)) = (self.get(number), self.get(before)) else { return false };
         let is_gone = || self.get(old.born).is_some_and(|birth| birth.freed);
         let can_answer = || event.born == old.born || (event.born > before && is_gone());
-        event.kind == old.kind && (event.kind != EventKind::Allocate || event.has_size_of(old)) && can_answer()
+        event.kind == old.kind
+            && (event.kind != EventKind::Allocate || event.has_size_of(old))
+            && can_answer()
     }
 
     /// The live block that the event will be of, if it comes again; `None` of one that will be allocated before.
@@ -307,6 +309,34 @@ mod tests {
         assert!(past.position().is_some() && foretold > 300, "{foretold}");
         // One workspace came or went between most pairs of uses, which shifts what is foretold by its three events.
         assert!(kept > 0, "{kept} of {foretold}");
+    }
+
+    /// Five steps with temporaries of 2 MiB and one with those of `bytes`. Returns of how many of these the use was foretold.
+    fn temporaries_foretold(bytes: u64) -> usize {
+        let mut past = Repetition::default();
+        (0..20).for_each(|weight| {
+            past.add(EventKind::Allocate, weight, 100);
+        });
+        let mut step = |bytes: u64| {
+            let mut layer = |weight: u64| {
+                let foretold = past.add(EventKind::Allocate, 100, bytes);
+                past.add(EventKind::Use, weight, 100);
+                past.add(EventKind::Use, 100, bytes);
+                past.add(EventKind::Free, 100, bytes);
+                foretold.is_some()
+            };
+            (0..20).filter(|weight| layer(*weight)).count()
+        };
+        let foretold: Vec<_> = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 2 << 20, bytes].map(&mut step).into();
+        foretold[5]
+    }
+
+    #[test]
+    fn blocks_of_another_order_of_magnitude_do_not_answer() {
+        assert_eq!(temporaries_foretold(2 << 20), 20);
+        assert_eq!(temporaries_foretold(30 << 20), 20);
+        assert_eq!(temporaries_foretold(40 << 20), 0);
+        assert_eq!(temporaries_foretold(100 << 10), 0);
     }
 
     #[test]

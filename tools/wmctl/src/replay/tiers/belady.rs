@@ -1,8 +1,8 @@
 //! The rules that know the future: what is used last leaves, and what is used again later than all others stays where it is.
 //!
-//! As the *optimum*, contents that no launch uses any more are not copied. For blocks of whole chunks no policy has fewer bytes to the
-//! device, and it never has more to the host than to the device, so no policy takes less time. With blocks of odd sizes it is that but
-//! for rounding. No driver can do it: it does not know that nobody reads what lives.
+//! As the *optimum*, contents that no launch uses any more are not copied. It is a bound but for rounding: none of the other policies
+//! takes less time, and of the variants below one does by up to 4 % in four of 600 random cases. No driver can do it: it does not know
+//! that nobody reads what lives.
 //!
 //! All others copy what leaves while it lives, as a driver has to. They differ in how they weigh a block that nothing uses until its
 //! free, whose leaving costs one direction of the link only, and in how much later a victim's use has to be.
@@ -29,15 +29,23 @@ pub(super) struct Foresight {
 
 impl Foresight {
     pub(super) const OPTIMUM: Self = Self { discards: true, free_weight: None, gain: 1.0 };
-    pub(super) const COPIES: Self = Self { discards: false, free_weight: None, gain: 1.0 };
+    pub(super) const COPIES: Self = Self::copies(None, 1.0);
 
-    /// Those of which the best is the best feasible.
-    pub(super) fn variants() -> impl Iterator<Item = Self> {
-        let weights = [None, Some(4.0), Some(1.0), Some(0.25)];
-        let gains = [1.0, 4.0];
-        let all = weights.into_iter().flat_map(move |weight| gains.map(|gain| (weight, gain)));
-        all.map(|(free_weight, gain)| Self { discards: false, free_weight, gain })
+    const fn copies(free_weight: Option<f64>, gain: f64) -> Self {
+        Self { discards: false, free_weight, gain }
     }
+
+    /// Those of which the best is the best feasible. Finer steps of either were no better on recorded programs.
+    pub(super) const VARIANTS: [Self; 8] = [
+        Self::copies(None, 1.0),
+        Self::copies(None, 4.0),
+        Self::copies(Some(4.0), 1.0),
+        Self::copies(Some(4.0), 4.0),
+        Self::copies(Some(1.0), 1.0),
+        Self::copies(Some(1.0), 4.0),
+        Self::copies(Some(0.25), 1.0),
+        Self::copies(Some(0.25), 4.0),
+    ];
 }
 
 pub(super) struct Belady {

@@ -76,9 +76,7 @@ fn compare(story: &Story, limit: u64, costs: TierCosts) -> LimitReport {
     let known = |foresight| run(story, limit, &mut Belady::new(story, foresight));
     let lru = run(story, limit, &mut LeastRecentlyUsed::default());
     let ours = run(story, limit, &mut Ours::new(limit));
-    // Those that know the future are rules, too, and now and then one that does not know it is better. Stops are free for all of them.
-    let feasible = Foresight::variants().map(known).fold(lru.fewer(ours), LinkTraffic::fewer);
-    let feasible = LinkTraffic { stops: 0, ..feasible };
+    let feasible = feasible(story, limit, &Foresight::VARIANTS, [lru, ours]);
     let optimum = known(Foresight::OPTIMUM);
     let traffic = [
         ("first-fit", run(story, limit, &mut FirstFit)),
@@ -95,6 +93,14 @@ fn compare(story: &Story, limit: u64, costs: TierCosts) -> LimitReport {
         peak_factor: story.peak as f64 / limit as f64,
         policies: traffic.into_iter().map(report).collect(),
     }
+}
+
+/// The best known of those that copy what lives. Even with the future known they are rules of thumb, and now and then one that does
+/// not know it is better. Stops are free.
+fn feasible(story: &Story, limit: u64, variants: &[Foresight], others: [LinkTraffic; 2]) -> LinkTraffic {
+    let known = |foresight: &Foresight| run(story, limit, &mut Belady::new(story, *foresight));
+    let best = variants.iter().map(known).fold(others[0].fewer(others[1]), LinkTraffic::fewer);
+    LinkTraffic { stops: 0, ..best }
 }
 
 /// One policy, from the first step to the last.

@@ -23,6 +23,11 @@ impl TierCosts {
     pub(super) fn link_seconds(self, traffic: LinkTraffic) -> f64 {
         traffic.busier() as f64 / (self.gigabytes_per_second * 1e9)
     }
+
+    /// And of the stops.
+    pub(super) fn seconds(self, traffic: LinkTraffic) -> f64 {
+        self.link_seconds(traffic) + traffic.stops as f64 * self.stop_microseconds / 1e6
+    }
 }
 
 /// One policy on one device.
@@ -47,7 +52,7 @@ pub(super) struct PolicyReport {
 impl PolicyReport {
     /// `bests` are seconds of the optimum and of the best feasible.
     pub(super) fn new(policy: &'static str, traffic: LinkTraffic, bests: [f64; 2], costs: TierCosts) -> Self {
-        let seconds = costs.link_seconds(traffic) + traffic.stops as f64 * costs.stop_microseconds / 1e6;
+        let seconds = costs.seconds(traffic);
         let over = |best: f64| match (seconds > 0.0, best > 0.0) {
             (false, false) => Some(1.0),
             (true, false) => None,

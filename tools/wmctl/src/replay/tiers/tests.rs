@@ -12,7 +12,7 @@ const COSTS: TierCosts = TierCosts { gigabytes_per_second: 55.0, stop_microsecon
 
 /// The figures on a device of the story's peak over `factor`.
 fn on(story: &Story, factor: f64) -> LimitReport {
-    compare(story, (story.peak as f64 / factor) as u64, COSTS)
+    compare(story, capacity(story, factor), COSTS)
 }
 
 fn figure(limit: &LimitReport, policy: &str) -> PolicyReport {
@@ -66,44 +66,87 @@ fn ours_is_near_the_optimum_on_programs_that_repeat_themselves() {
     for (name, story) in programs {
         for factor in [1.1, 1.44, 1.72, 2.17] {
             let ratio = figure(&on(&story, factor), "ours").ratio;
-            let l = on(&story, factor); eprintln!("ZZ {name} {factor} ours {:?} {:?} stops {} link {:.3} lru {:?}", ratio, figure(&l, "ours").ratio_to_feasible, figure(&l, "ours").stops, link(&figure(&l, "ours"))/link(&figure(&l, "optimum")), figure(&l, "lru").ratio);
-            if true { continue; }
             assert!(ratio <= Some(1.3) && ratio.is_some(), "{name}, {factor}: {ratio:?}");
         }
     }
 }
 
-/// Recorded on an H200: what the policy reached there, and a little more. Whoever makes one of these worse has to say so here.
+/// Where nothing repeats, with blocks of up to 72 MiB. Least recently used moves at each launch, and pays for no stop here: with
+/// blocks of 18 MiB the stops alone would make ours slower.
 #[test]
-fn ours_is_near_the_best_feasible_on_recorded_programs() {
-    let recorded = [
-        ("gnn", [(1.44, 1.01), (1.72, 1.03), (2.17, 1.03)]),
-        ("resnet", [(1.44, 1.29), (1.72, 1.21), (2.17, 1.18)]),
-        ("gpt_varlen", [(1.44, 1.19), (1.72, 1.22), (2.17, 1.19)]),
-    ];
-    for (name, ratios) in recorded {
-        let story = recorded_story(name);
-        for (factor, most) in ratios {
-            let limit = on(&story, factor);
-            let [ours, lru, feasible] = ["ours", "lru", "feasible"].map(|policy| figure(&limit, policy));
-            let ratio = ours.ratio_to_feasible;
-            assert!(ratio <= Some(most) && ratio.is_some(), "{name}, {factor}: {ratio:?}");
-            // Feasible is what nobody who copies what lives does better with.
-            assert!(feasible.seconds <= lru.seconds.min(ours.seconds), "{name}, {factor}");
-            // Least recently used moves at each launch, and pays for no stop here.
-            assert!(link(&ours) <= 1.01 * link(&lru), "{name}, {factor}: {} of {}", link(&ours), link(&lru));
+fn ours_is_as_good_as_least_recently_used_where_nothing_repeats() {
+    for factor in [1.1, 1.44, 1.72, 2.17, 4.0] {
+        let (mut seconds, mut bytes) = ([0.0; 2], [0.0; 2]);
+        for seed in 0..40 {
+            let mut story = random(seed, 600, 1);
+            story.sizes.iter_mut().for_each(|bytes| *bytes *= 4);
+            story.peak *= 4;
+            let traffic = [ours(&story, factor), lru(&story, factor)];
+            for (index, traffic) in traffic.into_iter().enumerate() {
+                seconds[index] += COSTS.seconds(traffic);
+                bytes[index] += traffic.busier() as f64;
+            }
         }
+        assert!(seconds[0] <= 1.1 * seconds[1] && seconds[1] > 0.0, "{factor}: {seconds:?}");
+        assert!(bytes[0] <= 0.9 * bytes[1], "{factor}: {bytes:?}");
     }
 }
 
-/// Bytes in the busier direction.
-fn link(report: &PolicyReport) -> f64 {
-    report.to_device_bytes.max(report.to_host_bytes) as f64
+/// The peak of a recorded program over the device, and the most that ours may take there, over the best feasible.
+type Held = [(f64, f64); 3];
+
+/// Recorded on an H200: what ours reached there, and a little more. Whoever makes one of these worse has to say so here.
+fn ours_stays_near_the_best_feasible(name: &str, held: Held, variants: &[Foresight]) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces");
+    let trace = Trace::open(&folder.join(format!("{name}.launches.trace.gz"))).expect("a recording");
+    let story = Story::of(&trace);
+    for (factor, most) in held {
+        let (ours, lru) = (ours(&story, factor), lru(&story, factor));
+        let best = feasible(&story, capacity(&story, factor), variants, [ours, lru]);
+        let ratio = COSTS.seconds(ours) / COSTS.seconds(best);
+        assert!(ratio <= most, "{name}, {factor}: {ratio}");
+        assert!(most <= 1.3 && ratio >= 1.0, "{name}, {factor}: {ratio}");
+    }
 }
 
-fn recorded_story(name: &str) -> Story {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces");
-    Story::of(&Trace::open(&folder.join(format!("{name}.launches.trace.gz"))).expect("a recording"))
+#[test]
+fn ours_stays_near_the_best_feasible_on_a_graph_network() {
+    let held = [(1.44, 1.02), (1.72, 1.02), (2.17, 1.03)];
+    ours_stays_near_the_best_feasible("gnn", held, &Foresight::VARIANTS);
+}
+
+#[test]
+fn ours_stays_near_the_best_feasible_on_an_image_classifier() {
+    let held = [(1.44, 1.29), (1.72, 1.22), (2.17, 1.19)];
+    ours_stays_near_the_best_feasible("resnet", held, &Foresight::VARIANTS);
+}
+
+#[test]
+fn ours_stays_near_the_best_feasible_on_texts_of_many_lengths() {
+    let held = [(1.44, 1.17), (1.72, 1.19), (2.17, 1.19)];
+    ours_stays_near_the_best_feasible("gpt_varlen", held, &Foresight::VARIANTS);
+}
+
+/// An excerpt, since the recording has a million events, and the variants of which one is the best on it.
+#[test]
+fn ours_stays_near_the_best_feasible_on_text_generation() {
+    let held = [(1.44, 1.26), (1.72, 1.25), (2.17, 1.29)];
+    let variants =
+        [None, Some(4.0), Some(0.25)].map(|free_weight| Foresight { free_weight, ..Foresight::COPIES });
+    ours_stays_near_the_best_feasible("hf_generate", held, &variants);
+}
+
+fn capacity(story: &Story, factor: f64) -> u64 {
+    (story.peak as f64 / factor) as u64
+}
+
+fn ours(story: &Story, factor: f64) -> LinkTraffic {
+    let capacity = capacity(story, factor);
+    run(story, capacity, &mut Ours::new(capacity))
+}
+
+fn lru(story: &Story, factor: f64) -> LinkTraffic {
+    run(story, capacity(story, factor), &mut LeastRecentlyUsed::default())
 }
 
 /// The same policy, told as plainly as can be: chunks in a list, the last used behind.
@@ -149,7 +192,7 @@ fn least_recently_used_is_what_it_says() {
     for seed in 0..60 {
         let story = random(seed, 150, 1);
         for factor in [1.2, 2.0, 5.0] {
-            let capacity = (story.peak as f64 / factor) as u64 / CHUNK * CHUNK;
+            let capacity = capacity(&story, factor) / CHUNK * CHUNK;
             let traffic = run(&story, capacity, &mut LeastRecentlyUsed::default());
             let wanted = plain_lru(&story, capacity);
             assert_eq!((traffic.inbound(), traffic.leave), wanted, "seed {seed}, {factor}");
