@@ -327,8 +327,7 @@ mod tests {
             };
             (0..20).filter(|weight| layer(*weight)).count()
         };
-        let foretold: Vec<_> = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 2 << 20, bytes].map(&mut step).into();
-        foretold[5]
+        [2 << 20, 2 << 20, 2 << 20, 2 << 20, 2 << 20, bytes].map(&mut step)[5]
     }
 
     #[test]

@@ -30,11 +30,6 @@ fn no_policy_is_faster_than_the_optimum() {
             let best = figure(&limit, "optimum");
             for report in &limit.policies {
                 let device = (best.to_device_bytes, report.to_device_bytes);
-                if report.policy == "feasible" {
-                    // In 4 of these 600 cases it is up to 4 % better, by a use that it leaves on the host.
-                    assert!(best.seconds <= 1.05 * report.seconds, "seed {seed}, {factor}");
-                    continue;
-                }
                 assert!(device.0 <= device.1, "seed {seed}, {factor}, {}: {device:?}", report.policy);
                 assert!(best.seconds <= report.seconds, "seed {seed}, {factor}, {}", report.policy);
             }
