@@ -8,10 +8,9 @@
 
 use std::collections::HashSet;
 
-use super::order::Order;
-use super::placer::TierMove;
+use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::{Residency, SMALLEST};
+use super::residency::{Residency, SMALLEST, TierMove};
 
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
@@ -22,7 +21,7 @@ const GAIN: u64 = 3;
 /// A stop under way.
 pub(super) struct Stop<'a> {
     pub(super) residency: &'a mut Residency,
-    pub(super) order: &'a mut Order,
+    pub(super) order: &'a mut LeavingOrder,
     pub(super) moves: &'a mut Vec<TierMove>,
     now: u64,
     left: HashSet<u64>,
@@ -34,7 +33,7 @@ pub(super) struct Stop<'a> {
 impl<'a> Stop<'a> {
     pub(super) fn new(
         residency: &'a mut Residency,
-        order: &'a mut Order,
+        order: &'a mut LeavingOrder,
         moves: &'a mut Vec<TierMove>,
         now: u64,
     ) -> Self {

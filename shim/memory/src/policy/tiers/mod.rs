@@ -22,5 +22,5 @@ mod placer;
 mod repetition;
 mod residency;
 
-pub use placer::{TierMove, TierPlacer, TierSettings};
-pub use residency::{CHUNK, chunks_below};
+pub use placer::{TierPlacer, TierSettings};
+pub use residency::{CHUNK, TierMove, chunks_below};

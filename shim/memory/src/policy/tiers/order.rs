@@ -25,7 +25,7 @@ struct OrderEntry {
 
 /// Times are numbers of events.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct LeavingOrder {
     entries: FxHashMap<u64, OrderEntry>,
     is_listing: bool,
     /// Blocks by their next use.
@@ -34,7 +34,7 @@ pub(super) struct Order {
     strangers: BTreeSet<(u64, u64)>,
 }
 
-impl Order {
+impl LeavingOrder {
     /// Used now, and next at that time.
     pub(super) fn used(&mut self, block: u64, now: u64, next: Option<u64>, can_leave: bool) {
         let entry = OrderEntry { last: now, next, can_leave };
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_farthest_that_is_not_young_leaves() {
-        let mut order = Order::default();
+        let mut order = LeavingOrder::default();
         order.used(1, 0, Some(1000), true);
         order.used(2, 90, Some(2000), true);
         order.used(3, 95, Some(3000), false);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_did_not_come_true_is_no_longer_believed() {
-        let mut order = Order::default();
+        let mut order = LeavingOrder::default();
         order.prepare(0);
         order.used(1, 0, Some(50), true);
         order.used(2, 10, Some(400), true);

@@ -1,28 +1,9 @@
 //! Our policy: what comes next if the program repeats itself, else what was used lately.
 
 use super::horizon::Stop;
-use super::order::Order;
+use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::Residency;
-
-/// What a mover is to do at a stop. Moves are made in their order, or the device would be too small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TierMove {
-    /// So many bytes of a block leave the device.
-    Leave {
-        /// The block.
-        block: u64,
-        /// Whole chunks, or all of it.
-        bytes: u64,
-    },
-    /// So many bytes of a block come to the device.
-    Come {
-        /// The block.
-        block: u64,
-        /// Whole chunks, or all of it.
-        bytes: u64,
-    },
-}
+use super::residency::{Residency, TierMove};
 
 /// What a policy has to keep to.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +38,7 @@ pub struct TierPlacer {
     settings: TierSettings,
     residency: Residency,
     past: Repetition,
-    order: Order,
+    order: LeavingOrder,
     /// Number of the first event that the last stop does not serve.
     planned: u64,
     /// Bytes that were used from the host, or placed there, since the last stop.
@@ -71,7 +52,7 @@ impl TierPlacer {
             settings,
             residency: Residency::new(settings.capacity),
             past: Repetition::default(),
-            order: Order::default(),
+            order: LeavingOrder::default(),
             planned: 0,
             debt: 0,
         }

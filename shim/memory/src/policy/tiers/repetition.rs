@@ -1,12 +1,11 @@
 //! A program that repeats itself: where was it one period ago? What it did from there on is what it does next.
 //!
 //! The last events are kept, each linked with the one before and the one after of its block. `position` is the event of the past that
-//! the last one answers to. Sizes vary with a
-//! step's input, so all that is asked of them is their order of magnitude: it tells a prompt from the tokens that follow it, whose
-//! launches are the same. Two blocks *answer to* each other if one did a period
-//! ago what the other does now: a block that lives through periods answers to itself, and a newer one to one that was freed since. So
-//! a loop over equal layers, which use other weights each, does not pass for a period. Where some events are more or fewer than a period
-//! ago, the blocks' own links tell where to go on.
+//! the last one answers to. Two blocks *answer to* each other if one did a period ago what the other does now: a block that lives
+//! through periods answers to itself, and a newer one to one that was freed since. So a loop over equal layers, which use other weights
+//! each, does not pass for a period. Where some events are more or fewer than a period ago, the blocks' own links tell where to go on.
+//! Sizes vary with a step's input, so all that is asked of them is their order of magnitude: it tells a prompt from the tokens that
+//! follow it, whose launches are the same.
 //!
 //! Invariants: an event costs a bounded number of looks at the past; so much of it is kept and no more; what was forgotten is found by no link.
 
@@ -80,7 +79,7 @@ impl PastEvent {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct LiveBlock {
+struct FollowedBlock {
     born: u64,
     /// Number of its last event, and of the one a period ago that this one answers to.
     last: u64,
@@ -92,7 +91,7 @@ pub(super) struct Repetition {
     events: VecDeque<PastEvent>,
     /// Number of the first event that is kept.
     first: u64,
-    live: FxHashMap<u64, LiveBlock>,
+    live: FxHashMap<u64, FollowedBlock>,
     position: Option<u64>,
     /// A bit for each of the last events: it did not match.
     slips: u64,
@@ -129,7 +128,7 @@ impl Repetition {
     /// will have, if the past tells.
     pub(super) fn add(&mut self, kind: EventKind, block: u64, bytes: u64) -> Option<u64> {
         let number = self.now();
-        let new = LiveBlock { born: number, last: number, answers: None };
+        let new = FollowedBlock { born: number, last: number, answers: None };
         let live = match kind {
             EventKind::Allocate => *self.live.entry(block).insert_entry(new).get(),
             EventKind::Use | EventKind::Free => *self.live.get(&block)?,
@@ -156,7 +155,7 @@ impl Repetition {
     }
 
     /// Number of the event that this one answers to.
-    fn follow(&mut self, number: u64, live: LiveBlock) -> Option<u64> {
+    fn follow(&mut self, number: u64, live: FollowedBlock) -> Option<u64> {
         let Some(position) = self.position else {
             self.position = self.search(number);
             self.slips = 0;

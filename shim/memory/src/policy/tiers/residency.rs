@@ -16,6 +16,25 @@ pub fn chunks_below(bytes: u64, room: u64) -> u64 {
     if room >= bytes { bytes } else { room / CHUNK * CHUNK }
 }
 
+/// What a mover is to do at a stop. Moves are made in their order, or the device would be too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TierMove {
+    /// So many bytes of a block leave the device.
+    Leave {
+        /// The block.
+        block: u64,
+        /// Whole chunks, or all of it.
+        bytes: u64,
+    },
+    /// So many bytes of a block come to the device.
+    Come {
+        /// The block.
+        block: u64,
+        /// Whole chunks, or all of it.
+        bytes: u64,
+    },
+}
+
 /// A live block.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlacedBlock {
