@@ -36,6 +36,7 @@ use driver::{DriverKind, ReplayGpu};
 use outcome::ReplayOutcome;
 use play::Mode;
 use progress::Progress;
+use tiers::TierCosts;
 use trace::Trace;
 
 /// Arguments of `wmctl replay`.
@@ -77,6 +78,9 @@ pub(crate) struct ReplayArguments {
     /// With --tiers: what the link to the host carries in each direction, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = 55.0, value_parser = rate)]
     link: f64,
+    /// With --tiers: what a stop of the GPU for moves costs besides their bytes, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 100.0, value_parser = cost)]
+    stop_cost: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -132,7 +136,8 @@ pub(crate) fn replay(arguments: &ReplayArguments) -> Result<ExitCode> {
 
 /// `--tiers`: no driver is opened.
 fn simulate_tiers(arguments: &ReplayArguments, trace: &Trace) -> Result<ExitCode> {
-    let report = tiers::simulate(trace, arguments.device_limit, arguments.link)?;
+    let costs = TierCosts { gigabytes_per_second: arguments.link, stop_microseconds: arguments.stop_cost };
+    let report = tiers::simulate(trace, arguments.device_limit, costs)?;
     if arguments.json {
         let mut json = report.json()?;
         json["truncated_after_lines"] = trace.whole_lines.into();
@@ -219,6 +224,12 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn rate(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.001..1e6).contains(value));
     value.ok_or_else(|| "write gigabytes a second, such as 55".into())
+}
+
+/// Microseconds.
+fn cost(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.0..1e9).contains(value));
+    value.ok_or_else(|| "write microseconds, such as 100".into())
 }
 
 #[cfg(test)]

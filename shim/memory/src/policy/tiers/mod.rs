@@ -8,7 +8,7 @@
 //! | [`residency`] | what lies where, in chunks |
 //! | [`repetition`] | a program that repeats itself: where it was one period ago, and so what comes next |
 //! | [`horizon`] | what comes next, turned into what has to leave and what has to come |
-//! | [`heat`] | where nothing repeats: how often a block was used lately |
+//! | [`order`] | which block leaves first |
 //! | [`placer`] | the four together |
 //!
 //! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a stop, where nothing is in flight:
@@ -16,11 +16,11 @@
 //!
 //! Invariants: the device never holds more than its capacity; a block that was freed is never moved.
 
-mod heat;
 mod horizon;
+mod order;
 mod placer;
 mod repetition;
 mod residency;
 
-pub use placer::{TierMove, TierPlacer, TierSettings};
-pub use residency::{CHUNK, chunks_below};
+pub use placer::{TierPlacer, TierSettings};
+pub use residency::{CHUNK, TierMove, chunks_below};

@@ -1,30 +1,9 @@
 //! Our policy: what comes next if the program repeats itself, else what was used lately.
 
-use std::collections::HashMap;
-
-use super::heat::Heat;
-use super::horizon::{self, Future};
+use super::horizon::Stop;
+use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::Residency;
-
-/// What a mover is to do at a stop. Moves are made in their order, or the device would be too small.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TierMove {
-    /// So many bytes of a block leave the device.
-    Leave {
-        /// The block.
-        block: u64,
-        /// Whole chunks, or all of it.
-        bytes: u64,
-    },
-    /// So many bytes of a block come to the device.
-    Come {
-        /// The block.
-        block: u64,
-        /// Whole chunks, or all of it.
-        bytes: u64,
-    },
-}
+use super::residency::{Residency, TierMove};
 
 /// What a policy has to keep to.
 #[derive(Debug, Clone, Copy)]
@@ -33,21 +12,25 @@ pub struct TierSettings {
     pub capacity: u64,
     /// Bytes that one stop moves or makes room for, roughly.
     pub batch: u64,
+    /// Bytes that cross the link in the time that a stop costs: so many are used from the host before one is made.
+    pub stop_bytes: u64,
 }
 
 impl TierSettings {
-    /// A stop for each sixteenth of the device.
+    /// A stop for each thirty-second part of the device.
     pub fn of_capacity(capacity: u64) -> Self {
-        Self { capacity, batch: (capacity / 16).max(super::CHUNK) }
+        Self { capacity, batch: (capacity / 32).max(super::CHUNK), stop_bytes: STOP_BYTES.min(capacity / 64) }
     }
 }
 
-/// A hot block trades places with one that is so much colder.
-const COLDER: f64 = 2.0;
+/// 100 us at 55 GB/s.
+const STOP_BYTES: u64 = 5_500_000;
 
-/// After so many plans in a row without moves, the next one is two to the power of this many events away: a program whose future is
-/// hopeless is not planned for at every launch.
-const MOST_IDLE: u32 = 6;
+/// Where nothing is known of what comes next, a stop makes room for so many times the bytes that it costs, so that the next one is not near.
+const SLACK: u64 = 8;
+
+/// Events for which a block that was used does not leave for that.
+const RECENT: u64 = 256;
 
 /// Decides what lies on the device. Blocks are named by their users, and a name may come again after its free.
 #[derive(Debug)]
@@ -55,15 +38,11 @@ pub struct TierPlacer {
     settings: TierSettings,
     residency: Residency,
     past: Repetition,
-    heat: Heat,
-    launches: u64,
-    /// The number of the event that allocated each live block, and back.
-    births: HashMap<u64, u64>,
-    by_birth: HashMap<u64, u64>,
-    /// Number of the first event that the last plan does not serve.
+    order: LeavingOrder,
+    /// Number of the first event that the last stop does not serve.
     planned: u64,
-    /// Plans in a row without moves.
-    idle: u32,
+    /// Bytes that were used from the host, or placed there, since the last stop.
+    debt: u64,
 }
 
 impl TierPlacer {
@@ -73,141 +52,86 @@ impl TierPlacer {
             settings,
             residency: Residency::new(settings.capacity),
             past: Repetition::default(),
-            heat: Heat::default(),
-            launches: 0,
-            births: HashMap::new(),
-            by_birth: HashMap::new(),
+            order: LeavingOrder::default(),
             planned: 0,
-            idle: 0,
+            debt: 0,
         }
     }
 
     /// A block is allocated. Returns its bytes on the device, after the moves.
     pub fn allocate(&mut self, block: u64, bytes: u64, moves: &mut Vec<TierMove>) -> u64 {
         self.free(block);
-        if self.residency.room() < bytes {
-            match self.past.period() {
-                Some(_) => self.stop(1, moves),
-                None => self.let_oldest_leave(bytes, moves),
-            }
+        let missing = bytes.saturating_sub(self.residency.room());
+        if missing > 0 && self.is_due(missing) {
+            self.stop(&[], bytes, moves);
         }
         let on_device = self.residency.insert(block, bytes);
-        self.heat.allocated(block, self.launches);
-        let born = self.past.now();
-        self.births.insert(block, born);
-        self.by_birth.insert(born, block);
-        self.past.add(EventKind::Allocate, bytes, born);
+        self.add(EventKind::Allocate, block, bytes);
         on_device
     }
 
     /// A kernel is about to be launched that uses these blocks.
     pub fn launch(&mut self, blocks: &[u64], moves: &mut Vec<TierMove>) {
-        self.launches += 1;
-        let misses = |block: &u64| self.residency.get(*block).is_some_and(|placed| placed.elsewhere() > 0);
-        if blocks.iter().any(misses) {
-            self.stop(blocks.len() as u64, moves);
+        let elsewhere = |block: &u64| self.residency.get(*block).map_or(0, |placed| placed.elsewhere());
+        let missing = blocks.iter().map(elsewhere).sum();
+        let after = self.past.now() + blocks.len() as u64;
+        let is_foreseen = self.past.position().is_some() && after <= self.planned;
+        if missing > 0 && !is_foreseen && self.is_due(missing) {
+            self.stop(blocks, 0, moves);
         }
         for block in blocks {
-            let Some(placed) = self.residency.get(*block) else { continue };
-            let born = self.births.get(block).copied().unwrap_or(0);
-            self.past.add(EventKind::Use, placed.bytes, born);
-            self.heat.used(*block, self.launches);
+            if let Some(placed) = self.residency.get(*block) {
+                self.add(EventKind::Use, *block, placed.bytes);
+            }
         }
     }
 
     /// A block is freed.
     pub fn free(&mut self, block: u64) {
         let Some(placed) = self.residency.get(block) else { return };
+        self.past.add(EventKind::Free, block, placed.bytes);
         self.residency.remove(block);
-        self.heat.remove(block);
-        let born = self.births.remove(&block).unwrap_or(0);
-        self.past.add(EventKind::Free, placed.bytes, born);
-        self.by_birth.remove(&born);
+        self.order.remove(block);
     }
 
     /// Nothing is in flight, and moves cost only their bytes.
     pub fn quiescent(&mut self, moves: &mut Vec<TierMove>) {
-        match self.past.period() {
-            Some(_) if self.residency.is_all_on_device() => {}
-            Some(_) => self.stop(1, moves),
-            None => self.trade(moves),
+        if !self.residency.is_all_on_device() && self.past.now() >= self.planned {
+            self.stop(&[], 0, moves);
         }
     }
 
-    /// Moves for what comes next, if it is known and the last plan does not serve the next `events` of it.
-    fn stop(&mut self, events: u64, moves: &mut Vec<TierMove>) {
+    fn add(&mut self, kind: EventKind, block: u64, bytes: u64) {
         let now = self.past.now();
-        if now + events <= self.planned {
+        let next = self.past.add(kind, block, bytes);
+        let can_leave = self.residency.get(block).is_some_and(|placed| placed.can_leave());
+        self.order.used(block, now, next, can_leave);
+    }
+
+    /// Whether a stop costs less than what was used from the host since the last one.
+    fn is_due(&mut self, missing: u64) -> bool {
+        self.debt = self.debt.saturating_add(missing);
+        self.debt >= self.settings.stop_bytes
+    }
+
+    /// Moves for a launch of these blocks, or for a new one of so many bytes, and for what comes next.
+    fn stop(&mut self, blocks: &[u64], bytes: u64, moves: &mut Vec<TierMove>) {
+        self.debt = 0;
+        let now = self.past.now();
+        let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now);
+        let ages = stop.hold(blocks);
+        stop.make_room(bytes, now);
+        // A block that was not used for longer than what would leave for it is used from the host.
+        for (block, age) in ages {
+            stop.come(block, now + age);
+        }
+        if self.past.position().is_none() {
+            stop.make_room(SLACK * self.settings.stop_bytes, now + RECENT);
             return;
         }
-        let Some(future) = Future::of(&self.past, &self.by_birth) else { return };
-        let plan = horizon::plan(future, &self.residency, self.settings.batch);
-        let is_idle = plan.leave.is_empty() && plan.come.is_empty();
-        self.idle = if is_idle { (self.idle + 1).min(MOST_IDLE) } else { 0 };
-        self.planned = now + plan.serves.max(u64::from(is_idle) << self.idle);
-        for (block, bytes) in plan.leave {
-            self.leave(block, bytes, moves);
-        }
-        for (block, bytes) in plan.come {
-            self.come(block, bytes, moves);
-        }
-    }
-
-    /// Makes room for a new block, which is used soon, where nothing is known of what comes next.
-    fn let_oldest_leave(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
-        let missing = |residency: &Residency| bytes.saturating_sub(residency.room());
-        let mut needed = missing(&self.residency);
-        let on_device = |block: &u64| self.residency.get(*block).map_or(0, |placed| placed.on_device);
-        let oldest: Vec<_> = self
-            .heat
-            .oldest()
-            .take_while(|block| {
-                let go_on = needed > 0;
-                needed = needed.saturating_sub(on_device(block));
-                go_on
-            })
-            .collect();
-        for block in oldest {
-            self.leave(block, missing(&self.residency), moves);
-        }
-    }
-
-    fn leave(&mut self, block: u64, bytes: u64, moves: &mut Vec<TierMove>) -> u64 {
-        let bytes = self.residency.leave(block, bytes);
-        if bytes > 0 {
-            moves.push(TierMove::Leave { block, bytes });
-        }
-        bytes
-    }
-
-    fn come(&mut self, block: u64, bytes: u64, moves: &mut Vec<TierMove>) -> u64 {
-        let bytes = self.residency.come(block, bytes);
-        if bytes > 0 {
-            moves.push(TierMove::Come { block, bytes });
-        }
-        bytes
-    }
-
-    /// Hot blocks that lie elsewhere trade places with cold ones.
-    fn trade(&mut self, moves: &mut Vec<TierMove>) {
-        let heat = |block: u64| self.heat.of(block, self.launches);
-        let blocks = || self.residency.blocks();
-        let mut hot: Vec<_> =
-            blocks().filter(|(_, b)| b.elsewhere() > 0).map(|(key, _)| (heat(key), key)).collect();
-        let mut cold: Vec<_> =
-            blocks().filter(|(_, b)| b.on_device > 0).map(|(key, _)| (heat(key), key)).collect();
-        hot.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
-        cold.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
-        let mut budget = self.settings.batch;
-        for (heat, block) in hot {
-            let Some(placed) = self.residency.get(block).filter(|_| budget > 0 && heat > 0.0) else { return };
-            while self.residency.room() < placed.elsewhere() {
-                let Some((_, colder)) = cold.pop_if(|cold| cold.0 * COLDER + 1.0 < heat) else { break };
-                let wanted = placed.elsewhere() - self.residency.room();
-                self.leave(colder, wanted, moves);
-            }
-            budget = budget.saturating_sub(self.come(block, placed.elsewhere(), moves));
-        }
+        stop.reserve(bytes);
+        // The allocation that this stop is for is the first of what comes next.
+        self.planned = stop.serve(&self.past, u64::from(bytes > 0), self.settings.batch);
     }
 }
 
@@ -334,6 +258,6 @@ mod tests {
         assert_eq!(placer.allocate(7, 3 * CHUNK, &mut moves), 3 * CHUNK);
         assert_eq!(placer.allocate(7, 4 * CHUNK, &mut moves), 4 * CHUNK);
         assert_eq!(placer.allocate(8, 0, &mut moves), 0);
-        assert_eq!((placer.births.len(), placer.by_birth.len()), (2, 2));
+        assert_eq!(placer.past.blocks(), 2);
     }
 }

@@ -3,14 +3,36 @@
 //!
 //! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most the capacity.
 
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
 
 /// What moves at a time, bytes: a handle.
 pub const CHUNK: u64 = 2 << 20;
 
+/// Smaller blocks do not leave: they are many, and give no room.
+pub(super) const SMALLEST: u64 = 64 << 10;
+
 /// The most of a block that whole chunks hold in so many bytes.
 pub fn chunks_below(bytes: u64, room: u64) -> u64 {
     if room >= bytes { bytes } else { room / CHUNK * CHUNK }
+}
+
+/// What a mover is to do at a stop. Moves are made in their order, or the device would be too small.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TierMove {
+    /// So many bytes of a block leave the device.
+    Leave {
+        /// The block.
+        block: u64,
+        /// Whole chunks, or all of it.
+        bytes: u64,
+    },
+    /// So many bytes of a block come to the device.
+    Come {
+        /// The block.
+        block: u64,
+        /// Whole chunks, or all of it.
+        bytes: u64,
+    },
 }
 
 /// A live block.
@@ -24,6 +46,11 @@ impl PlacedBlock {
     pub(super) fn elsewhere(&self) -> u64 {
         self.bytes - self.on_device
     }
+
+    /// Some of it is on the device, and worth a move.
+    pub(super) fn can_leave(&self) -> bool {
+        self.on_device > 0 && self.bytes >= SMALLEST
+    }
 }
 
 /// All live blocks, by key.
@@ -33,12 +60,12 @@ pub(super) struct Residency {
     used: u64,
     /// Bytes of all blocks.
     live: u64,
-    blocks: BTreeMap<u64, PlacedBlock>,
+    blocks: FxHashMap<u64, PlacedBlock>,
 }
 
 impl Residency {
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, used: 0, live: 0, blocks: BTreeMap::new() }
+        Self { capacity, used: 0, live: 0, blocks: FxHashMap::default() }
     }
 
     pub(super) fn room(&self) -> u64 {
@@ -51,10 +78,6 @@ impl Residency {
 
     pub(super) fn get(&self, block: u64) -> Option<PlacedBlock> {
         self.blocks.get(&block).copied()
-    }
-
-    pub(super) fn blocks(&self) -> impl Iterator<Item = (u64, PlacedBlock)> {
-        self.blocks.iter().map(|(key, block)| (*key, *block))
     }
 
     /// A new block, as much of it on the device as there is room for. Returns those bytes.

@@ -1,8 +1,11 @@
-//! The optimum, which knows the future: what is used last leaves, what is used again later than all others stays where it is, and what
-//! nothing uses any more is not copied.
+//! The rules that know the future: what is used last leaves, and what is used again later than all others stays where it is.
 //!
-//! For blocks of whole chunks no policy has fewer bytes to the device, and it never has more to the host than to the device, so no
-//! policy takes less time. With blocks of odd sizes it is that but for rounding.
+//! As the *optimum*, contents that no launch uses any more are not copied. For blocks of whole chunks no policy has fewer bytes to the
+//! device, and it never has more to the host than to the device, so no policy takes less time. With blocks of odd sizes it is that but
+//! for rounding. No driver can do it: it does not know that nobody reads what lives.
+//!
+//! All others copy what leaves while it lives, as a driver has to. They differ in how they weigh a block that nothing uses until its
+//! free, whose leaving costs one direction of the link only, and in how much later a victim's use has to be.
 
 use std::collections::BTreeSet;
 
@@ -10,75 +13,150 @@ use super::board::Board;
 use super::policies::Placement;
 use super::story::{Story, StoryStep};
 
-/// Not used again.
-const NEVER: usize = usize::MAX;
+/// Not used again, or not freed.
+const NEVER: u32 = u32::MAX;
+
+/// What leaves, of those that know the future.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Foresight {
+    /// Contents that nothing uses any more are not copied.
+    pub(super) discards: bool,
+    /// By how much farther than it is a free counts beside a use; `None` is infinitely far.
+    pub(super) free_weight: Option<f64>,
+    /// What is used again that many times sooner than what would leave for it comes.
+    pub(super) gain: f64,
+}
+
+impl Foresight {
+    pub(super) const OPTIMUM: Self = Self { discards: true, free_weight: None, gain: 1.0 };
+    pub(super) const COPIES: Self = Self::copies(None, 1.0);
+
+    const fn copies(free_weight: Option<f64>, gain: f64) -> Self {
+        Self { discards: false, free_weight, gain }
+    }
+
+    /// Those of which the best is the best feasible. Finer steps of either were no better on recorded programs.
+    pub(super) const VARIANTS: [Self; 8] = [
+        Self::copies(None, 1.0),
+        Self::copies(None, 4.0),
+        Self::copies(Some(4.0), 1.0),
+        Self::copies(Some(4.0), 4.0),
+        Self::copies(Some(1.0), 1.0),
+        Self::copies(Some(1.0), 4.0),
+        Self::copies(Some(0.25), 1.0),
+        Self::copies(Some(0.25), 4.0),
+    ];
+}
 
 pub(super) struct Belady {
-    /// What nothing uses any more is not copied.
-    discards: bool,
-    /// Of each block, the steps that use it, nearest last.
+    foresight: Foresight,
+    /// Of each block, the steps that use it, nearest last, and the one that frees it.
     uses: Vec<Vec<u32>>,
-    /// Blocks with chunks on the device, by their next use.
-    residents: BTreeSet<(usize, u32)>,
+    frees: Vec<u32>,
+    /// Blocks with chunks on the device, by their next use; those without one by their free.
+    residents: BTreeSet<(u32, u32)>,
+    done: BTreeSet<(u32, u32)>,
 }
 
 impl Belady {
-    pub(super) fn new(story: &Story, discards: bool) -> Self {
+    pub(super) fn new(story: &Story, foresight: Foresight) -> Self {
         let mut uses = vec![Vec::new(); story.sizes.len()];
+        let mut frees = vec![NEVER; story.sizes.len()];
         for (now, step) in story.steps.iter().enumerate().rev() {
-            if let StoryStep::Launch { set } = step {
-                story.sets[*set as usize].iter().for_each(|block| uses[*block as usize].push(now as u32));
+            match *step {
+                StoryStep::Launch { set } => {
+                    story.sets[set as usize].iter().for_each(|block| uses[*block as usize].push(now as u32));
+                }
+                StoryStep::Free { block } => frees[block as usize] = now as u32,
+                StoryStep::Allocate { .. } | StoryStep::Wait => {}
             }
         }
-        Self { discards, uses, residents: BTreeSet::new() }
+        Self { foresight, uses, frees, residents: BTreeSet::new(), done: BTreeSet::new() }
     }
 
-    fn next_use(&self, block: u32) -> usize {
-        self.uses[block as usize].last().map_or(NEVER, |next| *next as usize)
+    fn next_use(&self, block: u32) -> u32 {
+        self.uses[block as usize].last().copied().unwrap_or(NEVER)
     }
 
-    /// Room for so many bytes that are used next at `next`, as far as what is used later makes it.
-    fn make_room(&mut self, board: &mut Board, bytes: u64, next: usize) {
+    /// The block is on the device, or no longer.
+    fn list(&mut self, block: u32, is_in: bool) {
+        let next = self.next_use(block);
+        let (list, key) = match next {
+            NEVER => (&mut self.done, (self.frees[block as usize], block)),
+            _ => (&mut self.residents, (next, block)),
+        };
+        if is_in {
+            list.insert(key);
+        } else {
+            list.remove(&key);
+        }
+    }
+
+    /// How far away a step is.
+    fn distance(next: u32, now: usize) -> f64 {
+        if next == NEVER { f64::INFINITY } else { f64::from(next) - now as f64 }
+    }
+
+    /// How far away the block is needed, and which it is; nothing leaves for one that is not.
+    fn needed(&self, block: u32, now: usize, gain: f64) -> (f64, u32) {
+        let next = self.next_use(block);
+        (Self::distance(next, now) * gain, if next == NEVER { u32::MAX } else { block })
+    }
+
+    /// What leaves first, and how far away it is needed.
+    fn victim(&self, now: usize) -> Option<(f64, u32)> {
+        let weight = self.foresight.free_weight.unwrap_or(f64::INFINITY);
+        let used = self.residents.last().map(|(next, block)| (Self::distance(*next, now), *block));
+        let done = self.done.last().map(|(free, block)| (Self::distance(*free, now) * weight, *block));
+        match (used, done) {
+            (Some(used), Some(done)) => Some(if done.0 >= used.0 { done } else { used }),
+            (used, done) => used.or(done),
+        }
+    }
+
+    /// Room for so many bytes, as far as what is needed farther away makes it. Of two blocks of one launch that with the larger number is
+    /// used last.
+    fn make_room(&mut self, board: &mut Board, now: usize, bytes: u64, needed: (f64, u32)) {
         while board.room() < bytes {
-            let Some(&(latest, block)) = self.residents.last().filter(|(latest, _)| *latest > next) else {
+            let Some((_, block)) = self.victim(now).filter(|victim| *victim > needed) else {
                 return;
             };
             let missing = bytes - board.room();
-            if latest == NEVER && self.discards {
+            if self.foresight.discards && self.next_use(block) == NEVER {
                 board.discard(block, missing);
             } else {
                 board.leave(block, missing);
             }
             if board.on_device(block) == 0 {
-                self.residents.remove(&(latest, block));
+                self.list(block, false);
             }
         }
     }
 }
 
 impl Placement for Belady {
-    fn allocate(&mut self, board: &mut Board, _now: usize, block: u32) {
-        let (bytes, next) = (board.bytes(block), self.next_use(block));
-        self.make_room(board, bytes, next);
+    fn allocate(&mut self, board: &mut Board, now: usize, block: u32) {
+        let bytes = board.bytes(block);
+        self.make_room(board, now, bytes, self.needed(block, now, 1.0));
         if board.place(block, bytes) > 0 {
-            self.residents.insert((next, block));
+            self.list(block, true);
         }
     }
 
-    fn touch(&mut self, board: &mut Board, _now: usize, block: u32) {
-        self.residents.remove(&(self.next_use(block), block));
+    fn touch(&mut self, board: &mut Board, now: usize, block: u32) {
+        self.list(block, false);
         self.uses[block as usize].pop();
         let (missing, next) = (board.elsewhere(block), self.next_use(block));
-        self.make_room(board, missing, next);
+        self.make_room(board, now, missing, self.needed(block, now, self.foresight.gain));
         if next != NEVER {
             board.come(block, missing);
         }
         if board.on_device(block) > 0 {
-            self.residents.insert((next, block));
+            self.list(block, true);
         }
     }
 
     fn free(&mut self, _board: &mut Board, block: u32) {
-        self.residents.remove(&(self.next_use(block), block));
+        self.list(block, false);
     }
 }

@@ -27,6 +27,11 @@ impl LinkTraffic {
     pub(super) fn busier(&self) -> u64 {
         self.inbound().max(self.leave)
     }
+
+    /// The one that takes less time.
+    pub(super) fn fewer(self, other: Self) -> Self {
+        if other.busier() < self.busier() { other } else { self }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

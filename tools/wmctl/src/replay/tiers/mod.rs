@@ -10,7 +10,7 @@
 //! | [`story`] | a trace as a list of steps on blocks that have one number each |
 //! | [`board`] | what lies where and what was paid: the same accounts for every policy, and checks on it |
 //! | [`policies`] | first fit, least recently used, and ours, of `wm_memory::tiers` |
-//! | [`belady`] | the optimum, which knows the future, and the same without one thing that only it may do |
+//! | [`belady`] | those that know the future: the optimum, a bound that no driver reaches, and what is feasible |
 //! | [`report`] | figures, as a table and as JSON |
 
 mod belady;
@@ -27,9 +27,10 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::trace::Trace;
-use belady::Belady;
+use belady::{Belady, Foresight};
 use board::{Board, LinkTraffic};
 use policies::{FirstFit, LeastRecentlyUsed, Ours, Placement};
+pub(super) use report::TierCosts;
 use report::{LimitReport, PolicyReport};
 use story::{Story, StoryStep};
 
@@ -40,18 +41,14 @@ const FACTORS: [f64; 4] = [1.0, 1.44, 1.72, 2.17];
 pub(super) struct TierReport {
     story: Story,
     limits: Vec<LimitReport>,
-    gigabytes_per_second: f64,
+    costs: TierCosts,
 }
 
 /// Simulates a trace on a device of so many bytes, or on several that are parts of its peak.
 ///
 /// # Errors
 /// A trace without launches.
-pub(super) fn simulate(
-    trace: &Trace,
-    device_limit: Option<u64>,
-    gigabytes_per_second: f64,
-) -> Result<TierReport> {
+pub(super) fn simulate(trace: &Trace, device_limit: Option<u64>, costs: TierCosts) -> Result<TierReport> {
     if trace.launches == 0 {
         bail!("no launches in the trace: record it with WMSHIM_TRACE_LAUNCHES=on besides WMSHIM_TRACE=FILE");
     }
@@ -60,38 +57,50 @@ pub(super) fn simulate(
         Some(bytes) => vec![bytes],
         None => FACTORS.iter().map(|factor| (trace.peak_live as f64 / factor) as u64).collect(),
     };
-    let limits = limits.into_iter().map(|limit| compare(&story, limit, gigabytes_per_second)).collect();
-    Ok(TierReport { story, limits, gigabytes_per_second })
+    let limits = limits.into_iter().map(|limit| compare(&story, limit, costs)).collect();
+    Ok(TierReport { story, limits, costs })
 }
 
 impl TierReport {
     pub(super) fn json(&self) -> Result<Value> {
-        report::json(&self.story, &self.limits, self.gigabytes_per_second)
+        report::json(&self.story, &self.limits, self.costs)
     }
 
     pub(super) fn table(&self) -> String {
-        report::table(&self.story, &self.limits, self.gigabytes_per_second)
+        report::table(&self.story, &self.limits, self.costs)
     }
 }
 
 /// Every policy on a device of this size.
-fn compare(story: &Story, limit: u64, gigabytes_per_second: f64) -> LimitReport {
-    let policies: Vec<(&'static str, Box<dyn Placement>)> = vec![
-        ("first-fit", Box::new(FirstFit)),
-        ("lru", Box::new(LeastRecentlyUsed::default())),
-        ("ours", Box::new(Ours::new(limit))),
-        ("belady", Box::new(Belady::new(story, false))),
-        ("optimum", Box::new(Belady::new(story, true))),
+fn compare(story: &Story, limit: u64, costs: TierCosts) -> LimitReport {
+    let known = |foresight| run(story, limit, &mut Belady::new(story, foresight));
+    let lru = run(story, limit, &mut LeastRecentlyUsed::default());
+    let ours = run(story, limit, &mut Ours::new(limit));
+    let feasible = feasible(story, limit, &Foresight::VARIANTS, [lru, ours]);
+    let optimum = known(Foresight::OPTIMUM);
+    let traffic = [
+        ("first-fit", run(story, limit, &mut FirstFit)),
+        ("lru", lru),
+        ("ours", ours),
+        ("belady", known(Foresight::COPIES)),
+        ("feasible", feasible),
+        ("optimum", optimum),
     ];
-    let traffic: Vec<_> =
-        policies.into_iter().map(|(name, mut policy)| (name, run(story, limit, &mut *policy))).collect();
-    let best = traffic.last().map_or(0, |(_, traffic)| traffic.busier());
-    let report = |(name, traffic)| PolicyReport::new(name, traffic, best, gigabytes_per_second);
+    let bests = [optimum, feasible].map(|traffic| costs.link_seconds(traffic));
+    let report = |(name, traffic)| PolicyReport::new(name, traffic, bests, costs);
     LimitReport {
         device_limit_bytes: limit,
         peak_factor: story.peak as f64 / limit as f64,
         policies: traffic.into_iter().map(report).collect(),
     }
+}
+
+/// The best known of those that copy what lives. Even with the future known they are rules of thumb, and now and then one that does
+/// not know it is better. Stops are free.
+fn feasible(story: &Story, limit: u64, variants: &[Foresight], others: [LinkTraffic; 2]) -> LinkTraffic {
+    let known = |foresight: &Foresight| run(story, limit, &mut Belady::new(story, *foresight));
+    let best = variants.iter().map(known).fold(others[0].fewer(others[1]), LinkTraffic::fewer);
+    LinkTraffic { stops: 0, ..best }
 }
 
 /// One policy, from the first step to the last.

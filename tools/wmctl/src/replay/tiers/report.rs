@@ -9,6 +9,27 @@ use super::story::Story;
 use crate::human;
 use crate::table::TextTable;
 
+/// What things cost.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::replay) struct TierCosts {
+    /// Of the link, in each direction.
+    pub(in crate::replay) gigabytes_per_second: f64,
+    /// Of a stop besides its bytes.
+    pub(in crate::replay) stop_microseconds: f64,
+}
+
+impl TierCosts {
+    /// Of the busier direction.
+    pub(super) fn link_seconds(self, traffic: LinkTraffic) -> f64 {
+        traffic.busier() as f64 / (self.gigabytes_per_second * 1e9)
+    }
+
+    /// And of the stops.
+    pub(super) fn seconds(self, traffic: LinkTraffic) -> f64 {
+        self.link_seconds(traffic) + traffic.stops as f64 * self.stop_microseconds / 1e6
+    }
+}
+
 /// One policy on one device.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct PolicyReport {
@@ -21,32 +42,32 @@ pub(super) struct PolicyReport {
     pub(super) to_host_bytes: u64,
     /// Times that work had to end for moves.
     pub(super) stops: u64,
-    /// Time of the busier direction.
+    /// Time of the busier direction, and of the stops.
     pub(super) seconds: f64,
-    /// That over the optimum's; null where the optimum has none.
+    /// That over the optimum's, and over that of the best feasible; null where that has none.
     pub(super) ratio: Option<f64>,
+    pub(super) ratio_to_feasible: Option<f64>,
 }
 
 impl PolicyReport {
-    pub(super) fn new(
-        policy: &'static str,
-        traffic: LinkTraffic,
-        best: u64,
-        gigabytes_per_second: f64,
-    ) -> Self {
-        let busier = traffic.busier();
+    /// `bests` are seconds of the optimum and of the best feasible.
+    pub(super) fn new(policy: &'static str, traffic: LinkTraffic, bests: [f64; 2], costs: TierCosts) -> Self {
+        let seconds = costs.seconds(traffic);
+        let over = |best: f64| match (seconds > 0.0, best > 0.0) {
+            (false, false) => Some(1.0),
+            (true, false) => None,
+            (_, true) => Some(seconds / best),
+        };
+        let [ratio, ratio_to_feasible] = bests.map(over);
         Self {
             policy,
             to_device_bytes: traffic.inbound(),
             remote_bytes: traffic.remote,
             to_host_bytes: traffic.leave,
             stops: traffic.stops,
-            seconds: busier as f64 / (gigabytes_per_second * 1e9),
-            ratio: match (busier, best) {
-                (0, 0) => Some(1.0),
-                (_, 0) => None,
-                _ => Some(busier as f64 / best as f64),
-            },
+            seconds,
+            ratio,
+            ratio_to_feasible,
         }
     }
 }
@@ -60,23 +81,26 @@ pub(super) struct LimitReport {
     pub(super) policies: Vec<PolicyReport>,
 }
 
-pub(super) fn json(story: &Story, limits: &[LimitReport], gigabytes_per_second: f64) -> Result<Value> {
+pub(super) fn json(story: &Story, limits: &[LimitReport], costs: TierCosts) -> Result<Value> {
     Ok(json!({
         "schema": "wmctl-tiers/1",
         "peak_live_bytes": story.peak,
         "launches": story.launches,
         "unknown_launches": story.unknown,
-        "link_gigabytes_per_second": gigabytes_per_second,
+        "link_gigabytes_per_second": costs.gigabytes_per_second,
+        "stop_microseconds": costs.stop_microseconds,
         "limits": serde_json::to_value(limits)?,
     }))
 }
 
-pub(super) fn table(story: &Story, limits: &[LimitReport], gigabytes_per_second: f64) -> String {
+pub(super) fn table(story: &Story, limits: &[LimitReport], costs: TierCosts) -> String {
     let mut text = format!(
-        "peak live {}, {} launches, {} of them unknown; link {gigabytes_per_second} GB/s a direction\n",
+        "peak live {}, {} launches, {} of them unknown; link {} GB/s a direction, a stop {} µs\n",
         human::bytes(story.peak),
         human::count(story.launches),
         human::count(story.unknown),
+        costs.gigabytes_per_second,
+        costs.stop_microseconds,
     );
     for limit in limits {
         let size = human::bytes(limit.device_limit_bytes);
@@ -94,6 +118,7 @@ fn one(limit: &LimitReport) -> TextTable {
         ">TO HOST",
         ">STOPS",
         ">SECONDS",
+        ">/ FEASIBLE",
         ">/ OPTIMUM",
     ]);
     for policy in &limit.policies {
@@ -104,8 +129,13 @@ fn one(limit: &LimitReport) -> TextTable {
             human::bytes(policy.to_host_bytes),
             human::count(policy.stops),
             format!("{:.3}", policy.seconds),
-            policy.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+            shown(policy.ratio_to_feasible),
+            shown(policy.ratio),
         ]);
     }
     table
+}
+
+fn shown(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"))
 }

@@ -16,7 +16,7 @@ pub(super) struct Story {
     pub(super) steps: Vec<StoryStep>,
     /// By block.
     pub(super) sizes: Vec<u64>,
-    /// Blocks that launches use.
+    /// Blocks that launches use, in ascending order.
     pub(super) sets: Vec<Box<[u32]>>,
     /// Launches of which nothing is known.
     pub(super) unknown: u64,
@@ -45,7 +45,9 @@ impl Story {
                 TraceEvent::Launch { set: Some(set) } => {
                     // All of a set's blocks live as long as it is used, so it is of the same blocks each time.
                     let slots = &trace.sets[set as usize];
-                    story.sets[set as usize] = slots.iter().map(|slot| serves[*slot as usize]).collect();
+                    let mut blocks: Box<[_]> = slots.iter().map(|slot| serves[*slot as usize]).collect();
+                    blocks.sort_unstable();
+                    story.sets[set as usize] = blocks;
                     story.steps.push(StoryStep::Launch { set });
                 }
             }
