@@ -36,7 +36,7 @@ struct StartedMove {
 
 /// What came of the try to begin the next move of a range.
 enum Next {
-    Begun(StartedMove),
+    Begun(Box<StartedMove>),
     /// Those that were begun have to be finished first.
     Later,
     /// There is none, or no sense in one.
@@ -83,7 +83,7 @@ impl<G: Gpu> Manager<G> {
                 }
             }
             let Some(one) = started.pop_front() else { return Ok(moved) };
-            let one = self.finish_move(one, Instant::now() + PATIENCE);
+            let one = self.finish_move(*one, Instant::now() + PATIENCE);
             self.note_move(order.to, one);
             match one {
                 Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
@@ -109,7 +109,7 @@ impl<G: Gpu> Manager<G> {
                 continue;
             }
             match self.begin_move(address, order, own) {
-                Ok(started) => return Next::Begun(started),
+                Ok(started) => return Next::Begun(Box::new(started)),
                 // What was begun counts twice as long as it is not finished.
                 Err(Stays::Full) if own > 0 => {
                     moved.next = range.start;
