@@ -121,8 +121,9 @@ settings! {
         /// Most memory to take on other devices.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
-        /// On: memory of live blocks may move between the device and the host, at addresses that stay, where a program asks for it with
-        /// `wmshim_advise`, and where the driver needs room ([memory.md](memory.md#moves)). Calls that submit work cost some nanoseconds more.
+        /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no
+        /// room, at the host's waits, and where a program asks for it with `wmshim_advise` ([overflow.md](overflow.md#what-moves)). Calls that
+        /// submit work cost some nanoseconds more.
         "WMSHIM_MIGRATE": "on, off", "off"
             => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         // PyTorch.

@@ -76,11 +76,12 @@ fn numa_nodes() -> usize {
 }
 
 impl Host {
-    /// What overflow could pin at most.
+    /// What overflow could pin at most, if nothing is set: of what is available, half of the whole.
     fn usable(&self) -> u64 {
+        let whole = self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX));
         let container =
             self.cgroup_limit_bytes.map(|limit| limit.saturating_sub(self.cgroup_used_bytes.unwrap_or(0)));
-        self.memory_available_bytes.min(container.unwrap_or(u64::MAX))
+        self.memory_available_bytes.min(container.unwrap_or(u64::MAX)).min(whole / 2)
     }
 
     /// One line a figure.
@@ -143,11 +144,15 @@ mod tests {
     #[test]
     fn a_container_limit_bounds_what_is_usable() {
         let mut host = survey();
-        (host.memory_available_bytes, host.cgroup_limit_bytes, host.cgroup_used_bytes) =
-            (100, Some(50), Some(20));
-        assert_eq!(host.usable(), 30);
+        (host.memory_total_bytes, host.memory_available_bytes) = (300, 100);
+        (host.cgroup_limit_bytes, host.cgroup_used_bytes) = (Some(60), Some(40));
+        assert_eq!(host.usable(), 20);
+        host.cgroup_used_bytes = Some(10);
+        assert_eq!(host.usable(), 30, "half of the container's");
         host.cgroup_limit_bytes = None;
         assert_eq!(host.usable(), 100);
+        host.memory_available_bytes = 200;
+        assert_eq!(host.usable(), 150, "half of the machine's");
     }
 
     #[test]
