@@ -35,7 +35,7 @@ struct StartedMove {
 }
 
 /// What came of the try to begin the next move of a range.
-enum Next {
+enum NextMove {
     Begun(Box<StartedMove>),
     /// Those that were begun have to be finished first.
     Later,
@@ -77,9 +77,9 @@ impl<G: Gpu> Manager<G> {
             // While the oldest one takes its place, the others are being copied.
             while goes_on && started.len() < WINDOW && Instant::now() < until {
                 match self.begin_next(order, &mut moved, started.len()) {
-                    Next::Begun(one) => started.push_back(one),
-                    Next::Later => break,
-                    Next::End => goes_on = false,
+                    NextMove::Begun(one) => started.push_back(one),
+                    NextMove::Later => break,
+                    NextMove::End => goes_on = false,
                 }
             }
             let Some(one) = started.pop_front() else { return Ok(moved) };
@@ -96,7 +96,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Begins the next move of a range. `own` moves of the caller's are under way.
-    fn begin_next(&self, order: &MoveOrder, moved: &mut MovedRange, own: usize) -> Next {
+    fn begin_next(&self, order: &MoveOrder, moved: &mut MovedRange, own: usize) -> NextMove {
         while moved.next < order.range.end {
             let address = moved.next;
             let found = self.lock().occupied_range(address);
@@ -109,23 +109,23 @@ impl<G: Gpu> Manager<G> {
                 continue;
             }
             match self.begin_move(address, order, own) {
-                Ok(started) => return Next::Begun(Box::new(started)),
+                Ok(started) => return NextMove::Begun(Box::new(started)),
                 // What was begun counts twice as long as it is not finished.
                 Err(Stays::Full) if own > 0 => {
                     moved.next = range.start;
-                    return Next::Later;
+                    return NextMove::Later;
                 }
                 Err(stays) => {
                     self.note_move(order.to, Err(stays));
                     moved.stays = Some(stays);
                     if stays.is_general() {
                         moved.next = range.start;
-                        return Next::End;
+                        return NextMove::End;
                     }
                 }
             }
         }
-        Next::End
+        NextMove::End
     }
 
     fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, MoveOrder, Stays};
 
-use super::{WhyNot, carry_out, ends, recency};
+use super::recency;
+use super::refusals::WhyNot;
+use super::turns::{carry_out, ends};
 use crate::gate;
 
 /// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
