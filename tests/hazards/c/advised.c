@@ -12,22 +12,15 @@
 
 #include <pthread.h>
 #include <dlfcn.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "fill.h"
 #include "wmshim.h"
 
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraph_st *CUgraph;
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image);
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream stream, void **parameters, void **extra);
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words, CUstream stream);
 CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
@@ -42,29 +35,6 @@ enum { MIB = 1 << 20, BLOCKS = 4, MOST_THREADS = 8, NON_BLOCKING = 1 };
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_PERMITTED = 800 };
 
 #define TELL(call) printf("%s %d\n", #call, (call))
-
-static CUcontext context;
-static CUfunction fill;
-
-static void load(const char *path)
-{
-    static char image[1 << 20];
-    CUmodule module;
-    FILE *file = fopen(path, "rb");
-    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
-        exit(83);
-    fclose(file);
-    context = begin();
-    MUST(cuModuleLoadData(&module, image));
-    MUST(cuModuleGetFunction(&fill, module, "wm_fill_u32"));
-}
-
-static void fill_by_kernel(CUdeviceptr address, size_t bytes, unsigned word, CUstream stream)
-{
-    uint64_t words = bytes / 4;
-    void *parameters[] = {&address, &words, &word};
-    MUST(cuLaunchKernel(fill, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
-}
 
 /* Says it again as long as the GPU has work: on a slow machine an event in an idle stream may take its time. */
 static int say(void *address, size_t bytes, int advice)
@@ -117,7 +87,7 @@ static void step(struct block *mine, unsigned *state, CUstream stream)
     switch (draw(state) % 6) {
     case 0:
         one->word = draw(state);
-        fill_by_kernel(one->address, one->bytes, one->word, stream);
+        MUST(fill_by_kernel(one->address, one->bytes, one->word, stream));
         break;
     case 1:
         one->word = draw(state);
@@ -369,7 +339,7 @@ static void turns(void)
     struct block *blocks[] = {&old, &recent, &new};
     for (int i = 0; i < 3; i++) {
         MUST(cuMemAllocAsync(&blocks[i]->address, blocks[i]->bytes, stream));
-        fill_by_kernel(blocks[i]->address, blocks[i]->bytes, blocks[i]->word, stream);
+        MUST(fill_by_kernel(blocks[i]->address, blocks[i]->bytes, blocks[i]->word, stream));
     }
     for (int i = 0; i < 3; i++)
         expect(blocks[i], stream);
@@ -377,7 +347,7 @@ static void turns(void)
     MUST(cuMemFreeAsync(new.address, stream));
     MUST(cuStreamSynchronize(stream));
     puts(wmshim_stats_json());
-    fill_by_kernel(old.address, old.bytes, old.word = 9, stream);
+    MUST(fill_by_kernel(old.address, old.bytes, old.word = 9, stream));
     /* Again, as in `say`: a wait that finds work has nothing come back. */
     for (int tries = 0; tries < 200; tries++)
         MUST(cuCtxSynchronize());

@@ -13,19 +13,12 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <string.h>
 #include <time.h>
 
-#include "driver.h"
+#include "fill.h"
 
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 
-CUresult cuModuleLoadData(CUmodule *module, const void *image);
-CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream stream, void **parameters, void **extra);
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr *address, size_t bytes, CUstream stream);
 CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
 CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
@@ -37,32 +30,8 @@ CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address);
 
 #define TELL(call) printf("%s %d\n", #call, (call))
 
-static CUcontext context;
-static CUfunction fill;
-
 /* The handle by which any stream-ordered function names the calling thread's default stream. */
 static CUstream per_thread(void) { return (CUstream)2; }
-
-static void load(const char *path)
-{
-    static char image[1 << 20];
-    CUmodule module;
-    FILE *file = fopen(path, "rb");
-    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
-        exit(83);
-    fclose(file);
-    context = begin();
-    MUST(cuModuleLoadData(&module, image));
-    MUST(cuModuleGetFunction(&fill, module, "wm_fill_u32"));
-}
-
-/* Fills a stretch with one word. */
-static CUresult fill_by_kernel(CUdeviceptr address, size_t bytes, unsigned word, CUstream stream)
-{
-    uint64_t words = bytes / 4;
-    void *parameters[] = {&address, &words, &word};
-    return cuLaunchKernel(fill, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL);
-}
 
 enum lane { PLAIN, STREAM, THREAD };
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use wm_driver::{Device, Gpu, Tier};
 use wm_memory::{Manager, MoveOrder, Stays};
 
-use super::recency;
 use super::refusals::WhyNot;
 use super::turns::{carry_out, ends};
+use super::{obstacle, recency};
 use crate::gate;
 
 /// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
@@ -26,8 +26,8 @@ const AFTER_VAIN: Duration = Duration::from_secs(30);
 /// Least bytes that leave at once: a stop of the GPU is to serve several requests.
 const LEAST: u64 = 32 << 20;
 
-/// The part of unused device memory that stays so when blocks come back, for what the program allocates next.
-const LEFT_FREE: u64 = 16;
+/// One part in so many of unused device memory stays unused when blocks come back, for what the program allocates next.
+const SPARED_PART: u64 = 16;
 
 /// Until when no request waits.
 static VAIN_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
@@ -90,7 +90,8 @@ fn leave(manager: &Manager<Device>, bytes: u64) -> (u64, Option<WhyNot>) {
 
 /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: nothing has changed.
 pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
-    if !gate::is_on() || gate::kept().is_some() || is_vain() {
+    // Asked again behind the closed gate: here it spares a wait for nothing.
+    if !gate::is_on() || is_vain() || obstacle::of_process().is_some() {
         return false;
     }
     let missing = bytes.saturating_sub(manager.device_room());
@@ -102,7 +103,8 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
         match leave(manager, missing.max(LEAST)) {
             // Other threads have submitted work meanwhile, or are about to.
             (0, Some(WhyNot::Crowded | WhyNot::Stays(Stays::InUse))) if Instant::now() < until => {}
-            (left, _) => return left > 0,
+            (0, _) => break,
+            _ => return true,
         }
     }
     *VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AFTER_VAIN);
@@ -123,7 +125,7 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
     blocks.sort_unstable_by_key(|block| Reverse(block.used));
     for block in blocks {
         let room = manager.device_room();
-        if room - room / LEFT_FREE < block.bytes {
+        if room - room / SPARED_PART < block.bytes {
             continue;
         }
         if move_block(manager, &block, Tier::Device, u64::MAX).1.is_some() {

@@ -52,9 +52,12 @@ pub(crate) fn aside(device: CUdevice) -> Aside {
 pub(crate) fn make_host_room(manager: &Manager<Device>, bytes: u64) {
     let device = manager.gpu().ordinal();
     let idle = kept::idle(device, Tier::Host);
+    if idle == 0 {
+        return;
+    }
     let held = manager.usage().reserved.host.saturating_add(account(device).held.host + idle);
     let room = manager.gpu().host_available().min(manager.settings().host_limit.saturating_sub(held));
-    if idle > 0 && room < bytes {
+    if room < bytes {
         kept::give_back(device, Tier::Host, bytes - room);
     }
 }

@@ -54,6 +54,19 @@ struct MoveRate {
     gb_a_second: f64,
 }
 
+impl MoveRate {
+    fn of(round: u32, way: &'static str, moves: u64, bytes: u64, seconds: f64) -> Self {
+        Self {
+            round,
+            way,
+            moves,
+            handle_bytes: bytes / moves.max(1),
+            us_a_move: 1e6 * seconds / moves.max(1) as f64,
+            gb_a_second: bytes as f64 / 1e9 / seconds,
+        }
+    }
+}
+
 /// A block, and what it takes to use it.
 struct MovedBlock {
     driver: Named<'static>,
@@ -175,18 +188,10 @@ impl MovedBlock {
         let (second, seconds) = self.move_to(first.end, self.address + self.bytes, to)?;
         self.check()?;
         let (moves, seconds) = (first.moves + second.moves, halfway + seconds);
-        let moved = first.bytes + second.bytes;
-        Ok(MoveRate {
-            round,
-            way,
-            moves,
-            handle_bytes: moved / moves.max(1),
-            us_a_move: 1e6 * seconds / moves.max(1) as f64,
-            gb_a_second: moved as f64 / 1e9 / seconds,
-        })
+        Ok(MoveRate::of(round, way, moves, first.bytes + second.bytes, seconds))
     }
 
-    /// Moves the whole block with one look: copies are started for many handles before one is waited for.
+    /// Moves the whole block with one look: copies of several handles are under way at a time.
     fn go_together(&mut self, round: u32, way: &'static str, to: Tier) -> Result<MoveRate> {
         self.fill()?;
         self.driver.stream_synchronize(self.stream)?;
@@ -205,14 +210,7 @@ impl MovedBlock {
         }
         let seconds = start.elapsed().as_secs_f64();
         self.check()?;
-        Ok(MoveRate {
-            round,
-            way,
-            moves,
-            handle_bytes: bytes / moves.max(1),
-            us_a_move: 1e6 * seconds / moves.max(1) as f64,
-            gb_a_second: bytes as f64 / 1e9 / seconds,
-        })
+        Ok(MoveRate::of(round, way, moves, bytes, seconds))
     }
 
     fn move_to(&self, from: u64, upto: u64, to: Tier) -> Result<(Distance, f64)> {
