@@ -1,0 +1,17 @@
+//! The unit that is shared, and its name among processes.
+
+/// Bytes of a chunk: a chunk is a handle of physical memory, and begins where the handle is mapped.
+pub const CHUNK_BYTES: u64 = 2 << 20;
+
+/// 128 bits that tell chunks apart. Equal bytes have equal fingerprints; the opposite is never relied on: whoever shares compares the bytes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(pub u128);
+
+/// What a chunk is known by to all processes of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChunkName {
+    /// The GPU's UUID, as the driver tells it.
+    pub device: [u8; 16],
+    /// Of its bytes.
+    pub fingerprint: Fingerprint,
+}
