@@ -24,7 +24,7 @@ fn start_with(library: &str, arguments: &[&str], variables: &[(&str, &str)]) -> 
         [library, places::shim()].map(|path| path.to_str().expect("a readable path").to_owned());
     let program = c::program(&scratch, "expandable", &[&library, &shim]);
     let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args(arguments);
-    let host = host.env("SIMCUDA_MEMORY", "26MiB");
+    let host = host.env("SIMCUDA_MEMORY", "26MiB").env("WMSHIM_HEADROOM", "0");
     variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
 }
 
@@ -59,6 +59,20 @@ fn past_the_device_it_goes_on_in_host_memory_and_all_is_counted() {
         assert_eq!(pieces(&outcome, "shrunk"), [device, host - PIECE, overflows], "{kind}");
         assert_eq!(pieces(&outcome, "empty"), [0, 0, overflows + 1], "{kind}");
     }
+}
+
+/// The driver needs memory of the device, too: for the code of a kernel that runs for the first time, say.
+#[test]
+fn the_headroom_is_left_to_the_driver_while_the_host_has_room() {
+    let outcome = run("plain", &[("WMSHIM_HEADROOM", "10MiB")]);
+    outcome.expect_success();
+    assert_eq!(pieces(&outcome, "full"), [4 * PIECE, 8 * PIECE, 8]);
+    // The host has room for two, and the device's last bytes are better than an error.
+    let outcome = run("plain", &[("WMSHIM_HEADROOM", "10MiB"), ("WMSHIM_HOST_LIMIT", "10MiB")]);
+    assert_eq!(outcome.status.code(), Some(OUT_OF_MEMORY), "{}", outcome.stderr);
+    assert_eq!(pieces(&outcome, "then"), [6 * PIECE, 2 * PIECE, 2]);
+    // Bare, nothing keeps a program from it.
+    assert_refused(&run("plain", &[("WMSHIM_HEADROOM", "10MiB"), ("WMSHIM_OVERFLOW", "off")]), 6);
 }
 
 /// How many exports were refused to the program itself, which did not make the pieces.
@@ -143,10 +157,10 @@ fn a_limit_on_the_host_holds() {
     assert_eq!((device, host, overflows), (6 * PIECE, 2 * PIECE, 2));
 }
 
-/// The seventh create finds the device full; the eighth is ours, for the host.
+/// The device shows no room for a seventh; the seventh create is for the host, and the eighth for what the device may have after all.
 #[test]
 fn where_the_host_fails_too_the_first_answer_stands() {
-    assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:9")]), 6);
+    assert_refused(&run("plain", &[("SIMCUDA_FAIL", "cuMemCreate:7")]), 6);
 }
 
 /// Memory that only a device can give is not served from elsewhere, and no limit of ours refuses it.

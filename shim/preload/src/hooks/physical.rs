@@ -1,7 +1,7 @@
 //! Physical memory that the program makes itself: where the device is full, it may go on in host memory.
 //!
 //! The order is that of a block of ours: the device; the device once more after our unused memory was given back; then pinned host
-//! memory, if the user allows it and the caller is known to cope with it. PyTorch's allocator can. Libraries that pass memory to peers,
+//! memory, if the user allows it and the caller is known to cope with it; the device's headroom last. PyTorch's allocator can. Libraries that pass memory to peers,
 //! network cards or multicast objects cannot: NCCL's flags come in lines of 128 bytes, which arrive whole over NVLink only. If all
 //! fails, the program gets the driver's first answer. Memory that went elsewhere answers queries as device memory, the CPU has no
 //! access to it, and only the process that made it may pass it on.
@@ -72,11 +72,22 @@ impl CreateRequest {
         if let Some(token) = self.promised(Tier::Device) {
             return Ok(token);
         }
-        let first = self.attempt(Tier::Device);
+        let first = self.beside_headroom();
         let is_short = first == Err(CUresult::OUT_OF_MEMORY);
         let relieved =
             is_short && self.manager.is_some_and(|manager| oom::release_unused(manager, self.bytes));
-        if relieved { self.attempt(Tier::Device) } else { first }
+        if relieved { self.beside_headroom() } else { first }
+    }
+
+    /// New memory of the device. What could lie on the host leaves the headroom to the driver.
+    fn beside_headroom(&self) -> Result<u64, CUresult> {
+        let is_taken = |manager: &&Manager<Device>| !physical::headroom::is_left(manager, self.bytes as u64);
+        let could_overflow =
+            |manager: &&Manager<Device>| self.is_plain() && self.may_overflow(manager) && is_borne();
+        if self.manager.filter(is_taken).is_some_and(|manager| could_overflow(&manager)) {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        self.attempt(Tier::Device)
     }
 
     /// `code` is why the device did not do.
@@ -88,16 +99,19 @@ impl CreateRequest {
         if !self.may_overflow(manager) || shortage::of_piece() != Bears::Elsewhere {
             return Err(code);
         }
-        let made = match self.promised(Tier::Host) {
-            Some(token) => token,
-            None => {
-                // Memory of other kinds may lie idle there.
-                physical::make_host_room(manager, self.bytes as u64);
-                self.attempt(Tier::Host).map_err(|_| code)?
+        let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
+            // Memory of other kinds may lie idle there.
+            physical::make_host_room(manager, self.bytes as u64);
+            self.attempt(Tier::Host)
+        });
+        match made {
+            Ok(made) => {
+                physical::note_overflow(self.device());
+                Ok(made)
             }
-        };
-        physical::note_overflow(self.device());
-        Ok(made)
+            // The driver's headroom is better than an error.
+            Err(_) => self.attempt(Tier::Device).map_err(|_| code),
+        }
     }
 
     fn attempt(&self, tier: Tier) -> Result<u64, CUresult> {

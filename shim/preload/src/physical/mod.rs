@@ -4,6 +4,7 @@
 //! the device was full: queries about such memory must be answered as for the device memory that was asked for.
 
 mod book;
+pub(crate) mod headroom;
 pub(crate) mod kept;
 mod shelf;
 
