@@ -19,7 +19,7 @@ use crate::gate;
 use crate::guard::{self, Call};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
-use crate::{settings, shortage, trace};
+use crate::{moves, settings, shortage, trace};
 
 /// `cuMemAlloc`.
 pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
@@ -60,6 +60,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
             if trace::is_on() {
                 trace::allocated(site.device, address, bytes, Order::Device);
             }
+            moves::allocated(address, bytes);
             context_blocks::insert(&site, address);
             Ok(address)
         }
@@ -190,6 +191,7 @@ fn allocate(
             if trace::is_on() {
                 trace::allocated(site.device, address, bytes, order);
             }
+            moves::allocated(address, bytes);
             store(address);
             Outcome::Return(CUresult::SUCCESS)
         }

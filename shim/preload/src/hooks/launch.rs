@@ -11,9 +11,10 @@ use wm_abi::{CUfunction, CUgraphExec, CUkernel, CUlaunchConfig, CUlibrary, CUmod
 
 use super::boundary::{self, Outcome};
 use super::stream::{DefaultStream, is_captured};
-use crate::launches::{self, LaunchArguments, Touched, layouts};
+use crate::launches::{self, LaunchArguments, Subscriber, Touched, layouts};
+use crate::moves::recency;
 use crate::process::{self, driver};
-use crate::{moves, registry, trace};
+use crate::{registry, trace};
 
 type Parameters = *mut *mut std::ffi::c_void;
 
@@ -21,11 +22,8 @@ type Parameters = *mut *mut std::ffi::c_void;
 pub(super) trait LaunchCall {
     fn stream(&self) -> CUstream;
 
-    /// The blocks that it may touch.
-    ///
-    /// # Safety
-    /// They are the arguments of a call of the program that goes on.
-    unsafe fn touched(&self) -> Touched;
+    /// What is launched with which arguments; `None` for a graph, whose kernels are not named here.
+    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)>;
 }
 
 /// `cuLaunchKernel`.
@@ -36,9 +34,8 @@ impl LaunchCall
         self.8
     }
 
-    unsafe fn touched(&self) -> Touched {
-        // SAFETY: by contract.
-        unsafe { launches::touched(self.0, LaunchArguments { parameters: self.9, extra: self.10 }) }
+    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.0, LaunchArguments { parameters: self.9, extra: self.10 }))
     }
 }
 
@@ -50,10 +47,8 @@ impl LaunchCall
         self.8
     }
 
-    unsafe fn touched(&self) -> Touched {
-        let arguments = LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() };
-        // SAFETY: by contract.
-        unsafe { launches::touched(self.0, arguments) }
+    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.0, LaunchArguments { parameters: self.9, extra: std::ptr::null_mut() }))
     }
 }
 
@@ -64,9 +59,8 @@ impl LaunchCall for (*const CUlaunchConfig, CUfunction, Parameters, Parameters) 
         unsafe { self.0.as_ref() }.map_or(CUstream::NULL, |config| config.hStream)
     }
 
-    unsafe fn touched(&self) -> Touched {
-        // SAFETY: by contract.
-        unsafe { launches::touched(self.1, LaunchArguments { parameters: self.2, extra: self.3 }) }
+    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
+        Some((self.1, LaunchArguments { parameters: self.2, extra: self.3 }))
     }
 }
 
@@ -76,27 +70,48 @@ impl LaunchCall for (CUgraphExec, CUstream) {
         self.1
     }
 
-    unsafe fn touched(&self) -> Touched {
-        Touched::Unknown
+    fn kernel(&self) -> Option<(CUfunction, LaunchArguments)> {
+        None
     }
 }
 
 /// Shows a launch to those that have subscribed.
 ///
 /// # Safety
-/// As for [`LaunchCall::touched`].
-#[cold]
+/// They are the arguments of a call of the program that goes on.
 #[inline(never)]
 pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
+    if launches::has_subscribed(Subscriber::Words)
+        && let Some((function, arguments)) = call.kernel()
+    {
+        let number = recency::launch();
+        let note = |word| recency::note(word, number);
+        // SAFETY: by contract.
+        if !unsafe { launches::words(function, arguments, note) } {
+            // The driver is asked for the parameters, under the rules of a handler.
+            // SAFETY: by contract.
+            boundary::look(|| drop(unsafe { launches::touched(function, arguments) }));
+            // SAFETY: by contract.
+            unsafe { launches::words(function, arguments, note) };
+        }
+    }
+    if launches::has_subscribed(Subscriber::Blocks) {
+        // SAFETY: by contract.
+        unsafe { trace_launch::<D>(call) };
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn trace_launch<D: DefaultStream>(call: &impl LaunchCall) {
     boundary::look(|| {
         if process::exiting() || is_captured::<D>(call.stream()) {
             return;
         }
         if let Some((site, named)) = registry::existing_site_of_stream(call.stream(), D::HANDLE) {
             // SAFETY: by contract.
-            let touched = unsafe { call.touched() };
-            moves::launched(&touched);
-            trace::launched(site.device, named.id, &touched);
+            let touched = |(function, arguments)| unsafe { launches::touched(function, arguments) };
+            trace::launched(site.device, named.id, &call.kernel().map_or(Touched::Unknown, touched));
         }
     });
 }

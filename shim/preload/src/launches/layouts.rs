@@ -76,12 +76,13 @@ pub(crate) fn forget_library(library: CUlibrary) {
 /// The parameters of what a launch names.
 #[inline]
 pub(super) fn of(function: CUfunction) -> Known {
-    recent(function.0).unwrap_or_else(|| look_up(function.0, ask))
+    recent(function).unwrap_or_else(|| look_up(function.0, ask))
 }
 
 /// What is known of a handle that was looked up lately.
 #[inline]
-fn recent(handle: usize) -> Option<Known> {
+pub(super) fn recent(function: CUfunction) -> Option<Known> {
+    let handle = function.0;
     // SAFETY: null, or an entry that is never given back.
     let entry = unsafe { place(handle).load(Ordering::Acquire).as_ref() }?;
     (entry.handle == handle).then(|| entry.current()).flatten()
@@ -196,7 +197,7 @@ mod tests {
     }
 
     fn answer(handle: usize, told: Told) -> Told {
-        recent(handle).unwrap_or_else(|| look_up(handle, |_| told)).map(<[_]>::to_vec)
+        recent(CUfunction(handle)).unwrap_or_else(|| look_up(handle, |_| told)).map(<[_]>::to_vec)
     }
 
     #[test]

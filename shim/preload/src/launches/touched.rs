@@ -28,7 +28,13 @@ pub(crate) enum Touched {
 const LOWEST: u64 = 2 << 20;
 
 /// No device address has more bits.
-const ADDRESS_BITS: u32 = 57;
+pub(crate) const ADDRESS_BITS: u32 = 57;
+
+/// Could a block be there?
+#[inline]
+pub(crate) fn is_address(word: u64) -> bool {
+    word >= LOWEST && word >> ADDRESS_BITS == 0
+}
 
 /// A set under way.
 #[derive(Debug, Default)]
@@ -38,7 +44,7 @@ impl Collector {
     /// Adds the block that a word lies in, if it lies in one.
     #[inline]
     pub(super) fn take(&mut self, word: u64, look_up: impl FnOnce(u64) -> Option<TouchedBlock>) {
-        if word < LOWEST || word >> ADDRESS_BITS != 0 || self.has_last(word) {
+        if !is_address(word) || self.has_last(word) {
             return;
         }
         if let Some(block) = look_up(word) {

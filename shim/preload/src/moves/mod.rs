@@ -5,13 +5,13 @@
 //! stays.
 
 mod obstacle;
-mod recency;
+pub(crate) mod recency;
 mod refusals;
 mod room;
 mod turns;
 
 use crate::gate;
-use crate::launches::{self, Touched};
+use crate::launches::{self, Subscriber};
 use crate::settings::{Migrate, Settings};
 pub(crate) use refusals::{WhyNot, refusals};
 pub(crate) use room::{come_back, leave_device, make_for};
@@ -26,14 +26,15 @@ pub(crate) fn choose(settings: &Settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
             gate::turn_on();
-            launches::subscribe();
+            launches::subscribe(Subscriber::Words);
         }
     }
 }
 
-/// A launch that may touch these blocks.
-pub(crate) fn launched(touched: &Touched) {
+/// The program was given a block.
+#[inline]
+pub(crate) fn allocated(address: u64, bytes: usize) {
     if gate::is_on() {
-        recency::note(touched);
+        recency::born(address, bytes as u64);
     }
 }

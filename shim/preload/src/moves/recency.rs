@@ -1,93 +1,161 @@
-//! When kernel launches used which block last: who leaves first where the device is full, and who may come back.
+//! When kernel launches used which memory last: who leaves first where the device is full, and who may come back.
 //!
-//! Only blocks that move by themselves are noted, those of whole handles. Copies and memsets are no uses here. An entry names the block by its number, so one of a block
-//! that is gone tells nothing of its address' next one.
+//! Every word of a launch's arguments that may be an address notes the launch's number for the stretch of 2 MiB that it lies in; no block is looked up, for a launch is to
+//! cost nanoseconds. A number that looks like an address does the same for memory that is nobody's. Copies and memsets are no uses here.
+//!
+//! Invariants: stretches that share an entry take turns, and what is forgotten so counts as unused; a block that is given out has no uses of its addresses' last tenant.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use dashmap::DashMap;
+use crate::launches::ADDRESS_BITS;
 
-use crate::launches::{Touched, TouchedBlock};
+/// Bytes of a stretch, as a power of two. Smaller blocks share their memory with others, and do not move.
+const STRETCH_BITS: u32 = 21;
 
-/// Smaller blocks share their memory with others.
-const LEAST: u64 = 2 << 20;
+/// Smallest block that is noted.
+const LEAST: u64 = 1 << STRETCH_BITS;
 
-/// Launches so far.
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+/// Entries, as a power of two: those of 256 GiB of addresses differ.
+const ENTRY_BITS: u32 = 17;
 
-#[derive(Debug, Clone, Copy)]
-struct LastUse {
-    id: u64,
-    /// The launch's number, from 1.
-    used: u64,
-    /// The last launch before the block left the device; 0 if it did not.
-    left: u64,
+/// Bits of an entry for the launch's number, from 1. The rest tells stretches apart that share the entry.
+const NUMBER_BITS: u32 = 44;
+
+const _: () = assert!(ADDRESS_BITS - STRETCH_BITS - ENTRY_BITS + NUMBER_BITS <= u64::BITS);
+
+static ENTRIES: [AtomicU64; 1 << ENTRY_BITS] = [const { AtomicU64::new(0) }; 1 << ENTRY_BITS];
+
+/// Launches so far, about: those of two threads at once may count as one.
+static LAUNCHES: AtomicU64 = AtomicU64::new(1);
+
+/// Blocks that left the device: their numbers, and the last launch before that.
+fn departures() -> MutexGuard<'static, HashMap<u64, (u64, u64)>> {
+    static DEPARTURES: OnceLock<Mutex<HashMap<u64, (u64, u64)>>> = OnceLock::new();
+    DEPARTURES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn uses() -> &'static DashMap<u64, LastUse> {
-    static USES: OnceLock<DashMap<u64, LastUse>> = OnceLock::new();
-    USES.get_or_init(DashMap::new)
+/// A launch begins: its number.
+#[inline]
+pub(crate) fn launch() -> u64 {
+    let number = LAUNCHES.load(Relaxed) + 1;
+    LAUNCHES.store(number, Relaxed);
+    number
 }
 
-/// A launch that may touch these blocks.
-pub(super) fn note(touched: &Touched) {
-    let Touched::Blocks(blocks) = touched else { return };
-    let used = LAUNCHES.fetch_add(1, Relaxed) + 1;
-    for TouchedBlock { address, id, .. } in blocks.iter().filter(|block| block.bytes >= LEAST) {
-        let mut entry = uses().entry(*address).or_insert(LastUse { id: *id, used, left: 0 });
-        *entry = LastUse { id: *id, used, left: if entry.id == *id { entry.left } else { 0 } };
+/// A word of its arguments that may be an address.
+#[inline]
+pub(crate) fn note(word: u64, number: u64) {
+    let (entry, tag) = place(word >> STRETCH_BITS);
+    entry.store(tag | number, Relaxed);
+}
+
+/// The entry of a stretch, and how it is marked there.
+#[inline]
+fn place(stretch: u64) -> (&'static AtomicU64, u64) {
+    let tag = (stretch >> ENTRY_BITS) << NUMBER_BITS;
+    (&ENTRIES[stretch as usize & (ENTRIES.len() - 1)], tag)
+}
+
+fn stretches(block: &Range<u64>) -> Range<u64> {
+    block.start >> STRETCH_BITS..((block.end - 1) >> STRETCH_BITS) + 1
+}
+
+/// A block was given out: no launch has used it.
+pub(crate) fn born(address: u64, bytes: u64) {
+    if bytes < LEAST {
+        return;
+    }
+    for stretch in stretches(&(address..address + bytes)).take(ENTRIES.len()) {
+        place(stretch).0.store(0, Relaxed);
     }
 }
 
 /// The number of the last launch that used a block; `None` if none did.
-pub(super) fn last(address: u64, id: u64) -> Option<u64> {
-    uses().get(&address).filter(|entry| entry.id == id).map(|entry| entry.used)
+pub(super) fn last(block: &Range<u64>) -> Option<u64> {
+    let used = stretches(block).take(ENTRIES.len()).filter_map(|stretch| {
+        let (entry, tag) = place(stretch);
+        let entry = entry.load(Relaxed);
+        let number = entry & ((1 << NUMBER_BITS) - 1);
+        (entry - number == tag && number > 0).then_some(number)
+    });
+    used.max()
 }
 
 /// A block has left the device.
 pub(super) fn left(address: u64, id: u64) {
-    let left = LAUNCHES.load(Relaxed);
-    let mut entry = uses().entry(address).or_insert(LastUse { id, used: 0, left });
-    *entry = LastUse { id, used: if entry.id == id { entry.used } else { 0 }, left };
+    departures().insert(address, (id, LAUNCHES.load(Relaxed)));
 }
 
 /// Was it used since it left the device?
-pub(super) fn was_missed(address: u64, id: u64) -> bool {
-    uses().get(&address).is_some_and(|entry| entry.id == id && entry.used > entry.left)
+pub(super) fn was_missed(block: &Range<u64>, id: u64) -> bool {
+    let departure = departures().get(&block.start).copied();
+    departure.is_some_and(|(of, left)| of == id && last(block).is_some_and(|used| used > left))
 }
 
 /// Forgets blocks that are gone.
 pub(super) fn retain(is_live: impl Fn(u64, u64) -> bool) {
-    uses().retain(|address, entry| is_live(*address, entry.id));
+    departures().retain(|address, (id, _)| is_live(*address, *id));
 }
 
 #[cfg(test)]
 mod tests {
     //! Hazard: a block is taken for one that lay at its address before, or one comes back that nothing uses.
-    use smallvec::smallvec;
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
 
     use super::*;
 
-    fn launch(address: u64, id: u64, bytes: u64) {
-        note(&Touched::Blocks(smallvec![TouchedBlock { address, bytes, id, device: 0 }]));
+    const BASE: u64 = 0x7f00_0000_0000;
+
+    fn block(index: u64) -> Range<u64> {
+        let start = BASE + index * 5 * LEAST;
+        start..start + 3 * LEAST
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_use_is_the_blocks_own(steps in proptest::collection::vec((0..20_u64, 0..3 * LEAST, 0..8_u32), 0..200)) {
+            (0..20).for_each(|index| born(block(index).start, 3 * LEAST));
+            let mut model: HashMap<u64, u64> = HashMap::new();
+            for (index, offset, step) in steps {
+                if step == 0 {
+                    born(block(index).start, 3 * LEAST);
+                    model.remove(&index);
+                } else {
+                    let number = launch();
+                    note(block(index).start + offset, number);
+                    model.insert(index, number);
+                }
+                for index in 0..20 {
+                    prop_assert_eq!(last(&block(index)), model.get(&index).copied());
+                }
+            }
+        }
     }
 
     #[test]
-    fn the_last_use_is_the_blocks_own_and_small_ones_have_none() {
-        launch(0x1000, 7, LEAST);
-        launch(0x2000, 8, LEAST - 1);
-        assert!(last(0x1000, 7).is_some());
-        assert_eq!((last(0x1000, 9), last(0x2000, 8)), (None, None));
-        left(0x1000, 7);
-        assert!(!was_missed(0x1000, 7));
-        launch(0x1000, 7, LEAST);
-        assert!(was_missed(0x1000, 7));
-        launch(0x1000, 9, LEAST);
-        assert!(!was_missed(0x1000, 7) && last(0x1000, 7).is_none());
-        left(0x1000, 11);
-        assert_eq!((was_missed(0x1000, 11), last(0x1000, 11)), (false, Some(0)));
+    fn who_left_is_missed_once_it_is_used() {
+        let (one, number) = (block(100), launch());
+        note(one.start, number);
+        left(one.start, 7);
+        assert!(!was_missed(&one, 7));
+        note(one.end - 8, launch());
+        assert!(was_missed(&one, 7) && !was_missed(&one, 9));
         retain(|_, _| false);
-        assert!(last(0x1000, 11).is_none());
+        assert!(!was_missed(&one, 7));
+    }
+
+    #[test]
+    fn what_shares_an_entry_is_not_taken_for_each_other() {
+        let here = block(200);
+        let there = here.start + (LEAST << ENTRY_BITS)..here.end + (LEAST << ENTRY_BITS);
+        note(here.start, launch());
+        assert!(last(&here).is_some() && last(&there).is_none());
+        note(there.start, launch());
+        assert!(last(&here).is_none() && last(&there).is_some());
     }
 }

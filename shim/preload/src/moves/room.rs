@@ -4,6 +4,7 @@
 //! only if it was used while it was away, and only into memory that is unused at that moment.
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ static VAIN_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// A block that may move.
 struct Candidate {
-    address: u64,
+    range: Range<u64>,
     id: u64,
     bytes: u64,
     /// The last launch that used it; blocks that no launch used are taken for the last ones.
@@ -45,21 +46,24 @@ fn candidates(manager: &Manager<Device>, tier: impl Fn(&wm_memory::TierBytes) ->
     let live = manager.blocks().into_iter().filter_map(|entry| manager.block(entry.address));
     let there = live.filter_map(|block| {
         let bytes = tier(&block.tiers);
-        let used = recency::last(block.address, block.id).unwrap_or(u64::MAX);
-        (bytes > 0).then_some(Candidate { address: block.address, id: block.id, bytes, used })
+        let range = block.address..block.address + block.tiers.total();
+        (bytes > 0).then(|| {
+            let used = recency::last(&range).unwrap_or(u64::MAX);
+            Candidate { range, id: block.id, bytes, used }
+        })
     });
     there.collect()
 }
 
 /// Moves a block, or about as much of it as `most`; bytes that moved, and why no other one will move now.
 fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier, most: u64) -> (u64, Option<WhyNot>) {
-    let Some(live) = manager.block(block.address).filter(|live| live.id == block.id) else {
+    let Some(live) = manager.block(block.range.start).filter(|live| live.id == block.id) else {
         return (0, None);
     };
     let range = live.address..live.address + live.tiers.total();
     let (moved, refusal) = carry_out(manager, &MoveOrder { range, to, alone: true, discards: false }, most);
     if moved > 0 && to == Tier::Host {
-        recency::left(block.address, block.id);
+        recency::left(block.range.start, block.id);
     }
     let is_its_own =
         |why: &WhyNot| matches!(why, WhyNot::Stays(stays) if !ends(*stays) && *stays != Stays::InUse);
@@ -121,7 +125,7 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
         return;
     }
     let mut blocks = candidates(manager, |tiers| tiers.host);
-    blocks.retain(|block| recency::was_missed(block.address, block.id));
+    blocks.retain(|block| recency::was_missed(&block.range, block.id));
     blocks.sort_unstable_by_key(|block| Reverse(block.used));
     for block in blocks {
         let room = manager.device_room();

@@ -30,8 +30,8 @@ pub(crate) struct ProcessHot {
     pub(crate) guard: AtomicU8,
     /// `trace`: what is asked of device memory is written down.
     pub(crate) traced: AtomicBool,
-    /// `launches`: something wants to know of kernel launches.
-    pub(crate) launches: AtomicBool,
+    /// `launches`: who wants to know of kernel launches, a bit each.
+    pub(crate) launches: AtomicU8,
     /// `hooks/pool.rs`, a bit a device: the program chose another pool.
     pub(crate) replaced: AtomicU64,
     /// The same: the default pool has been allocated from.
@@ -48,7 +48,7 @@ pub(crate) static PROCESS_HOT: ProcessHot = ProcessHot {
     suspect: AtomicBool::new(false),
     guard: AtomicU8::new(0),
     traced: AtomicBool::new(false),
-    launches: AtomicBool::new(false),
+    launches: AtomicU8::new(0),
     replaced: AtomicU64::new(0),
     used: AtomicU64::new(0),
     current: CachedFn::new(),

@@ -57,7 +57,7 @@ type Refusal = Mutex<Option<String>>;
 pub(crate) fn choose(settings: &Settings) {
     PROCESS_HOT.traced.store(settings.trace.is_some(), Ordering::Relaxed);
     if settings.trace.is_some() && settings.trace_launches {
-        launches::subscribe();
+        launches::subscribe(launches::Subscriber::Blocks);
         LAUNCHES.store(true, Ordering::Relaxed);
     }
 }
