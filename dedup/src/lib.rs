@@ -12,4 +12,4 @@
 pub mod broker;
 pub mod chunk;
 pub mod protocol;
-//pub mod server;
+pub mod server;

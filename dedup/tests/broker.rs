@@ -83,7 +83,10 @@ impl Run {
             }
             Step::Release(client, lease) => {
                 let lease = self.granted.iter().rev().nth(lease).copied();
-                self.client(client).zip(lease).into_iter().for_each(|(client, lease)| self.release(client, lease));
+                self.client(client)
+                    .zip(lease)
+                    .into_iter()
+                    .for_each(|(client, lease)| self.release(client, lease));
             }
             Step::Forge(client, lease) => {
                 self.client(client).into_iter().for_each(|client| self.release(client, LeaseNumber(lease)));
@@ -155,8 +158,11 @@ impl Run {
         assert_eq!(self.broker.chunks(), chunks.len());
         let open: Vec<_> = self.descriptors.iter().filter(|(_, weak)| weak.strong_count() > 0).collect();
         assert_eq!(open.len(), chunks.len(), "a descriptor is open for each chunk and for nothing else");
-        let by_device: (u64, u64) =
-            self.broker.devices().values().fold((0, 0), |sum, device| (sum.0 + device.chunks, sum.1 + device.leases));
+        let by_device: (u64, u64) = self
+            .broker
+            .devices()
+            .values()
+            .fold((0, 0), |sum, device| (sum.0 + device.chunks, sum.1 + device.leases));
         assert_eq!(by_device, (chunks.len() as u64, self.model.leases.len() as u64));
         for client in &self.joined {
             let own = self.model.leases.iter().filter(|(_, owner, _)| owner == client).count();

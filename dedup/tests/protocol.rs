@@ -47,7 +47,8 @@ fn report() -> impl Strategy<Value = BrokerReport> {
 }
 
 fn answer() -> impl Strategy<Value = BrokerAnswer> {
-    let offered = prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
+    let offered =
+        prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
     let found = prop_oneof![lease().prop_map(Found::Chunk), Just(Found::Unknown), Just(Found::Full)];
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(version, process)| BrokerAnswer::Hello { version, process }),

@@ -2,7 +2,7 @@
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
-use super::{BATCH, MAGIC, RELEASES};
+use super::sizes::{BATCH, MAGIC, RELEASES};
 use crate::broker::LeaseNumber;
 
 /// What stands for a lease where there is none.

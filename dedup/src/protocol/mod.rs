@@ -20,30 +20,11 @@ mod bytes;
 mod packet;
 mod report;
 mod request;
+mod sizes;
 
 pub use answer::{BrokerAnswer, Found, Offered};
 pub use bytes::Malformed;
 pub use packet::{ReceivedPacket, receive, send};
 pub use report::{BrokerReport, ClientReport, DeviceReport};
 pub use request::{BrokerRequest, Role};
-
-/// Of this protocol. Both sides must speak the same.
-pub const VERSION: u32 = 1;
-
-/// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by what either side may have open.
-pub const BATCH: usize = 32;
-
-/// Leases that one packet gives back.
-pub const RELEASES: usize = 256;
-
-/// Clients and devices that a report has room for.
-pub const REPORTED: usize = 512;
-
-/// Bytes of the longest packet: a report.
-pub const LONGEST: usize = 64 + REPORTED * 48;
-
-/// File name of the broker's socket, in the user's private folder.
-pub const SOCKET: &str = "dedup.sock";
-
-/// Opens every conversation.
-const MAGIC: u64 = u64::from_le_bytes(*b"wm-dedup");
+pub use sizes::{BATCH, LONGEST, RELEASES, REPORTED, SOCKET, VERSION};

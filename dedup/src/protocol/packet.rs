@@ -10,7 +10,7 @@ use rustix::net::{
 };
 
 use super::bytes::Malformed;
-use super::{BATCH, LONGEST};
+use super::sizes::{BATCH, LONGEST};
 
 /// What arrived at once.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What the broker tells of itself.
 
-use super::REPORTED;
 use super::bytes::{Malformed, PacketReader, PacketWriter};
+use super::sizes::REPORTED;
 use crate::chunk::CHUNK_BYTES;
 
 /// What the broker holds.
@@ -55,15 +55,16 @@ impl DeviceReport {
 
 impl BrokerReport {
     pub(super) fn write(&self, packet: PacketWriter) -> PacketWriter {
-        let (clients, devices) =
-            (self.clients.iter().take(REPORTED), self.devices.iter().take(REPORTED - self.clients.len().min(REPORTED)));
+        let (clients, devices) = (
+            self.clients.iter().take(REPORTED),
+            self.devices.iter().take(REPORTED - self.clients.len().min(REPORTED)),
+        );
         let packet = packet.u32(clients.len() as u32).u32(devices.len() as u32);
         let packet = self.release.iter().fold(packet, |packet, number| packet.u32(*number));
         let packet = packet.u32(self.process).u64(self.uptime).u64(self.capacity);
         let packet = clients.fold(packet, |packet, client| packet.u32(client.process).u64(client.leases));
-        devices.fold(packet, |packet, device| {
-            packet.bytes(&device.device).u64(device.chunks).u64(device.leases)
-        })
+        devices
+            .fold(packet, |packet, device| packet.bytes(&device.device).u64(device.chunks).u64(device.leases))
     }
 
     pub(super) fn read(packet: &mut PacketReader<'_>) -> Result<Self, Malformed> {

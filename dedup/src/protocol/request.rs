@@ -1,7 +1,7 @@
 //! What a client says.
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
-use super::{BATCH, MAGIC, RELEASES};
+use super::sizes::{BATCH, MAGIC, RELEASES};
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
 
