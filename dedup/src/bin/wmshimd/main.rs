@@ -45,6 +45,8 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
     // Before anything is opened, and before the working folder changes.
     system::close_inherited();
     let folder = arguments.folder(user)?;
+    // For good: standard output is to become the same, at a moment that whoever counts descriptors can see.
+    rustix::stdio::dup2_stdin(null()?)?;
     if arguments.foreground {
         lines::to_stderr();
     } else if !detach()? {
@@ -58,7 +60,7 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
     let settings = ServerSettings { idle: arguments.idle, limits, user, ask_peer };
     let server = BrokerServer::listen(place, settings)?;
     log::info!("listens in {}, with room for {} chunks", folder.display(), limits.chunks);
-    rustix::stdio::dup2_stdout(null()?)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stdin())?;
     server.run()
 }
 
@@ -72,7 +74,6 @@ fn detach() -> io::Result<bool> {
     }
     rustix::process::chdir("/")?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-    rustix::stdio::dup2_stdin(null()?)?;
     rustix::stdio::dup2_stderr(null()?)?;
     Ok(true)
 }
