@@ -125,7 +125,10 @@ impl Client {
 
     /// Tries to reach a broker again, if that is due, and tells it what is held. `export` makes a descriptor of a chunk that is held.
     /// True: there is a broker, and it knows of everything that it has room for.
-    pub(crate) fn reconnect(&mut self, mut export: impl FnMut(Lease, &ChunkName) -> Option<Descriptor>) -> bool {
+    pub(crate) fn reconnect(
+        &mut self,
+        mut export: impl FnMut(Lease, &ChunkName) -> Option<Descriptor>,
+    ) -> bool {
         if !self.is_lost() || Instant::now() < self.retry_at {
             return !self.is_lost();
         }
@@ -145,13 +148,18 @@ impl Client {
     }
 
     /// Offers one chunk of each name that is held.
-    fn offer_again(&mut self, export: &mut impl FnMut(Lease, &ChunkName) -> Option<Descriptor>) -> io::Result<()> {
+    fn offer_again(
+        &mut self,
+        export: &mut impl FnMut(Lease, &ChunkName) -> Option<Descriptor>,
+    ) -> io::Result<()> {
         let mut seen = HashSet::new();
         let one_each = self.unknown().into_iter().filter(|(_, name)| seen.insert(*name));
         for batch in one_each.collect::<Vec<_>>().chunks(BATCH) {
-            let exported = batch.iter().filter_map(|(lease, name)| Some((*lease, *name, export(*lease, name)?)));
+            let exported =
+                batch.iter().filter_map(|(lease, name)| Some((*lease, *name, export(*lease, name)?)));
             let exported: Vec<_> = exported.collect();
-            let open = exported.iter().filter_map(|(lease, name, one)| Some((*lease, (*name, one.get().ok()?))));
+            let open =
+                exported.iter().filter_map(|(lease, name, one)| Some((*lease, (*name, one.get().ok()?))));
             let (leases, chunks): (Vec<_>, Vec<_>) = open.unzip();
             if chunks.is_empty() {
                 continue;
@@ -201,10 +209,16 @@ impl Client {
 
     fn find(&mut self, names: &[ChunkName]) -> io::Result<(Vec<Found>, Vec<Descriptor>)> {
         if names.is_empty() || names.len() > BATCH {
-            return if names.is_empty() { Ok(Default::default()) } else { Err(io::ErrorKind::InvalidInput.into()) };
+            return if names.is_empty() {
+                Ok(Default::default())
+            } else {
+                Err(io::ErrorKind::InvalidInput.into())
+            };
         }
         match self.ask(&BrokerRequest::LookUp(names.to_vec()), &[])? {
-            (BrokerAnswer::Found(found), descriptors) if found.len() == names.len() => Ok((found, descriptors)),
+            (BrokerAnswer::Found(found), descriptors) if found.len() == names.len() => {
+                Ok((found, descriptors))
+            }
             _ => Err(self.broken()),
         }
     }

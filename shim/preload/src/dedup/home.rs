@@ -28,7 +28,8 @@ impl BrokerHome {
         let folder = private_folder::directory(settings.stats_dir.as_deref())?;
         // The broker has another working folder.
         let folder = std::path::absolute(&folder).unwrap_or(folder);
-        Ok(Self { folder, program: settings.broker.clone().or_else(beside_library) })
+        let named = settings.broker.as_ref().and_then(|path| std::path::absolute(path).ok());
+        Ok(Self { folder, program: named.or_else(beside_library) })
     }
 
     /// A folder and a program that are named.

@@ -82,9 +82,12 @@ impl BrokerLink {
         self.until(PollFlags::OUT, deadline, |socket| protocol::send(socket, &bytes, descriptors))?;
         let packet = self.until(PollFlags::IN, deadline, protocol::receive)?;
         let answer = BrokerAnswer::decode(&packet.bytes)?;
-        let adopted = packet.descriptors.into_iter().map(Descriptor::adopt).collect::<io::Result<Vec<_>>>()?;
+        let adopted =
+            packet.descriptors.into_iter().map(Descriptor::adopt).collect::<io::Result<Vec<_>>>()?;
         if packet.lost_some || adopted.len() != answer.descriptors() {
-            return Err(io::Error::other("descriptors were lost; is the limit on open files reached (ulimit -n)?"));
+            return Err(io::Error::other(
+                "descriptors were lost; is the limit on open files reached (ulimit -n)?",
+            ));
         }
         Ok((answer, adopted))
     }

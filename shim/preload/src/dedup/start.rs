@@ -54,7 +54,9 @@ pub(super) fn broker(home: &BrokerHome) -> Result<(), String> {
         return Err("there is no wmshimd beside the library; set WMSHIM_BROKER to its path".into());
     };
     if adopts_orphans() {
-        return Err("this process adopts orphans, and would see the broker end: start wmshimd before it".into());
+        return Err(
+            "this process adopts orphans, and would see the broker end: start wmshimd before it".into()
+        );
     }
     let failed = |error: std::io::Error| format!("{} cannot be started: {error}", program.display());
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
