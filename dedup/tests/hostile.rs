@@ -249,7 +249,13 @@ fn a_stranger_is_refused() {
     let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
     let user = rustix::process::geteuid().as_raw() + 1;
     let ask_peer = |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 4711 });
-    let settings = ServerSettings { idle: Duration::from_millis(100), limits, user, ask_peer };
+    let settings = ServerSettings {
+        idle: Duration::from_millis(100),
+        look: Duration::from_secs(10),
+        limits,
+        user,
+        ask_peer,
+    };
     let server = BrokerServer::listen(place, settings).expect("listens");
     let stranger = PlainClient(connect(&folder).expect("connected"));
     server.run().expect("no client keeps it");

@@ -3,13 +3,17 @@
 mod support;
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use support::{Folder, PlainClient, RunningBroker, connect, lease, until};
+use wm_dedup::broker::Limits;
 use wm_dedup::protocol::{Offered, Role};
+use wm_dedup::server::place::{self, Claimed};
+use wm_dedup::server::{BrokerServer, PeerIdentity, ServerSettings};
 
 /// Set for a child of this program that is to be a client until it is killed.
 const CHILD: &str = "WMSHIMD_TEST_FOLDER";
@@ -127,6 +131,41 @@ fn a_folder_of_anybody_is_refused() {
     let mut broker = RunningBroker::spawn(&folder, "60");
     assert_eq!(broker.0.wait().expect("waited").code(), Some(1));
     assert_eq!(fs::read(folder.socket()).expect("untouched"), b"not a socket");
+}
+
+/// In this process, which looks more often than the program does.
+fn watchful(folder: &Folder) -> std::thread::JoinHandle<std::io::Result<()>> {
+    let path = folder.path().to_owned();
+    std::thread::spawn(move || {
+        let Claimed::Won(place) = place::claim(&path)? else { panic!("nobody is here") };
+        let limits = Limits { clients: 4, chunks: 4, leases: 4, leases_of_one: 4 };
+        let user = rustix::process::geteuid().as_raw();
+        let ask_peer = move |_: BorrowedFd<'_>| Ok(PeerIdentity { process: 1, user: 0 });
+        let (idle, look) = (Duration::from_secs(60), Duration::from_millis(20));
+        BrokerServer::listen(place, ServerSettings { idle, look, limits, user, ask_peer })?.run()
+    })
+}
+
+#[test]
+fn a_socket_that_was_removed_comes_back_unless_another_broker_has_the_place() {
+    let folder = Folder::new();
+    let broker = watchful(&folder);
+    until("a socket", || folder.socket().exists());
+    let early = PlainClient::user(&folder);
+    early.offer(&[1]);
+    fs::remove_file(folder.socket()).expect("removed");
+    until("a new socket", || folder.socket().exists());
+    let late = PlainClient::user(&folder);
+    assert!(late.look_up(&[1])[0].is_some(), "of the same broker");
+    for name in ["dedup.lock", "dedup.sock"] {
+        fs::remove_file(folder.path().join(name)).expect("removed");
+    }
+    let second = RunningBroker::start(&folder, "60");
+    assert!(early.look_up(&[1])[0].is_some(), "clients of the first one are served");
+    assert_eq!(PlainClient::user(&folder).report().process, second.pid());
+    drop((early, late));
+    broker.join().expect("joined").expect("it ends without clients");
+    assert_eq!(PlainClient::user(&folder).report().process, second.pid(), "and leaves the other's socket");
 }
 
 /// Without `--foreground`, as the library and a shell start it: in a session of its own, with nothing of ours.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 use wm_dedup::protocol::{
-    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, Found, LONGEST, Offered,
+    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, Offered,
     RELEASES, REPORTED, Role,
 };
 
@@ -49,7 +49,7 @@ fn report() -> impl Strategy<Value = BrokerReport> {
 fn answer() -> impl Strategy<Value = BrokerAnswer> {
     let offered =
         prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
-    let found = prop_oneof![lease().prop_map(Found::Chunk), Just(Found::Unknown), Just(Found::Full)];
+    let found = prop_oneof![lease().prop_map(LookedUp::Chunk), Just(LookedUp::Unknown), Just(LookedUp::Full)];
     prop_oneof![
         any::<(u32, u32)>().prop_map(|(version, process)| BrokerAnswer::Hello { version, process }),
         vec(offered, 1..=BATCH).prop_map(BrokerAnswer::Offered),

@@ -23,7 +23,7 @@ pub enum Offered {
 
 /// What is known of one chunk that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum LookedUp {
     /// Its descriptor comes along.
     Chunk(LeaseNumber),
     /// Nothing.
@@ -45,7 +45,7 @@ pub enum BrokerAnswer {
     /// To an offer: one for each chunk.
     Offered(Vec<Offered>),
     /// To a question: one for each name.
-    Found(Vec<Found>),
+    Found(Vec<LookedUp>),
     /// To a release: how many leases were the client's.
     Released(u32),
     /// To a request for one.
@@ -62,7 +62,7 @@ impl BrokerAnswer {
                 PacketWriter::of(1).u64(MAGIC).u32(*version).u32(*process).finish()
             }
             Self::Offered(outcomes) => with_leases(2, outcomes.iter().map(Offered::number)),
-            Self::Found(outcomes) => with_leases(3, outcomes.iter().map(Found::number)),
+            Self::Found(outcomes) => with_leases(3, outcomes.iter().map(LookedUp::number)),
             Self::Released(count) => PacketWriter::new(4, *count as usize).finish(),
             Self::Report(report) => report.write(PacketWriter::of(5)).finish(),
             Self::Refused => PacketWriter::new(6, 0).finish(),
@@ -78,7 +78,7 @@ impl BrokerAnswer {
         let answer = match packet.u32()? {
             1 if packet.u64()? == MAGIC => Self::Hello { version: packet.u32()?, process: packet.u32()? },
             2 => Self::Offered(leases(&mut packet, Offered::from_number)?),
-            3 => Self::Found(leases(&mut packet, Found::from_number)?),
+            3 => Self::Found(leases(&mut packet, LookedUp::from_number)?),
             4 => Self::Released(packet.count(0..=RELEASES)? as u32),
             5 => Self::Report(BrokerReport::read(&mut packet)?),
             6 => packet.count(0..=0).map(|_| Self::Refused)?,
@@ -91,7 +91,7 @@ impl BrokerAnswer {
     /// How many descriptors come along.
     pub fn descriptors(&self) -> usize {
         let Self::Found(outcomes) = self else { return 0 };
-        outcomes.iter().filter(|outcome| matches!(outcome, Found::Chunk(_))).count()
+        outcomes.iter().filter(|outcome| matches!(outcome, LookedUp::Chunk(_))).count()
     }
 }
 
@@ -113,7 +113,7 @@ impl Offered {
     }
 }
 
-impl Found {
+impl LookedUp {
     fn number(&self) -> u64 {
         match self {
             Self::Chunk(lease) => lease.0,

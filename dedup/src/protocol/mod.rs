@@ -22,7 +22,7 @@ mod report;
 mod request;
 mod sizes;
 
-pub use answer::{BrokerAnswer, Found, Offered};
+pub use answer::{BrokerAnswer, LookedUp, Offered};
 pub use bytes::Malformed;
 pub use packet::{ReceivedPacket, receive, send};
 pub use report::{BrokerReport, ClientReport, DeviceReport};

@@ -45,7 +45,7 @@ pub enum Claimed {
 
 /// What became of the place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum PlaceState {
     /// Clients find this broker.
     Listening,
     /// The socket's file is gone.
@@ -137,19 +137,19 @@ impl BrokerPlace {
     }
 
     /// Looks whether clients still find this broker.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> PlaceState {
         if !holds(&self.folder, &self.lock) {
-            Standing::Lost
+            PlaceState::Lost
         } else if self.socket.is_some() && identity(&self.folder.join(SOCKET)) == self.socket {
-            Standing::Listening
+            PlaceState::Listening
         } else {
-            Standing::Vanished
+            PlaceState::Vanished
         }
     }
 
     /// Removes the socket's file, if it is this broker's.
     pub fn leave(&self) {
-        if self.standing() == Standing::Listening {
+        if self.standing() == PlaceState::Listening {
             // Whoever finds the file that is left sees that nobody listens.
             let _ = fs::remove_file(self.folder.join(SOCKET));
         }

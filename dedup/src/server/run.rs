@@ -10,12 +10,9 @@ use rustix::io::Errno;
 use super::accepting::{Knocked, accept_one, refuse};
 use super::connection::{ClientConnection, PAUSE};
 use super::peer::AskPeer;
-use super::place::{BrokerPlace, Standing};
+use super::place::{BrokerPlace, PlaceState};
 use super::service::SharingService;
 use crate::broker::Limits;
-
-/// Between looks at the socket's file, which somebody may have removed.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// Connections accepted a round.
 const ROUND: usize = 64;
@@ -28,6 +25,8 @@ const OBSERVERS: usize = 8;
 pub struct ServerSettings {
     /// Without a client for so long, it ends.
     pub idle: Duration,
+    /// Between looks at the socket's file, which somebody may have removed.
+    pub look: Duration,
     /// What it takes on.
     pub limits: Limits,
     /// Whose clients it serves, besides root's.
@@ -66,7 +65,7 @@ impl BrokerServer {
             service: SharingService::new(settings.limits, now),
             idle_since: Some(now),
             paused_until: None,
-            look_at: now + LOOK,
+            look_at: now + settings.look,
         })
     }
 
@@ -132,11 +131,8 @@ impl BrokerServer {
             let outcome = connection.attend(spoke, service, now);
             let stays = outcome.is_ok() && connection.is_patient(now);
             if !stays {
-                log::info!(
-                    "{}: {}",
-                    connection.shown(),
-                    outcome.err().map_or("silent".into(), |e| e.to_string())
-                );
+                let why = outcome.err().map_or_else(|| "says nothing".to_owned(), |error| ended(&error));
+                log::info!("{} {why}", connection.shown());
                 connection.leave(service);
             }
             stays
@@ -180,17 +176,25 @@ impl BrokerServer {
 
     /// Sees to it that clients find their way here, if that still is this broker's right.
     fn look(&mut self, now: Instant) {
-        self.look_at = now + LOOK;
+        self.look_at = now + self.settings.look;
         match self.place.standing() {
-            Standing::Listening => {}
-            Standing::Vanished => match self.place.listen() {
+            PlaceState::Listening => {}
+            PlaceState::Vanished => match self.place.listen() {
                 Ok(listener) => self.listener = Some(listener),
                 Err(error) => log::warn!("the socket is gone, and there is no new one: {error}"),
             },
-            Standing::Lost => {
+            PlaceState::Lost => {
                 log::warn!("another broker has this place: no more clients are taken");
                 self.listener = None;
             }
         }
+    }
+}
+
+/// Why a connection has ended, for the log.
+fn ended(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "is gone".to_owned(),
+        _ => format!("is not served any more: {error}"),
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, StatxFlags};
 use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
 use crate::chunk::ChunkName;
 use crate::protocol::{
-    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, Found, Malformed, Offered,
+    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, Offered,
     REPORTED, ReceivedPacket, Role, VERSION,
 };
 
@@ -148,10 +148,10 @@ impl SharingService {
         let found = names.iter().map(|name| match self.broker.look_up(client, name) {
             LookUpOutcome::Found(lease, descriptor) => {
                 descriptors.push(descriptor);
-                Found::Chunk(lease)
+                LookedUp::Chunk(lease)
             }
-            LookUpOutcome::Unknown => Found::Unknown,
-            LookUpOutcome::Full => Found::Full,
+            LookUpOutcome::Unknown => LookedUp::Unknown,
+            LookUpOutcome::Full => LookedUp::Full,
         });
         let answer = BrokerAnswer::Found(found.collect());
         Reply { descriptors, ..answer.into() }

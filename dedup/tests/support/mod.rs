@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 use wm_dedup::protocol::{
-    self, BrokerAnswer, BrokerReport, BrokerRequest, Found, Offered, Role, SOCKET, VERSION,
+    self, BrokerAnswer, BrokerReport, BrokerRequest, LookedUp, Offered, Role, SOCKET, VERSION,
 };
 
 /// Longest wait for anything that must happen.
@@ -164,7 +164,7 @@ impl PlainClient {
         let BrokerAnswer::Found(outcomes) = answer else { panic!("{answer:?}") };
         let mut descriptors = descriptors.into_iter();
         let found = outcomes.into_iter().map(|outcome| match outcome {
-            Found::Chunk(lease) => Some((lease, said(&descriptors.next().expect("a descriptor")))),
+            LookedUp::Chunk(lease) => Some((lease, said(&descriptors.next().expect("a descriptor")))),
             _ => None,
         });
         found.collect()

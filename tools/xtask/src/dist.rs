@@ -54,7 +54,8 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = ["wmshim", "wholegraph", "simcuda", "wmctl", "wm-dedup", "conformance", "demo", "stress", "oracle"];
+    let packages =
+        ["wmshim", "wholegraph", "simcuda", "wmctl", "wm-dedup", "conformance", "demo", "stress", "oracle"];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;

@@ -10,11 +10,15 @@ mod system;
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use wm_dedup::server::place::{self, Claimed};
 use wm_dedup::server::{BrokerServer, ServerSettings, limits};
 
 use arguments::{BrokerArguments, Wanted};
+
+/// Between looks at the socket's file. Whoever cleans `/tmp` removes it after days.
+const LOOK: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     match arguments::parse(std::env::args_os().skip(1)) {
@@ -57,7 +61,7 @@ fn broker(arguments: &BrokerArguments) -> io::Result<()> {
         return Ok(());
     };
     let (limits, ask_peer) = (limits::raise(), system::ask_peer as _);
-    let settings = ServerSettings { idle: arguments.idle, limits, user, ask_peer };
+    let settings = ServerSettings { idle: arguments.idle, look: LOOK, limits, user, ask_peer };
     let server = BrokerServer::listen(place, settings)?;
     log::info!("listens in {}, with room for {} chunks", folder.display(), limits.chunks);
     rustix::stdio::dup2_stdout(rustix::stdio::stdin())?;

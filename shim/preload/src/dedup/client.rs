@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::ChunkName;
-use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, Found, Offered, RELEASES};
+use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, Offered, RELEASES};
 
 use super::home::BrokerHome;
 use super::link::{BrokerLink, NoLink};
@@ -91,8 +91,8 @@ impl Client {
         let (found, descriptors) = self.find(names)?;
         let mut descriptors = descriptors.into_iter();
         let found = names.iter().zip(found).map(|(name, found)| match found {
-            Found::Chunk(number) => Some(self.hold(*name, number)).zip(descriptors.next()),
-            Found::Unknown | Found::Full => None,
+            LookedUp::Chunk(number) => Some(self.hold(*name, number)).zip(descriptors.next()),
+            LookedUp::Unknown | LookedUp::Full => None,
         });
         Ok(found.collect())
     }
@@ -180,7 +180,7 @@ impl Client {
             // The descriptors are of memory that is mapped here already.
             let (found, _) = self.find(&names)?;
             for ((lease, _), found) in batch.iter().zip(found) {
-                if let Found::Chunk(number) = found {
+                if let LookedUp::Chunk(number) = found {
                     self.note(*lease, number);
                 }
             }
@@ -207,7 +207,7 @@ impl Client {
         lease
     }
 
-    fn find(&mut self, names: &[ChunkName]) -> io::Result<(Vec<Found>, Vec<Descriptor>)> {
+    fn find(&mut self, names: &[ChunkName]) -> io::Result<(Vec<LookedUp>, Vec<Descriptor>)> {
         if names.is_empty() || names.len() > BATCH {
             return if names.is_empty() {
                 Ok(Default::default())
