@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::ChunkName;
 use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, Offered, RELEASES};
@@ -86,7 +87,7 @@ impl Client {
     /// Chunks of these names, for each that the broker has one: a use of it, and its descriptor. At most [`Self::BATCH`].
     ///
     /// # Errors
-    /// The broker is lost.
+    /// The broker [is lost](Self::is_lost), or these are too many.
     pub(crate) fn look_up(&mut self, names: &[ChunkName]) -> io::Result<Vec<Option<(Lease, Descriptor)>>> {
         let (found, descriptors) = self.find(names)?;
         let mut descriptors = descriptors.into_iter();
@@ -100,7 +101,7 @@ impl Client {
     /// Offers chunks to others. At most [`Self::BATCH`].
     ///
     /// # Errors
-    /// The broker is lost.
+    /// The broker [is lost](Self::is_lost); or these are too many, or the user has too many descriptors under way now.
     pub(crate) fn offer(&mut self, chunks: &[(ChunkName, BorrowedFd<'_>)]) -> io::Result<Vec<OfferAnswer>> {
         let answers = self.propose(chunks)?;
         let answers = chunks.iter().zip(answers).map(|((name, _), answer)| match answer {
@@ -241,10 +242,14 @@ impl Client {
     ) -> io::Result<(BrokerAnswer, Vec<Descriptor>)> {
         let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let answer = link.ask(request, descriptors);
-        answer.inspect_err(|error| {
-            log::info!("the broker is lost: {error}");
+        if answer.as_ref().is_err_and(|error| !was_not_sent(error)) {
+            log::info!(
+                "the broker is lost: {}",
+                answer.as_ref().err().map(io::Error::to_string).unwrap_or_default()
+            );
             self.lose();
-        })
+        }
+        answer
     }
 
     /// An answer to something else: nothing that comes after it can be believed.
@@ -278,4 +283,9 @@ fn reach(home: &BrokerHome) -> Result<BrokerLink, String> {
         }
     }
     Err(format!("the broker was started, and nobody listens in {}", home.folder.display()))
+}
+
+/// Did the kernel refuse to take more descriptors under way, of all the user's processes? Nothing has left this one then.
+fn was_not_sent(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }

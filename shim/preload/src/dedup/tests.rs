@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::{ChunkName, Fingerprint};
@@ -107,6 +108,21 @@ fn wait_for_any() -> Result<i32, i32> {
     if pid < 0 { Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)) } else { Ok(pid) }
 }
 
+/// A thread that waits for children again and again, as a program's own does. What ends it, when it has found none.
+fn waits_all_the_time() -> impl FnOnce() {
+    let done = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&done);
+    let thread = std::thread::spawn(move || {
+        while !ends.load(Ordering::Relaxed) {
+            assert_eq!(wait_for_any(), Err(libc::ECHILD), "a child while the broker starts");
+        }
+    });
+    move || {
+        done.store(true, Ordering::Relaxed);
+        thread.join().expect("no child was seen");
+    }
+}
+
 fn signal_mask() -> [u64; 2] {
     let status = fs::read_to_string("/proc/thread-self/status").expect("read");
     ["SigBlk:", "SigCgt:"].map(|key| {
@@ -122,7 +138,9 @@ fn the_program_sees_nothing_of_the_start() {
     let (mut stage, masks) = (Stage::new(), signal_mask());
     let descriptors = || fs::read_dir("/proc/self/fd").expect("read").count();
     let before = descriptors();
+    let waited = waits_all_the_time();
     let client = stage.client();
+    waited();
     assert_eq!(wait_for_any(), Err(libc::ECHILD), "there is no child");
     assert_eq!(signal_mask(), masks, "signals are as they were");
     assert_eq!(descriptors(), before + 1, "the connection is all that is open");
@@ -153,6 +171,20 @@ fn a_process_that_adopts_orphans_starts_none() {
     let stage = Stage::new();
     let problem = Client::connect(stage.home.clone()).expect_err("not started");
     assert!(problem.contains("adopts orphans"), "{problem}");
+}
+
+/// As programs of one job do.
+#[test]
+fn those_who_start_brokers_at_once_meet_at_one() {
+    let mut stage = Stage::new();
+    let homes: Vec<_> = (0..8).map(|_| stage.home.clone()).collect();
+    let threads: Vec<_> =
+        homes.into_iter().map(|home| std::thread::spawn(|| Client::connect(home))).collect();
+    let clients: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().expect("joined").expect("a broker")).collect();
+    stage.brokers.extend(clients[0].broker());
+    assert!(clients.iter().all(|client| client.broker() == clients[0].broker()));
+    assert_eq!(wait_for_any(), Err(libc::ECHILD));
 }
 
 #[test]
