@@ -22,6 +22,7 @@ TAG = "py3-none-manylinux_2_31_x86_64"
 BINARIES = {
     "wmshim/lib/libwmshim.so": "lib/libwmshim.so",
     "wmshim/bin/wmctl": "bin/wmctl",
+    "wmshim/bin/wmshimd": "bin/wmshimd",
     "wmshim/sim/libcuda.so.1": "sim/libcuda.so.1",
     "wmshim/wholegraph/libwholegraph.so": "wholegraph/libwholegraph.so",
 }

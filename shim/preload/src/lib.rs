@@ -16,6 +16,7 @@
 
 mod advice;
 mod counters;
+mod dedup;
 mod endpoint;
 mod entry;
 mod gate;

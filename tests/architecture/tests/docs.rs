@@ -18,8 +18,16 @@ fn every_default_has_a_reason() {
     let settings = between("shim/preload/src/settings/mod.rs", "        \"WMSHIM_", "\": ");
     assert!(settings.len() > 15, "the rows of `settings!` are not found: {settings:?}");
     // Where and whether something is written or found is no choice of what a program gets.
-    let plain =
-        ["DRIVER", "DISABLE", "STATS_SOCKET", "STATS_DIR", "MULTIPATH_MIN", "LIB", "WHOLEMEMORY_TIMEOUT"];
+    let plain = [
+        "DRIVER",
+        "DISABLE",
+        "BROKER",
+        "STATS_SOCKET",
+        "STATS_DIR",
+        "MULTIPATH_MIN",
+        "LIB",
+        "WHOLEMEMORY_TIMEOUT",
+    ];
     let defaults = page("docs/defaults.md");
     for name in settings {
         let reasoned = defaults.contains(&format!("`WMSHIM_{name}")) || plain.contains(&name.as_str());

@@ -5,11 +5,16 @@ use std::path::Path;
 
 /// Crates that must do without `unsafe`: policy and tools. A driver call needs it, so the crates that make them
 /// (wm-driver, wmshim, simcuda and the test programs) are not here.
-const SAFE: [&str; 3] =
-    ["shim/memory/src/lib.rs", "tools/xtask/src/main.rs", "tests/architecture/src/lib.rs"];
+const SAFE: [&str; 4] = [
+    "dedup/src/lib.rs",
+    "shim/memory/src/lib.rs",
+    "tools/xtask/src/main.rs",
+    "tests/architecture/src/lib.rs",
+];
 
 /// Folders of crates that call the driver, are the driver, or open libraries. `unsafe` is nowhere else.
-const UNSAFE: [&str; 26] = [
+const UNSAFE: [&str; 27] = [
+    "dedup/src/bin/wmshimd/system.rs",
     "kernels",
     "multipath/src/driver/table.rs",
     "multipath/tests/preloaded",

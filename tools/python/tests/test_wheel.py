@@ -24,9 +24,9 @@ class WheelTest(unittest.TestCase):
         self.folder = Path(scratch.name)
         wmctl = '#!/bin/bash\necho "${BASH_ARGV0:-$0}: $@"\n'
         binaries = {"lib/libwmshim.so": "library", "wholegraph/libwholegraph.so": "tables", "sim/libcuda.so.1": "simulator"}
-        for name, data in {**binaries, "bin/wmctl": wmctl}.items():
+        for name, data in {**binaries, "bin/wmctl": wmctl, "bin/wmshimd": "broker"}.items():
             path = self.folder / name
-            path.parent.mkdir()
+            path.parent.mkdir(exist_ok=True)
             path.write_text(data)
             path.chmod(0o755)
 
@@ -79,7 +79,7 @@ class WheelTest(unittest.TestCase):
     def test_it_carries_what_a_stranger_needs(self):
         with zipfile.ZipFile(self.build()) as archive:
             names = archive.namelist()
-            for name in ("lib/libwmshim.so", "wholegraph/libwholegraph.so", "bin/wmctl", "sim/libcuda.so.1", "py.typed"):
+            for name in ("lib/libwmshim.so", "wholegraph/libwholegraph.so", "bin/wmctl", "bin/wmshimd", "sim/libcuda.so.1", "py.typed"):
                 self.assertIn(f"wmshim/{name}", names)
             self.assertIn("wmshim/wholememory/__init__.py", names)
             licence = archive.read(next(name for name in names if name.endswith("licenses/LICENSE"))).decode()

@@ -5,6 +5,7 @@
 //! ([`processes`]): so root finds everybody's, and containers' too. What is found is looked at before it is believed
 //! ([`folder`]), and asked with a limit on time and size ([`exchange`]).
 
+mod broker;
 mod exchange;
 mod folder;
 mod processes;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
+pub(crate) use broker::FoundBroker;
 use exchange::Knock;
 use folder::{Folder, Unusable};
 use processes::RunningProcess;
@@ -284,6 +286,11 @@ pub(crate) fn ask(endpoint: &Endpoint, request: &str) -> Result<Value> {
     }
 }
 
+/// The brokers of memory that this user's programs share, and what is wrong in the folders where they would be.
+pub(crate) fn brokers() -> (Vec<FoundBroker>, Vec<String>) {
+    broker::find(&directories(), own_user())
+}
+
 /// Asks many programs at once: together they take no longer than the slowest.
 pub(crate) fn ask_all(endpoints: &[Endpoint], request: &str) -> Vec<Result<Value>> {
     thread::scope(|scope| {
@@ -318,7 +325,9 @@ pub(crate) fn left_over() -> (Vec<Endpoint>, Vec<String>) {
 fn refusing(folder: &Arc<Folder>) -> Vec<Endpoint> {
     let names = folder.names();
     let ours = |name: &&String| {
-        name.ends_with(".ipc") || name.strip_suffix(".sock").is_some_and(|pid| pid.parse::<u32>().is_ok())
+        name.ends_with(".ipc")
+            || *name == wm_dedup::protocol::SOCKET
+            || name.strip_suffix(".sock").is_some_and(|pid| pid.parse::<u32>().is_ok())
     };
     let sockets = names.iter().filter(ours).filter_map(|name| Endpoint::new(folder, name, 0));
     sockets.filter(|endpoint| exchange::knock(&endpoint.door()) == Knock::Refused).collect()

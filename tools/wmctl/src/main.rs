@@ -12,6 +12,7 @@ mod answer;
 mod bench;
 mod clean;
 mod client;
+mod dedup;
 mod doctor;
 mod hooks;
 mod human;
@@ -62,6 +63,8 @@ enum WmctlCommand {
     Top(top::TopArguments),
     /// Write a program's statistics, blocks and settings to a file
     Dump(stats::DumpArguments),
+    /// Show what memory programs share, and what that saves
+    Dedup(dedup::DedupArguments),
     /// Remove sockets that killed programs left
     Clean(clean::CleanArguments),
     /// Check driver, devices, limits and installation, and say what to do
@@ -108,6 +111,7 @@ fn dispatch(command: WmctlCommand) -> Result<ExitCode> {
         WmctlCommand::Top(arguments) => top::top(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Dump(arguments) => stats::dump(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Clean(arguments) => clean::clean(&arguments).map(|()| ExitCode::SUCCESS),
+        WmctlCommand::Dedup(arguments) => dedup::dedup(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Doctor(arguments) => doctor::doctor(&arguments),
         WmctlCommand::Paths(arguments) => paths::paths(&arguments).map(|()| ExitCode::SUCCESS),
         WmctlCommand::Hooks(arguments) => hooks::hooks(&arguments).map(|()| ExitCode::SUCCESS),

@@ -19,12 +19,13 @@ const GLIBC: elf::Glibc = (2, 31);
 const TARGET: &str = concat!("x86_64", "-unknown-linux-gnu");
 
 /// What cargo makes and where it goes.
-const BUILT: [(&str, &str); 9] = [
+const BUILT: [(&str, &str); 10] = [
     ("libwmshim.so", "lib/libwmshim.so"),
     ("libwmshim.so", "dropin/libcuda.so.1"),
     ("libwholegraph.so", "wholegraph/libwholegraph.so"),
     ("libsimcuda.so", "sim/libcuda.so.1"),
     ("wmctl", "bin/wmctl"),
+    ("wmshimd", "bin/wmshimd"),
     ("conformance", "bin/conformance"),
     ("demo", "bin/demo"),
     ("stress", "bin/stress"),
@@ -53,7 +54,8 @@ pub(crate) fn run() -> Result<()> {
 /// Compiles every package that ships, and says in which folder the results are.
 fn build() -> Result<PathBuf> {
     let target = format!("{TARGET}.{}.{}", GLIBC.0, GLIBC.1);
-    let packages = ["wmshim", "wholegraph", "simcuda", "wmctl", "conformance", "demo", "stress", "oracle"];
+    let packages =
+        ["wmshim", "wholegraph", "simcuda", "wmctl", "wm-dedup", "conformance", "demo", "stress", "oracle"];
     let mut zigbuild = toolbox::pinned("zigbuild", &["--release", "--target", &target])?;
     zigbuild.args(packages.iter().flat_map(|name| ["--package", name]));
     step::run("build", zigbuild)?;

@@ -148,6 +148,10 @@ settings! {
         /// Smallest copy that threads carry or several links share.
         "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
             => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
+        // Sharing between processes.
+        /// The program that holds memory for all processes of a user that share it ([dedup.md](dedup.md#the-broker)).
+        "WMSHIM_BROKER": "a path", "`wmshimd` beside `libwmshim.so`"
+            => broker: Option<PathBuf> = None, path;
         // What is found and told.
         /// Finds writes past the end of a block, and names the block ([guard.md](guard.md)).
         "WMSHIM_GUARD": "page, canary, off", "off"

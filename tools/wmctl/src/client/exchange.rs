@@ -62,12 +62,12 @@ pub(super) fn exchange(
 }
 
 /// Who listens at the other end, as the kernel says. A process of another namespace has the number 0.
-struct SocketPeer {
-    pid: u32,
-    user: u32,
+pub(super) struct SocketPeer {
+    pub(super) pid: u32,
+    pub(super) user: u32,
 }
 
-fn peer(stream: BorrowedFd<'_>) -> Result<SocketPeer> {
+pub(super) fn peer(stream: BorrowedFd<'_>) -> Result<SocketPeer> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     let place = (&raw mut peer).cast();

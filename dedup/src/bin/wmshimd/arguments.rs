@@ -1,0 +1,118 @@
+//! The command line of `wmshimd`.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use wm_dedup::server::place;
+
+const HELP: &str = "Usage: wmshimd [--folder PATH] [--idle-seconds N] [--foreground]
+
+Holds descriptors of GPU memory that processes of this user share. wmshim starts it by itself.
+
+  --folder PATH       where its socket is [default: $WMSHIM_STATS_DIR, else $XDG_RUNTIME_DIR/wmshim,
+                      else ${TMPDIR:-/tmp}/wmshim-$UID]
+  --idle-seconds N    without a client for so long, it ends [default: 60]
+  --foreground        stay in the terminal, and say on stderr what happens";
+
+/// Without a client for so long, it ends.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How to run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BrokerArguments {
+    folder: Option<PathBuf>,
+    pub(super) idle: Duration,
+    pub(super) foreground: bool,
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The broker.
+    Broker(BrokerArguments),
+    /// Help, or the version.
+    Text(String),
+}
+
+/// Reads a command line.
+///
+/// # Errors
+/// A sentence about it.
+pub(super) fn parse(words: impl Iterator<Item = OsString>) -> Result<Wanted, String> {
+    let mut arguments = BrokerArguments { folder: None, idle: IDLE, foreground: false };
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--folder") => arguments.folder = Some(words.next().ok_or("--folder needs a path")?.into()),
+            Some("--idle-seconds") => arguments.idle = seconds(words.next())?,
+            Some("--foreground") => arguments.foreground = true,
+            Some("--help" | "-h") => return Ok(Wanted::Text(HELP.to_owned())),
+            Some("--version" | "-V") => return Ok(Wanted::Text(version())),
+            _ => return Err(format!("{} is not understood; see wmshimd --help", word.display())),
+        }
+    }
+    Ok(Wanted::Broker(arguments))
+}
+
+fn version() -> String {
+    format!("wmshimd {}", env!("CARGO_PKG_VERSION"))
+}
+
+fn seconds(word: Option<OsString>) -> Result<Duration, String> {
+    let number = word.as_deref().and_then(|word| word.to_str()?.parse::<f64>().ok());
+    let duration = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    // A year is as good as for ever, and can be added to a clock.
+    let duration = duration.filter(|duration| *duration <= Duration::from_secs(366 * 86_400));
+    duration.ok_or_else(|| "--idle-seconds needs a number such as 60".to_owned())
+}
+
+impl BrokerArguments {
+    /// The user's private folder, made if it is missing.
+    ///
+    /// # Errors
+    /// None can be used, and why.
+    pub(super) fn folder(&self, user: u32) -> io::Result<PathBuf> {
+        let mut problem = io::Error::from(io::ErrorKind::NotFound);
+        for path in self.candidates(user) {
+            match place::folder(&path, user) {
+                Ok(folder) => return Ok(folder),
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
+    /// Where the library, with the same environment, has its folder.
+    fn candidates(&self, user: u32) -> Vec<PathBuf> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(path) = self.folder.clone().or_else(|| set("WMSHIM_STATS_DIR")) {
+            return vec![path];
+        }
+        let runtime = set("XDG_RUNTIME_DIR").map(|path| path.join("wmshim"));
+        let shared = set("TMPDIR").unwrap_or_else(|| "/tmp".into()).join(format!("wmshim-{user}"));
+        runtime.into_iter().chain([shared]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a word of the command line is passed over.
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Wanted, String> {
+        parse(words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn every_word_is_understood_or_refused() {
+        let words = ["--folder", "/a", "--idle-seconds", "0.5", "--foreground"];
+        let folder = Some(PathBuf::from("/a"));
+        let expected = BrokerArguments { folder, idle: Duration::from_millis(500), foreground: true };
+        assert_eq!(parsed(&words), Ok(Wanted::Broker(expected)));
+        for wrong in [&["--folder"][..], &["--idle-seconds", "-1"], &["--idle-seconds", "1e300"], &["x"]] {
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

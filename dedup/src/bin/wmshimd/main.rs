@@ -1,0 +1,88 @@
+//! `wmshimd`: holds descriptors of memory that several processes of one user share, and lets go of them when the last user goes.
+//!
+//! It has no CUDA context and no GPU memory. The library starts it when a process first needs it; it ends when no process has shared
+//! anything for a minute. One a folder: a second one finds the first and ends. Its standard output stays open until it listens,
+//! or has found that another one does: that is how whoever started it knows.
+
+mod arguments;
+mod lines;
+mod system;
+
+use std::io;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use wm_dedup::server::place::{self, Claimed};
+use wm_dedup::server::{BrokerServer, ServerSettings, limits};
+
+use arguments::{BrokerArguments, Wanted};
+
+/// Between looks at the socket's file. Whoever cleans `/tmp` removes it after days.
+const LOOK: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    match arguments::parse(std::env::args_os().skip(1)) {
+        Ok(Wanted::Broker(arguments)) => outcome(broker(&arguments)),
+        Ok(Wanted::Text(text)) => {
+            eprintln!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(problem) => {
+            eprintln!("wmshimd: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn outcome(result: io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("wmshimd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn broker(arguments: &BrokerArguments) -> io::Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    // Before anything is opened, and before the working folder changes.
+    system::close_inherited();
+    let folder = arguments.folder(user)?;
+    // For good: standard output is to become the same, at a moment that whoever counts descriptors can see.
+    rustix::stdio::dup2_stdin(null()?)?;
+    if arguments.foreground {
+        lines::to_stderr();
+    } else if !detach()? {
+        return Ok(());
+    }
+    let Claimed::Won(place) = place::claim(&folder)? else {
+        log::info!("another broker listens in {}", folder.display());
+        return Ok(());
+    };
+    let (limits, ask_peer) = (limits::raise(), system::ask_peer as _);
+    let settings = ServerSettings { idle: arguments.idle, look: LOOK, limits, user, ask_peer };
+    let server = BrokerServer::listen(place, settings)?;
+    log::info!("listens in {}, with room for {} chunks", folder.display(), limits.chunks);
+    rustix::stdio::dup2_stdout(rustix::stdio::stdin())?;
+    server.run()
+}
+
+/// Leaves the terminal and the folder of whoever started it. False: this process has nothing to do any more, a child of it goes on.
+fn detach() -> io::Result<bool> {
+    if rustix::process::setsid().is_err() {
+        // The first process of a group, as a shell starts it, cannot leave it.
+        let itself = std::env::current_exe()?;
+        std::process::Command::new(itself).args(std::env::args_os().skip(1)).spawn()?;
+        return Ok(false);
+    }
+    rustix::process::chdir("/")?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::stdio::dup2_stderr(null()?)?;
+    Ok(true)
+}
+
+fn null() -> io::Result<std::os::fd::OwnedFd> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty())?)
+}

@@ -1,0 +1,190 @@
+//! Who holds which chunk: the broker without sockets and descriptors.
+//!
+//! A client is a connection. It holds chunks by leases, and its leases go with it. A chunk lives from the offer that brought it until
+//! its last lease goes; then what stands for it (`D`, a descriptor) is dropped.
+//!
+//! Invariants:
+//! * A chunk has at least one lease; each lease is one client's, and of a chunk that is there.
+//! * A lease is never given twice by one broker. Who names a lease of another client, or one that never was, changes nothing.
+//! * Nothing grows beyond [`Limits`]. A limit that is reached is an answer.
+
+mod chunks;
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::chunk::ChunkName;
+use chunks::ChunkTable;
+
+/// One use of a chunk by one client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseNumber(pub u64);
+
+/// A client, for as long as it is connected. Not given again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientNumber(u64);
+
+/// How much the broker takes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients at a time.
+    pub clients: usize,
+    /// Chunks at a time; each costs a descriptor.
+    pub chunks: usize,
+    /// Leases at a time, of all clients.
+    pub leases: usize,
+    /// Leases of one client.
+    pub leases_of_one: usize,
+}
+
+/// What becomes of an offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OfferOutcome {
+    /// The chunk is held, and this is the offering client's use of it.
+    Accepted(LeaseNumber),
+    /// A chunk of this name is held already; the offered one is dropped.
+    Present,
+    /// A limit is reached; the offered one is dropped.
+    Full,
+}
+
+/// What is known under a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookUpOutcome<D> {
+    /// The chunk, and the asking client's use of it.
+    Found(LeaseNumber, D),
+    /// None.
+    Unknown,
+    /// A limit is reached.
+    Full,
+}
+
+/// What is held for one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeviceUse {
+    /// Chunks.
+    pub chunks: u64,
+    /// Uses of them.
+    pub leases: u64,
+}
+
+/// The state. `D` stands for a chunk: a descriptor, shared with answers that are under way.
+#[derive(Debug)]
+pub struct Broker<D> {
+    limits: Limits,
+    /// Leases of each client, and the places of their chunks.
+    clients: HashMap<ClientNumber, HashMap<LeaseNumber, usize>>,
+    chunks: ChunkTable<D>,
+    leases: usize,
+    last_client: u64,
+    last_lease: u64,
+}
+
+impl<D: Clone> Broker<D> {
+    /// Without clients and chunks.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            clients: HashMap::new(),
+            chunks: ChunkTable::default(),
+            leases: 0,
+            last_client: 0,
+            last_lease: 0,
+        }
+    }
+
+    /// A new client. `None`: there are too many.
+    pub fn join(&mut self) -> Option<ClientNumber> {
+        if self.clients.len() >= self.limits.clients {
+            return None;
+        }
+        self.last_client += 1;
+        let client = ClientNumber(self.last_client);
+        self.clients.insert(client, HashMap::new());
+        Some(client)
+    }
+
+    /// A client is gone, and its leases with it. One that is not known changes nothing.
+    pub fn gone(&mut self, client: ClientNumber) {
+        for place in self.clients.remove(&client).unwrap_or_default().into_values() {
+            self.leases -= 1;
+            self.chunks.leave(place);
+        }
+    }
+
+    /// A client has a chunk that others may use.
+    pub fn offer(&mut self, client: ClientNumber, name: ChunkName, descriptor: D) -> OfferOutcome {
+        if self.chunks.place(&name).is_some() {
+            return OfferOutcome::Present;
+        }
+        if self.chunks.len() >= self.limits.chunks || !self.may_lease(client) {
+            return OfferOutcome::Full;
+        }
+        let place = self.chunks.insert(name, descriptor);
+        OfferOutcome::Accepted(self.lease(client, place))
+    }
+
+    /// A client asks for the chunk of this name, to use it.
+    pub fn look_up(&mut self, client: ClientNumber, name: &ChunkName) -> LookUpOutcome<D> {
+        let Some(place) = self.chunks.place(name) else { return LookUpOutcome::Unknown };
+        if !self.may_lease(client) {
+            return LookUpOutcome::Full;
+        }
+        let descriptor = self.chunks.enter(place);
+        LookUpOutcome::Found(self.lease(client, place), descriptor)
+    }
+
+    /// A client uses a chunk no longer. False: it has no such lease.
+    pub fn release(&mut self, client: ClientNumber, lease: LeaseNumber) -> bool {
+        let held = self.clients.get_mut(&client).and_then(|leases| leases.remove(&lease));
+        let Some(place) = held else { return false };
+        self.leases -= 1;
+        self.chunks.leave(place);
+        true
+    }
+
+    /// Clients that are connected.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Chunks that are held.
+    pub fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
+    /// Leases of all clients.
+    pub fn leases(&self) -> usize {
+        self.leases
+    }
+
+    /// Leases of one client; 0 of one that is not known.
+    pub fn leases_of(&self, client: ClientNumber) -> usize {
+        self.clients.get(&client).map_or(0, HashMap::len)
+    }
+
+    /// What is held for each device, by its UUID. Takes as long as there are chunks.
+    pub fn devices(&self) -> BTreeMap<[u8; 16], DeviceUse> {
+        let mut devices: BTreeMap<_, DeviceUse> = BTreeMap::new();
+        for (name, users) in self.chunks.iter() {
+            let device = devices.entry(name.device).or_default();
+            device.chunks += 1;
+            device.leases += users;
+        }
+        devices
+    }
+
+    /// Has this client room for one more lease, and have all?
+    fn may_lease(&self, client: ClientNumber) -> bool {
+        let held = self.clients.get(&client).map(HashMap::len);
+        held.is_some_and(|held| held < self.limits.leases_of_one) && self.leases < self.limits.leases
+    }
+
+    /// The next lease, of a client that [`may_lease`](Self::may_lease).
+    fn lease(&mut self, client: ClientNumber, place: usize) -> LeaseNumber {
+        self.last_lease += 1;
+        let lease = LeaseNumber(self.last_lease);
+        self.clients.entry(client).or_default().insert(lease, place);
+        self.leases += 1;
+        lease
+    }
+}

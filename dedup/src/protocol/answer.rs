@@ -1,0 +1,142 @@
+//! What the broker says.
+
+use super::bytes::{Malformed, PacketReader, PacketWriter};
+use super::report::BrokerReport;
+use super::sizes::{BATCH, MAGIC, RELEASES};
+use crate::broker::LeaseNumber;
+
+/// What stands for a lease where there is none.
+const NONE: u64 = 0;
+/// What stands for a lease where a limit is reached.
+const FULL: u64 = u64::MAX;
+
+/// What became of one chunk that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// It is held.
+    Accepted(LeaseNumber),
+    /// One of that name is held already.
+    Present,
+    /// A limit is reached.
+    Full,
+}
+
+/// What is known of one chunk that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookedUp {
+    /// Its descriptor comes along.
+    Chunk(LeaseNumber),
+    /// Nothing.
+    Unknown,
+    /// A limit is reached.
+    Full,
+}
+
+/// A packet of the broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerAnswer {
+    /// To a hello, whatever version it named.
+    Hello {
+        /// Of the broker's protocol.
+        version: u32,
+        /// The broker's process, as it sees it itself.
+        process: u32,
+    },
+    /// To an offer: one for each chunk.
+    Offered(Vec<Offered>),
+    /// To a question: one for each name.
+    Found(Vec<LookedUp>),
+    /// To a release: how many leases were the client's.
+    Released(u32),
+    /// To a request for one.
+    Report(BrokerReport),
+    /// No more clients are taken.
+    Refused,
+}
+
+impl BrokerAnswer {
+    /// As bytes. At most as many entries as a request has.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { version, process } => {
+                PacketWriter::of(1).u64(MAGIC).u32(*version).u32(*process).finish()
+            }
+            Self::Offered(outcomes) => with_leases(2, outcomes.iter().map(Offered::number)),
+            Self::Found(outcomes) => with_leases(3, outcomes.iter().map(LookedUp::number)),
+            Self::Released(count) => PacketWriter::new(4, *count as usize).finish(),
+            Self::Report(report) => report.write(PacketWriter::of(5)).finish(),
+            Self::Refused => PacketWriter::new(6, 0).finish(),
+        }
+    }
+
+    /// From bytes, which may be anything.
+    ///
+    /// # Errors
+    /// They are no answer.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut packet = PacketReader::new(bytes);
+        let answer = match packet.u32()? {
+            1 if packet.u64()? == MAGIC => Self::Hello { version: packet.u32()?, process: packet.u32()? },
+            2 => Self::Offered(leases(&mut packet, Offered::from_number)?),
+            3 => Self::Found(leases(&mut packet, LookedUp::from_number)?),
+            4 => Self::Released(packet.count(0..=RELEASES)? as u32),
+            5 => Self::Report(BrokerReport::read(&mut packet)?),
+            6 => packet.count(0..=0).map(|_| Self::Refused)?,
+            _ => return Err(Malformed),
+        };
+        packet.end()?;
+        Ok(answer)
+    }
+
+    /// How many descriptors come along.
+    pub fn descriptors(&self) -> usize {
+        let Self::Found(outcomes) = self else { return 0 };
+        outcomes.iter().filter(|outcome| matches!(outcome, LookedUp::Chunk(_))).count()
+    }
+}
+
+impl Offered {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Accepted(lease) => lease.0,
+            Self::Present => NONE,
+            Self::Full => FULL,
+        }
+    }
+
+    fn from_number(number: u64) -> Self {
+        match number {
+            NONE => Self::Present,
+            FULL => Self::Full,
+            lease => Self::Accepted(LeaseNumber(lease)),
+        }
+    }
+}
+
+impl LookedUp {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Chunk(lease) => lease.0,
+            Self::Unknown => NONE,
+            Self::Full => FULL,
+        }
+    }
+
+    fn from_number(number: u64) -> Self {
+        match number {
+            NONE => Self::Unknown,
+            FULL => Self::Full,
+            lease => Self::Chunk(LeaseNumber(lease)),
+        }
+    }
+}
+
+fn with_leases(kind: u32, numbers: impl ExactSizeIterator<Item = u64>) -> Vec<u8> {
+    let packet = PacketWriter::new(kind, numbers.len());
+    numbers.fold(packet, PacketWriter::u64).finish()
+}
+
+fn leases<T>(packet: &mut PacketReader<'_>, entry: fn(u64) -> T) -> Result<Vec<T>, Malformed> {
+    let count = packet.count(1..=BATCH)?;
+    packet.entries(count, |packet| packet.u64().map(entry))
+}

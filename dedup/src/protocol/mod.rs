@@ -1,0 +1,30 @@
+//! What a process and the broker say to each other: packets on a `SOCK_SEQPACKET` socket.
+//!
+//! A client says hello, is greeted, and from then on asks; each request has one answer, in order. Numbers are little-endian. A packet begins
+//! with its kind and the number of its entries, four bytes each.
+//!
+//! | kind | request | its entries | answer | its entries |
+//! |---|---|---|---|---|
+//! | 1 | hello | magic (8), version (4), role (4); no count | hello | magic (8), version (4), process of the broker (4) |
+//! | 2 | offer | names (32 each), and as many descriptors | offered | leases (8 each); 0: there is one, all ones: full |
+//! | 3 | look up | names | found | leases (8 each); 0: unknown, all ones: full; a descriptor for each lease, in order |
+//! | 4 | release | leases | released | none; the count is of those that were the client's |
+//! | 5 | report | | report | see [`BrokerReport`] |
+//! | 6 | | | refused | no more clients are taken |
+//!
+//! The packets of kind 1 are the same in all versions; whoever hears another version than its own ends the connection. Every length is
+//! checked before it is believed, and a packet that is anything else than the above ends the connection that it came by.
+
+mod answer;
+mod bytes;
+mod packet;
+mod report;
+mod request;
+mod sizes;
+
+pub use answer::{BrokerAnswer, LookedUp, Offered};
+pub use bytes::Malformed;
+pub use packet::{ReceivedPacket, receive, send};
+pub use report::{BrokerReport, ClientReport, DeviceReport};
+pub use request::{BrokerRequest, Role};
+pub use sizes::{BATCH, LONGEST, RELEASES, REPORTED, SOCKET, VERSION};

@@ -1,0 +1,101 @@
+//! What a client says.
+
+use super::bytes::{Malformed, PacketReader, PacketWriter};
+use super::sizes::{BATCH, MAGIC, RELEASES};
+use crate::broker::LeaseNumber;
+use crate::chunk::ChunkName;
+
+/// What a client wants of the broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// To share chunks. The broker stays while there is one.
+    User,
+    /// To look at it.
+    Observer,
+}
+
+/// A packet of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerRequest {
+    /// The first one.
+    Hello {
+        /// Of the client's protocol.
+        version: u32,
+        /// What it wants.
+        role: Role,
+    },
+    /// Chunks that others may use. As many descriptors come along.
+    Offer(Vec<ChunkName>),
+    /// Chunks that the client would use.
+    LookUp(Vec<ChunkName>),
+    /// Chunks that it uses no longer.
+    Release(Vec<LeaseNumber>),
+    /// What the broker holds.
+    Report,
+}
+
+impl BrokerRequest {
+    /// As bytes. At most [`BATCH`] names or [`RELEASES`] leases, and at least one.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello { version, role } => {
+                PacketWriter::of(1).u64(MAGIC).u32(*version).u32(u32::from(*role == Role::Observer)).finish()
+            }
+            Self::Offer(names) => with_names(2, names),
+            Self::LookUp(names) => with_names(3, names),
+            Self::Release(leases) => {
+                let packet = PacketWriter::new(4, leases.len());
+                leases.iter().fold(packet, |packet, lease| packet.u64(lease.0)).finish()
+            }
+            Self::Report => PacketWriter::new(5, 0).finish(),
+        }
+    }
+
+    /// From bytes, which may be anything.
+    ///
+    /// # Errors
+    /// They are no request.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut packet = PacketReader::new(bytes);
+        let request = match packet.u32()? {
+            1 => hello(&mut packet)?,
+            2 => Self::Offer(names(&mut packet)?),
+            3 => Self::LookUp(names(&mut packet)?),
+            4 => {
+                let count = packet.count(1..=RELEASES)?;
+                Self::Release(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
+            }
+            5 => packet.count(0..=0).map(|_| Self::Report)?,
+            _ => return Err(Malformed),
+        };
+        packet.end()?;
+        Ok(request)
+    }
+
+    /// How many descriptors come along.
+    pub fn descriptors(&self) -> usize {
+        if let Self::Offer(names) = self { names.len() } else { 0 }
+    }
+}
+
+fn with_names(kind: u32, names: &[ChunkName]) -> Vec<u8> {
+    names.iter().fold(PacketWriter::new(kind, names.len()), PacketWriter::name).finish()
+}
+
+fn names(packet: &mut PacketReader<'_>) -> Result<Vec<ChunkName>, Malformed> {
+    let count = packet.count(1..=BATCH)?;
+    packet.entries(count, PacketReader::name)
+}
+
+fn hello(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
+    if packet.u64()? != MAGIC {
+        return Err(Malformed);
+    }
+    let version = packet.u32()?;
+    let role = match packet.u32()? {
+        0 => Role::User,
+        1 => Role::Observer,
+        _ => return Err(Malformed),
+    };
+    Ok(BrokerRequest::Hello { version, role })
+}

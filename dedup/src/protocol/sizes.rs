@@ -1,0 +1,22 @@
+//! What both sides agree on beforehand.
+
+/// Of this protocol. Both sides must speak the same.
+pub const VERSION: u32 = 1;
+
+/// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by what either side may have open.
+pub const BATCH: usize = 32;
+
+/// Leases that one packet gives back.
+pub const RELEASES: usize = 256;
+
+/// Clients and devices that a report has room for.
+pub const REPORTED: usize = 512;
+
+/// Bytes of the longest packet: a report.
+pub const LONGEST: usize = 64 + REPORTED * 48;
+
+/// File name of the broker's socket, in the user's private folder.
+pub const SOCKET: &str = "dedup.sock";
+
+/// Opens every conversation.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"wm-dedup");

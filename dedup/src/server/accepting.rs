@@ -1,0 +1,54 @@
+//! One new connection, and whether it may have one.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, sockopt};
+
+use super::peer::{AskPeer, PeerIdentity, is_trusted};
+use crate::protocol::{self, BrokerAnswer};
+
+/// Bytes under way to one client: a packet of answers and some descriptors, not thousands of them.
+const SEND_BUFFER: usize = 32 << 10;
+
+/// Who came.
+#[derive(Debug)]
+pub(super) enum Knocked {
+    /// One that may be served.
+    Welcome(OwnedFd, PeerIdentity),
+    /// Another user's process, whose connection is closed.
+    Stranger,
+    /// None waits.
+    Nobody,
+    /// The system has no room.
+    Failed(Errno),
+}
+
+/// Takes the next connection.
+pub(super) fn accept_one(listener: &OwnedFd, user: u32, ask_peer: AskPeer) -> Knocked {
+    let socket = match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => socket,
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return Knocked::Nobody,
+        Err(error) => return Knocked::Failed(error),
+    };
+    match ask_peer(socket.as_fd()) {
+        Ok(peer) if is_trusted(peer.user, user) => prepared(socket, peer),
+        Ok(peer) => {
+            log::warn!("process {} of user {} is a stranger here", peer.process, peer.user);
+            Knocked::Stranger
+        }
+        Err(_) => Knocked::Stranger,
+    }
+}
+
+fn prepared(socket: OwnedFd, peer: PeerIdentity) -> Knocked {
+    match sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER) {
+        Ok(()) => Knocked::Welcome(socket, peer),
+        Err(error) => Knocked::Failed(error),
+    }
+}
+
+/// Says that there are too many, to whom listens.
+pub(super) fn refuse(socket: &OwnedFd) {
+    let _ = protocol::send(socket.as_fd(), &BrokerAnswer::Refused.encode(), &[]);
+}

@@ -1,0 +1,33 @@
+//! Who may be served.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Who is at the other end of a socket, as the kernel says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// Its process when it connected; 0 if that is not seen from here.
+    pub process: u32,
+    /// Its effective user.
+    pub user: u32,
+}
+
+/// Asks the kernel who is at the other end: that takes a system call that is not safe, so whoever may make it brings it along.
+pub type AskPeer = fn(BorrowedFd<'_>) -> io::Result<PeerIdentity>;
+
+/// May this user's processes be served? Those of our own, and root's, who may do everything here anyway.
+pub(super) fn is_trusted(peer: u32, own: u32) -> bool {
+    peer == own || peer == 0
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: another user's process gets descriptors of memory.
+    use super::is_trusted;
+
+    #[test]
+    fn strangers_are_all_but_the_user_and_root() {
+        assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
+        assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0) && !is_trusted(u32::MAX, 1000));
+    }
+}

@@ -1,0 +1,200 @@
+//! The loop: waits for all at once, and does a bounded piece of work for each.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::accepting::{Knocked, accept_one, refuse};
+use super::connection::{ClientConnection, PAUSE};
+use super::peer::AskPeer;
+use super::place::{BrokerPlace, PlaceState};
+use super::service::SharingService;
+use crate::broker::Limits;
+
+/// Connections accepted a round.
+const ROUND: usize = 64;
+
+/// Connections beyond those of clients, for observers.
+const OBSERVERS: usize = 8;
+
+/// How a broker runs.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerSettings {
+    /// Without a client for so long, it ends.
+    pub idle: Duration,
+    /// Between looks at the socket's file, which somebody may have removed.
+    pub look: Duration,
+    /// What it takes on.
+    pub limits: Limits,
+    /// Whose clients it serves, besides root's.
+    pub user: u32,
+    /// How it learns that.
+    pub ask_peer: AskPeer,
+}
+
+/// A broker that listens.
+#[derive(Debug)]
+pub struct BrokerServer {
+    settings: ServerSettings,
+    place: BrokerPlace,
+    listener: Option<OwnedFd>,
+    connections: Vec<ClientConnection>,
+    service: SharingService,
+    /// Since when there is no client.
+    idle_since: Option<Instant>,
+    paused_until: Option<Instant>,
+    look_at: Instant,
+}
+
+impl BrokerServer {
+    /// Listens at its place.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn listen(place: BrokerPlace, settings: ServerSettings) -> io::Result<Self> {
+        let mut place = place;
+        let (now, listener) = (Instant::now(), Some(place.listen()?));
+        Ok(Self {
+            settings,
+            place,
+            listener,
+            connections: Vec::new(),
+            service: SharingService::new(settings.limits, now),
+            idle_since: Some(now),
+            paused_until: None,
+            look_at: now + settings.look,
+        })
+    }
+
+    /// Serves until it is not needed.
+    ///
+    /// # Errors
+    /// The system's, where waiting is impossible.
+    pub fn run(mut self) -> io::Result<()> {
+        loop {
+            let ready = self.wait()?;
+            let now = Instant::now();
+            let (knocked, spoke) =
+                ready.split_first().map_or((false, &[][..]), |(first, rest)| (*first, rest));
+            self.serve(spoke, now);
+            self.paused_until = self.paused_until.filter(|until| *until > now);
+            if knocked {
+                self.accept(now);
+            }
+            if self.look_at <= now {
+                self.look(now);
+            }
+            if self.is_idle(now) {
+                self.place.leave();
+                log::info!("no process shares anything: ended");
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for an event or a deadline. What has something to say: the listener, then connections.
+    fn wait(&self) -> io::Result<Vec<bool>> {
+        let listener = self.listener.as_ref().filter(|_| self.paused_until.is_none());
+        let mut entries = Vec::with_capacity(1 + self.connections.len());
+        entries.extend(listener.map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)));
+        let without_listener = entries.is_empty();
+        entries.extend(self.connections.iter().map(ClientConnection::poll_entry));
+        match poll(&mut entries, Some(&self.timeout())) {
+            Ok(_) => {}
+            Err(Errno::INTR) => entries.iter_mut().for_each(PollFd::clear_revents),
+            Err(error) => return Err(error.into()),
+        }
+        let said = entries.iter().map(|entry| !entry.revents().is_empty());
+        Ok(without_listener.then_some(false).into_iter().chain(said).collect())
+    }
+
+    /// Time until something must be done without an event.
+    fn timeout(&self) -> Timespec {
+        let idle = self.idle_since.map(|since| since + self.settings.idle);
+        let deadlines = self.connections.iter().filter_map(ClientConnection::deadline);
+        let deadlines = deadlines.chain(idle).chain(self.paused_until);
+        let next = deadlines.fold(self.look_at, Instant::min);
+        let left = next.saturating_duration_since(Instant::now());
+        // A millisecond more than a deadline is better than a round for nothing just before it.
+        let left = left + Duration::from_millis(1);
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    }
+
+    /// Does what each connection is ready for; drops those that are gone or out of patience.
+    fn serve(&mut self, spoke: &[bool], now: Instant) {
+        let (service, mut spoke) = (&mut self.service, spoke.iter());
+        self.connections.retain_mut(|connection| {
+            let spoke = spoke.next() == Some(&true);
+            let outcome = connection.attend(spoke, service, now);
+            let stays = outcome.is_ok() && connection.is_patient(now);
+            if !stays {
+                let why = outcome.err().map_or_else(|| "says nothing".to_owned(), |error| ended(&error));
+                log::info!("{} {why}", connection.shown());
+                connection.leave(service);
+            }
+            stays
+        });
+        self.note_idle(now);
+    }
+
+    fn note_idle(&mut self, now: Instant) {
+        self.idle_since = (self.service.clients() == 0).then(|| self.idle_since.unwrap_or(now));
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        let rested = self.idle_since.is_some_and(|since| since + self.settings.idle <= now);
+        rested || (self.listener.is_none() && self.service.clients() == 0)
+    }
+
+    /// Accepts who waits, a bounded number a round: other users' may come faster than they are refused.
+    fn accept(&mut self, now: Instant) {
+        for _ in 0..ROUND {
+            let Some(listener) = &self.listener else { return };
+            match accept_one(listener, self.settings.user, self.settings.ask_peer) {
+                Knocked::Nobody => return,
+                Knocked::Stranger => {}
+                Knocked::Welcome(socket, _) if self.connections.len() >= self.most() => refuse(&socket),
+                Knocked::Welcome(socket, peer) => {
+                    self.connections.push(ClientConnection::new(socket, peer, now));
+                }
+                Knocked::Failed(error) => {
+                    log::warn!("no connection can be accepted: {error}");
+                    self.paused_until = Some(now + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Connections at a time.
+    fn most(&self) -> usize {
+        self.settings.limits.clients + OBSERVERS
+    }
+
+    /// Sees to it that clients find their way here, if that still is this broker's right.
+    fn look(&mut self, now: Instant) {
+        self.look_at = now + self.settings.look;
+        match self.place.standing() {
+            PlaceState::Listening => {}
+            PlaceState::Vanished => match self.place.listen() {
+                Ok(listener) => self.listener = Some(listener),
+                Err(error) => log::warn!("the socket is gone, and there is no new one: {error}"),
+            },
+            PlaceState::Lost => {
+                log::warn!("another broker has this place: no more clients are taken");
+                self.listener = None;
+            }
+        }
+    }
+}
+
+/// Why a connection has ended, for the log.
+fn ended(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "is gone".to_owned(),
+        _ => format!("is not served any more: {error}"),
+    }
+}

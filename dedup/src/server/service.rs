@@ -1,0 +1,197 @@
+//! What is answered to a packet: the state machine with descriptors in it.
+
+use std::collections::BTreeMap;
+use std::io::{Error, Result};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rustix::fs::{AtFlags, FileType, StatxFlags};
+
+use crate::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
+use crate::chunk::ChunkName;
+use crate::protocol::{
+    BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LookedUp, Malformed, Offered,
+    REPORTED, ReceivedPacket, Role, VERSION,
+};
+
+/// An open descriptor of a chunk: the broker's, and that of answers that are under way.
+type SharedDescriptor = Rc<OwnedFd>;
+
+/// Who speaks on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaker {
+    /// It has not said.
+    Unknown,
+    /// One that shares.
+    Sharer(ClientNumber),
+    /// One that looks on.
+    Observer,
+}
+
+/// A packet for a client.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptors: Vec<SharedDescriptor>,
+    /// The connection ends with it.
+    pub(super) is_last: bool,
+}
+
+impl From<BrokerAnswer> for Reply {
+    fn from(answer: BrokerAnswer) -> Self {
+        Self { bytes: answer.encode(), descriptors: Vec::new(), is_last: answer == BrokerAnswer::Refused }
+    }
+}
+
+/// The broker of a process.
+#[derive(Debug)]
+pub(super) struct SharingService {
+    broker: Broker<SharedDescriptor>,
+    capacity: usize,
+    started: Instant,
+    /// Processes of those who share.
+    processes: BTreeMap<ClientNumber, u32>,
+}
+
+impl SharingService {
+    pub(super) fn new(limits: Limits, started: Instant) -> Self {
+        Self { broker: Broker::new(limits), capacity: limits.chunks, started, processes: BTreeMap::new() }
+    }
+
+    /// Those who share.
+    pub(super) fn clients(&self) -> usize {
+        self.broker.clients()
+    }
+
+    /// A connection has ended.
+    pub(super) fn leave(&mut self, speaker: &Speaker) {
+        if let Speaker::Sharer(client) = speaker {
+            self.broker.gone(*client);
+            self.processes.remove(client);
+        }
+    }
+
+    /// Answers a packet.
+    ///
+    /// # Errors
+    /// It is none that this speaker may send now. Nothing was changed.
+    pub(super) fn serve(
+        &mut self,
+        speaker: &mut Speaker,
+        process: u32,
+        packet: ReceivedPacket,
+    ) -> Result<Reply> {
+        let request = BrokerRequest::decode(&packet.bytes)?;
+        match (*speaker, request) {
+            (Speaker::Unknown, BrokerRequest::Hello { version, role }) if packet.descriptors.is_empty() => {
+                Ok(self.greet(speaker, process, version, role))
+            }
+            (Speaker::Sharer(client), BrokerRequest::Offer(names)) => self.offer(client, names, packet),
+            (Speaker::Unknown, _) | (_, BrokerRequest::Hello { .. }) => {
+                Err(Error::other("no hello, or a second one"))
+            }
+            _ if !packet.descriptors.is_empty() || packet.lost_some => Err(Malformed.into()),
+            (_, BrokerRequest::Report) => Ok(BrokerAnswer::Report(self.report()).into()),
+            (Speaker::Sharer(client), BrokerRequest::LookUp(names)) => Ok(self.look_up(client, &names)),
+            (Speaker::Sharer(client), BrokerRequest::Release(leases)) => Ok(self.release(client, &leases)),
+            (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
+        }
+    }
+
+    fn greet(&mut self, speaker: &mut Speaker, process: u32, version: u32, role: Role) -> Reply {
+        let hello = BrokerAnswer::Hello { version: VERSION, process: std::process::id() };
+        if version != VERSION {
+            log::warn!("process {process} speaks version {version} of the protocol, not {VERSION}");
+            return Reply { is_last: true, ..hello.into() };
+        }
+        *speaker = match role {
+            Role::Observer => Speaker::Observer,
+            Role::User => match self.broker.join() {
+                Some(client) => Speaker::Sharer(client),
+                None => return BrokerAnswer::Refused.into(),
+            },
+        };
+        if let Speaker::Sharer(client) = speaker {
+            self.processes.insert(*client, process);
+            log::info!("process {process} shares");
+        }
+        hello.into()
+    }
+
+    fn offer(
+        &mut self,
+        client: ClientNumber,
+        names: Vec<ChunkName>,
+        packet: ReceivedPacket,
+    ) -> Result<Reply> {
+        let ReceivedPacket { descriptors, lost_some, .. } = packet;
+        if descriptors.len() < names.len() && lost_some {
+            // No more can be opened here. Which of them arrived is known, but not worth a case of its own.
+            return Ok(BrokerAnswer::Offered(vec![Offered::Full; names.len()]).into());
+        }
+        if descriptors.len() != names.len() || lost_some || !descriptors.iter().all(may_be_memory) {
+            return Err(Malformed.into());
+        }
+        let outcomes = names.into_iter().zip(descriptors).map(|(name, descriptor)| {
+            match self.broker.offer(client, name, Rc::new(descriptor)) {
+                OfferOutcome::Accepted(lease) => Offered::Accepted(lease),
+                OfferOutcome::Present => Offered::Present,
+                OfferOutcome::Full => Offered::Full,
+            }
+        });
+        Ok(BrokerAnswer::Offered(outcomes.collect()).into())
+    }
+
+    fn look_up(&mut self, client: ClientNumber, names: &[ChunkName]) -> Reply {
+        let mut descriptors = Vec::new();
+        let found = names.iter().map(|name| match self.broker.look_up(client, name) {
+            LookUpOutcome::Found(lease, descriptor) => {
+                descriptors.push(descriptor);
+                LookedUp::Chunk(lease)
+            }
+            LookUpOutcome::Unknown => LookedUp::Unknown,
+            LookUpOutcome::Full => LookedUp::Full,
+        });
+        let answer = BrokerAnswer::Found(found.collect());
+        Reply { descriptors, ..answer.into() }
+    }
+
+    fn release(&mut self, client: ClientNumber, leases: &[LeaseNumber]) -> Reply {
+        let released = leases.iter().filter(|lease| self.broker.release(client, **lease)).count();
+        BrokerAnswer::Released(released as u32).into()
+    }
+
+    fn report(&self) -> BrokerReport {
+        let clients = self.processes.iter().take(REPORTED / 2).map(|(client, process)| ClientReport {
+            process: *process,
+            leases: self.broker.leases_of(*client) as u64,
+        });
+        let devices = self.broker.devices().into_iter().take(REPORTED / 2);
+        let devices =
+            devices.map(|(device, held)| DeviceReport { device, chunks: held.chunks, leases: held.leases });
+        BrokerReport {
+            release: release(),
+            process: std::process::id(),
+            uptime: self.started.elapsed().as_secs(),
+            capacity: self.capacity as u64,
+            clients: clients.collect(),
+            devices: devices.collect(),
+        }
+    }
+}
+
+/// Devices and files may be memory. What else there is may keep whoever closes it waiting, as a socket does, or refer to this connection.
+fn may_be_memory(descriptor: &OwnedFd) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let status = rustix::fs::statx(descriptor, "", flags, StatxFlags::TYPE);
+    let kind = status.map(|status| FileType::from_raw_mode(status.stx_mode.into()));
+    kind.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::CharacterDevice))
+}
+
+/// This package's version.
+fn release() -> [u32; 3] {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")]
+        .map(number)
+}

@@ -1,0 +1,191 @@
+//! Hazard: a chunk that outlives its users or goes before them, a lease that serves somebody else, and tables that grow without end.
+//!
+//! Random clients against a model that is a list of leases and nothing else.
+
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use wm_dedup::broker::{Broker, ClientNumber, LeaseNumber, Limits, LookUpOutcome, OfferOutcome};
+use wm_dedup::chunk::{ChunkName, Fingerprint};
+
+const LIMITS: Limits = Limits { clients: 4, chunks: 6, leases: 20, leases_of_one: 8 };
+
+fn name(number: u8) -> ChunkName {
+    ChunkName { device: [number % 2; 16], fingerprint: Fingerprint(u128::from(number)) }
+}
+
+/// A client is named by its turn of joining, a lease by the turn of its grant: both may be gone, or another's.
+#[derive(Debug, Clone)]
+enum Step {
+    Join,
+    Gone(usize),
+    Offer(usize, u8),
+    LookUp(usize, u8),
+    Release(usize, usize),
+    Forge(usize, u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Join),
+        1 => (0..8_usize).prop_map(Step::Gone),
+        6 => (0..8_usize, 0..10_u8).prop_map(|(client, name)| Step::Offer(client, name)),
+        6 => (0..8_usize, 0..10_u8).prop_map(|(client, name)| Step::LookUp(client, name)),
+        5 => (0..8_usize, 0..40_usize).prop_map(|(client, lease)| Step::Release(client, lease)),
+        1 => (0..8_usize, any::<u64>()).prop_map(|(client, lease)| Step::Forge(client, lease)),
+    ]
+}
+
+/// Live clients, and live leases with their client and chunk. A chunk is there if a lease of it is.
+#[derive(Default)]
+struct Model {
+    clients: Vec<ClientNumber>,
+    leases: Vec<(LeaseNumber, ClientNumber, u8)>,
+}
+
+impl Model {
+    fn chunks(&self) -> Vec<u8> {
+        let mut names: Vec<u8> = self.leases.iter().map(|(_, _, name)| *name).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn may_lease(&self, client: ClientNumber) -> bool {
+        let own = self.leases.iter().filter(|(_, owner, _)| *owner == client).count();
+        self.clients.contains(&client) && own < LIMITS.leases_of_one && self.leases.len() < LIMITS.leases
+    }
+}
+
+/// Everything that was ever given, dead or alive, and what stands for the chunks.
+struct Run {
+    broker: Broker<Rc<u8>>,
+    model: Model,
+    joined: Vec<ClientNumber>,
+    granted: Vec<LeaseNumber>,
+    descriptors: Vec<(u8, std::rc::Weak<u8>)>,
+}
+
+impl Run {
+    fn client(&self, turn: usize) -> Option<ClientNumber> {
+        self.joined.iter().rev().nth(turn).copied()
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Join => self.join(),
+            Step::Gone(client) => self.client(client).into_iter().for_each(|client| self.gone(client)),
+            Step::Offer(client, name) => {
+                self.client(client).into_iter().for_each(|client| self.offer(client, name));
+            }
+            Step::LookUp(client, name) => {
+                self.client(client).into_iter().for_each(|client| self.look_up(client, name));
+            }
+            Step::Release(client, lease) => {
+                let lease = self.granted.iter().rev().nth(lease).copied();
+                self.client(client)
+                    .zip(lease)
+                    .into_iter()
+                    .for_each(|(client, lease)| self.release(client, lease));
+            }
+            Step::Forge(client, lease) => {
+                self.client(client).into_iter().for_each(|client| self.release(client, LeaseNumber(lease)));
+            }
+        }
+    }
+
+    fn join(&mut self) {
+        let joined = self.broker.join();
+        assert_eq!(joined.is_some(), self.model.clients.len() < LIMITS.clients);
+        self.model.clients.extend(joined);
+        self.joined.extend(joined);
+    }
+
+    fn gone(&mut self, client: ClientNumber) {
+        self.broker.gone(client);
+        self.model.clients.retain(|live| *live != client);
+        self.model.leases.retain(|(_, owner, _)| *owner != client);
+    }
+
+    fn grant(&mut self, lease: LeaseNumber, client: ClientNumber, name: u8) {
+        assert!(!self.granted.contains(&lease), "a lease is given once");
+        self.granted.push(lease);
+        self.model.leases.push((lease, client, name));
+    }
+
+    fn offer(&mut self, client: ClientNumber, number: u8) {
+        let chunks = self.model.chunks();
+        let descriptor = Rc::new(number);
+        let weak = Rc::downgrade(&descriptor);
+        match self.broker.offer(client, name(number), descriptor) {
+            OfferOutcome::Present => assert!(chunks.contains(&number)),
+            OfferOutcome::Full => {
+                assert!(!chunks.contains(&number));
+                assert!(chunks.len() >= LIMITS.chunks || !self.model.may_lease(client));
+            }
+            OfferOutcome::Accepted(lease) => {
+                assert!(!chunks.contains(&number) && self.model.may_lease(client));
+                assert!(chunks.len() < LIMITS.chunks);
+                self.grant(lease, client, number);
+                self.descriptors.push((number, weak));
+            }
+        }
+    }
+
+    fn look_up(&mut self, client: ClientNumber, number: u8) {
+        let is_there = self.model.chunks().contains(&number);
+        match self.broker.look_up(client, &name(number)) {
+            LookUpOutcome::Unknown => assert!(!is_there),
+            LookUpOutcome::Full => assert!(is_there && !self.model.may_lease(client)),
+            LookUpOutcome::Found(lease, descriptor) => {
+                assert!(is_there && self.model.may_lease(client));
+                assert_eq!(*descriptor, number, "the chunk of another name");
+                self.grant(lease, client, number);
+            }
+        }
+    }
+
+    fn release(&mut self, client: ClientNumber, lease: LeaseNumber) {
+        let before = self.model.leases.len();
+        self.model.leases.retain(|(live, owner, _)| (*live, *owner) != (lease, client));
+        assert_eq!(self.broker.release(client, lease), self.model.leases.len() < before);
+    }
+
+    fn check(&self) {
+        let chunks = self.model.chunks();
+        assert_eq!(self.broker.clients(), self.model.clients.len());
+        assert_eq!(self.broker.leases(), self.model.leases.len());
+        assert_eq!(self.broker.chunks(), chunks.len());
+        let open: Vec<_> = self.descriptors.iter().filter(|(_, weak)| weak.strong_count() > 0).collect();
+        assert_eq!(open.len(), chunks.len(), "a descriptor is open for each chunk and for nothing else");
+        let by_device: (u64, u64) = self
+            .broker
+            .devices()
+            .values()
+            .fold((0, 0), |sum, device| (sum.0 + device.chunks, sum.1 + device.leases));
+        assert_eq!(by_device, (chunks.len() as u64, self.model.leases.len() as u64));
+        for client in &self.joined {
+            let own = self.model.leases.iter().filter(|(_, owner, _)| owner == client).count();
+            assert_eq!(self.broker.leases_of(*client), own);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn the_broker_does_what_a_list_of_leases_does(steps in proptest::collection::vec(step(), 1..120)) {
+        let broker = Broker::new(LIMITS);
+        let (model, joined, granted, descriptors) = (Model::default(), Vec::new(), Vec::new(), Vec::new());
+        let mut run = Run { broker, model, joined, granted, descriptors };
+        for step in &steps {
+            run.take(step);
+            run.check();
+        }
+        for client in run.joined.clone() {
+            run.gone(client);
+        }
+        run.check();
+        prop_assert_eq!(run.broker.chunks(), 0, "nothing is left of nobody");
+    }
+}

@@ -1,0 +1,108 @@
+//! Hazard: what is understood is not what was said, or bytes of anybody end the process that reads them.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use wm_dedup::broker::LeaseNumber;
+use wm_dedup::chunk::{ChunkName, Fingerprint};
+use wm_dedup::protocol::{
+    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, Offered,
+    RELEASES, REPORTED, Role,
+};
+
+fn name() -> impl Strategy<Value = ChunkName> {
+    (any::<[u8; 16]>(), any::<u128>())
+        .prop_map(|(device, bits)| ChunkName { device, fingerprint: Fingerprint(bits) })
+}
+
+fn lease() -> impl Strategy<Value = LeaseNumber> {
+    (1..u64::MAX).prop_map(LeaseNumber)
+}
+
+fn request() -> impl Strategy<Value = BrokerRequest> {
+    let role = prop_oneof![Just(Role::User), Just(Role::Observer)];
+    prop_oneof![
+        (any::<u32>(), role).prop_map(|(version, role)| BrokerRequest::Hello { version, role }),
+        vec(name(), 1..=BATCH).prop_map(BrokerRequest::Offer),
+        vec(name(), 1..=BATCH).prop_map(BrokerRequest::LookUp),
+        vec(lease(), 1..=RELEASES).prop_map(BrokerRequest::Release),
+        Just(BrokerRequest::Report),
+    ]
+}
+
+fn report() -> impl Strategy<Value = BrokerReport> {
+    let client = (any::<u32>(), any::<u64>()).prop_map(|(process, leases)| ClientReport { process, leases });
+    let device = (any::<[u8; 16]>(), any::<u64>(), any::<u64>())
+        .prop_map(|(device, chunks, leases)| DeviceReport { device, chunks, leases });
+    let numbers = (any::<[u32; 3]>(), any::<u32>(), any::<u64>(), any::<u64>());
+    (numbers, vec(client, 0..=REPORTED / 2), vec(device, 0..=REPORTED / 2)).prop_map(
+        |((release, process, uptime, capacity), clients, devices)| BrokerReport {
+            release,
+            process,
+            uptime,
+            capacity,
+            clients,
+            devices,
+        },
+    )
+}
+
+fn answer() -> impl Strategy<Value = BrokerAnswer> {
+    let offered =
+        prop_oneof![lease().prop_map(Offered::Accepted), Just(Offered::Present), Just(Offered::Full)];
+    let found = prop_oneof![lease().prop_map(LookedUp::Chunk), Just(LookedUp::Unknown), Just(LookedUp::Full)];
+    prop_oneof![
+        any::<(u32, u32)>().prop_map(|(version, process)| BrokerAnswer::Hello { version, process }),
+        vec(offered, 1..=BATCH).prop_map(BrokerAnswer::Offered),
+        vec(found, 1..=BATCH).prop_map(BrokerAnswer::Found),
+        (0..=RELEASES as u32).prop_map(BrokerAnswer::Released),
+        report().prop_map(BrokerAnswer::Report),
+        Just(BrokerAnswer::Refused),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_request_arrives_as_it_was_sent(request in request()) {
+        let bytes = request.encode();
+        prop_assert!(bytes.len() <= LONGEST);
+        prop_assert_eq!(BrokerRequest::decode(&bytes), Ok(request));
+    }
+
+    #[test]
+    fn an_answer_arrives_as_it_was_sent(answer in answer()) {
+        let bytes = answer.encode();
+        prop_assert!(bytes.len() <= LONGEST);
+        prop_assert_eq!(BrokerAnswer::decode(&bytes), Ok(answer));
+    }
+
+    /// Whatever is understood is within the limits, and says the same again.
+    #[test]
+    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..8_u8, count in 0..40_u8) {
+        let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];
+        likely.extend(&bytes);
+        for bytes in [&bytes, &likely] {
+            if let Ok(request) = BrokerRequest::decode(bytes) {
+                prop_assert!(request.descriptors() <= BATCH);
+                prop_assert_eq!(&request.encode(), bytes);
+            }
+            if let Ok(answer) = BrokerAnswer::decode(bytes) {
+                prop_assert!(answer.descriptors() <= BATCH);
+                prop_assert_eq!(&answer.encode(), bytes);
+            }
+        }
+    }
+
+    /// Half packets, and packets with something behind them.
+    #[test]
+    fn a_packet_of_another_length_is_refused(request in request(), answer in answer(), cut in 1..64_usize) {
+        let shorter = |bytes: &[u8]| bytes[..bytes.len().saturating_sub(cut)].to_vec();
+        let longer = |bytes: &[u8]| [bytes, &vec![0; cut]].concat();
+        let (request, answer) = (request.encode(), answer.encode());
+        prop_assert!(BrokerRequest::decode(&shorter(&request)).is_err());
+        prop_assert!(BrokerRequest::decode(&longer(&request)).is_err());
+        prop_assert!(BrokerAnswer::decode(&shorter(&answer)).is_err());
+        prop_assert!(BrokerAnswer::decode(&longer(&answer)).is_err());
+    }
+}
