@@ -3,7 +3,11 @@
 //! | module | one idea |
 //! |---|---|
 //! | [`chunk`] | the unit that is shared, and its name |
+//! | [`candidates`] | which chunks of a block arrived by copies |
+//! | [`readers`] | which parameters of which kernels only read |
 
 #![forbid(unsafe_code)]
 
+pub mod candidates;
 pub mod chunk;
+pub mod readers;
