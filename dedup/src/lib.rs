@@ -3,6 +3,7 @@
 //! | module | one idea |
 //! |---|---|
 //! | [`chunk`] | the unit that is shared, and its name |
+//! | [`fingerprint`] | the function that names a chunk, as the GPU computes it |
 //! | [`candidates`] | which chunks of a block arrived by copies |
 //! | [`readers`] | which parameters of which kernels only read |
 
@@ -10,4 +11,5 @@
 
 pub mod candidates;
 pub mod chunk;
+pub mod fingerprint;
 pub mod readers;
