@@ -6,9 +6,11 @@
 //! | [`fingerprint`] | the function that names a chunk, as the GPU computes it |
 //! | [`candidates`] | which chunks of a block arrived by copies |
 //! | [`readers`] | which parameters of which kernels only read |
+//! | [`cache`] | what the user's processes keep of that |
 
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod candidates;
 pub mod chunk;
 pub mod fingerprint;
