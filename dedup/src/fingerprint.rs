@@ -17,23 +17,23 @@ const ROW_BYTES: usize = COLUMNS * 16;
 const MULTIPLIERS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
 
 /// Where states begin and end: digits of pi, which nobody chose.
-const SEED: State = State { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7344 };
-const END: State = State { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_ec4e_6c89 };
+const SEED: ColumnState = ColumnState { a: 0x243f_6a88_85a3_08d3, b: 0x1319_8a2e_0370_7344 };
+const END: ColumnState = ColumnState { a: 0xa409_3822_299f_31d0, b: 0x082e_fa98_ec4e_6c89 };
 
 impl Fingerprint {
     /// Of any bytes. Those of a last, incomplete row count as followed by zeros; the length is part of the fingerprint.
     pub fn of(bytes: &[u8]) -> Self {
-        let mut states: Vec<State> = (0..COLUMNS as u64).map(State::beginning).collect();
+        let mut states: Vec<ColumnState> = (0..COLUMNS as u64).map(ColumnState::beginning).collect();
         for row in bytes.chunks(ROW_BYTES) {
             for (column, state) in states.iter_mut().enumerate() {
                 let rest = row.get(column * 16..).unwrap_or_default();
                 state.absorb(word(rest), word(rest.get(8..).unwrap_or_default()));
             }
         }
-        let mut sum = State { a: 0, b: 0 };
+        let mut sum = ColumnState { a: 0, b: 0 };
         for (column, mut state) in states.into_iter().enumerate() {
             state.finish(bytes.len() as u64, column as u64);
-            sum = State { a: sum.a.wrapping_add(state.a), b: sum.b.wrapping_add(state.b) };
+            sum = ColumnState { a: sum.a.wrapping_add(state.a), b: sum.b.wrapping_add(state.b) };
         }
         Self::from_halves(sum.a, sum.b)
     }
@@ -54,12 +54,12 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// Of a column.
 #[derive(Debug, Clone, Copy)]
-struct State {
+struct ColumnState {
     a: u64,
     b: u64,
 }
 
-impl State {
+impl ColumnState {
     fn beginning(column: u64) -> Self {
         let [first, second] = MULTIPLIERS.map(|multiplier| (column + 1).wrapping_mul(multiplier));
         Self { a: SEED.a.wrapping_add(second), b: SEED.b ^ first }

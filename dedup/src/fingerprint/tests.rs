@@ -117,7 +117,7 @@ fn similar_contents_spread_over_every_byte() {
 #[test]
 fn the_next_word_does_not_undo_a_bit() {
     let absorbed = |words: [(u64, u64); 2]| {
-        let mut state = State::beginning(5);
+        let mut state = ColumnState::beginning(5);
         words.iter().for_each(|(x, y)| state.absorb(*x, *y));
         (state.a, state.b)
     };

@@ -62,6 +62,14 @@ impl LaunchWindow {
         self.is_unknown = true;
     }
 
+    /// Begins anew, and keeps its memory for as many launches again.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.places.clear();
+        self.last = 0;
+        self.is_unknown = false;
+    }
+
     /// Was something launched that has no key?
     pub fn is_unknown(&self) -> bool {
         self.is_unknown
@@ -132,6 +140,11 @@ mod tests {
             }
             prop_assert_eq!(window.launches().collect::<BTreeMap<_, _>>(), model);
             prop_assert!(!window.is_unknown());
+            window.note_unknown();
+            window.clear();
+            prop_assert!(window.is_empty());
+            launches.iter().for_each(|launch| window.note(parameter(*launch)));
+            prop_assert_eq!(window.launches().map(|(_, count)| count as usize).sum::<usize>(), launches.len());
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Folders of the library's crates and of the commands around it. The programs beside them, such as the simulated driver, have
 /// names of their own for the same things.
-const PRODUCT: [&str; 5] = ["kernels", "multipath", "shim", "tools/wmctl", "tools/xtask"];
+const PRODUCT: [&str; 6] = ["dedup", "kernels", "multipath", "shim", "tools/wmctl", "tools/xtask"];
 
 /// Names that may have several definitions, with the reason.
 const EXCEPTIONS: [(&str, &str); 2] = [
