@@ -3,6 +3,10 @@
 //! | module | one idea |
 //! |---|---|
 //! | [`chunk`] | the unit that is shared, and its name |
+//! | [`fingerprint`] | the function that names a chunk, as the GPU computes it |
+//! | [`candidates`] | which chunks of a block arrived by copies |
+//! | [`readers`] | which parameters of which kernels only read |
+//! | [`cache`] | what the user's processes keep of that |
 //! | [`broker`] | who holds which chunk, as a state machine |
 //! | [`protocol`] | what processes and the broker say to each other |
 //! | [`server`] | the broker as a process: sockets, descriptors, its place in the user's folder |
@@ -10,6 +14,10 @@
 #![forbid(unsafe_code)]
 
 pub mod broker;
+pub mod cache;
+pub mod candidates;
 pub mod chunk;
+pub mod fingerprint;
 pub mod protocol;
+pub mod readers;
 pub mod server;

@@ -19,6 +19,7 @@ impl Copy {
         let _ = fs::remove_dir_all(&root);
         for folder in [
             "cuda",
+            "cuda/dedup",
             "cuda/diagnostics",
             "cuda/measure",
             "cuda/ownership",

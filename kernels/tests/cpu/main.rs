@@ -8,6 +8,7 @@
 mod concurrency;
 mod configuration;
 mod cooperation;
+mod dedup;
 mod elementwise;
 mod fault;
 mod measure;

@@ -91,6 +91,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         copies: copies(),
         relays: relays(),
         guard: guard::statistics(),
+        dedup: None,
         fail_open: fail_open(),
     }
 }

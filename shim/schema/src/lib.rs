@@ -11,6 +11,6 @@ mod stats;
 pub use blocks::{BlockEntry, BlockList, DeviceBlocks};
 pub use config::{Config, DeviceBudget};
 pub use stats::{
-    Bucket, BytesByTier, CallCount, CopyStats, Counters, DeviceStats, DriverCall, DriverInfo, FailOpen,
-    GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
+    Bucket, BytesByTier, CallCount, CopyStats, Counters, DedupStats, DeviceStats, DriverCall, DriverInfo,
+    FailOpen, GuardStats, MoveStats, PieceStats, Reason, RelayStats, Stats, TierUsage, Tiers,
 };

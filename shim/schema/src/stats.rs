@@ -32,6 +32,8 @@ pub struct Stats {
     pub relays: Vec<RelayStats>,
     /// *Optional*: what guards have seen; null where there are none.
     pub guard: Option<GuardStats>,
+    /// *Optional*: memory stored once for several processes; null where `WMSHIM_DEDUP` is off.
+    pub dedup: Option<DedupStats>,
     /// Times that the library stepped aside.
     pub fail_open: FailOpen,
 }
@@ -290,6 +292,34 @@ pub struct GuardStats {
     pub overrun: u64,
     /// Blocks left unwatched.
     pub unwatched: u64,
+}
+
+/// Memory stored once for several processes. Advised figures say what would be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DedupStats {
+    /// `advise` or `on`.
+    pub mode: String,
+    /// In whole chunks that arrived by copies and were not written since.
+    pub candidate_bytes: u64,
+    /// Mapped here from memory that other processes may map, too.
+    pub shared_bytes: u64,
+    /// This process's part of what would be held without: all that its sharers save, divided among them.
+    pub saved_bytes: u64,
+    /// What became private again.
+    pub copied_back_bytes: u64,
+    /// Writes into shared memory that a private copy came before.
+    pub faults_avoided: u64,
+    /// Parameters of kernels that only read.
+    pub readers: u64,
+    /// Parameters of kernels that may write.
+    pub writers: u64,
+    /// Parameters of kernels of which too little is known.
+    pub unknown: u64,
+    /// Times that launches were held while memory was exchanged.
+    pub turns: u64,
+    /// Blocks that were not shared, by reason.
+    pub refused: Vec<Reason>,
 }
 
 /// Times that the library stepped aside and the driver served a call.

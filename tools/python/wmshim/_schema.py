@@ -157,6 +157,22 @@ class DeviceStats(TypedDict, total=False):
     audit: Optional[str]
 
 
+class DedupStats(TypedDict, total=False):
+    """Memory stored once for several processes. Advised figures say what would be."""
+
+    mode: str
+    candidate_bytes: int
+    shared_bytes: int
+    saved_bytes: int
+    copied_back_bytes: int
+    faults_avoided: int
+    readers: int
+    writers: int
+    unknown: int
+    turns: int
+    refused: List[Reason]
+
+
 class FailOpen(TypedDict, total=False):
     """Times that the library stepped aside and the driver served a call."""
 
@@ -180,6 +196,7 @@ class Stats(TypedDict, total=False):
     copies: List[CopyStats]
     relays: List[RelayStats]
     guard: Optional[GuardStats]
+    dedup: Optional[DedupStats]
     fail_open: FailOpen
 
 

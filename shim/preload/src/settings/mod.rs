@@ -16,13 +16,14 @@ use std::sync::OnceLock;
 
 use shown::Shown;
 use values::{
-    Parsed, allowance, amount, bytes, created, guard, headroom, level, limit, migrate, multipath, overflow,
-    path, path_or_off, signal, socket, switch, torch, torch_pieces, torch_shortage, words,
+    Parsed, allowance, amount, bytes, created, dedup, guard, headroom, launches, level, limit, migrate,
+    multipath, overflow, path, path_or_off, share, signal, socket, switch, torch, torch_pieces,
+    torch_shortage, words,
 };
 
 pub(crate) use file_names::{replace, with_process};
 pub(crate) use values::{
-    Created, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
 };
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -148,7 +149,17 @@ settings! {
         /// Smallest copy that threads carry or several links share.
         "WMSHIM_MULTIPATH_MIN": "a size with its unit such as 32MiB or 1GiB", "as measured"
             => multipath_min: Option<u64> = None, |text| words(text, bytes).map(Some);
-        // Sharing between processes.
+        // The same bytes, once.
+        /// `on`: memory that holds the same bytes as another process's, as weights of the same model do, is stored once on each GPU.
+        /// `advise`: what would be shared is counted, and nothing changes.
+        "WMSHIM_DEDUP": "off, advise, on", "off"
+            => dedup: Dedup = Dedup::Off, |text| words(text, dedup);
+        /// Launches without a change after which a kernel's parameter is taken for one that is only read through.
+        "WMSHIM_DEDUP_PROOF": "a number of launches such as 64, at least 1", "64"
+            => dedup_proof: u32 = 64, |text| words(text, launches);
+        /// Most of the GPU's time to spend on fingerprints of memory.
+        "WMSHIM_DEDUP_SHARE": "a share above 0% such as 1% or 0.5%", "1%"
+            => dedup_share: f64 = 0.01, |text| words(text, share);
         /// The program that holds memory for all processes of a user that share it ([dedup.md](dedup.md#the-broker)).
         "WMSHIM_BROKER": "a path", "`wmshimd` beside `libwmshim.so`"
             => broker: Option<PathBuf> = None, path;
@@ -189,9 +200,6 @@ settings! {
         "WMSHIM_WHOLEMEMORY_TIMEOUT": "a number above 0 such as 300", "300";
     }
 }
-
-/// Kept for later versions, without effect in this one.
-const RESERVED: &[&str] = &["WMSHIM_DEDUP"];
 
 /// A note from a process to its children, not a setting.
 const TORCH_CHOICE: &str = "WMSHIM_TORCH_CHOICE";
@@ -260,9 +268,6 @@ fn is_known(name: &str) -> bool {
 }
 
 fn complaint(name: &str) -> String {
-    if RESERVED.contains(&name) {
-        return format!("{name} has no effect in this version");
-    }
     let known: Vec<_> = KNOWN.iter().map(|row| row.variable).collect();
     format!("{name} is not a setting; valid: {}", known.join(" "))
 }
@@ -299,6 +304,28 @@ mod tests {
         assert!(lines[1].contains("GiB"), "{}", lines[1]);
     }
 
+    #[test]
+    fn a_proof_of_nothing_and_a_share_without_its_unit_are_not_taken() {
+        for (variable, texts) in [
+            ("WMSHIM_DEDUP", &["yes", "advice", "2"][..]),
+            ("WMSHIM_DEDUP_PROOF", &["0", "-1", "64.5", "many", "5000000000", "off"]),
+            ("WMSHIM_DEDUP_SHARE", &["1", "0%", "101%", "1MiB", "-1%", "off"]),
+        ] {
+            for text in texts {
+                let (settings, lines) = read(&[(variable, text)]);
+                assert_eq!(lines.len(), 1, "{variable}={text}: {lines:?}");
+                assert_eq!(
+                    (settings.dedup, settings.dedup_proof, settings.dedup_share),
+                    (Dedup::Off, 64, 0.01)
+                );
+            }
+        }
+        let (settings, lines) =
+            read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_PROOF", "1"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
+        assert!(lines.is_empty(), "{lines:?}");
+        assert_eq!((settings.dedup, settings.dedup_proof, settings.dedup_share), (Dedup::Advise, 1, 0.005));
+    }
+
     /// The words among a row's values: `on, off`, without what is described, such as `a size`.
     fn words_of(row: &SettingText) -> impl Iterator<Item = &str> {
         let parts = row.values.split([',', ';']).map(|part| part.trim().trim_start_matches("or "));
@@ -331,10 +358,9 @@ mod tests {
 
     #[test]
     fn unknown_variables_are_named() {
-        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_DEDUP", "WMSHIM_LIB"];
+        let names = ["WMSHIM_STICH", "WMSHIM_LOG", "PATH", "WMSHIM_LIB"];
         let lines = strangers(names.iter().map(|name| (*name).to_owned()));
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 1);
         assert!(lines[0].contains("WMSHIM_STITCH"));
-        assert!(lines[1].contains("no effect"));
     }
 }

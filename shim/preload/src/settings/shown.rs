@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use log::LevelFilter;
 
 use super::values::{
-    Created, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
+    Created, Dedup, Guard, Migrate, Multipath, Overflow, Size, TorchAllocator, TorchPieces, TorchShortage,
 };
 
 /// A value in the notation in which it is read.
@@ -39,6 +39,19 @@ impl Shown for Option<Size> {
 impl Shown for Option<u64> {
     fn shown(&self) -> Option<String> {
         self.map(bytes)
+    }
+}
+
+impl Shown for u32 {
+    fn shown(&self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+/// A share, as percent.
+impl Shown for f64 {
+    fn shown(&self) -> Option<String> {
+        Some(format!("{}%", self * 100.0))
     }
 }
 
@@ -102,6 +115,17 @@ impl Shown for Multipath {
             Self::Auto => "auto".to_owned(),
             Self::Devices(list) => list.iter().map(i32::to_string).collect::<Vec<_>>().join(","),
         })
+    }
+}
+
+impl Shown for Dedup {
+    fn shown(&self) -> Option<String> {
+        let word = match self {
+            Self::Off => "off",
+            Self::Advise => "advise",
+            Self::On => "on",
+        };
+        Some(word.to_owned())
     }
 }
 

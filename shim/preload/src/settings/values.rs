@@ -86,6 +86,15 @@ pub(crate) enum Multipath {
     Devices(Vec<i32>),
 }
 
+/// Is memory that holds the same bytes stored once?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dedup {
+    Off,
+    /// It is counted what would be.
+    Advise,
+    On,
+}
+
 /// What tells of writes past the end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Guard {
@@ -272,6 +281,28 @@ pub(super) fn guard(text: &str) -> Parsed<Guard> {
         off if is_off(off) => Ok(Guard::Off),
         "page" => Ok(Guard::Page),
         "canary" => Ok(Guard::Canary),
+        _ => Err(NotUnderstood),
+    }
+}
+
+pub(super) fn dedup(text: &str) -> Parsed<Dedup> {
+    match text.to_ascii_lowercase().as_str() {
+        off if is_off(off) => Ok(Dedup::Off),
+        "advise" => Ok(Dedup::Advise),
+        "on" => Ok(Dedup::On),
+        _ => Err(NotUnderstood),
+    }
+}
+
+/// A number of launches that is not none.
+pub(super) fn launches(text: &str) -> Parsed<u32> {
+    text.parse().ok().filter(|launches| *launches > 0).ok_or(NotUnderstood)
+}
+
+/// A share of a whole, above 0 and at most 1.
+pub(super) fn share(text: &str) -> Parsed<f64> {
+    match size(text) {
+        Ok(Size::Share(share)) if share > 0.0 => Ok(share),
         _ => Err(NotUnderstood),
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn stats(answer: &Value) -> String {
         ("Calls of the program", calls(answer)),
         ("Calls to the driver", driver_calls(answer)),
         ("Copies", copies(answer)),
+        ("The same bytes, once", dedup(answer)),
         ("Guard", guard(answer)),
         ("Stepped aside", fail_open(answer)),
     ];
@@ -196,6 +197,29 @@ fn guard(answer: &Value) -> TextTable {
         table.row([word(guard, "mode"), guarded, looks, overrun, unwatched]);
     }
     table
+}
+
+/// Memory stored once for several processes; nothing where it is off.
+fn dedup(answer: &Value) -> TextTable {
+    let mut table = TextTable::new(&["DEDUP", ">FIGURE"]);
+    let Some(dedup) = answer.get("dedup").filter(|dedup| is_in_force(dedup)) else { return table };
+    table.row(["mode".to_owned(), word(dedup, "mode")]);
+    for name in ["candidate_bytes", "shared_bytes", "saved_bytes", "copied_back_bytes"] {
+        let size = number(dedup, name).map_or_else(|| "-".into(), human::bytes);
+        table.row([name.trim_end_matches("_bytes").replace('_', " "), size]);
+    }
+    for name in ["faults_avoided", "readers", "writers", "unknown", "turns"] {
+        table.row([name.replace('_', " "), figure(dedup, name)]);
+    }
+    for reason in items(dedup, "refused") {
+        table.row([format!("not shared: {}", word(reason, "reason")), figure(reason, "count")]);
+    }
+    table
+}
+
+/// An older library says nothing of it, and one where it is off null.
+fn is_in_force(dedup: &Value) -> bool {
+    dedup.get("mode").and_then(Value::as_str).is_some_and(|mode| mode != "off")
 }
 
 fn fail_open(answer: &Value) -> TextTable {

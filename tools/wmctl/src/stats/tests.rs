@@ -3,9 +3,9 @@
 //! Each number of an answer, made by the library's own types, is another one. All of them must be in the tables, but for those that have a
 //! reason here not to be.
 use wm_schema::{
-    BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DeviceBlocks,
-    DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats, PieceStats, Reason,
-    Stats, TierUsage, Tiers,
+    BlockEntry, BlockList, Bucket, BytesByTier, CallCount, Config, CopyStats, Counters, DedupStats,
+    DeviceBlocks, DeviceBudget, DeviceStats, DriverCall, DriverInfo, FailOpen, GuardStats, MoveStats,
+    PieceStats, Reason, Stats, TierUsage, Tiers,
 };
 
 use super::render;
@@ -90,6 +90,19 @@ fn stats() -> Stats {
             overrun: 193,
             unwatched: 194,
         }),
+        dedup: Some(DedupStats {
+            mode: "advise".to_owned(),
+            candidate_bytes: 211 << 30,
+            shared_bytes: 212 << 30,
+            saved_bytes: 213 << 30,
+            copied_back_bytes: 214 << 30,
+            faults_avoided: 215,
+            readers: 216,
+            writers: 217,
+            unknown: 218,
+            turns: 219,
+            refused: vec![Reason { reason: "it is exported".to_owned(), count: 220 }],
+        }),
         fail_open: FailOpen {
             count: 201,
             reasons: vec![Reason { reason: "a reason".to_owned(), count: 202 }],
@@ -132,6 +145,21 @@ fn what_the_library_says_is_in_the_tables() {
         &text,
         &["relay 6", "htod", "181", "182.0 GiB", "canary", "191", "192", "193", "194", "a reason", "202"],
     );
+}
+
+#[test]
+fn so_is_what_is_stored_once() {
+    let text = render::stats(&value(&stats()));
+    assert_shown(&text, &["advise", "211.0 GiB", "212.0 GiB", "213.0 GiB", "214.0 GiB"]);
+    assert_shown(&text, &["215", "216", "217", "218", "219", "not shared: it is exported", "220"]);
+}
+
+#[test]
+fn where_dedup_is_off_nothing_is_said_of_it() {
+    for dedup in [None, Some(DedupStats { mode: "off".to_owned(), ..DedupStats::default() })] {
+        let text = render::stats(&value(&Stats { dedup, ..stats() }));
+        assert!(!text.contains("DEDUP"), "{text}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::answer::{items, number, word};
+use crate::human;
 
 /// What all programs said at one time; `None` for one that did not answer.
 #[derive(Debug)]
@@ -32,6 +33,18 @@ pub(super) struct ProcessReading {
     pub(super) answers: bool,
     pub(super) devices: Vec<DeviceUsage>,
     pub(super) copies: Vec<CopyRate>,
+    /// None where `WMSHIM_DEDUP` is off.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dedup: Option<SharedUsage>,
+}
+
+/// What a program stores together with others, or could, in bytes.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct SharedUsage {
+    pub(super) mode: String,
+    pub(super) candidate_bytes: u64,
+    pub(super) shared_bytes: u64,
+    pub(super) saved_bytes: u64,
 }
 
 /// What a program holds of one device, in bytes.
@@ -131,7 +144,21 @@ impl ProcessReading {
         // Without an earlier answer, what it has ever copied would look like this moment's.
         let copies = earlier.map(|earlier| copies(now, earlier, seconds)).unwrap_or_default();
         let devices = items(now, "devices").iter().map(DeviceUsage::new).collect();
-        Self { pid, program: program(now), answers: answer.is_some(), devices, copies }
+        let dedup = now.get("dedup").and_then(SharedUsage::new);
+        Self { pid, program: program(now), answers: answer.is_some(), devices, copies, dedup }
+    }
+}
+
+impl SharedUsage {
+    fn new(dedup: &Value) -> Option<Self> {
+        let mode = dedup.get("mode").and_then(Value::as_str).filter(|mode| *mode != "off")?;
+        let bytes = |name| number(dedup, name).unwrap_or(0);
+        Some(Self {
+            mode: human::name(mode),
+            candidate_bytes: bytes("candidate_bytes"),
+            shared_bytes: bytes("shared_bytes"),
+            saved_bytes: bytes("saved_bytes"),
+        })
     }
 }
 
@@ -195,6 +222,19 @@ mod tests {
             processes: processes.iter().cloned().collect(),
         };
         reading(start + Duration::from_secs(2), now).since(&reading(start, before))
+    }
+
+    #[test]
+    fn what_is_stored_once_is_read_where_it_is_on() {
+        let mut on = answer(0, 0);
+        on["dedup"] = json!({ "mode": "on", "candidate_bytes": 4, "shared_bytes": 3, "saved_bytes": 2 });
+        let mut off = answer(0, 0);
+        off["dedup"] = Value::Null;
+        let change = change(&[], &[(1, Some(on)), (2, Some(off)), (3, Some(answer(0, 0)))]);
+        let usage =
+            SharedUsage { mode: "on".to_owned(), candidate_bytes: 4, shared_bytes: 3, saved_bytes: 2 };
+        let found: Vec<_> = change.processes.into_iter().map(|process| process.dedup).collect();
+        assert_eq!(found, [Some(usage), None, None]);
     }
 
     #[test]

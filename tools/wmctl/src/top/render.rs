@@ -1,16 +1,21 @@
-//! Programs and their copies as two tables.
+//! Programs, their copies and what they store together, as tables.
 
 use super::reading::{By, Change, CopyRate, DeviceUsage, ProcessReading};
 use crate::human;
 use crate::table::TextTable;
 
-/// Both tables; a sentence where there is no program.
+/// All tables that have rows; a sentence where there is no program.
 pub(super) fn table(change: &Change) -> String {
     if change.processes.is_empty() {
         return "no program under the shim runs now\n".to_owned();
     }
-    let (memory, copies) = (memory(&change.processes), copies(&change.processes));
-    if copies.is_empty() { memory.to_string() } else { format!("{memory}\n{copies}") }
+    let mut text = memory(&change.processes).to_string();
+    for table in [copies(&change.processes), dedup(&change.processes)] {
+        if !table.is_empty() {
+            text.push_str(&format!("\n{table}"));
+        }
+    }
+    text
 }
 
 /// What keys do, in one line.
@@ -64,6 +69,17 @@ fn copies(processes: &[ProcessReading]) -> TextTable {
         for CopyRate { path, direction, bytes_per_s, .. } in &process.copies {
             let rate = format!("{:.2}", bytes_per_s / 1e9);
             table.row([process.pid.to_string(), path.clone(), direction.clone(), rate]);
+        }
+    }
+    table
+}
+
+fn dedup(processes: &[ProcessReading]) -> TextTable {
+    let mut table = TextTable::new(&[">PID", "DEDUP", ">CANDIDATES", ">SHARED", ">SAVED"]);
+    for process in processes {
+        if let Some(usage) = &process.dedup {
+            let sizes = [usage.candidate_bytes, usage.shared_bytes, usage.saved_bytes].map(human::bytes);
+            table.row([process.pid.to_string(), usage.mode.clone()].into_iter().chain(sizes));
         }
     }
     table

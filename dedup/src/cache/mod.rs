@@ -1,0 +1,133 @@
+//! Verdicts that the user's processes keep for each other, in one file of the user's cache folder.
+//!
+//! The file is replaced as a whole, under a lock beside it: who adds reads what is there, merges, writes a new file and renames it. So
+//! readers need no lock, a process that is killed leaves the old file or the new one, and no process loses what another added. Nothing
+//! waits: where another process holds the lock, the caller adds later. The file is not forced to the disk: after a loss of power it may
+//! be damaged, and what is damaged is not believed.
+//!
+//! A cache is a hint. A reader that is wrong there costs a fault or a private copy, a writer that is wrong a private copy; no byte of
+//! anybody's memory depends on it.
+//!
+//! The file holds at most 65,536 parameters. Beyond that the oldest readers are dropped; writers only if there are no readers left.
+
+mod record;
+mod verdicts;
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use thiserror::Error;
+
+pub use verdicts::{KeptVerdict, Verdicts};
+
+/// Parameters that a file holds.
+const MOST: usize = 1 << 16;
+const MOST_BYTES: usize = record::HEAD.len() + MOST * record::RECORD_BYTES;
+
+/// Why verdicts could not be read or added. Everything goes on without them.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// Another process adds just now: try again later.
+    #[error("another process holds the lock")]
+    Busy,
+    /// The file is no regular file of this user's.
+    #[error("it is no regular file of this user's")]
+    Foreign,
+    /// The system refused.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// The file. It opens nothing by itself.
+#[derive(Debug, Clone)]
+pub struct VerdictCache {
+    folder: PathBuf,
+}
+
+impl VerdictCache {
+    /// In this folder, which is made, for the user alone, when something is added.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// What is kept; nothing, if there is no file. Damaged parts of it are left out.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not this user's.
+    pub fn load(&self) -> Result<Verdicts, CacheError> {
+        match open(&self.path(""), OFlags::RDONLY) {
+            Ok(file) => {
+                let mut bytes = Vec::new();
+                file.take(MOST_BYTES as u64).read_to_end(&mut bytes)?;
+                Ok(record::decode(&bytes))
+            }
+            Err(CacheError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Verdicts::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds verdicts to those that are kept, and returns all that are kept now.
+    ///
+    /// # Errors
+    /// [`CacheError::Busy`] while another process or thread adds; else the files cannot be written, or are not this user's. Nothing was
+    /// added.
+    pub fn add(&self, news: &Verdicts) -> Result<Verdicts, CacheError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let _locked = CacheLock::take(&self.path(".lock"))?;
+        let before = self.load()?;
+        let mut all = before.clone();
+        all.merge(news);
+        all.trim(MOST);
+        if all != before {
+            self.replace(&record::encode(&all))?;
+        }
+        Ok(all)
+    }
+
+    /// Under the lock there is one writer, so the new file has one name, and what a killed process left of it is overwritten.
+    fn replace(&self, bytes: &[u8]) -> Result<(), CacheError> {
+        let new = self.path(".new");
+        open(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?.write_all(bytes)?;
+        Ok(std::fs::rename(&new, self.path(""))?)
+    }
+
+    /// Versions of the format have files of their own, so that they do not take turns in replacing each other's.
+    fn path(&self, suffix: &str) -> PathBuf {
+        self.folder.join(format!("readers-1{suffix}"))
+    }
+}
+
+/// Opens a regular file of this user's: no link, and nothing that could block.
+fn open(path: &Path, flags: OFlags) -> Result<File, CacheError> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?);
+    let found = file.metadata()?;
+    let is_ours = found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+    if is_ours { Ok(file) } else { Err(CacheError::Foreign) }
+}
+
+/// The right to replace the file. It ends with the value, also where a child of this process has inherited the descriptor.
+struct CacheLock(File);
+
+impl CacheLock {
+    fn take(path: &Path) -> Result<Self, CacheError> {
+        let file = open(path, OFlags::RDWR | OFlags::CREATE)?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(CacheError::Busy),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+}
+
+impl Drop for CacheLock {
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
+
+#[cfg(test)]
+mod tests;

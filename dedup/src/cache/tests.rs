@@ -1,0 +1,222 @@
+//! Hazard: a file that is damaged, old, forged or written by two at once makes up a verdict, loses a writer, or brings the library down.
+
+use std::process::Command;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::readers::{FunctionKey, Lessons, ParameterKey, ParameterVerdict};
+
+fn parameter(number: u32) -> ParameterKey {
+    ParameterKey { function: FunctionKey::of(u128::from(number / 2), "kernel"), offset: number % 2 * 8 }
+}
+
+fn verdict() -> impl Strategy<Value = KeptVerdict> {
+    prop_oneof![
+        (1..200_u32, 0..9_u32).prop_map(|(proof, day)| KeptVerdict::Reader { proof, day }),
+        (0..9_u32).prop_map(|day| KeptVerdict::Writer { day }),
+    ]
+}
+
+fn verdicts() -> impl Strategy<Value = Verdicts> {
+    prop::collection::vec((0..12_u32, verdict()), 0..20).prop_map(|list| {
+        let mut verdicts = Verdicts::default();
+        list.into_iter().for_each(|(number, verdict)| verdicts.insert(parameter(number), verdict));
+        verdicts
+    })
+}
+
+fn merged(one: &Verdicts, other: &Verdicts) -> Verdicts {
+    let mut all = one.clone();
+    all.merge(other);
+    all
+}
+
+fn writers(verdicts: &Verdicts) -> Vec<ParameterKey> {
+    let is_writer = |(_, verdict): &(_, KeptVerdict)| matches!(verdict, KeptVerdict::Writer { .. });
+    verdicts.iter().filter(is_writer).map(|(parameter, _)| parameter).collect()
+}
+
+/// Each verdict of `found` was written.
+fn are_of(found: &Verdicts, written: &Verdicts) -> bool {
+    let written: Vec<_> = written.iter().collect();
+    found.iter().all(|verdict| written.contains(&verdict))
+}
+
+proptest! {
+    #[test]
+    fn neither_order_nor_repetition_matters(a in verdicts(), b in verdicts(), c in verdicts()) {
+        prop_assert_eq!(merged(&a, &b), merged(&b, &a));
+        prop_assert_eq!(merged(&merged(&a, &b), &c), merged(&a, &merged(&b, &c)));
+        prop_assert_eq!(merged(&a, &a), a.clone());
+        let all = writers(&merged(&a, &b));
+        prop_assert!(writers(&a).iter().chain(&writers(&b)).all(|writer| all.contains(writer)));
+    }
+
+    #[test]
+    fn what_is_written_is_read(a in verdicts()) {
+        prop_assert_eq!(record::decode(&record::encode(&a)), a);
+    }
+
+    #[test]
+    fn no_bytes_make_up_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..400), headed in any::<bool>()) {
+        let bytes = if headed { [&record::HEAD[..], &bytes].concat() } else { bytes };
+        prop_assert!(record::decode(&bytes).is_empty());
+    }
+
+    #[test]
+    fn damage_takes_verdicts_and_makes_none(
+        a in verdicts(), flips in prop::collection::vec((any::<prop::sample::Index>(), 1..=255_u8), 0..6),
+        cut in any::<prop::sample::Index>(), moved in any::<Option<prop::sample::Index>>(),
+    ) {
+        let mut bytes = record::encode(&a);
+        for (at, flip) in flips { let at = at.index(bytes.len()); bytes[at] ^= flip }
+        bytes.truncate(cut.index(bytes.len() + 1));
+        if let Some(at) = moved { bytes.insert(at.index(bytes.len() + 1), 0) }
+        prop_assert!(are_of(&record::decode(&bytes), &a));
+    }
+
+    #[test]
+    fn what_is_dropped_is_old_and_no_writer_while_there_are_readers(a in verdicts(), most in 0..14_usize) {
+        let mut rest = a.clone();
+        rest.trim(most);
+        prop_assert_eq!(rest.len(), a.len().min(most));
+        prop_assert!(are_of(&rest, &a));
+        let kept = |parameter| rest.iter().any(|(known, _)| known == parameter);
+        let age = |verdict| match verdict { KeptVerdict::Reader { day, .. } => (0, day), KeptVerdict::Writer { day } => (1, day) };
+        let dropped = a.iter().filter(|(parameter, _)| !kept(*parameter)).map(|(_, verdict)| age(verdict)).max();
+        let least = rest.iter().map(|(_, verdict)| age(verdict)).min();
+        prop_assert!(dropped.is_none() || least.is_none() || dropped <= least);
+    }
+}
+
+/// A folder of the test's, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("wm-dedup-cache-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        Self(folder)
+    }
+
+    fn cache(&self) -> VerdictCache {
+        VerdictCache::new(&self.0.join("below"))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn of(list: &[(u32, KeptVerdict)]) -> Verdicts {
+    let mut verdicts = Verdicts::default();
+    list.iter().for_each(|(number, verdict)| verdicts.insert(parameter(*number), *verdict));
+    verdicts
+}
+
+#[test]
+fn what_is_added_is_there_for_the_next() {
+    let folder = Folder::new("added");
+    let cache = folder.cache();
+    assert!(cache.load().expect("no file is no error").is_empty());
+    let lessons = Lessons { readers: vec![parameter(1)], writers: vec![parameter(2)], reversed: Vec::new() };
+    let first = Verdicts::learned(&lessons, 64, 100);
+    assert_eq!(cache.add(&first).expect("a new file"), first);
+    let second =
+        of(&[(1, KeptVerdict::Writer { day: 101 }), (2, KeptVerdict::Reader { proof: 64, day: 101 })]);
+    cache.add(&second).expect("a second time");
+    let kept = cache.load().expect("the file");
+    assert_eq!(kept, of(&[(1, KeptVerdict::Writer { day: 101 }), (2, KeptVerdict::Writer { day: 100 })]));
+    assert_eq!(std::fs::metadata(cache.path("")).expect("a file").mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_weaker_proof_is_not_believed() {
+    let kept = of(&[(1, KeptVerdict::Reader { proof: 8, day: 1 }), (2, KeptVerdict::Writer { day: 1 })]);
+    let writer = (parameter(2), ParameterVerdict::Writer);
+    assert_eq!(kept.believed(64).collect::<Vec<_>>(), [writer]);
+    assert!(kept.believed(8).any(|verdict| verdict == (parameter(1), ParameterVerdict::Reader)));
+}
+
+#[test]
+fn garbage_is_replaced_and_what_is_no_file_is_left_alone() {
+    let folder = Folder::new("garbage");
+    let cache = folder.cache();
+    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    std::fs::create_dir_all(&cache.folder).expect("a folder");
+    std::fs::write(cache.path(""), vec![7; 100_000]).expect("a file");
+    std::fs::write(cache.path(".new"), b"half of a fi").expect("what a killed process left");
+    assert!(cache.load().expect("garbage is no error").is_empty());
+    assert_eq!(cache.add(&news).expect("it is replaced"), news);
+    assert_eq!(cache.load().expect("the file"), news);
+
+    std::fs::remove_file(cache.path("")).expect("removed");
+    std::os::unix::fs::symlink("/dev/zero", cache.path("")).expect("a link");
+    assert!(cache.load().is_err() && cache.add(&news).is_err());
+    std::fs::remove_file(cache.path("")).expect("removed");
+    std::fs::create_dir(cache.path("")).expect("a folder in its place");
+    assert!(matches!(cache.load(), Err(CacheError::Foreign)));
+}
+
+#[test]
+fn nobody_waits_for_a_process_that_holds_the_lock() {
+    let folder = Folder::new("lock");
+    let cache = folder.cache();
+    let news = of(&[(1, KeptVerdict::Writer { day: 1 })]);
+    cache.add(&news).expect("a new file");
+    let lock = CacheLock::take(&cache.path(".lock")).expect("free");
+    assert!(matches!(cache.add(&news), Err(CacheError::Busy)));
+    assert_eq!(cache.load().expect("reading takes no lock"), news);
+    drop(lock);
+    cache.add(&news).expect("free again");
+}
+
+const FOLDER: &str = "WM_DEDUP_TEST_FOLDER";
+const FIRST: &str = "WM_DEDUP_TEST_FIRST";
+const EACH: u32 = 60;
+
+/// Adds its writers one by one; the other process of `two_processes_lose_no_writer`.
+#[test]
+#[ignore = "a part of another test"]
+fn a_process_that_adds() {
+    let (Some(folder), Ok(first)) = (std::env::var_os(FOLDER), std::env::var(FIRST)) else { return };
+    let (cache, first) = (VerdictCache::new(Path::new(&folder)), first.parse::<u32>().expect("a number"));
+    for number in first..first + EACH {
+        let news = of(&[
+            (number, KeptVerdict::Writer { day: 1 }),
+            (1000 - number, KeptVerdict::Reader { proof: 64, day: 1 }),
+        ]);
+        while let Err(error) = cache.add(&news) {
+            assert!(matches!(error, CacheError::Busy), "{error}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn two_processes_lose_no_writer() {
+    let folder = Folder::new("two");
+    let start = |first: u32| {
+        let mut process = Command::new(std::env::current_exe().expect("this test"));
+        process.args(["--exact", "cache::tests::a_process_that_adds", "--ignored"]);
+        process.env(FOLDER, folder.cache().folder).env(FIRST, first.to_string());
+        process.spawn().expect("a process")
+    };
+    let processes = [start(0), start(500)];
+    for mut process in processes {
+        assert!(process.wait().expect("an end").success());
+    }
+    let kept = folder.cache().load().expect("the file");
+    let expected: Vec<_> = (0..EACH).chain(500..500 + EACH).map(parameter).collect();
+    let writers = writers(&kept);
+    assert!(
+        expected.iter().all(|writer| writers.contains(writer)),
+        "{} of {}",
+        writers.len(),
+        expected.len()
+    );
+    assert_eq!(kept.len(), 4 * EACH as usize - 1, "500 is a writer of one and a reader of the other");
+}

@@ -1,0 +1,62 @@
+//! What a verdict is about: one pointer among the parameters of one function. Its key is the same in every process and version.
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+
+/// First of what is hashed: other versions of the key would have another.
+const VERSION: &[u8] = b"wmshim function 1\0";
+
+/// A function of a code image. The hash is no secret: who forges a key gets verdicts that a fault or a private copy refutes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionKey(pub u128);
+
+impl FunctionKey {
+    /// Of the image whose bytes have this hash, and the function's name in it.
+    pub fn of(image_hash: u128, name: &str) -> Self {
+        let mut hasher = SipHasher24::new();
+        hasher.write(VERSION);
+        hasher.write(&image_hash.to_le_bytes());
+        hasher.write(name.as_bytes());
+        Self(hasher.finish128().as_u128())
+    }
+}
+
+/// A pointer among a function's parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParameterKey {
+    /// Whose parameter it is.
+    pub function: FunctionKey,
+    /// Bytes from the start of the parameter buffer to the pointer, which may lie inside a structure.
+    pub offset: u32,
+}
+
+/// What is known of a parameter's kernel: whether it only reads through it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum ParameterVerdict {
+    /// Nothing; it may write.
+    #[default]
+    Unknown,
+    /// It was launched often, and nothing changed.
+    Reader,
+    /// Something changed while it was launched. For good.
+    Writer,
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a key that another version computes in another way finds no verdict, or another function's.
+    use super::*;
+
+    #[test]
+    fn a_key_is_what_it_was() {
+        assert_eq!(FunctionKey::of(0, ""), FunctionKey(179076228709124912123160056451332431626));
+        assert_eq!(FunctionKey::of(7, "gemm"), FunctionKey(302183491099571608426844132206481367810));
+    }
+
+    #[test]
+    fn image_and_name_both_count() {
+        let keys = [FunctionKey::of(7, "gemm"), FunctionKey::of(8, "gemm"), FunctionKey::of(7, "gemm2")];
+        assert!(keys[0] != keys[1] && keys[0] != keys[2] && keys[1] != keys[2]);
+    }
+}

@@ -1,0 +1,172 @@
+//! What was launched on a block between two fingerprints of it.
+//!
+//! [`LaunchWindow::note`] is on the path of launches: programs launch the same kernels in the same order again and again, so the entry that
+//! followed the last one the time before is looked at first.
+
+use rustc_hash::FxHashMap;
+
+use super::key::ParameterKey;
+
+/// Entries that are searched one by one before there is a map.
+const FEW: usize = 16;
+
+/// Parameters that a window tells apart. With more it is as if an unknown function had been launched.
+const MOST: usize = 1 << 16;
+
+/// The launches of one block since its chunks were fingerprinted.
+#[derive(Debug, Clone, Default)]
+pub struct LaunchWindow {
+    entries: Vec<Launches>,
+    /// Of the last launch.
+    last: usize,
+    /// Places of all entries, once they are more than [`FEW`].
+    places: FxHashMap<ParameterKey, u32>,
+    is_unknown: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Launches {
+    of: ParameterKey,
+    count: u32,
+    /// The entry that was noted after this one when it was noted before.
+    next: u32,
+}
+
+impl LaunchWindow {
+    /// Without launches.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A kernel is launched whose parameter points into the block.
+    pub fn note(&mut self, parameter: ParameterKey) {
+        let next = self.entries.get(self.last).map_or(0, |last| last.next as usize);
+        let at = match self.entries.get(next) {
+            Some(entry) if entry.of == parameter => next,
+            _ => match self.place(parameter) {
+                Some(at) => at,
+                None => return self.note_unknown(),
+            },
+        };
+        if let Some(last) = self.entries.get_mut(self.last) {
+            last.next = at as u32;
+        }
+        if let Some(entry) = self.entries.get_mut(at) {
+            entry.count = entry.count.saturating_add(1);
+        }
+        self.last = at;
+    }
+
+    /// Something is launched that may reach the block and has no key. Nothing is learned from this window.
+    pub fn note_unknown(&mut self) {
+        self.is_unknown = true;
+    }
+
+    /// Begins anew, and keeps its memory for as many launches again.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.places.clear();
+        self.last = 0;
+        self.is_unknown = false;
+    }
+
+    /// Was something launched that has no key?
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
+    /// Was nothing launched?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && !self.is_unknown
+    }
+
+    /// Each parameter with its launches, in the order of their first ones.
+    pub fn launches(&self) -> impl Iterator<Item = (ParameterKey, u32)> {
+        self.entries.iter().map(|entry| (entry.of, entry.count))
+    }
+
+    /// Index of the parameter's entry, an old or a new one; none if there are too many.
+    fn place(&mut self, parameter: ParameterKey) -> Option<usize> {
+        if self.entries.len() <= FEW {
+            if let Some(at) = self.entries.iter().position(|entry| entry.of == parameter) {
+                return Some(at);
+            }
+        } else if let Some(at) = self.places.get(&parameter) {
+            return Some(*at as usize);
+        }
+        self.append(parameter)
+    }
+
+    fn append(&mut self, parameter: ParameterKey) -> Option<usize> {
+        let at = self.entries.len();
+        if at == MOST {
+            return None;
+        }
+        self.entries.push(Launches { of: parameter, count: 0, next: at as u32 });
+        if self.entries.len() == FEW + 1 {
+            let places = self.entries.iter().enumerate().map(|(at, entry)| (entry.of, at as u32));
+            self.places = places.collect();
+        } else if self.entries.len() > FEW {
+            self.places.insert(parameter, at as u32);
+        }
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a launch that is counted for another parameter, or not at all. The model is a map.
+
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::key::FunctionKey;
+    use super::*;
+
+    fn parameter(number: u64) -> ParameterKey {
+        ParameterKey { function: FunctionKey(u128::from(number / 3)), offset: (number % 3) as u32 * 8 }
+    }
+
+    proptest! {
+        #[test]
+        fn counts_are_those_of_a_map(
+            launches in prop::collection::vec(prop_oneof![0..5_u64, 0..60_u64], 0..300), rounds in 1..4,
+        ) {
+            let (mut window, mut model) = (LaunchWindow::new(), BTreeMap::new());
+            for launch in (0..rounds).flat_map(|_| &launches) {
+                window.note(parameter(*launch));
+                *model.entry(parameter(*launch)).or_insert(0) += 1;
+            }
+            prop_assert_eq!(window.launches().collect::<BTreeMap<_, _>>(), model);
+            prop_assert!(!window.is_unknown());
+            window.note_unknown();
+            window.clear();
+            prop_assert!(window.is_empty());
+            launches.iter().for_each(|launch| window.note(parameter(*launch)));
+            prop_assert_eq!(window.launches().map(|(_, count)| count as usize).sum::<usize>(), launches.len());
+        }
+    }
+
+    #[test]
+    fn endless_functions_are_unknown_ones() {
+        let mut window = LaunchWindow::new();
+        (0..MOST as u64).for_each(|number| window.note(parameter(number)));
+        assert!(!window.is_unknown());
+        window.note(parameter(MOST as u64));
+        assert!(window.is_unknown());
+        assert_eq!(window.launches().count(), MOST);
+    }
+
+    /// How long a note takes: `cargo test --release -p wm-dedup -- --ignored --nocapture a_note_takes`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn a_note_takes() {
+        for kernels in [1, 8, 300] {
+            let mut window = LaunchWindow::new();
+            let started = std::time::Instant::now();
+            (0..10_000_000).for_each(|launch| window.note(parameter(std::hint::black_box(launch) % kernels)));
+            eprintln!("{kernels} kernels in turn: {} ns a note", started.elapsed().as_nanos() as f64 / 1e7);
+        }
+    }
+}
