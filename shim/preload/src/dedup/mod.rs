@@ -8,6 +8,7 @@
 pub(crate) mod client;
 pub(crate) mod home;
 mod link;
+pub(crate) mod program;
 mod start;
 #[cfg(test)]
 mod tests;
