@@ -100,6 +100,12 @@ impl Device {
         Self { aside, bears, ..self }
     }
 
+    /// The same device, whose memory no other process is to have: a handle needs no file descriptor then, of which a process has few.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        Self { descriptors: false, ..self }
+    }
+
     /// The opened driver.
     pub(crate) fn driver(&self) -> &'static Table {
         self.driver

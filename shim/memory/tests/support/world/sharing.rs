@@ -141,10 +141,10 @@ impl World {
         }
         let usage = self.manager.usage();
         assert_eq!(usage.shared, shared);
-        assert_eq!(
-            self.model().foreign_bytes(),
-            shared + usage.parked,
-            "others' memory that is held, once each"
+        let (held, known) = (self.model().foreign_bytes(), shared + usage.parked);
+        assert!(
+            held == known || held > known && usage.quarantined > 0,
+            "{held} of others held, {known} known"
         );
     }
 }
