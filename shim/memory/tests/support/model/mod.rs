@@ -67,6 +67,8 @@ struct Use {
 struct Inner {
     capacity: BTreeMap<Tier, u64>,
     physical: BTreeMap<u64, Physical>,
+    /// Bytes of it, by tier, but for what other processes use too.
+    held: BTreeMap<Tier, u64>,
     reservations: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
     streams: BTreeMap<StreamId, Stream>,
@@ -231,7 +233,7 @@ impl Model {
             (mapping.handle, mapping.bytes)
         };
         let name = inner.new_physical(Tier::Device, bytes);
-        inner.physical.get_mut(&name).expect("just made").foreign = true;
+        inner.give_away(name);
         inner.contents.duplicate(name, handle);
         Handle(name)
     }
@@ -255,7 +257,7 @@ impl Model {
 
     /// Other processes use a handle from now on.
     pub fn give_away(&self, handle: Handle) {
-        self.lock().physical.get_mut(&handle.0).expect("a handle that exists").foreign = true;
+        self.lock().give_away(handle.0);
     }
 
     /// The word at an address, if one was written.
@@ -390,15 +392,20 @@ impl Inner {
     }
 
     fn held(&self, tier: Tier) -> u64 {
-        self.physical
-            .values()
-            .filter(|physical| physical.tier == tier && !physical.foreign)
-            .map(|physical| physical.bytes)
-            .sum()
+        self.held.get(&tier).copied().unwrap_or(0)
+    }
+
+    /// It counts as nobody's from now on.
+    fn give_away(&mut self, handle: u64) {
+        let physical = self.physical.get_mut(&handle).expect("a handle that exists");
+        if !std::mem::replace(&mut physical.foreign, true) {
+            *self.held.entry(physical.tier).or_default() -= physical.bytes;
+        }
     }
 
     fn drop_if_dead(&mut self, handle: u64) {
         if self.physical.get(&handle).is_some_and(|physical| physical.released && physical.mappings == 0) {
+            self.give_away(handle);
             self.physical.remove(&handle);
             self.contents.forget(handle);
         }
@@ -427,6 +434,7 @@ impl Inner {
         let context = self.context;
         let physical = Physical { tier, bytes, mappings: 0, released: false, context, foreign: false };
         self.physical.insert(self.next, physical);
+        *self.held.entry(tier).or_default() += bytes;
         self.next
     }
 
