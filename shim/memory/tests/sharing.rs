@@ -83,7 +83,14 @@ fn what_work_may_touch_stays_as_it_is() {
     assert!(reads > 0);
     assert_eq!(world.unshare(0, 0, None), Some(Err(Stays::InUse)));
     world.manager.gpu().drain_all();
-    world.end();
+    // While anything is being captured the GPU cannot be asked; who has waited need not.
+    world.run(&Step::Capture { stream: StreamId(2), on: true });
+    assert!(matches!(world.unshare(0, 0, None), Some(Err(Stays::Driver(_)))));
+    let moved =
+        world.manager.unshare_synchronized(block..block + 8 * MIB, true, LONG).expect("it is not asked");
+    assert_eq!((moved.count, moved.stays), (4, None));
+    world.manager.audit().expect("the books balance");
+    world.manager.discard();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
-use super::remap::{Access, Mappable, Remap, RemapFailure};
+use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::state::trade::{StrandedTrade, Trade};
 use crate::vocabulary::moves::{MoveOrder, Moved, MovedRange, Stays};
 use crate::vocabulary::plan::{Built, Undo};
@@ -219,9 +219,9 @@ impl<G: Gpu> Manager<G> {
             return self.undo(&trade, &built, stays);
         }
         let (places, bytes) = (trade.handle.places(), trade.handle.bytes());
-        let access = if trade.handle.foreign { Access::Reading } else { Access::Full };
+        let access = if trade.handle.foreign { MappedAccess::Reading } else { MappedAccess::Full };
         let old = Mappable { handle: trade.handle.raw, access };
-        let new = Mappable { handle: spare, access: Access::Full };
+        let new = Mappable { handle: spare, access: MappedAccess::Full };
         match self.remap(&Remap { places: &places, bytes, old, new }) {
             Ok(()) => Ok(self.finish(&trade, built)),
             Err(RemapFailure::Undone(code)) => self.undo(&trade, &built, code.into()),

@@ -12,7 +12,7 @@ pub(super) const TRIES: usize = 8;
 
 /// What the GPU may do with memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum MappedAccess {
     Full,
     Reading,
 }
@@ -21,7 +21,7 @@ pub(super) enum Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mappable {
     pub(super) handle: Handle,
-    pub(super) access: Access,
+    pub(super) access: MappedAccess,
 }
 
 /// Memory that replaces other memory of the same size.
@@ -61,8 +61,8 @@ impl MappedPlace {
             self.mapped = Some(handle);
         }
         match access {
-            Access::Full => gpu.allow(self.address, self.bytes),
-            Access::Reading => gpu.allow_reading(self.address, self.bytes),
+            MappedAccess::Full => gpu.allow(self.address, self.bytes),
+            MappedAccess::Reading => gpu.allow_reading(self.address, self.bytes),
         }
     }
 }

@@ -10,11 +10,11 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_driver::{Gpu, Handle, Tier};
+use wm_driver::{Gpu, Handle, Tier, gpu};
 
 use super::Manager;
 use super::migrate::{LOOK, PATIENCE, StartedMove, WINDOW};
-use super::remap::{Access, Mappable, Remap, RemapFailure};
+use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
 use crate::vocabulary::share::{ShareOutcome, SharedChunks, Unparked};
@@ -87,8 +87,8 @@ impl<G: Gpu> Manager<G> {
 
     fn map_for_reading(&self, handle: &OccupiedHandle, new: Handle) -> Result<(), RemapFailure> {
         let (old, new) = (
-            Mappable { handle: handle.raw, access: Access::Full },
-            Mappable { handle: new, access: Access::Reading },
+            Mappable { handle: handle.raw, access: MappedAccess::Full },
+            Mappable { handle: new, access: MappedAccess::Reading },
         );
         self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
     }
@@ -96,7 +96,7 @@ impl<G: Gpu> Manager<G> {
     /// The way back. What is mapped for reading everywhere is told as lost where it fails: others have not got it, but here it cannot be written.
     fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
         let [old, new] =
-            [Access::Reading, Access::Full].map(|access| Mappable { handle: handle.raw, access });
+            [MappedAccess::Reading, MappedAccess::Full].map(|access| Mappable { handle: handle.raw, access });
         let remap = Remap { places: &handle.places(), bytes: handle.bytes(), old, new };
         let tries = (0..super::remap::TRIES).map(|_| self.remap(&remap));
         let mut failure = None;
@@ -143,13 +143,37 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Why no chunk can have its own memory now: [`Stays::InUse`] where work is not over.
     pub fn unshare(&self, range: Range<u64>, discards: bool, limit: Duration) -> Result<MovedRange, Stays> {
+        self.unshare_where(range, discards, limit, |gpu| gpu.is_quiet(LOOK))
+    }
+
+    /// As [`Manager::unshare`], for a caller that has itself waited behind the closed gate for all work of all contexts: for where the GPU cannot be asked, as in a process with
+    /// several contexts.
+    ///
+    /// # Errors
+    /// As [`Manager::unshare`], but for those of the look.
+    pub fn unshare_synchronized(
+        &self,
+        range: Range<u64>,
+        discards: bool,
+        limit: Duration,
+    ) -> Result<MovedRange, Stays> {
+        self.unshare_where(range, discards, limit, |_| Ok(true))
+    }
+
+    fn unshare_where(
+        &self,
+        range: Range<u64>,
+        discards: bool,
+        limit: Duration,
+        is_over: impl FnOnce(&G) -> gpu::Result<bool>,
+    ) -> Result<MovedRange, Stays> {
         let until = Instant::now() + limit;
         let mut moved = MovedRange { next: range.start, ..MovedRange::default() };
         if self.lock().shared_in(&range).next().is_none() {
             moved.next = range.end;
             return Ok(moved);
         }
-        self.see_over(|gpu| gpu.is_quiet(LOOK))?;
+        self.see_over(is_over)?;
         let mut started = VecDeque::new();
         let mut goes_on = true;
         loop {

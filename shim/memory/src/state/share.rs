@@ -25,11 +25,12 @@ impl State {
         if !self.under_way.is_none_but(0) {
             return Err(Stays::Busy);
         }
-        let handle = self.occupied_handle(address)?;
+        let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
         let is_chunk = handle.range.start == address && handle.bytes() == rules.granularity;
         if !is_chunk || handle.tier != Tier::Device || handle.foreign {
             return Err(Stays::Unfit);
         }
+        // Where a live block covers all of it the free cache has nothing of it.
         let block = self.program.blocks().around(address).filter(|block| {
             block.address <= address && handle.range.end <= block.address + block.tiers.total()
         });

@@ -112,7 +112,7 @@ impl State {
     }
 
     /// The handle at an address. What the free cache keeps of it becomes free first: that is not worth a copy.
-    pub(super) fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, Stays> {
+    fn occupied_handle(&mut self, address: u64) -> Result<OccupiedHandle, Stays> {
         let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
         if !self.program.has_cached(&handle.range) {
             return Ok(handle);
@@ -125,7 +125,7 @@ impl State {
     pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle) -> (Moved, Option<Undo>) {
         let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
         // A cached block would be given out with its part elsewhere, although the device may have room.
-        if self.program.has_cached(range) {
+        if !trade.handle.foreign && self.program.has_cached(range) {
             self.flush(FlushScope::All);
         }
         let ledger = &mut self.holdings.ledger;
@@ -139,7 +139,9 @@ impl State {
             }
         };
         let foreign = self.holdings.ledger.trade(trade.handle.key, spare);
-        self.program.move_to(range, [trade.handle.tier, trade.to]);
+        if trade.handle.tier != trade.to {
+            self.program.move_to(range, [trade.handle.tier, trade.to]);
+        }
         self.let_go(trade.handle.key);
         let copied = trade.parts.iter().map(|part| part.end - part.start).sum();
         (Moved { address: range.start, bytes, copied }, foreign.map(give_up))

@@ -21,6 +21,7 @@ mod share;
 mod size_index;
 mod trade;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -34,7 +35,6 @@ pub(crate) use occupied::OccupiedHandle;
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
-use share::{Barred, LeftBarred};
 
 use crate::vocabulary::order::{Pending, Point};
 use crate::vocabulary::sizes::Class;
@@ -56,7 +56,8 @@ pub(crate) struct Ledger {
     handles: HandleTable,
     extents: Extents,
     runs: Runs,
-    barred: Barred,
+    /// Barred handles, by the address that their bytes are used at.
+    barred: BTreeMap<u64, HandleKey>,
 }
 
 impl Ledger {
@@ -121,7 +122,7 @@ impl Ledger {
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
-        let mut left = LeftBarred::new();
+        let mut left: SmallVec<[u64; 2]> = SmallVec::new();
         let handles = &mut self.handles;
         let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
             let length = part.end - part.start;
@@ -143,7 +144,7 @@ impl Ledger {
             self.runs.give(part.start, Run::new(class, tier, late, segments), &range);
         }
         astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
-        self.leave_barred(left, pending);
+        self.leave_barred(&left, pending);
     }
 
     /// Makes an idle handle active in another of its mappings.

@@ -6,22 +6,14 @@
 //!
 //! Invariant: `barred` names each barred handle by the address where it is active, and that stays the same for as long as it is barred.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
-use smallvec::SmallVec;
 use wm_driver::Handle;
 
 use super::segments::Segments;
 use super::{HandleKey, HandleRecord, Ledger};
 use crate::vocabulary::order::Pending;
 use crate::vocabulary::plan::Steps;
-
-/// Barred handles, by the address that their bytes are used at.
-pub(super) type Barred = BTreeMap<u64, HandleKey>;
-
-/// What a block's end leaves behind beside free runs: first addresses of barred handles.
-pub(super) type LeftBarred = SmallVec<[u64; 2]>;
 
 impl Ledger {
     /// Bars a handle that one block covers.
@@ -62,9 +54,9 @@ impl Ledger {
     }
 
     /// A block has left barred handles: nothing is unmapped there before its frees are past.
-    pub(super) fn leave_barred(&mut self, left: LeftBarred, pending: &Pending) {
+    pub(super) fn leave_barred(&mut self, left: &[u64], pending: &Pending) {
         for address in left {
-            if let Some((_, extent)) = self.extents.at_mut(address) {
+            if let Some((_, extent)) = self.extents.at_mut(*address) {
                 extent.retired_uses.join(pending);
             }
         }
@@ -79,12 +71,11 @@ impl Ledger {
         let (begin, end) = (range.start, range.end);
         // What begins before the range may reach in.
         let first = self.barred.range(..=begin).next_back().map_or(begin, |(address, _)| *address);
-        let found = self.barred.range(first..end.max(first)).filter_map(move |(address, key)| {
+        self.barred.range(first..end.max(first)).filter_map(move |(address, key)| {
             let memory = self.handles.get(*key)?;
             let fits = memory.foreign && (memory.used == 0) == parked && address + memory.bytes > begin;
             fits.then_some((*address..address + memory.bytes, *key))
-        });
-        found
+        })
     }
 
     /// Is something barred in the extent at an address?

@@ -62,7 +62,7 @@ impl World {
         let shared = self.manager.donate_chunks(chunks, LONG, |address, handle| {
             assert!(!model.is_writable(address), "{address:#x} is given away, and may be written");
             given.push((address, handle));
-            if address / GRANULARITY % 3 == 0 { Err(wm_abi::CUresult::UNKNOWN) } else { Ok(()) }
+            if (address / GRANULARITY).is_multiple_of(3) { Err(wm_abi::CUresult::UNKNOWN) } else { Ok(()) }
         });
         model.fail_no_more();
         for (address, outcome) in chunks.iter().zip(&shared.outcomes) {
