@@ -294,7 +294,7 @@ impl World {
     fn touch(&mut self, index: usize, stream: StreamId) {
         let stream = self.current(stream);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
-        let writes = self.may_write(index);
+        let writes = self.may_write(index, stream);
         let model = self.manager.gpu();
         let live = &mut self.live[index];
         live.uses.iter().for_each(|(used, _)| model.program_order(*used, stream));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wm_driver::Gpu;
+use wm_driver::{Gpu, StreamId};
 use wm_memory::{MovedRange, ShareOutcome, Stays, Unparked};
 
 use super::World;
@@ -108,11 +108,14 @@ impl World {
         unparked
     }
 
-    /// As the library does before work that writes: the block has memory of its own, or nothing is written.
-    pub(super) fn may_write(&mut self, index: usize) -> bool {
+    /// As the library does before work that writes: the block has memory of its own, or nothing is written. Work in odd streams only reads what is shared.
+    pub(super) fn may_write(&mut self, index: usize, stream: StreamId) -> bool {
         let range = self.live[index].address..self.live[index].address + self.live[index].bytes;
         if self.manager.shared_in(range.clone()).is_empty() {
             return true;
+        }
+        if stream.0 % 2 == 1 {
+            return false;
         }
         self.model().drain_all();
         let moved = self.manager.unshare(range.clone(), false, LONG);
