@@ -46,9 +46,9 @@ impl CopyStream {
 }
 
 impl Device {
-    /// Is all work of the device over that was submitted before?
-    pub(crate) fn has_settled(&self, limit: Duration) -> Result<bool> {
-        if self.is_used_in_other_ways() {
+    /// Is all work of the device over that was submitted before? `minds_graphs`: not known where a graph may have been captured.
+    pub(crate) fn has_settled(&self, limit: Duration, minds_graphs: bool) -> Result<bool> {
+        if self.is_used_in_other_ways() || minds_graphs && self.streams().has_captured() {
             return Err(CUresult::NOT_PERMITTED);
         }
         // Without this function a context can only be waited for, and that has no bound.
@@ -62,12 +62,11 @@ impl Device {
     }
 
     /// May there be work, now or later, that an event of the device's one context tells nothing of? A peer's work is in contexts that are not
-    /// looked at here; what an event of a context says of its green ones was not asked of a GPU; a graph was made of
-    /// addresses as they were.
+    /// looked at here; what an event of a context says of its green ones was not asked of a GPU.
     fn is_used_in_other_ways(&self) -> bool {
         let contexts = self.known_contexts();
         let green = |context: &CUcontext| !self.streams().greens_of(*context).is_empty();
-        self.has_peers() || self.streams().has_captured() || contexts.len() != 1 || contexts.iter().any(green)
+        self.has_peers() || contexts.len() != 1 || contexts.iter().any(green)
     }
 
     /// Starts a copy in the device's own stream.

@@ -100,6 +100,12 @@ impl Device {
         Self { aside, bears, ..self }
     }
 
+    /// The same device, whose memory no other process is to have: a handle needs no file descriptor then, of which a process has few.
+    #[must_use]
+    pub fn unshared(self) -> Self {
+        Self { descriptors: false, ..self }
+    }
+
     /// The opened driver.
     pub(crate) fn driver(&self) -> &'static Table {
         self.driver
@@ -231,13 +237,13 @@ impl Device {
     }
 
     /// This device first, then every peer.
-    fn access(&self) -> Vec<CUmemAccessDesc> {
+    fn access(&self, flags: std::ffi::c_uint) -> Vec<CUmemAccessDesc> {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
         let devices = [self.ordinal].into_iter().chain(peers.iter().copied());
         devices
             .map(|id| CUmemAccessDesc {
                 location: CUmemLocation { type_: CU_MEM_LOCATION_TYPE_DEVICE, id },
-                flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                flags,
             })
             .collect()
     }
@@ -295,7 +301,12 @@ impl Gpu for Device {
 
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {
         let _relaxed = Relaxed::enter(self.driver, self.streams);
-        self.measured().mem_set_access(address, bytes, &self.access())
+        self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+    }
+
+    fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {
+        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READ))
     }
 
     fn record(&self, stream: StreamId) -> Result<Event> {
@@ -339,7 +350,11 @@ impl Gpu for Device {
     }
 
     fn is_settled(&self, limit: Duration) -> Result<bool> {
-        self.has_settled(limit)
+        self.has_settled(limit, true)
+    }
+
+    fn is_quiet(&self, limit: Duration) -> Result<bool> {
+        self.has_settled(limit, false)
     }
 
     fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {

@@ -119,6 +119,13 @@ pub trait Gpu: Send + Sync {
     /// Those of the driver.
     fn allow(&self, address: u64, bytes: usize) -> Result<()>;
 
+    /// As [`Gpu::allow`], to read and no more, also where writing was allowed before: a kernel that writes there fails its own context with
+    /// `ILLEGAL_ADDRESS`, a copy or a memset is refused, and no byte changes.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    fn allow_reading(&self, address: u64, bytes: usize) -> Result<()>;
+
     /// Records an event behind all work now in `stream`. For a free in the stream: in the legacy default stream both are a
     /// barrier for the blocking streams of its context.
     ///
@@ -165,6 +172,15 @@ pub trait Gpu: Send + Sync {
     /// devices, `NOT_SUPPORTED` by drivers that can only wait, `STREAM_CAPTURE_UNSUPPORTED` while anything is being captured. Else a
     /// sticky error of a context.
     fn is_settled(&self, limit: Duration) -> Result<bool>;
+
+    /// As [`Gpu::is_settled`], for memory that gives its place to other memory of the device: graphs that were captured do no harm, since their
+    /// addresses, and what kind of memory lies there, stay what they were.
+    ///
+    /// # Errors
+    /// As [`Gpu::is_settled`].
+    fn is_quiet(&self, limit: Duration) -> Result<bool> {
+        self.is_settled(limit)
+    }
 
     /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own that waits for
     /// nothing else. The event is behind it; copies end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until

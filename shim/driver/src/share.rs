@@ -32,6 +32,16 @@ impl Device {
         self.driver().mem_export(handle.0)
     }
 
+    /// Physical memory that a file descriptor stands for, of this process or another one. The descriptor is not needed afterwards; the handle is to be
+    /// given back with [`Gpu::release`].
+    ///
+    /// # Errors
+    /// The driver's, for a descriptor that is none of its own.
+    pub fn import_handle(&self, descriptor: BorrowedFd<'_>) -> Result<Handle> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        self.driver().mem_import(descriptor).map(Handle)
+    }
+
     /// A range of its own for memory of another process, to be mapped there piece after piece.
     ///
     /// # Errors

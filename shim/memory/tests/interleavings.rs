@@ -44,8 +44,9 @@ use vocabulary::block::Block;
 use vocabulary::moves::MoveOrder;
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
+use vocabulary::share::ShareOutcome;
 use vocabulary::tiers::TierBytes;
-use wm_driver::{StreamId, Tier};
+use wm_driver::{Gpu, StreamId, Tier};
 
 const MB: usize = MIB as usize;
 const SCHEDULES: usize = 200;
@@ -318,6 +319,47 @@ fn memory_moves_beside_threads_that_change_everything_else() {
         let block = shared.manager.block(address).expect("a live block");
         assert_eq!(block.tiers.total(), 20 * MIB);
         shared.manager.free(address, stream(1)).expect("a live block");
+        shared.end();
+    });
+}
+
+/// Hazard: a chunk that is given to somebody else while it is being shared, since its block was freed meanwhile; one that is given up while it is unshared.
+#[test]
+fn chunks_are_shared_beside_threads_that_change_everything_else() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, ManagerSettings { chunked: true, ..settings(vec![]) });
+        let blocks = [(); 2].map(|()| shared.manager.allocate(4 * MB, stream(1)).expect("there is room"));
+        shared.manager.gpu().write(blocks[0], 7);
+        let chunks =
+            blocks.map(|block| [block, block + 2 * MIB].map(|at| (at, shared.manager.gpu().import_like(at))));
+        let share = move |shared: &Shared| {
+            for chunks in chunks {
+                let done = shared.manager.share_chunks(&chunks, Duration::from_secs(60));
+                for ((_, handle), outcome) in chunks.iter().zip(&done.outcomes) {
+                    if *outcome != ShareOutcome::Shared {
+                        shared.manager.gpu().release(*handle).expect("the caller's");
+                    }
+                }
+            }
+            let _ = shared.manager.unshare(blocks[0]..blocks[0] + 3 * MIB, false, Duration::from_secs(60));
+        };
+        let change = |shared: &Shared| {
+            for bytes in [500, 4 * MB] {
+                let (address, places) = shared.take(bytes, Order::Device).expect("there is room");
+                shared.manager.gpu().write(address, 1);
+                shared.give(address, &places, Order::Device);
+            }
+            shared.manager.trim(0);
+        };
+        let free = move |shared: &Shared| {
+            shared.manager.free(blocks[1], Order::Device).expect("a live block");
+            shared.manager.unpark(Duration::from_secs(60));
+        };
+        join([spawn(&shared, share), spawn(&shared, change), spawn(&shared, free)]);
+        assert_eq!(shared.manager.gpu().read(blocks[0]), Some(7));
+        shared.manager.free(blocks[0], Order::Device).expect("a live block");
+        shared.manager.gpu().drain_all();
+        assert_eq!(shared.manager.unpark(Duration::from_secs(60)).left, 0);
         shared.end();
     });
 }

@@ -57,6 +57,7 @@ fn settings() -> impl Strategy<Value = ManagerSettings> {
             overflow,
             host_limit: 300 * MIB,
             peer_limit: 100 * MIB,
+            chunked: false,
         }
     })
 }
@@ -109,6 +110,56 @@ proptest! {
         steps in prop::collection::vec(moving(fragments()), 50..200),
     ) {
         let mut world = World::new(Model::new(32 * MIB, 32 * MIB), ManagerSettings { headroom: 0, ..settings });
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+}
+
+/// Programs whose blocks share memory with other processes, and move besides.
+fn sharing(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
+    let fail = || prop::option::weighted(0.4, (1..16u64, 1..7u64));
+    let settle = || prop::bool::weighted(0.8);
+    prop_oneof![
+        30 => moving(bytes),
+        14 => (any::<usize>(), any::<u8>(), any::<bool>(), settle(), fail())
+            .prop_map(|(index, part, donates, settle, fail)| Step::Share { index, part, donates, settle, fail }),
+        5 => (any::<usize>(), any::<u8>(), settle(), fail())
+            .prop_map(|(index, part, settle, fail)| Step::Unshare { index, part, settle, fail }),
+        3 => fail().prop_map(|fail| Step::Unpark { fail }),
+    ]
+}
+
+/// Many that have chunks.
+fn chunks() -> impl Strategy<Value = usize> {
+    let some = [4000, 300_000, 1_300_000, 2 << 20, 4 << 20, 5_000_000, 10 << 20, 17 << 20, 40 << 20];
+    prop_oneof![8 => prop::sample::select(some.to_vec()), 1 => 1usize..30 << 20]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Hazard: memory of other processes that is written, given to another block, counted as this process's, given back twice or never; bytes that are lost
+    /// on the way there or back.
+    #[test]
+    fn so_it_is_where_memory_is_shared(
+        settings in settings(),
+        chunked in prop::bool::weighted(0.8),
+        steps in prop::collection::vec(sharing(chunks()), 1..150),
+    ) {
+        let settings = ManagerSettings { chunked, ..settings };
+        let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        steps.iter().for_each(|step| world.run(step));
+        world.end();
+    }
+
+    /// Hazard: the same where private memory cannot be had.
+    #[test]
+    fn so_it_is_where_memory_is_shared_on_a_full_device(
+        settings in settings(),
+        steps in prop::collection::vec(sharing(chunks()), 50..200),
+    ) {
+        let settings = ManagerSettings { headroom: 0, chunked: true, ..settings };
+        let mut world = World::new(Model::new(48 * MIB, 16 * MIB), settings);
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }

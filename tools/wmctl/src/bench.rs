@@ -9,6 +9,7 @@ mod own;
 mod ranks;
 mod rows;
 mod shapes;
+mod shares;
 mod wholememory;
 
 use std::process::ExitCode;
@@ -31,6 +32,8 @@ enum What {
     Ranks(ranks::RanksArguments),
     /// Moves of live memory between a GPU and the host, and whether it is what it was
     Moves(moves::MovesArguments),
+    /// Memory that two blocks share for a while, and whether nobody can write it
+    Shares(shares::SharesArguments),
     /// WholeMemory's gather, scatter and training, on any number of GPUs
     #[command(name = "wholememory")]
     WholeMemory(wholememory::WholeMemoryArguments),
@@ -45,6 +48,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<ExitCode> {
         What::Copy(arguments) => copy::copy(arguments),
         What::Ranks(arguments) => ranks::ranks(arguments),
         What::Moves(arguments) => moves::moves(arguments),
+        What::Shares(arguments) => shares::shares(arguments),
         What::WholeMemory(arguments) => wholememory::wholememory(arguments),
     }?;
     Ok(ExitCode::SUCCESS)

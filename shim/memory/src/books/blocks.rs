@@ -53,11 +53,13 @@ pub(crate) struct BlockRecord {
     slot: u32,
     /// It has its extent to itself, which is unmapped after the free.
     pub(crate) alone: bool,
+    /// A part of it has, or had, memory that other processes use too.
+    pub(crate) shared: bool,
 }
 
 impl BlockRecord {
     pub(crate) fn new(address: u64, tiers: TierBytes, alone: bool) -> Self {
-        Self { address, tiers, state: BlockState::Granted, slot: 0, alone }
+        Self { address, tiers, state: BlockState::Granted, slot: 0, alone, shared: false }
     }
 
     /// Size in the ledger.
@@ -151,6 +153,12 @@ impl Blocks {
         }
         self.writer.move_to(record.slot, &record.tiers);
         Some(record)
+    }
+
+    /// A part of the live block that starts there gets memory that other processes use too. `false`: it has its extent to itself.
+    pub(crate) fn mark_shared(&mut self, address: u64) -> bool {
+        let record = self.records.get_mut(address).filter(|record| record.is_live() && !record.alone);
+        record.map(|record| record.shared = true).is_some()
     }
 
     /// The live block that starts there.

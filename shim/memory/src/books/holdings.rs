@@ -65,6 +65,11 @@ impl Holdings {
         self.reserved.subtract(bytes);
     }
 
+    /// What a handle has is not this process's alone any more.
+    pub(crate) fn drop_held(&mut self, bytes: &TierBytes) {
+        self.reserved.subtract(bytes);
+    }
+
     /// A handle was given back.
     pub(crate) fn released(&mut self, tier: Tier, bytes: u64) {
         self.reserved.subtract(&only(tier, bytes));
@@ -130,7 +135,7 @@ impl Holdings {
     pub(crate) fn audit(&self, pieces: &[(u64, u64)]) -> Result<(), String> {
         self.ledger.audit(pieces)?;
         let mut held = self.planned;
-        self.ledger.handles().all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.bytes)));
+        self.ledger.handles().all().for_each(|(_, memory)| held.add(&only(memory.tier, memory.counted())));
         for step in self.unreleased() {
             if let Undo::Release { tier, bytes, .. } = step {
                 held.add(&only(*tier, *bytes));

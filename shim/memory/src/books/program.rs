@@ -14,6 +14,7 @@ use wm_schema::Counters;
 use crate::books::blocks::{BlockRecord, Blocks};
 use crate::books::directory::Directory;
 use crate::books::free_cache::{FlushScope, FreeCache};
+use crate::vocabulary::moves::Stays;
 use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::request::Request;
 use crate::vocabulary::sizes::CACHED_BELOW;
@@ -69,8 +70,8 @@ impl ProgramBlocks {
         let record = self.blocks.starting_at(address)?;
         let (bytes, tiers, pooled) = (record.bytes(), record.tiers, record.pooled());
         // Not cached: a very large block; one with a part elsewhere, since a hit would give out slow memory although the device may
-        // have room again; one that has its extent to itself, since its addresses must not come back soon.
-        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.alone;
+        // have room again; one that has its extent to itself, since its addresses must not come back soon; one that is shared, since nobody may write there.
+        let cacheable = tiers.elsewhere() == 0 && bytes < CACHED_BELOW && !record.alone && !record.shared;
         self.live.subtract(&tiers);
         self.pooled.subtract(pooled);
         Some(Returned { bytes, cacheable })
@@ -99,6 +100,11 @@ impl ProgramBlocks {
     /// Does the free cache keep anything in a range?
     pub(crate) fn has_cached(&self, range: &Range<u64>) -> bool {
         self.blocks.all().any(|record| record.is_cached() && shared(record, range) > 0)
+    }
+
+    /// A part of a live block gets memory that other processes use too. The free cache is not to keep the block.
+    pub(crate) fn mark_shared(&mut self, address: u64) -> Result<(), Stays> {
+        if self.blocks.mark_shared(address) { Ok(()) } else { Err(Stays::Unfit) }
     }
 
     /// The memory behind a range has moved from one tier to another.

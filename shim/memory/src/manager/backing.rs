@@ -15,6 +15,7 @@ pub struct Backing {
 
 impl<G: Gpu> Manager<G> {
     /// What backs the live block that contains `address`. It stays so for as long as the block lives: from now on nothing moves.
+    /// `None` too for a block of which a part is shared with other processes: it is to be unshared first.
     pub fn backing(&self, address: u64) -> Option<Backing> {
         self.keep_in_place();
         let state = self.lock();
@@ -23,7 +24,10 @@ impl<G: Gpu> Manager<G> {
         let extents = ledger.extents();
         let first = extents.mapping_around(block.address)?;
         let mappings = extents.mappings(first..block.address + block.tiers.total());
-        let handle = |key| Some((ledger.handles().get(key)?.raw, ledger.handles().get(key)?.bytes as usize));
+        let handle = |key| {
+            let memory = ledger.handles().get(key).filter(|memory| !memory.foreign)?;
+            Some((memory.raw, memory.bytes as usize))
+        };
         let handles: Option<Vec<_>> = mappings.map(|(_, mapping)| handle(mapping.key)).collect();
         Some(Backing { offset: block.address - first, handles: handles? })
     }

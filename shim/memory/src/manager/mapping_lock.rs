@@ -41,9 +41,9 @@ impl<G: Gpu> Manager<G> {
         remap.carry_out(&self.gpu)
     }
 
-    /// Grants access to a mapped range.
-    pub(super) fn allow(&self, address: u64, bytes: usize) -> Result<(), CUresult> {
+    /// Grants access to a mapped range: full, or to read.
+    pub(super) fn allow(&self, address: u64, bytes: usize, full: bool) -> Result<(), CUresult> {
         let _mappings = self.lock_mappings();
-        self.gpu.allow(address, bytes)
+        if full { self.gpu.allow(address, bytes) } else { self.gpu.allow_reading(address, bytes) }
     }
 }

@@ -8,25 +8,25 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wm_driver::{Event, Gpu, Tier};
+use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
-use super::remap::{Remap, RemapFailure};
+use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::state::trade::{StrandedTrade, Trade};
 use crate::vocabulary::moves::{MoveOrder, Moved, MovedRange, Stays};
 use crate::vocabulary::plan::{Built, Undo};
 
 /// How long to look whether work is over. Not at once: an event that is recorded in idle streams takes some microseconds to be passed.
-const LOOK: Duration = Duration::from_micros(500);
+pub(super) const LOOK: Duration = Duration::from_micros(500);
 
 /// How long the copies of a batch may take. It waits for nothing, so more means that the link is not what it was.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Handles whose copies are started before the first of them is waited for. Each has other memory for so long, and mapping it takes about as long as copying it.
-const WINDOW: usize = 4;
+pub(super) const WINDOW: usize = 4;
 
 /// A move whose copies were started.
-struct StartedMove {
+pub(super) struct StartedMove {
     trade: Trade,
     built: Built,
     copies: Vec<Event>,
@@ -160,11 +160,19 @@ impl<G: Gpu> Manager<G> {
 
     /// Is all earlier work over?
     fn settle(&self) -> Result<(), Stays> {
-        if self.lock().fixed {
-            return Err(Stays::Fixed);
-        }
+        self.is_fixed()?;
+        self.see_over(|gpu| gpu.is_settled(LOOK))
+    }
+
+    /// An error where others rely on where memory is.
+    pub(super) fn is_fixed(&self) -> Result<(), Stays> {
+        if self.lock().fixed { Err(Stays::Fixed) } else { Ok(()) }
+    }
+
+    /// Looks whether earlier work is over, and notes it.
+    pub(super) fn see_over(&self, is_over: impl FnOnce(&G) -> gpu::Result<bool>) -> Result<(), Stays> {
         let mark = self.lock().timeline.everything();
-        if !self.gpu.is_settled(LOOK)? {
+        if !is_over(&self.gpu)? {
             return Err(Stays::InUse);
         }
         let told = self.lock().reached(&mark);
@@ -176,6 +184,11 @@ impl<G: Gpu> Manager<G> {
     fn begin_move(&self, address: u64, order: &MoveOrder, own: usize) -> Result<StartedMove, Stays> {
         let room = self.room()?;
         let trade = self.lock().draft_trade(address, order, own, room, &self.rules)?;
+        self.start(trade)
+    }
+
+    /// Makes the spare of a draft, or maps it, and starts to fill it.
+    pub(super) fn start(&self, trade: Trade) -> Result<StartedMove, Stays> {
         match self.build(&trade.scratch()) {
             Ok(built) => {
                 let (copies, outcome) = self.start_copies(&trade, built.base);
@@ -188,7 +201,7 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, Stays> {
+    pub(super) fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, Stays> {
         let StartedMove { trade, built, copies, outcome } = started;
         let left = until.saturating_duration_since(Instant::now());
         if !copies.is_empty() && self.gpu.wait_any(&[&copies], left).is_none() {
@@ -205,8 +218,11 @@ impl<G: Gpu> Manager<G> {
         if let Err(stays) = outcome {
             return self.undo(&trade, &built, stays);
         }
-        let (places, bytes) = (trade.places(), trade.handle.bytes());
-        match self.remap(&Remap { places: &places, bytes, old: trade.handle.raw, new: spare }) {
+        let (places, bytes) = (trade.handle.places(), trade.handle.bytes());
+        let access = if trade.handle.foreign { MappedAccess::Reading } else { MappedAccess::Full };
+        let old = Mappable { handle: trade.handle.raw, access };
+        let new = Mappable { handle: spare, access: MappedAccess::Full };
+        match self.remap(&Remap { places: &places, bytes, old, new }) {
             Ok(()) => Ok(self.finish(&trade, built)),
             Err(RemapFailure::Undone(code)) => self.undo(&trade, &built, code.into()),
             Err(RemapFailure::Lost(code)) => {
@@ -231,9 +247,10 @@ impl<G: Gpu> Manager<G> {
 
     fn finish(&self, trade: &Trade, built: Built) -> Moved {
         let spare = built.handles[0];
-        let moved = self.lock().commit_trade(trade, spare);
-        let scratch: Vec<Undo> =
+        let (moved, given_up) = self.lock().commit_trade(trade, spare);
+        let mut scratch: Vec<Undo> =
             built.undo.into_iter().filter(|step| !matches!(step, Undo::Release { .. })).collect();
+        scratch.extend(given_up);
         let failed = self.dismantle(&scratch);
         self.lock().quarantine(failed);
         moved

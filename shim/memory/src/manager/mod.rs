@@ -14,6 +14,7 @@ mod mapping_lock;
 mod migrate;
 mod reclaim;
 mod remap;
+mod share;
 mod waiters;
 
 use std::sync::{Arc, PoisonError};
@@ -81,7 +82,7 @@ impl<G: Gpu> Manager<G> {
     /// [`AllocateError::OutOfMemory`] when every allowed tier is full; the driver's code otherwise, `INVALID_VALUE` for
     /// 0 bytes.
     pub fn allocate(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
-        let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+        let request = self.request(bytes, order)?;
         self.serve(request)
     }
 
@@ -98,13 +99,18 @@ impl<G: Gpu> Manager<G> {
         if first_tier == FirstTier::Host && !self.rules.settings.overflow.contains(&Tier::Host) {
             return Err(CUresult::NOT_PERMITTED.into());
         }
-        let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+        let request = self.request(bytes, order)?;
         let request = Request { first_tier, ..request };
         let address = if first_tier == FirstTier::Host { self.miss(request) } else { self.serve(request) }?;
         if first_tier == FirstTier::Device {
             self.pin_to_device(address);
         }
         Ok(address)
+    }
+
+    fn request(&self, bytes: usize, order: Order) -> Result<Request, CUresult> {
+        let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+        Ok(if self.rules.settings.chunked { request.in_chunks(self.rules.granularity) } else { request })
     }
 
     fn serve(&self, request: Request) -> Result<u64, AllocateError> {
@@ -221,6 +227,7 @@ impl<G: Gpu> Manager<G> {
         let (live, pooled, reserved) =
             (state.program.live(), state.program.pooled(), state.holdings.reserved());
         let ledger = &state.holdings.ledger;
+        let [shared, parked] = state.shared_bytes();
         Usage {
             live: live.now,
             live_peak: live.peak,
@@ -231,7 +238,9 @@ impl<G: Gpu> Manager<G> {
             cached: state.program.cached_bytes(),
             largest_free_run: ledger.runs().largest(),
             idle: ledger.handles().idle_bytes(),
-            utilization: ratio(live.now.total(), reserved.now.total()),
+            utilization: ratio(live.now.total().saturating_sub(shared), reserved.now.total()),
+            shared,
+            parked,
             extents: ledger.extents().len(),
             idle_views: ledger.extents().idle_views().len(),
             quarantined: state.holdings.quarantined(),

@@ -99,10 +99,12 @@ impl<G: Gpu> Manager<G> {
         let mut state = self.wait_until(|state| state.under_way.is_none());
         state.under_way.pin();
         state.fixed = true;
-        let ranges = state.holdings.ledger.extents().mapped_ranges();
+        let ledger = &state.holdings.ledger;
+        let ranges = ledger.extents().mapped_ranges(|key| ledger.is_foreign(key));
         drop(state);
-        let allow =
-            |range: &std::ops::Range<u64>| self.allow(range.start, (range.end - range.start) as usize);
+        let allow = |(range, foreign): &(std::ops::Range<u64>, bool)| {
+            self.allow(range.start, (range.end - range.start) as usize, !foreign)
+        };
         let first = ranges.iter().filter_map(|range| allow(range).err()).next();
         self.lock().under_way.unpin();
         self.waiters.notify();
@@ -121,7 +123,7 @@ impl<G: Gpu> Manager<G> {
 impl State {
     /// Notes what came of giving back; returns the bytes that were released. Where the context went meanwhile, nothing
     /// of it is counted any more.
-    fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
+    pub(super) fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {
         self.under_way.end();
         let mut bytes = 0;
         if epoch != self.under_way.epoch() {

@@ -1,4 +1,4 @@
-//! Other memory at the same addresses: the step of a move that cannot be taken while anything uses them.
+//! Other memory at the same addresses: the step of a move, and of a share, that cannot be taken while anything uses them.
 //!
 //! Either all places have the new memory afterwards, or all have the old one. Between the two a place has none, so a failure there is mended by trying
 //! again; what fails every time is told as lost.
@@ -8,7 +8,21 @@ use wm_driver::gpu::Result;
 use wm_driver::{Gpu, Handle};
 
 /// Tries to map the old memory again, before it is told as lost.
-const TRIES: usize = 8;
+pub(super) const TRIES: usize = 8;
+
+/// What the GPU may do with memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MappedAccess {
+    Full,
+    Reading,
+}
+
+/// Memory, and what the GPU may do with it where it is mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mappable {
+    pub(super) handle: Handle,
+    pub(super) access: MappedAccess,
+}
 
 /// Memory that replaces other memory of the same size.
 #[derive(Debug)]
@@ -16,8 +30,8 @@ pub(super) struct Remap<'a> {
     /// First addresses of whole mappings of the old memory. The last is changed last.
     pub(super) places: &'a [u64],
     pub(super) bytes: u64,
-    pub(super) old: Handle,
-    pub(super) new: Handle,
+    pub(super) old: Mappable,
+    pub(super) new: Mappable,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +50,8 @@ struct MappedPlace {
 }
 
 impl MappedPlace {
-    /// One step after the other until a handle is mapped with access; goes on where an earlier try failed.
-    fn lead_to<G: Gpu>(&mut self, gpu: &G, handle: Handle) -> Result<()> {
+    /// One step after the other until a handle is mapped with its access; goes on where an earlier try failed.
+    fn lead_to<G: Gpu>(&mut self, gpu: &G, Mappable { handle, access }: Mappable) -> Result<()> {
         if self.mapped.is_some_and(|mapped| mapped != handle) {
             gpu.unmap(self.address, self.bytes)?;
             self.mapped = None;
@@ -46,7 +60,10 @@ impl MappedPlace {
             gpu.map(self.address, self.bytes, handle)?;
             self.mapped = Some(handle);
         }
-        gpu.allow(self.address, self.bytes)
+        match access {
+            MappedAccess::Full => gpu.allow(self.address, self.bytes),
+            MappedAccess::Reading => gpu.allow_reading(self.address, self.bytes),
+        }
     }
 }
 
@@ -55,7 +72,7 @@ impl Remap<'_> {
         let begin = |address: &u64| MappedPlace {
             address: *address,
             bytes: self.bytes as usize,
-            mapped: Some(self.old),
+            mapped: Some(self.old.handle),
         };
         let mut places: Vec<MappedPlace> = self.places.iter().map(begin).collect();
         for index in 0..places.len() {

@@ -133,13 +133,15 @@ fn creation(
 ) -> Option<Vec<(Tier, u64)>> {
     let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
     let device = allowance(facts, attempt, rules, Tier::Device);
+    let chunk = rules.settings.chunked.then_some(rules.granularity);
     let least = least_handle(device, rules.granularity);
     let medium = whole < MEDIUM_BELOW && attempt.request.class == Some(Class::Large);
     let mut left = if medium && device >= shared { shared } else { missing };
     let mut create = Vec::new();
     for tier in tiers {
         let bytes = left.min(allowance(facts, attempt, rules, *tier));
-        create.extend(handles_for(bytes, whole, least).map(|bytes| (*tier, bytes)));
+        let each = chunk.unwrap_or_else(|| handle_bytes(whole, least));
+        create.extend(handles_for(bytes, each).map(|bytes| (*tier, bytes)));
         left -= bytes;
     }
     (left == 0).then_some(create)

@@ -1,4 +1,4 @@
-//! Where the memory comes from that a moving handle gets: an idle handle of its size, or a new one.
+//! Where the memory comes from that a handle gets which moves, or is shared no more: an idle handle of its size, or a new one.
 
 use wm_driver::Tier;
 
@@ -32,7 +32,7 @@ pub(crate) fn spare(
     let allowed = to == Tier::Device || rules.settings.overflow.contains(&to);
     // Of what a reader of the directory sees one word may change. That is enough where one end is the device.
     let one_end = to == Tier::Device || handle.tier == Tier::Device;
-    if handle.tier == to || !allowed || !one_end {
+    if handle.tier == to && !handle.foreign || !allowed || !one_end {
         return Err(Stays::Unfit);
     }
     let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();

@@ -32,7 +32,7 @@ impl State {
     }
 
     /// Steps that failed before. They come first: a reservation may be about to go in which one of them left a mapping.
-    fn earlier_steps(&mut self) -> Steps {
+    pub(super) fn earlier_steps(&mut self) -> Steps {
         Steps { unmap: self.holdings.take_quarantined(), ..Steps::default() }
     }
 
@@ -42,7 +42,8 @@ impl State {
         if excess == 0 || self.under_way.is_pinned() {
             return Vec::new();
         }
-        let settled = |base: &u64| self.timeline.all_past(&self.holdings.ledger.touching(*base));
+        let ledger = &self.holdings.ledger;
+        let settled = |base: &u64| !ledger.bars(*base) && self.timeline.all_past(&ledger.touching(*base));
         let chosen: Vec<u64> =
             self.holdings.ledger.extents().idle_views().filter(settled).take(excess).collect();
         if chosen.is_empty() {

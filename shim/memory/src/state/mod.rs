@@ -7,6 +7,7 @@ pub(crate) mod decide;
 pub(crate) mod draft;
 pub(crate) mod grant;
 mod idle;
+pub(crate) mod share;
 pub(crate) mod trade;
 mod under_way;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wm_driver::{Event, Handle, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::{OccupiedHandle, TakenHandle};
+use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::trade::{Spare, spare};
@@ -42,11 +42,6 @@ impl Trade {
         let existing = |taken: &TakenHandle| ExtentPart::Existing { handle: taken.raw, bytes };
         Build { parts: vec![self.spare.as_ref().map_or(new, existing)], gap: 0 }
     }
-
-    /// Every address at which the handle is mapped; the one in use is the last.
-    pub(crate) fn places(&self) -> Vec<u64> {
-        self.handle.others.iter().copied().chain([self.handle.range.start]).collect()
-    }
 }
 
 impl State {
@@ -70,13 +65,26 @@ impl State {
         if !self.under_way.is_none_but(own) {
             return Err(Stays::Busy);
         }
-        let (handle, to) = (self.occupied_handle(address)?, order.to);
+        let handle = self.occupied_handle(address)?;
+        let parts = self.holdings.ledger.occupied_parts(&handle.range);
+        if handle.foreign || order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
+            return Err(Stays::Shared);
+        }
+        let parts = if order.discards { without(parts, &order.range) } else { parts };
+        self.begin_trade(handle, order.to, parts, room, rules)
+    }
+
+    /// Takes the spare of a handle of which `parts` are to be copied.
+    pub(super) fn begin_trade(
+        &mut self,
+        handle: OccupiedHandle,
+        to: Tier,
+        parts: Vec<Range<u64>>,
+        room: Room,
+        rules: &Rules,
+    ) -> Result<Trade, Stays> {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(Stays::Pinned);
-        }
-        let parts = self.holdings.ledger.occupied_parts(&handle.range);
-        if order.alone && !parts.iter().all(|part| contains(&order.range, part)) {
-            return Err(Stays::Shared);
         }
         if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
             return Err(Stays::InUse);
@@ -91,9 +99,7 @@ impl State {
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        let parts = if order.discards { without(parts, &order.range) } else { parts };
-        let parts = joined(parts);
-        Ok(Trade { handle, to, spare, parts })
+        Ok(Trade { handle, to, spare, parts: joined(parts) })
     }
 
     /// Is a block in the range that is to stay on the device? Forgets those that were freed.
@@ -115,11 +121,11 @@ impl State {
         self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)
     }
 
-    /// The spare has the handle's bytes, and is mapped wherever the handle was.
-    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle) -> Moved {
+    /// The spare has the handle's bytes, and is mapped wherever the handle was. Comes with the step that gives up what other processes use too.
+    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle) -> (Moved, Option<Undo>) {
         let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
         // A cached block would be given out with its part elsewhere, although the device may have room.
-        if self.program.has_cached(range) {
+        if !trade.handle.foreign && self.program.has_cached(range) {
             self.flush(FlushScope::All);
         }
         let ledger = &mut self.holdings.ledger;
@@ -132,15 +138,17 @@ impl State {
                 key
             }
         };
-        self.holdings.ledger.trade(trade.handle.key, spare);
-        self.program.move_to(range, [trade.handle.tier, trade.to]);
-        self.let_go(trade);
+        let foreign = self.holdings.ledger.trade(trade.handle.key, spare);
+        if trade.handle.tier != trade.to {
+            self.program.move_to(range, [trade.handle.tier, trade.to]);
+        }
+        self.let_go(trade.handle.key);
         let copied = trade.parts.iter().map(|part| part.end - part.start).sum();
-        Moved { address: range.start, bytes, copied }
+        (Moved { address: range.start, bytes, copied }, foreign.map(give_up))
     }
 
-    fn let_go(&mut self, trade: &Trade) {
-        self.holdings.ledger.hold(trade.handle.key, false);
+    pub(super) fn let_go(&mut self, key: HandleKey) {
+        self.holdings.ledger.hold(key, false);
         self.under_way.end_move();
     }
 
@@ -150,7 +158,7 @@ impl State {
             Some(taken) => self.holdings.ledger.put_back(taken),
             None => self.holdings.drop_plan(&only(trade.to, trade.handle.bytes())),
         }
-        self.let_go(trade);
+        self.let_go(trade.handle.key);
         self.quarantine_uncommitted(not_undone);
     }
 
@@ -179,7 +187,7 @@ impl State {
         let until = (Order::Device, number);
         self.holdings.ledger.note_use(&trade.handle, until);
         self.holdings.strand(until, steps);
-        self.let_go(trade);
+        self.let_go(trade.handle.key);
         let given_up = self.timeline.add_fence(&Arc::new(fence));
         StrandedTrade { at_once: at_once.in_order(), given_up }
     }
@@ -195,12 +203,17 @@ pub(crate) struct StrandedTrade {
     pub(crate) given_up: Option<Arc<Fence>>,
 }
 
+/// The step that gives up this process's part in memory of others.
+fn give_up(raw: Handle) -> Undo {
+    Undo::Release { handle: raw, tier: Tier::Device, bytes: 0 }
+}
+
 fn contains(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end
 }
 
 /// What of the parts is outside a range.
-fn without(parts: Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
+pub(super) fn without(parts: Vec<Range<u64>>, range: &Range<u64>) -> Vec<Range<u64>> {
     let sides =
         |part: Range<u64>| [part.start..part.end.min(range.start), part.start.max(range.end)..part.end];
     parts.into_iter().flat_map(sides).filter(|part| part.start < part.end).collect()

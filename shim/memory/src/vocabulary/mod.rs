@@ -8,6 +8,7 @@ pub(crate) mod order;
 pub(crate) mod plan;
 pub(crate) mod request;
 pub(crate) mod settings;
+pub(crate) mod share;
 pub(crate) mod sizes;
 pub(crate) mod tiers;
 pub(crate) mod usage;

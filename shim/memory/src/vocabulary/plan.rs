@@ -31,9 +31,21 @@ pub(crate) struct Build {
 /// A step that takes something apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Undo {
-    Unmap { address: u64, bytes: u64, handle: Handle },
-    Unreserve { address: u64, bytes: u64 },
-    Release { handle: Handle, tier: Tier, bytes: u64 },
+    Unmap {
+        address: u64,
+        bytes: u64,
+        handle: Handle,
+    },
+    Unreserve {
+        address: u64,
+        bytes: u64,
+    },
+    /// `bytes` count as held until then: none of memory that other processes use too.
+    Release {
+        handle: Handle,
+        tier: Tier,
+        bytes: u64,
+    },
 }
 
 /// Steps in the order they must be taken.

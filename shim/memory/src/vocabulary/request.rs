@@ -28,13 +28,22 @@ pub(crate) struct Request {
     pub(crate) class: Option<Class>,
     pub(crate) order: Order,
     pub(crate) first_tier: FirstTier,
+    /// Its block's first address is a multiple of this.
+    pub(crate) alignment: u64,
 }
 
 impl Request {
     /// `None` for sizes no driver would take: 0, or beyond the address space.
     pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
         let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
-        Some(Self { asked, bytes, class: Some(Class::of(bytes)), order, first_tier: FirstTier::Anywhere })
+        let (class, first_tier) = (Some(Class::of(bytes)), FirstTier::Anywhere);
+        Some(Self { asked, bytes, class, order, first_tier, alignment: UNIT })
+    }
+
+    /// The same for a block that begins on a handle if it is as large as one, where all handles are of so many bytes.
+    pub(crate) fn in_chunks(self, chunk: u64) -> Self {
+        let begins = self.class.is_some() && self.bytes >= chunk;
+        Self { alignment: if begins { chunk } else { self.alignment }, ..self }
     }
 
     /// The request for a block with a guard; `None` as for one without.

@@ -19,6 +19,9 @@ pub struct ManagerSettings {
     pub host_limit: u64,
     /// Other GPUs' memory that the manager may hold, all of them together.
     pub peer_limit: u64,
+    /// All handles are of the driver's granularity, and blocks of that size and more begin on one: then equal blocks have equal chunks wherever they lie,
+    /// which can be shared between processes.
+    pub chunked: bool,
 }
 
 impl Default for ManagerSettings {
@@ -31,6 +34,7 @@ impl Default for ManagerSettings {
             overflow: vec![Tier::Host],
             host_limit: u64::MAX,
             peer_limit: u64::MAX,
+            chunked: false,
         }
     }
 }

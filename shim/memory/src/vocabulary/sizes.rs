@@ -123,9 +123,8 @@ pub(crate) fn handle_bytes(extent: u64, least: u64) -> u64 {
     least.saturating_mul(times).min(HANDLE_MAX.max(least))
 }
 
-/// The handles that make up `bytes` new bytes of an extent of `extent`: equal ones, the last trimmed.
-pub(crate) fn handles_for(bytes: u64, extent: u64, least: u64) -> impl Iterator<Item = u64> {
-    let each = handle_bytes(extent, least);
+/// Sizes of the handles that make up `bytes` new bytes: equal ones, the last trimmed.
+pub(crate) fn handles_for(bytes: u64, each: u64) -> impl Iterator<Item = u64> {
     (0..bytes).step_by(each as usize).map(move |offset| each.min(bytes - offset))
 }
 
@@ -147,9 +146,9 @@ mod tests {
 
     #[test]
     fn handles_cover_exactly_what_was_asked() {
-        let handles: Vec<u64> = handles_for(70 * MIB, 1024 * MIB, 2 * MIB).collect();
+        let handles: Vec<u64> = handles_for(70 * MIB, handle_bytes(1024 * MIB, 2 * MIB)).collect();
         assert_eq!(handles, [16 * MIB, 16 * MIB, 16 * MIB, 16 * MIB, 6 * MIB]);
-        assert_eq!(handles_for(2 * MIB, 2 * MIB, 8 * MIB).collect::<Vec<_>>(), [2 * MIB]);
+        assert_eq!(handles_for(2 * MIB, handle_bytes(2 * MIB, 8 * MIB)).collect::<Vec<_>>(), [2 * MIB]);
     }
 
     #[test]

@@ -28,8 +28,14 @@ pub struct Usage {
     pub largest_free_run: u64,
     /// Physical memory without a block, in whole handles: what stitching can draw on.
     pub idle: TierBytes,
-    /// `live` over `reserved`, 0 where nothing is reserved.
+    /// `live` but for what is shared, over `reserved`; 0 where nothing is reserved.
     pub utilization: f64,
+    /// In live blocks, and in memory that other processes use too: part of `live`, and of nothing else. Not part of the manager's statistics.
+    #[serde(skip)]
+    pub shared: u64,
+    /// As `shared`, of blocks that were freed: its addresses are used for nothing until it is given up. Part of nothing else.
+    #[serde(skip)]
+    pub parked: u64,
     /// Extents, stitched ones included.
     pub extents: usize,
     /// Stitched extents that no block lies in.

@@ -4,14 +4,14 @@
 //! no two live blocks share an address or a physical byte, that a block's physical bytes stay what they were, that no
 //! block got bytes whose last use its order does not come after, that budgets hold and that the books balance.
 
-use std::collections::BTreeMap;
+mod moving;
+mod sharing;
+
 use std::ops::Range;
 use std::time::Duration;
 
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{
-    AllocateError, BlockGuard, Manager, ManagerSettings, MoveOrder, Order, Stays, TierBytes, Usage, guard,
-};
+use wm_memory::{AllocateError, BlockGuard, Manager, ManagerSettings, Order, TierBytes, Usage, guard};
 
 use super::model::{Clock, GRANULARITY, Model};
 
@@ -63,6 +63,23 @@ pub enum Step {
     },
     /// Copies end late, or at once again.
     SlowCopies(bool),
+    /// As a move: chunks of a block share memory with other processes.
+    Share {
+        index: usize,
+        part: u8,
+        donates: bool,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    Unshare {
+        index: usize,
+        part: u8,
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
+    Unpark {
+        fail: Option<(u64, u64)>,
+    },
 }
 
 type Place = (u64, Range<u64>);
@@ -151,17 +168,30 @@ impl World {
             }
             Step::Refresh => self.manager.refresh_access().expect("no failure was asked for"),
             Step::Move { index, part, to, settle, fail } => {
-                if *settle {
-                    self.model().drain_all();
-                }
+                self.settle_if(*settle);
                 match part % 2 {
                     0 => drop(self.relocate(*index, *part, *to, *fail)),
                     _ => self.relocate_rest(*index, *part, *to, *fail),
                 }
             }
             Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
+            Step::Share { index, part, donates, settle, fail } => {
+                self.settle_if(*settle);
+                drop(self.share(*index, *part, *donates, *fail));
+            }
+            Step::Unshare { index, part, settle, fail } => {
+                self.settle_if(*settle);
+                let _moved = self.unshare(*index, *part, *fail);
+            }
+            Step::Unpark { fail } => drop(self.unpark(*fail)),
         }
         self.check();
+    }
+
+    fn settle_if(&self, settle: bool) {
+        if settle {
+            self.model().drain_all();
+        }
     }
 
     pub fn allocate(&mut self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
@@ -192,54 +222,6 @@ impl World {
         self.next_word += 1;
         places.iter().for_each(|place| self.model().write(*place, self.next_word ^ place));
         places.map(|place| (place, self.next_word ^ place)).to_vec()
-    }
-
-    /// Moves a piece of a block; what the other pieces lie on stays.
-    pub fn relocate(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) -> Option<Stays> {
-        let live = &self.live[index.checked_rem(self.live.len())?];
-        let address = live.address + live.bytes * u64::from(part) / 256;
-        let quiet = self.model().is_quiet();
-        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let moved = self.manager.move_handle(address, to);
-        self.model().fail_no_more();
-        let moved = match moved {
-            Err(stays) => {
-                assert!(!matches!(stays, Stays::Lost(_)), "{stays}");
-                return Some(stays);
-            }
-            Ok(moved) => moved,
-        };
-        assert!(quiet, "memory moves while work may be touching it");
-        assert_eq!(self.model().tiers(address, 1), BTreeMap::from([(to, 1)]));
-        assert!(moved.copied <= moved.bytes);
-        let range = moved.address..moved.address + moved.bytes;
-        let model = self.manager.gpu();
-        for live in &mut self.live {
-            if live.address < range.end && range.start < live.address + live.bytes {
-                live.places = model.resolve(live.address, live.bytes);
-            }
-        }
-        self.moved += moved.bytes;
-        None
-    }
-
-    /// Moves all of a block from a piece on.
-    fn relocate_rest(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) {
-        let Some(index) = index.checked_rem(self.live.len()) else { return };
-        let live = &self.live[index];
-        let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
-        let order = MoveOrder { range, to, alone: part % 4 == 1, discards: false };
-        let quiet = self.model().is_quiet();
-        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let moved = self.manager.move_range(&order, Duration::from_secs(60));
-        self.model().fail_no_more();
-        let stays = moved.map_or_else(Some, |moved| moved.stays);
-        assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}");
-        let Ok(moved) = moved else { return };
-        assert!(quiet || moved.bytes == 0, "memory moves while work may be touching it");
-        let model = self.manager.gpu();
-        self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
-        self.moved += moved.bytes;
     }
 
     fn ask(&self, bytes: usize, order: Order) -> Result<u64, AllocateError> {
@@ -312,12 +294,15 @@ impl World {
     fn touch(&mut self, index: usize, stream: StreamId) {
         let stream = self.current(stream);
         let Some(index) = index.checked_rem(self.live.len()) else { return };
+        let writes = self.may_write(index, stream);
         let model = self.manager.gpu();
         let live = &mut self.live[index];
         live.uses.iter().for_each(|(used, _)| model.program_order(*used, stream));
         live.uses.push((stream, model.touch(stream, live.address, live.bytes)));
         let (address, bytes) = (live.address, live.bytes);
-        self.live[index].words = self.write_words(address, bytes);
+        if writes {
+            self.live[index].words = self.write_words(address, bytes);
+        }
     }
 
     /// A free in a stream is legal if the stream comes after all work on the block. `cuMemFree` sees to that itself: it waits,
@@ -399,6 +384,7 @@ impl World {
         let free = self.model().memory_info().map_or(u64::MAX, |(free, _)| free);
         assert!(usage.reserved.device == 0 || free >= self.settings.headroom, "headroom is kept");
         self.check_tiers();
+        self.check_shared();
         for tier in [Tier::Device, Tier::Host] {
             assert_eq!(usage.reserved.on(tier), self.model().held(tier), "reserved is what the driver gave");
         }
@@ -449,6 +435,7 @@ impl World {
         self.manager.passed_all();
         self.manager.trim(0);
         self.manager.end_views(0);
+        assert_eq!(self.manager.unpark(Duration::from_secs(60)).left, 0);
         let usage = self.manager.usage();
         assert_eq!((usage.live.total(), usage.reserved.total(), usage.quarantined), (0, 0, 0));
         assert_eq!(self.model().objects()[..3], [0, 0, 0], "handles, reservations, mappings");

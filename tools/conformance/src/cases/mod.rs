@@ -238,6 +238,7 @@ pub const CASES: &[Row] = cases! {
     vmm::access_rules "rights on ranges that are not fully mapped",
     vmm::copies_need_access "copies to what is mapped but not allowed",
     vmm::read_only_copies "copies into read-only memory",
+    vmm::read_only_beside_writable "a right that holds for other mappings of the memory, or not at once",
     vmm::aliases "one handle mapped twice shows two contents",
     vmm::released_while_mapped "physical memory that dies with its handle",
     vmm::retain_arguments "handles of memory that has none",

@@ -196,6 +196,34 @@ pub(super) fn read_only_copies(case: &mut Case) -> Verdict {
     Ok(())
 }
 
+/// What is shared between processes: each maps it for reading only, and who made it still could write.
+pub(super) fn read_only_beside_writable(case: &mut Case) -> Verdict {
+    let d = case.driver;
+    let primary = Primary::new(d)?;
+    let physical = Physical::new(d, PIECE, &device_properties(primary.device, 0))?;
+    let mut range = Range::reserve(d, 2 * PIECE)?;
+    range.map(0, &physical)?;
+    range.map(PIECE, &physical)?;
+    range.allow(0, PIECE, primary.device, READWRITE)?;
+    range.allow(PIECE, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READ)?;
+    let (writable, read_only) = (range.address, range.address + PIECE as u64);
+    write(d, writable, &pattern(4096, 3))?;
+    case.expect_that("it reads what is written beside", read(d, read_only, 4096)? == pattern(4096, 3));
+    let bytes = [0_u8; 64];
+    case.expect_code("copy in", cu!(d, cuMemcpyHtoD_v2(read_only, bytes.as_ptr().cast(), 64)), WRONG);
+    case.expect_code("copy between", cu!(d, cuMemcpyDtoD_v2(read_only, writable + 64, 64)), WRONG);
+    case.expect_code("memset", cu!(d, cuMemsetD8_v2(read_only, 1, 64)), WRONG);
+    case.expect_that("no byte has changed", read(d, writable, 4096)? == pattern(4096, 3));
+    // The whole range once more, and back: a right that is taken away and given again.
+    range.allow(0, PIECE, primary.device, CU_MEM_ACCESS_FLAGS_PROT_READ)?;
+    let code = cu!(d, cuMemcpyHtoD_v2(writable, bytes.as_ptr().cast(), 64));
+    case.expect_code("copy in, the right taken away", code, WRONG);
+    range.allow(PIECE, PIECE, primary.device, READWRITE)?;
+    write(d, read_only, &pattern(4096, 4))?;
+    case.expect_that("the right given again", read(d, writable, 4096)? == pattern(4096, 4));
+    Ok(())
+}
+
 pub(super) fn aliases(case: &mut Case) -> Verdict {
     let d = case.driver;
     let primary = Primary::new(d)?;

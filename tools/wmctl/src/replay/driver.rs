@@ -65,7 +65,8 @@ impl ReplayGpu {
     /// # Errors
     /// Which capability it lacks.
     pub(crate) fn device(&self) -> Result<Device> {
-        Device::new(self.driver.0, streams(), self.ordinal, self.context).map_err(|reason| anyhow!(reason))
+        let device = Device::new(self.driver.0, streams(), self.ordinal, self.context);
+        device.map(Device::unshared).map_err(|reason| anyhow!(reason))
     }
 
     /// Makes streams that do not wait for the default stream.

@@ -51,6 +51,9 @@ pub(crate) struct ReplayArguments {
     /// Where blocks go when the device is full
     #[arg(long, value_enum, default_value_t = OverflowChoice::Off)]
     overflow: OverflowChoice,
+    /// Place blocks as for memory that processes share: all handles of the driver's granularity, and blocks of that size and more begin on one
+    #[arg(long, conflicts_with = "tiers")]
+    chunked: bool,
     /// Search the smallest device memory that is enough
     #[arg(long, conflicts_with_all = ["device_memory", "overflow", "threads", "periods"])]
     find_capacity: bool,
@@ -180,7 +183,8 @@ impl Work<'_> {
             OverflowChoice::Off => Vec::new(),
             OverflowChoice::Host => vec![Tier::Host],
         };
-        ManagerSettings { device_limit, overflow, ..ManagerSettings::default() }
+        let chunked = self.arguments.chunked;
+        ManagerSettings { device_limit, overflow, chunked, ..ManagerSettings::default() }
     }
 
     /// Without a limit first: what that held is enough, and what was live is the least there can be.

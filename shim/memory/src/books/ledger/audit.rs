@@ -7,7 +7,8 @@ impl Ledger {
     pub(crate) fn audit(&self, blocks: &[(u64, u64)]) -> Result<(), String> {
         self.audit_pieces(blocks)?;
         self.handles.all().try_for_each(|(key, memory)| self.audit_handle(key, memory, blocks))?;
-        self.audit_uses(blocks)
+        self.audit_uses(blocks)?;
+        self.audit_barred()
     }
 
     /// Blocks and runs do not overlap, and every run lies where its handles are active.
@@ -42,7 +43,9 @@ impl Ledger {
         let used = memory.active.map_or(0, |at| overlap(at, memory.bytes, blocks.iter().copied()));
         ensure(used == memory.used, || format!("{key:?}: {used} bytes under blocks, {} noted", memory.used))?;
         let indexed = self.handles.idle(memory.tier).any(|(idle, _)| idle == key);
-        ensure(indexed == (used == 0 && !memory.held), || format!("{key:?}: idle index says {indexed}"))?;
+        ensure(indexed == (used == 0 && !memory.held && !memory.barred), || {
+            format!("{key:?}: idle index says {indexed}")
+        })?;
         let mut extents: Vec<_> =
             memory.mapped.iter().map(|at| self.extents.at(*at).map(|(base, _)| base)).collect();
         extents.sort_unstable();
@@ -50,9 +53,8 @@ impl Ledger {
         ensure(twice.is_none(), || format!("{key:?} is mapped twice in the extent {twice:x?}"))?;
         let Some(at) = memory.active else { return Ok(()) };
         let free = overlap(at, memory.bytes, self.runs.all().map(|(address, run)| (address, run.bytes)));
-        ensure(used + free == memory.bytes, || {
-            format!("{key:?}: {used} used and {free} free of {}", memory.bytes)
-        })
+        let due = if memory.barred { 0 } else { memory.bytes - used };
+        ensure(free == due, || format!("{key:?}: {used} used and {free} free of {}", memory.bytes))
     }
 
     fn audit_uses(&self, blocks: &[(u64, u64)]) -> Result<(), String> {

@@ -207,15 +207,17 @@ impl Extents {
         None
     }
 
-    /// Ranges that are mapped without a gap.
-    pub(crate) fn mapped_ranges(&self) -> Vec<Range<u64>> {
-        let mut ranges: Vec<Range<u64>> = Vec::new();
+    /// Ranges that are mapped without a gap, and whether their handles are apart: neighbours that differ in that are not one range.
+    pub(crate) fn mapped_ranges(&self, is_apart: impl Fn(HandleKey) -> bool) -> Vec<(Range<u64>, bool)> {
+        let mut ranges: Vec<(Range<u64>, bool)> = Vec::new();
         for (base, extent) in &self.extents {
             for (start, mapping) in &extent.mappings {
-                let end = start + mapping.bytes;
+                let (end, apart) = (start + mapping.bytes, is_apart(mapping.key));
                 match ranges.last_mut() {
-                    Some(last) if last.end == *start && start != base => last.end = end,
-                    _ => ranges.push(*start..end),
+                    Some((last, before)) if last.end == *start && start != base && *before == apart => {
+                        last.end = end;
+                    }
+                    _ => ranges.push((*start..end, apart)),
                 }
             }
         }

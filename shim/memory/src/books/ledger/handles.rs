@@ -1,7 +1,7 @@
 //! Physical memory: every handle the manager holds, where it is mapped, and how much of it is used.
 //!
 //! A handle may be mapped in many extents and is *active* in at most one mapping: the one whose addresses its bytes
-//! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it. Idle handles
+//! are used or free under. A handle no block touches is *idle*, unless a plan that is under way holds it or it is barred. Idle handles
 //! are kept by tier and size: they are what stitching draws on.
 
 use std::collections::BTreeMap;
@@ -26,13 +26,22 @@ pub(crate) struct HandleRecord {
     pub(crate) mapped: SmallVec<[u64; 2]>,
     /// A plan under way has taken it.
     pub(crate) held: bool,
+    /// Its bytes are in no free run, whether a block uses them or not.
+    pub(super) barred: bool,
+    /// Its memory is not this process's alone, and counts as nobody's here. It is barred.
+    pub(crate) foreign: bool,
     /// Index of the set that it is in while it is idle.
     set: usize,
 }
 
 impl HandleRecord {
     fn is_idle(&self) -> bool {
-        self.used == 0 && !self.held
+        self.used == 0 && !self.held && !self.barred
+    }
+
+    /// Bytes of it that count as held.
+    pub(crate) fn counted(&self) -> u64 {
+        if self.foreign { 0 } else { self.bytes }
     }
 
     /// Its oldest mapping, if it is idle and not active there.
@@ -75,6 +84,8 @@ impl HandleTable {
             active: None,
             mapped: SmallVec::new(),
             held: false,
+            barred: false,
+            foreign: false,
             set,
         };
         let index = self.vacant.pop().unwrap_or_else(|| {

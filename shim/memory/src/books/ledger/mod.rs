@@ -3,7 +3,8 @@
 //! Invariants, held between any two calls of this module and checked by [`Ledger::audit`]:
 //! * the bytes of an active handle are covered, under its active mapping, by blocks and free runs without overlap;
 //! * under a mapping that is not active there is neither block nor run;
-//! * a handle is in the index of idle ones exactly if no block lies on it and no plan holds it;
+//! * a handle is in the index of idle ones exactly if no block lies on it, no plan holds it and it is not barred;
+//! * a barred handle lies under one block or under none, and has no free run (`share.rs`);
 //! * a handle that is idle and active has its bytes in free runs; one that is idle and not active waits for nothing.
 
 mod audit;
@@ -16,9 +17,11 @@ mod removal;
 pub(crate) mod run;
 mod runs;
 mod segments;
+mod share;
 mod size_index;
 mod trade;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use smallvec::SmallVec;
@@ -53,6 +56,8 @@ pub(crate) struct Ledger {
     handles: HandleTable,
     extents: Extents,
     runs: Runs,
+    /// Barred handles, by the address that their bytes are used at.
+    barred: BTreeMap<u64, HandleKey>,
 }
 
 impl Ledger {
@@ -117,13 +122,18 @@ impl Ledger {
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
         let Some((base, extent)) = self.extents.use_changed(address, -(bytes as i64)) else { return };
         let mut astray: SmallVec<[(HandleKey, u64); 2]> = SmallVec::new();
+        let mut left: SmallVec<[u64; 2]> = SmallVec::new();
         let handles = &mut self.handles;
         let freed = extent.touched(address, bytes).filter_map(|(part, key)| {
             let length = part.end - part.start;
-            let (tier, home) = handles.change(key, |memory| {
+            let (tier, home, barred) = handles.change(key, |memory| {
                 memory.used = memory.used.saturating_sub(length);
-                (memory.tier, memory.home())
+                (memory.tier, memory.home(), memory.barred)
             })?;
+            if barred {
+                left.push(part.start);
+                return None;
+            }
             astray.extend(home.map(|home| (key, home)));
             Some((part, tier))
         });
@@ -134,6 +144,7 @@ impl Ledger {
             self.runs.give(part.start, Run::new(class, tier, late, segments), &range);
         }
         astray.into_iter().for_each(|(key, home)| self.activate_at(key, home));
+        self.leave_barred(&left, pending);
     }
 
     /// Makes an idle handle active in another of its mappings.
@@ -278,7 +289,7 @@ fn one_a_tier(parts: impl Iterator<Item = (Range<u64>, Tier)>) -> impl Iterator<
     let mut parts = parts.peekable();
     std::iter::from_fn(move || {
         let (mut whole, tier) = parts.next()?;
-        while let Some((part, _)) = parts.next_if(|(_, other)| *other == tier) {
+        while let Some((part, _)) = parts.next_if(|(part, other)| *other == tier && part.start == whole.end) {
             whole.end = part.end;
         }
         Some((whole, tier))

@@ -12,6 +12,8 @@ pub(crate) struct OccupiedHandle {
     pub(crate) key: HandleKey,
     pub(crate) raw: Handle,
     pub(crate) tier: Tier,
+    /// It has memory that other processes use too, for reading only.
+    pub(crate) foreign: bool,
     /// Addresses that its bytes are used at.
     pub(crate) range: Range<u64>,
     /// Its other mappings.
@@ -21,5 +23,10 @@ pub(crate) struct OccupiedHandle {
 impl OccupiedHandle {
     pub(crate) fn bytes(&self) -> u64 {
         self.range.end - self.range.start
+    }
+
+    /// Every address at which it is mapped; the one in use is the last.
+    pub(crate) fn places(&self) -> Vec<u64> {
+        self.others.iter().copied().chain([self.range.start]).collect()
     }
 }

@@ -19,14 +19,14 @@ impl Ledger {
     /// Forgets an idle handle and its mappings.
     pub(crate) fn take_handle(&mut self, key: HandleKey, steps: &mut Steps) {
         let Some(memory) = self.handles.get(key) else { return };
-        let (handle, tier, bytes) = (memory.raw, memory.tier, memory.bytes);
+        let (handle, tier, bytes, counted) = (memory.raw, memory.tier, memory.bytes, memory.counted());
         for address in memory.mapped.clone() {
             self.unmap(address);
             steps.unmap.push(Undo::Unmap { address, bytes, handle });
             steps.unreserve.extend(self.remove_if_bare(address));
         }
         self.handles.remove(key);
-        steps.release.push(Undo::Release { handle, tier, bytes });
+        steps.release.push(Undo::Release { handle, tier, bytes: counted });
     }
 
     /// Forgets the mappings of an extent without a block, and the extent.
@@ -79,7 +79,7 @@ impl Ledger {
         let release = |(_, memory): (HandleKey, &HandleRecord)| Undo::Release {
             handle: memory.raw,
             tier: memory.tier,
-            bytes: memory.bytes,
+            bytes: memory.counted(),
         };
         steps.release.extend(self.handles.all().map(release));
     }

@@ -19,7 +19,14 @@ impl Ledger {
         let start = memory.active?;
         let range = Some(start..start + memory.bytes).filter(|range| range.contains(&address))?;
         let others = memory.mapped.iter().copied().filter(|mapped| *mapped != start).collect();
-        Some(OccupiedHandle { key, raw: memory.raw, tier: memory.tier, range, others })
+        Some(OccupiedHandle {
+            key,
+            raw: memory.raw,
+            tier: memory.tier,
+            foreign: memory.foreign,
+            range,
+            others,
+        })
     }
 
     /// Is another handle mapped in an extent that this one is mapped in?
@@ -73,9 +80,9 @@ impl Ledger {
         }
     }
 
-    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had is idle.
-    pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) {
-        let Some(range) = self.active_range(key) else { return };
+    /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had is idle, or, where it was foreign, comes back.
+    pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
+        let range = self.active_range(key)?;
         let parts: Vec<Range<u64>> = self.runs.within(range).map(|(part, _)| part).collect();
         // A run is of one tier: what is free here leaves the runs that it is part of.
         let limit = |ledger: &Self, at| ledger.extents.range(at).map_or(u64::MAX, |extent| extent.end);
@@ -85,13 +92,19 @@ impl Ledger {
             let segments = self.runs.take(part.start, part.end - part.start, limit);
             free.push((part, segments));
         }
-        let (Some(old), Some(new)) = (self.memory(key), self.handles.remove(spare)) else { return };
+        let foreign = self.is_foreign(key);
+        let (old, new) = (self.memory(key)?, self.handles.remove(spare)?);
         new.mapped.iter().for_each(|address| self.extents.rename(*address, key));
         self.handles.change(key, |memory| memory.mapped.extend(new.mapped));
         self.handles.exchange(key, new.raw, new.tier);
         free.into_iter().for_each(|(part, segments)| self.give(part, key, segments));
         let (raw, tier, bytes) = old;
+        if foreign {
+            self.unbar(key);
+            return Some(raw);
+        }
         self.insert_handle(raw, tier, bytes);
+        None
     }
 
     fn memory(&self, key: HandleKey) -> Option<(Handle, Tier, u64)> {

@@ -38,6 +38,13 @@ impl Contents {
         self.words.retain(|place, _| place.0 != handle);
     }
 
+    /// A handle has the bytes of another one.
+    pub(super) fn duplicate(&mut self, to: u64, from: u64) {
+        let words: Vec<_> =
+            self.words.range((from, 0)..(from + 1, 0)).map(|((_, at), word)| ((to, *at), *word)).collect();
+        self.words.extend(words);
+    }
+
     /// Target and source, by address and by place.
     pub(super) fn start(&mut self, event: u64, addresses: [u64; 2], places: [Place; 2], bytes: u64) {
         self.copies.insert(event, Copy { addresses, places, bytes });

@@ -1,12 +1,13 @@
 //! The calls of the `Gpu` contract, each with its pre-conditions.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
 use wm_driver::{Bears, Event, Gpu, Handle, Shortfall, StreamId, Tier};
 
-use super::{Clock, GRANULARITY, Mapping, Model, Physical};
+use super::{Access, Clock, GRANULARITY, Inner, Mapping, Model};
 
 fn assert_whole(bytes: usize) -> u64 {
     assert!(
@@ -14,6 +15,30 @@ fn assert_whole(bytes: usize) -> u64 {
         "{bytes} is not a whole number of granules"
     );
     bytes as u64
+}
+
+impl Inner {
+    fn set_access(&mut self, address: u64, bytes: usize, access: Access) {
+        let mut sum = 0;
+        // What may not be written may be in use, but not while that changes.
+        self.check_unused_by_writers(&(address..address + bytes as u64), access);
+        for (start, mapping) in self.mappings.range_mut(address..address + assert_whole(bytes)) {
+            let foreign = self.physical[&mapping.handle].foreign;
+            assert!(!foreign || access == Access::Read, "{start:#x}: others' memory may be written");
+            mapping.access = access;
+            sum += mapping.bytes;
+        }
+        assert_eq!(sum, bytes as u64, "access is set where all is mapped");
+    }
+
+    /// A right is not taken away from work under way.
+    fn check_unused_by_writers(&mut self, range: &Range<u64>, access: Access) {
+        let mapped = self.mappings.range(range.clone());
+        let loses = |(_, mapping): (&u64, &Mapping)| mapping.access > access;
+        if mapped.into_iter().any(loses) {
+            self.check_unused(range);
+        }
+    }
 }
 
 impl Gpu for Model {
@@ -27,12 +52,7 @@ impl Gpu for Model {
         if inner.held(tier) + bytes > inner.capacity[&tier] {
             return Err(CUresult::OUT_OF_MEMORY);
         }
-        inner.created += 1;
-        inner.next += 1;
-        let name = inner.next;
-        let context = inner.context;
-        inner.physical.insert(name, Physical { tier, bytes, mappings: 0, released: false, context });
-        Ok(Handle(name))
+        Ok(Handle(inner.new_physical(tier, bytes)))
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
@@ -82,7 +102,7 @@ impl Gpu for Model {
         let physical = inner.physical.get_mut(&handle.0).expect("map of a handle that exists");
         assert!(!physical.released && physical.bytes == bytes, "a mapping is of a whole handle");
         physical.mappings += 1;
-        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, allowed: false });
+        inner.mappings.insert(address, Mapping { bytes, handle: handle.0, access: Access::None });
         Ok(())
     }
 
@@ -103,13 +123,12 @@ impl Gpu for Model {
     }
 
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {
-        let mut inner = self.enter("allow")?;
-        let mut sum = 0;
-        for (_, mapping) in inner.mappings.range_mut(address..address + assert_whole(bytes)) {
-            mapping.allowed = true;
-            sum += mapping.bytes;
-        }
-        assert_eq!(sum, bytes as u64, "access is set where all is mapped");
+        self.enter("allow")?.set_access(address, bytes, Access::Write);
+        Ok(())
+    }
+
+    fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {
+        self.enter("allow_reading")?.set_access(address, bytes, Access::Read);
         Ok(())
     }
 
@@ -170,6 +189,7 @@ impl Gpu for Model {
         for start in [to, from] {
             inner.check_unused(&(start..start + bytes));
         }
+        assert!(inner.is_writable(to), "a copy to what is mapped for reading only");
         let places = [to, from].map(|start| inner.place(start));
         let ends = [to, from].map(|start| inner.place(start + bytes - 1));
         assert_eq!(places.map(|(handle, at)| (handle, at + bytes - 1)), ends, "a copy stays within a handle");

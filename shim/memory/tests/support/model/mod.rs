@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use contents::Contents;
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, Event, StreamId, Tier};
+use wm_driver::{Bears, Event, Handle, StreamId, Tier};
 
 pub const MIB: u64 = 1 << 20;
 pub const GRANULARITY: u64 = 2 * MIB;
@@ -38,12 +38,22 @@ struct Physical {
     mappings: usize,
     released: bool,
     context: u64,
+    /// Other processes use it too: it counts as nobody's, and is never to be written.
+    foreign: bool,
+}
+
+/// What the GPU may do where something is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Access {
+    None,
+    Read,
+    Write,
 }
 
 struct Mapping {
     bytes: u64,
     handle: u64,
-    allowed: bool,
+    access: Access,
 }
 
 /// A stretch of addresses that work at a position of a stream touches.
@@ -57,6 +67,8 @@ struct Use {
 struct Inner {
     capacity: BTreeMap<Tier, u64>,
     physical: BTreeMap<u64, Physical>,
+    /// Bytes of it, by tier, but for what other processes use too.
+    held: BTreeMap<Tier, u64>,
     reservations: BTreeMap<u64, u64>,
     mappings: BTreeMap<u64, Mapping>,
     streams: BTreeMap<StreamId, Stream>,
@@ -173,7 +185,7 @@ impl Model {
         while next < end {
             let (start, mapping) = inner.mappings.range(..=next).next_back().expect("mapped");
             assert!(next < start + mapping.bytes, "{next:#x} is not mapped");
-            assert!(mapping.allowed, "{next:#x} has no access");
+            assert!(mapping.access > Access::None, "{next:#x} has no access");
             let upto = end.min(start + mapping.bytes);
             parts.push((mapping.handle, next - start..upto - start));
             next = upto;
@@ -201,7 +213,51 @@ impl Model {
     pub fn write(&self, address: u64, word: u64) {
         let mut inner = self.lock();
         let place = inner.place(address);
+        assert!(
+            inner.is_writable(address),
+            "{address:#x} is written, and mapped for reading only: the context would fail"
+        );
         inner.contents.write(place, word);
+    }
+
+    /// May work write there?
+    pub fn is_writable(&self, address: u64) -> bool {
+        self.lock().is_writable(address)
+    }
+
+    /// Memory of another process with the bytes that lie where a handle is mapped, as a handle of its own.
+    pub fn import_like(&self, address: u64) -> Handle {
+        let mut inner = self.lock();
+        let (handle, bytes) = {
+            let mapping = &inner.mappings[&address];
+            (mapping.handle, mapping.bytes)
+        };
+        let name = inner.new_physical(Tier::Device, bytes);
+        inner.give_away(name);
+        inner.contents.duplicate(name, handle);
+        Handle(name)
+    }
+
+    /// Is a handle of one granule mapped there?
+    pub fn is_chunk(&self, address: u64) -> bool {
+        self.lock().mappings.get(&address).is_some_and(|mapping| mapping.bytes == GRANULARITY)
+    }
+
+    /// Is others' memory mapped there?
+    pub fn is_foreign(&self, address: u64) -> bool {
+        let inner = self.lock();
+        let (handle, _) = inner.place(address);
+        inner.physical[&handle].foreign
+    }
+
+    /// Others' memory that is held or mapped.
+    pub fn foreign_bytes(&self) -> u64 {
+        self.lock().physical.values().filter(|physical| physical.foreign).map(|physical| physical.bytes).sum()
+    }
+
+    /// Other processes use a handle from now on.
+    pub fn give_away(&self, handle: Handle) {
+        self.lock().give_away(handle.0);
     }
 
     /// The word at an address, if one was written.
@@ -336,11 +392,20 @@ impl Inner {
     }
 
     fn held(&self, tier: Tier) -> u64 {
-        self.physical.values().filter(|physical| physical.tier == tier).map(|physical| physical.bytes).sum()
+        self.held.get(&tier).copied().unwrap_or(0)
+    }
+
+    /// It counts as nobody's from now on.
+    fn give_away(&mut self, handle: u64) {
+        let physical = self.physical.get_mut(&handle).expect("a handle that exists");
+        if !std::mem::replace(&mut physical.foreign, true) {
+            *self.held.entry(physical.tier).or_default() -= physical.bytes;
+        }
     }
 
     fn drop_if_dead(&mut self, handle: u64) {
         if self.physical.get(&handle).is_some_and(|physical| physical.released && physical.mappings == 0) {
+            self.give_away(handle);
             self.physical.remove(&handle);
             self.contents.forget(handle);
         }
@@ -363,11 +428,28 @@ impl Inner {
         self.contents.check_still(range);
     }
 
+    fn new_physical(&mut self, tier: Tier, bytes: u64) -> u64 {
+        self.created += 1;
+        self.next += 1;
+        let context = self.context;
+        let physical = Physical { tier, bytes, mappings: 0, released: false, context, foreign: false };
+        self.physical.insert(self.next, physical);
+        *self.held.entry(tier).or_default() += bytes;
+        self.next
+    }
+
+    fn is_writable(&self, address: u64) -> bool {
+        let mapping = self.mappings.range(..=address).next_back();
+        mapping.is_some_and(|(start, mapping)| {
+            address < start + mapping.bytes && mapping.access == Access::Write
+        })
+    }
+
     /// Handle behind an address, and place in it.
     fn place(&self, address: u64) -> (u64, u64) {
         let (start, mapping) = self.mappings.range(..=address).next_back().expect("mapped");
         assert!(
-            address < start + mapping.bytes && mapping.allowed,
+            address < start + mapping.bytes && mapping.access > Access::None,
             "{address:#x} is not mapped, or has no access"
         );
         (mapping.handle, address - start)

@@ -1,0 +1,282 @@
+//! Sharing: chunks of live blocks in memory that other processes use too, mapped for reading only, and the way back to memory of their own.
+//!
+//! A chunk is one handle of the driver's granularity, wholly under one block. Nothing is copied on the way there: the caller has compared the bytes. On
+//! the way back a chunk is a handle that moves (`migrate.rs`), with the shared memory as what it leaves.
+//!
+//! Only where nothing is in flight: see [`Manager::share_chunks`] for what the caller has to see to.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use wm_abi::CUresult;
+use wm_driver::{Gpu, Handle, Tier, gpu};
+
+use super::Manager;
+use super::migrate::{LOOK, PATIENCE, StartedMove, WINDOW};
+use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
+use crate::books::ledger::OccupiedHandle;
+use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
+use crate::vocabulary::share::{ShareOutcome, SharedChunks, Unparked};
+
+/// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15 us.
+const BATCH: usize = 16;
+
+impl<G: Gpu> Manager<G> {
+    /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever their own was mapped. Each chunk is named by its first address
+    /// and is one handle of the device, of the driver's granularity, wholly under one block. The caller has seen that the bytes are the same; its own memory is
+    /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a chunk that stays is the caller's still.
+    ///
+    /// The foreign memory must not be any that this process holds itself, under whatever name: that would be given to other blocks, for writing. What was this
+    /// process's own is given away by [`Manager::donate_chunks`].
+    ///
+    /// The caller sees to it that from before it compares until this returns no thread of the process submits work to the GPU, and that no other
+    /// process uses the blocks. Whether earlier work is over is looked at here, once. Frees and allocations of other threads do no harm. No chunk is begun once `limit` is over.
+    pub fn share_chunks(&self, chunks: &[(u64, Handle)], limit: Duration) -> SharedChunks {
+        self.share_each(chunks, limit, |(address, foreign)| {
+            let handle = self.draft_share(*address)?;
+            if handle.raw == *foreign {
+                return self.end_share(&handle, Err(RemapFailure::Undone(CUresult::INVALID_VALUE)), *foreign);
+            }
+            let remapped = self.map_for_reading(&handle, *foreign);
+            self.end_share(&handle, remapped, *foreign)
+        })
+    }
+
+    /// Gives the memory of chunks away, for others to share: it is mapped for reading only, then `export` is told its first address and the handle to pass on. The
+    /// handle stays the manager's. Where `export` fails nothing has changed. For the rest as [`Manager::share_chunks`].
+    pub fn donate_chunks(
+        &self,
+        chunks: &[u64],
+        limit: Duration,
+        mut export: impl FnMut(u64, Handle) -> Result<(), CUresult>,
+    ) -> SharedChunks {
+        self.share_each(chunks, limit, |address| {
+            let handle = self.draft_share(*address)?;
+            let mut remapped = self.map_for_reading(&handle, handle.raw);
+            if remapped.is_ok()
+                && let Err(code) = export(*address, handle.raw)
+            {
+                remapped = Err(self
+                    .map_for_writing(&handle)
+                    .map_or_else(RemapFailure::Lost, |()| RemapFailure::Undone(code)));
+            }
+            self.end_share(&handle, remapped, handle.raw)
+        })
+    }
+
+    fn share_each<C>(
+        &self,
+        chunks: &[C],
+        limit: Duration,
+        mut share: impl FnMut(&C) -> Result<(), Stays>,
+    ) -> SharedChunks {
+        let until = Instant::now() + limit;
+        let settled = self.is_fixed().and_then(|()| self.see_over(|gpu| gpu.is_quiet(LOOK)));
+        let mut outcome = |chunk: &C| match settled {
+            Err(stays) => ShareOutcome::Stays(stays),
+            Ok(()) if Instant::now() >= until => ShareOutcome::NotTried,
+            Ok(()) => share(chunk).into(),
+        };
+        SharedChunks { outcomes: chunks.iter().map(&mut outcome).collect() }
+    }
+
+    fn draft_share(&self, address: u64) -> Result<OccupiedHandle, Stays> {
+        self.lock().draft_share(address, &self.rules)
+    }
+
+    fn map_for_reading(&self, handle: &OccupiedHandle, new: Handle) -> Result<(), RemapFailure> {
+        let (old, new) = (
+            Mappable { handle: handle.raw, access: MappedAccess::Full },
+            Mappable { handle: new, access: MappedAccess::Reading },
+        );
+        self.remap(&Remap { places: &handle.places(), bytes: handle.bytes(), old, new })
+    }
+
+    /// The way back. What is mapped for reading everywhere is told as lost where it fails: others have not got it, but here it cannot be written.
+    fn map_for_writing(&self, handle: &OccupiedHandle) -> Result<(), CUresult> {
+        let [old, new] =
+            [MappedAccess::Reading, MappedAccess::Full].map(|access| Mappable { handle: handle.raw, access });
+        let remap = Remap { places: &handle.places(), bytes: handle.bytes(), old, new };
+        let tries = (0..super::remap::TRIES).map(|_| self.remap(&remap));
+        let mut failure = None;
+        for tried in tries {
+            match tried {
+                Ok(()) => return Ok(()),
+                Err(RemapFailure::Undone(code) | RemapFailure::Lost(code)) => failure = Some(code),
+            }
+        }
+        Err(failure.unwrap_or(CUresult::UNKNOWN))
+    }
+
+    fn end_share(
+        &self,
+        handle: &OccupiedHandle,
+        remapped: Result<(), RemapFailure>,
+        foreign: Handle,
+    ) -> Result<(), Stays> {
+        let mut state = self.lock();
+        let ended = match remapped {
+            Ok(()) => {
+                state.commit_share(handle, foreign);
+                Ok(())
+            }
+            Err(RemapFailure::Undone(code)) => {
+                state.roll_back_share(handle, false);
+                Err(code.into())
+            }
+            Err(RemapFailure::Lost(code)) => {
+                state.roll_back_share(handle, true);
+                Err(Stays::Lost(code))
+            }
+        };
+        drop(state);
+        self.waiters.notify();
+        ended
+    }
+
+    /// Gives every shared chunk that a range touches memory of its own again, with the bytes it has, or, where it `discards`, without those of the range. Memory of the device
+    /// comes first, and then that of other tiers, as far as the user allows. The answer counts chunks; `stays` says why the last one stayed that did.
+    ///
+    /// As [`Manager::move_range`], with two differences: it is done also where others rely on where memory is; and nothing is asked where nothing is shared.
+    ///
+    /// # Errors
+    /// Why no chunk can have its own memory now: [`Stays::InUse`] where work is not over.
+    pub fn unshare(&self, range: Range<u64>, discards: bool, limit: Duration) -> Result<MovedRange, Stays> {
+        self.unshare_where(range, discards, limit, |gpu| gpu.is_quiet(LOOK))
+    }
+
+    /// As [`Manager::unshare`], for a caller that has itself waited behind the closed gate for all work of all contexts: for where the GPU cannot be asked, as in a process with
+    /// several contexts.
+    ///
+    /// # Errors
+    /// As [`Manager::unshare`], but for those of the look.
+    pub fn unshare_synchronized(
+        &self,
+        range: Range<u64>,
+        discards: bool,
+        limit: Duration,
+    ) -> Result<MovedRange, Stays> {
+        self.unshare_where(range, discards, limit, |_| Ok(true))
+    }
+
+    fn unshare_where(
+        &self,
+        range: Range<u64>,
+        discards: bool,
+        limit: Duration,
+        is_over: impl FnOnce(&G) -> gpu::Result<bool>,
+    ) -> Result<MovedRange, Stays> {
+        let until = Instant::now() + limit;
+        let mut moved = MovedRange { next: range.start, ..MovedRange::default() };
+        if self.lock().shared_in(&range).next().is_none() {
+            moved.next = range.end;
+            return Ok(moved);
+        }
+        self.see_over(is_over)?;
+        let mut started = VecDeque::new();
+        let mut goes_on = true;
+        loop {
+            while goes_on && started.len() < WINDOW && Instant::now() < until {
+                let begin = self.begin_unshare(&range, moved.next, discards, started.len());
+                match begin {
+                    Some((_, Err(Stays::Full))) if !started.is_empty() => break,
+                    Some((chunk, begun)) => {
+                        moved.next = chunk.end;
+                        match begun {
+                            Ok(one) => started.push_back(one),
+                            Err(stays) => {
+                                moved.stays = Some(stays);
+                                goes_on = !stays.is_general();
+                                moved.next = if goes_on { chunk.end } else { chunk.start.max(range.start) };
+                            }
+                        }
+                    }
+                    None => {
+                        moved.next = range.end;
+                        goes_on = false;
+                    }
+                }
+            }
+            let Some(one) = started.pop_front() else { return Ok(moved) };
+            match self.finish_move(one, Instant::now() + PATIENCE) {
+                Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
+                Err(stays) => {
+                    moved.stays = Some(stays);
+                    goes_on &= !stays.is_general();
+                }
+            }
+            self.waiters.notify();
+        }
+    }
+
+    /// Begins with the first shared chunk from an address on: the chunk, and what came of it.
+    fn begin_unshare(
+        &self,
+        range: &Range<u64>,
+        from: u64,
+        discards: bool,
+        own: usize,
+    ) -> Option<(Range<u64>, Result<StartedMove, Stays>)> {
+        let chunk = self.lock().shared_in(&(from..range.end)).next()?;
+        let others = if own == 0 { &self.rules.settings.overflow[..] } else { &[] };
+        let mut begun = Err(Stays::Full);
+        for to in [Tier::Device].iter().chain(others) {
+            let part = chunk.start.max(range.start)..chunk.end.min(range.end);
+            let order = MoveOrder { range: part, to: *to, alone: false, discards };
+            begun = self.room().map_err(Stays::from).and_then(|room| {
+                let trade = self.lock().draft_unshare(&order, own, room, &self.rules)?;
+                self.start(trade)
+            });
+            if !matches!(begun, Err(Stays::Full)) {
+                break;
+            }
+        }
+        Some((chunk, begun))
+    }
+
+    /// Gives up what freed blocks shared: it is unmapped, and its addresses are used no more. Nothing is copied and no memory is needed. Asks how far streams have come, and waits for
+    /// none: what work may be touching stays parked. May be called at any time, whatever the program submits.
+    pub fn unpark(&self, limit: Duration) -> Unparked {
+        let until = Instant::now() + limit;
+        let mut unparked = Unparked::default();
+        if self.lock().shared_bytes()[1] > 0 {
+            let queries = self.lock().timeline.queries(None, usize::MAX);
+            self.run_queries(queries);
+            while Instant::now() < until {
+                let bytes = self.unpark_some();
+                if bytes == 0 {
+                    break;
+                }
+                unparked.bytes += bytes;
+            }
+            unparked.left = self.lock().shared_bytes()[1];
+        }
+        unparked
+    }
+
+    fn unpark_some(&self) -> u64 {
+        let mut state = self.wait_until(|state| !state.under_way.is_pinned());
+        let (steps, bytes) = state.take_parked(BATCH);
+        if bytes == 0 {
+            return 0;
+        }
+        state.under_way.begin();
+        let epoch = state.under_way.epoch();
+        drop(state);
+        let failed = self.dismantle(&steps);
+        self.lock().taken_apart(&steps, failed, epoch);
+        self.waiters.notify();
+        bytes
+    }
+
+    /// Shared chunks of live blocks that a range touches, each whole, by address.
+    pub fn shared_in(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        self.lock().shared_in(&range).collect()
+    }
+
+    /// Does a shared chunk of a live block lie at an address? Takes the lock for one look-up.
+    pub fn has_shared(&self, address: u64) -> bool {
+        self.lock().shared_in(&(address..address.saturating_add(1))).next().is_some()
+    }
+}

@@ -1,0 +1,118 @@
+//! Drafts of shares: a handle that gets memory which other processes use too, or gives its own to them; the way back is a trade ([`super::trade`]).
+//!
+//! Invariant: from the draft on the handle is barred, so that what is freed there meanwhile is given to nobody; the block on it is marked, so that the free
+//! cache does not keep it. A handle that could not be mapped again stays barred.
+
+use std::ops::Range;
+
+use wm_driver::{Handle, Tier};
+
+use crate::books::ledger::OccupiedHandle;
+use crate::policy::attempt::Room;
+use crate::state::State;
+use crate::state::trade::{Trade, without};
+use crate::vocabulary::moves::{MoveOrder, Stays};
+use crate::vocabulary::plan::Undo;
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::tiers::only;
+
+impl State {
+    /// Takes the handle that begins at an address, if it is a chunk that one live block covers.
+    pub(crate) fn draft_share(&mut self, address: u64, rules: &Rules) -> Result<OccupiedHandle, Stays> {
+        if self.fixed {
+            return Err(Stays::Fixed);
+        }
+        if !self.under_way.is_none_but(0) {
+            return Err(Stays::Busy);
+        }
+        let handle = self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)?;
+        let is_chunk = handle.range.start == address && handle.bytes() == rules.granularity;
+        if !is_chunk || handle.tier != Tier::Device || handle.foreign {
+            return Err(Stays::Unfit);
+        }
+        // Where a live block covers all of it the free cache has nothing of it.
+        let block = self.program.blocks().around(address).filter(|block| {
+            block.address <= address && handle.range.end <= block.address + block.tiers.total()
+        });
+        let block = block.ok_or(Stays::Shared)?;
+        if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
+            return Err(Stays::InUse);
+        }
+        self.program.mark_shared(block.address)?;
+        self.holdings.ledger.bar(handle.key);
+        self.holdings.ledger.hold(handle.key, true);
+        self.under_way.begin_move();
+        Ok(handle)
+    }
+
+    /// Other processes' memory lies wherever the handle is mapped. What it had is idle; it is theirs too, where it is the same.
+    pub(crate) fn commit_share(&mut self, handle: &OccupiedHandle, raw: Handle) {
+        let bytes = handle.bytes();
+        match self.holdings.ledger.make_foreign(handle.key, raw) {
+            Some(own) if own != raw => drop(self.holdings.ledger.insert_handle(own, Tier::Device, bytes)),
+            Some(_) => self.holdings.drop_held(&only(Tier::Device, bytes)),
+            None => {}
+        }
+        self.let_go(handle.key);
+    }
+
+    /// The handle has what it had. `lost`: not everywhere.
+    pub(crate) fn roll_back_share(&mut self, handle: &OccupiedHandle, lost: bool) {
+        if lost {
+            self.fixed = true;
+        } else {
+            self.holdings.ledger.unbar(handle.key);
+        }
+        self.let_go(handle.key);
+    }
+
+    /// Chooses memory of this process's own for a shared handle, and takes it. As [`State::draft_trade`], also where others rely on where memory is:
+    /// nobody was told of this one.
+    pub(crate) fn draft_unshare(
+        &mut self,
+        order: &MoveOrder,
+        own: usize,
+        room: Room,
+        rules: &Rules,
+    ) -> Result<Trade, Stays> {
+        if !self.under_way.is_none_but(own) {
+            return Err(Stays::Busy);
+        }
+        let handle = self.holdings.ledger.occupied_handle(order.range.start).ok_or(Stays::NoBlock)?;
+        if !handle.foreign {
+            return Err(Stays::Unfit);
+        }
+        let parts = vec![handle.range.clone()];
+        let parts = if order.discards { without(parts, &order.range) } else { parts };
+        self.begin_trade(handle, order.to, parts, room, rules)
+    }
+
+    /// Shared handles that a range touches, those of freed blocks excepted.
+    pub(crate) fn shared_in(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        self.holdings.ledger.foreign(range, false).map(|(range, _)| range)
+    }
+
+    /// Bytes of shared handles of live blocks, and of freed ones.
+    pub(crate) fn shared_bytes(&self) -> [u64; 2] {
+        let sum = |parked| {
+            let all = self.holdings.ledger.foreign(&(0..u64::MAX), parked);
+            all.map(|(range, _)| range.end - range.start).sum()
+        };
+        [sum(false), sum(true)]
+    }
+
+    /// Takes up to so many parked handles that nothing touches any more; the steps that take them apart, and their bytes.
+    pub(crate) fn take_parked(&mut self, most: usize) -> (Vec<Undo>, u64) {
+        let (timeline, ledger) = (&self.timeline, &self.holdings.ledger);
+        let is_past = |(_, key): &(Range<u64>, _)| timeline.all_past(&ledger.touching_handle(*key));
+        let parked: Vec<_> = ledger.foreign(&(0..u64::MAX), true).filter(is_past).take(most).collect();
+        if parked.is_empty() {
+            return (Vec::new(), 0);
+        }
+        let mut steps = self.earlier_steps();
+        for (_, key) in &parked {
+            self.holdings.ledger.take_parked(*key, &mut steps);
+        }
+        (steps.in_order(), parked.iter().map(|(range, _)| range.end - range.start).sum())
+    }
+}

@@ -1,0 +1,43 @@
+//! Shares: what came of giving chunks of blocks memory that other processes use too.
+
+use crate::vocabulary::moves::Stays;
+
+/// What came of one chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareOutcome {
+    /// It lies in the shared memory now, for reading only.
+    Shared,
+    /// It has its own memory still, but after [`Stays::Lost`].
+    Stays(Stays),
+    /// Time was over before it.
+    NotTried,
+}
+
+impl From<Result<(), Stays>> for ShareOutcome {
+    fn from(shared: Result<(), Stays>) -> Self {
+        shared.map_or_else(Self::Stays, |()| Self::Shared)
+    }
+}
+
+/// What came of several, one for each in the order in which they were named. Handles of those that are not shared are still the caller's.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SharedChunks {
+    /// One a chunk.
+    pub outcomes: Vec<ShareOutcome>,
+}
+
+impl SharedChunks {
+    /// How many are shared.
+    pub fn count(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| **outcome == ShareOutcome::Shared).count()
+    }
+}
+
+/// What came of giving up memory that freed blocks shared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unparked {
+    /// Bytes that were given up.
+    pub bytes: u64,
+    /// Bytes that are parked still: work may be touching them, or time was over.
+    pub left: u64,
+}

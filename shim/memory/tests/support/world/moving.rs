@@ -1,0 +1,59 @@
+//! Steps of a program whose memory moves between tiers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use wm_driver::Tier;
+use wm_memory::{MoveOrder, Stays};
+
+use super::World;
+
+impl World {
+    /// Moves a piece of a block; what the other pieces lie on stays.
+    pub fn relocate(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) -> Option<Stays> {
+        let live = &self.live[index.checked_rem(self.live.len())?];
+        let address = live.address + live.bytes * u64::from(part) / 256;
+        let quiet = self.model().is_quiet();
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let moved = self.manager.move_handle(address, to);
+        self.model().fail_no_more();
+        let moved = match moved {
+            Err(stays) => {
+                assert!(!matches!(stays, Stays::Lost(_)), "{stays}");
+                return Some(stays);
+            }
+            Ok(moved) => moved,
+        };
+        assert!(quiet, "memory moves while work may be touching it");
+        assert_eq!(self.model().tiers(address, 1), BTreeMap::from([(to, 1)]));
+        assert!(moved.copied <= moved.bytes);
+        let range = moved.address..moved.address + moved.bytes;
+        let model = self.manager.gpu();
+        for live in &mut self.live {
+            if live.address < range.end && range.start < live.address + live.bytes {
+                live.places = model.resolve(live.address, live.bytes);
+            }
+        }
+        self.moved += moved.bytes;
+        None
+    }
+
+    /// Moves all of a block from a piece on.
+    pub(super) fn relocate_rest(&mut self, index: usize, part: u8, to: Tier, fail: Option<(u64, u64)>) {
+        let Some(index) = index.checked_rem(self.live.len()) else { return };
+        let live = &self.live[index];
+        let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
+        let order = MoveOrder { range, to, alone: part % 4 == 1, discards: false };
+        let quiet = self.model().is_quiet();
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let moved = self.manager.move_range(&order, Duration::from_secs(60));
+        self.model().fail_no_more();
+        let stays = moved.map_or_else(Some, |moved| moved.stays);
+        assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}");
+        let Ok(moved) = moved else { return };
+        assert!(quiet || moved.bytes == 0, "memory moves while work may be touching it");
+        let model = self.manager.gpu();
+        self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
+        self.moved += moved.bytes;
+    }
+}

@@ -1,0 +1,22 @@
+//! `wmctl bench shares` on the simulated driver, which looks for races: the real device's part in sharing memory.
+//!
+//! Hazards: shared memory that can be written, or whose writer changes what others read; memory that is unmapped under work.
+
+mod support;
+
+use serde_json::Value;
+use support::{Scratch, built, stderr, stdout, wmctl};
+
+#[test]
+fn two_blocks_share_their_memory_and_part() {
+    let scratch = Scratch::new("shares");
+    let driver = built("libsimcuda.so").expect("`cargo build -p simcuda` comes first");
+    let mut command = wmctl(&scratch);
+    command.env("WMSHIM_DRIVER", driver).env("SIMCUDA_RACES", "1").env("SIMCUDA_MEMORY", "2GiB");
+    command.args(["bench", "shares", "--mib", "24", "--rounds", "2", "--json"]);
+    let output = command.output().expect("ran");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let answer: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!(answer["rows"].as_array().expect("rows").len(), 2 * 4);
+    assert_eq!(answer["rows"][0]["chunks"], 12);
+}
