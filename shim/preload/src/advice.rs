@@ -14,7 +14,6 @@ use wm_driver::{Device, Tier};
 use wm_memory::{FirstTier, Manager, MoveOrder, Stays};
 
 use crate::entry::trampolines::exported;
-use crate::gate;
 use crate::hooks::allocate_placed;
 use crate::moves::{self, WhyNot};
 use crate::process::{self, keep_errno};
@@ -61,7 +60,7 @@ fn advise(address: u64, size: usize, advice: c_int) -> Result<(), CUresult> {
     if advice == Advice::ReadMostly {
         return Err(CUresult::NOT_SUPPORTED);
     }
-    if !gate::is_on() {
+    if !moves::is_on() {
         say_that_nothing_moves();
         return Err(CUresult::NOT_PERMITTED);
     }

@@ -164,6 +164,12 @@ pub(crate) fn kept() -> Option<&'static str> {
     Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
 }
 
+/// The same, but for graphs.
+pub(crate) fn kept_beside_graphs() -> Option<&'static str> {
+    let kept = KEPT.load(SeqCst) & !(1 << Keeps::Graph as u32);
+    Keeps::ALL.into_iter().find(|keeps| kept & (1 << *keeps as u32) != 0).map(Keeps::reason)
+}
+
 /// Memory is being made: does who asks for it rely on where memory is? Costs some microseconds where calls pass here, and nothing else.
 pub(crate) fn look_at_caller() {
     if is_on() && callers::need_device() {

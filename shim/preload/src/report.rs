@@ -18,7 +18,7 @@ use wm_schema as schema;
 
 use crate::counters::{COPIES, fail_open_reasons, hooked};
 use crate::endpoint::{self, Source};
-use crate::{guard, moves, multipath, physical, process, registry, settings, torch};
+use crate::{dedup, guard, moves, multipath, physical, process, registry, settings, torch};
 
 struct Process;
 
@@ -91,7 +91,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         copies: copies(),
         relays: relays(),
         guard: guard::statistics(),
-        dedup: None,
+        dedup: dedup::figures(),
         fail_open: fail_open(),
     }
 }

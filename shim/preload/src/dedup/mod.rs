@@ -1,14 +1,63 @@
-//! Sharing of equal memory between processes: this process's side of the broker.
+//! Memory that holds the same bytes as other processes' is stored once on a GPU: this process's part of it.
 //!
-//! [`client`] keeps the leases and speaks with the broker, [`home`] says where that is, `link` is one connection, `start` starts a
-//! broker unseen by the program. All of it is for one background thread: calls wait for the broker, but for a second at most.
+//! | file | one idea |
+//! |---|---|
+//! | [`program`] | what the program does that matters here, call by call |
+//! | `watched` | blocks that hold what arrived by copies, and what is known of each |
+//! | `learned` | which kernels only read |
+//! | `turn` | what is done while nothing is in flight: fingerprints, comparisons, exchanges |
+//! | `part` | the way back, before a write |
+//! | `kernels` | our kernels on the GPU |
+//! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
+//! | [`client`], [`home`], `link`, `start` | the broker as its client sees it: leases, where it is, one connection, how one is started unseen |
+//! | `standing`, `figures` | whether this process shares, and what came of it |
+//!
+//! Invariants: what is shared is mapped for reading only, so a write that nobody foresaw faults this process and harms no other; memory is exchanged behind the closed
+//! gate, with nothing in flight; in doubt a block stays private.
 
-#![allow(dead_code, reason = "what shares is wired separately; tests use it meanwhile")]
-
+mod broker_thread;
+#[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod client;
+mod figures;
+#[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod home;
+mod kernels;
+mod learned;
 mod link;
+mod mailbox;
+mod part;
 pub(crate) mod program;
+mod standing;
 mod start;
 #[cfg(test)]
 mod tests;
+mod turn;
+mod watched;
+
+use crate::gate;
+use crate::launches::{self, Subscriber};
+use crate::moves::obstacle;
+use crate::settings::{Dedup, Settings};
+pub(crate) use figures::figures;
+
+/// Decides for the whole process. To be called before the first hook is connected.
+pub(crate) fn choose(settings: &Settings) {
+    if settings.dedup == Dedup::Off || settings.disable {
+        return;
+    }
+    match obstacle::of_settings(settings) {
+        Some(why) => log::warn!("WMSHIM_DEDUP has no effect with {why}"),
+        None => {
+            standing::begin(settings.dedup == Dedup::On);
+            gate::turn_on();
+            launches::subscribe(Subscriber::Sharing);
+        }
+    }
+}
+
+/// The process ends: no turn is taken any more. Waits for one that is being taken.
+pub(crate) fn stop() {
+    if program::is_on() {
+        turn::end_context();
+    }
+}

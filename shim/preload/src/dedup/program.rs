@@ -4,12 +4,20 @@
 //! is memory of this process alone. All of them return at once where sharing is off.
 
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use smallvec::SmallVec;
 use wm_abi::CUfunction;
+use wm_dedup::readers::ParameterVerdict;
 use wm_driver::Device;
 use wm_memory::Manager;
 
-use crate::launches::LaunchArguments;
+use super::learned::{parameter, readers};
+use super::mailbox::{self, Request};
+use super::watched::{self, WatchedBlock};
+use super::{broker_thread, part, standing, turn};
+use crate::launches::{self, LaunchArguments};
+use crate::registry;
 
 /// When a call's work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,41 +28,182 @@ pub(crate) enum Submission {
     InGraph,
 }
 
+/// Blocks that a graph will write, which become private before it can be launched: nothing can be waited for during a capture.
+static PENDING: Mutex<Vec<Arc<WatchedBlock>>> = Mutex::new(Vec::new());
+
+fn pending() -> std::sync::MutexGuard<'static, Vec<Arc<WatchedBlock>>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Does anything below look at what it is told?
 #[inline]
 pub(crate) fn is_on() -> bool {
-    false
+    standing::is_on()
 }
 
 /// A copy from memory of the host into a range.
-pub(crate) fn loaded(_to: Range<u64>, _when: Submission) {}
+pub(crate) fn loaded(to: Range<u64>, when: Submission) {
+    if !is_on() || to.is_empty() {
+        return;
+    }
+    if when == Submission::InGraph {
+        return written(to, when);
+    }
+    let Some(block) = watched_at(to.start) else { return written(to, when) };
+    make_way(&block, when);
+    let mut facts = block.facts();
+    facts.touch();
+    let (start, end) = (to.start - block.range.start, to.end - block.range.start);
+    facts.candidates.loaded(start..end);
+}
+
+/// The block at an address, watched from now on if it was not.
+fn watched_at(address: u64) -> Option<Arc<WatchedBlock>> {
+    watched::find(address).or_else(|| {
+        broker_thread::start(standing::shares());
+        watched::watch(registry::owner(address)?, address)
+    })
+}
 
 /// A memset, or a copy from somewhere else, into a range; where a call does not tell how much it writes, up to the end of the block.
-pub(crate) fn written(_to: Range<u64>, _when: Submission) {}
+pub(crate) fn written(to: Range<u64>, when: Submission) {
+    if !is_on() {
+        return;
+    }
+    for block in watched::within(&to) {
+        make_way(&block, when);
+        let mut facts = block.facts();
+        facts.touch();
+        if when == Submission::InGraph {
+            facts.left_alone = Some("a graph writes it");
+        }
+        let end = to.end.min(block.range.end) - block.range.start;
+        facts.candidates.written(to.start.saturating_sub(block.range.start)..end);
+    }
+}
 
 /// A copy within device memory.
-pub(crate) fn copied(_to: Range<u64>, _from: u64, _when: Submission) {}
+pub(crate) fn copied(to: Range<u64>, from: u64, when: Submission) {
+    if !is_on() || to.is_empty() {
+        return;
+    }
+    let source = watched::find(from).filter(|_| when == Submission::Now);
+    let Some((source, target)) = source.zip(watched_at(to.start)) else { return written(to, when) };
+    let copied = source.facts().candidates.clone();
+    make_way(&target, when);
+    let (at, begin) = (to.start - target.range.start, from - source.range.start);
+    let mut facts = target.facts();
+    facts.touch();
+    facts.candidates.written(at..at + (to.end - to.start));
+    if Arc::ptr_eq(&source, &target) {
+        facts.candidates.copied_within(begin..begin + (to.end - to.start), at);
+    } else {
+        facts.candidates.copied(&copied, begin..begin + (to.end - to.start), at);
+    }
+}
+
+/// A write is coming: what is shared becomes private, or does so before the graph can be launched.
+fn make_way(block: &Arc<WatchedBlock>, when: Submission) {
+    if !block.is_shared() {
+        return;
+    }
+    match when {
+        Submission::Now => {
+            part::note_write(block);
+            part::make_private(block);
+        }
+        Submission::InGraph => {
+            block.facts().left_alone = Some("a graph may write it");
+            pending().push(Arc::clone(block));
+        }
+    }
+}
 
 /// A kernel's launch, or its node.
 ///
 /// # Safety
 /// The arguments are those of a driver's launch function or node, and the call goes on.
-pub(crate) unsafe fn launching(_function: CUfunction, _arguments: LaunchArguments, _when: Submission) {}
+pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments, when: Submission) {
+    if !is_on() {
+        return;
+    }
+    let mut writes: SmallVec<[Arc<WatchedBlock>; 4]> = SmallVec::new();
+    let mut each = |offset: u32, word: u64| {
+        let Some(block) = watched::find(word) else { return };
+        let key = parameter(function, offset);
+        block.facts().note(key, when == Submission::InGraph);
+        if block.is_shared() && readers().verdict(key) != ParameterVerdict::Reader {
+            writes.push(block);
+        }
+    };
+    // SAFETY: by contract.
+    let told = unsafe { launches::words(function, arguments, &mut each) };
+    // SAFETY: by contract.
+    let told = told.or_else(|| unsafe { launches::words_asked(function, arguments, &mut each) });
+    if told != Some(true) {
+        return give_up("the driver does not tell the parameters of a kernel");
+    }
+    writes.iter().for_each(|block| make_way(block, when));
+}
 
 /// Something is launched that names its kernels and copies nowhere: any graph.
-pub(crate) fn graph_launching() {}
+pub(crate) fn graph_launching() {
+    if is_on() {
+        watched::note_graph_launch();
+    }
+}
 
 /// A graph is about to be made executable, or changed.
-pub(crate) fn instantiating() {}
+pub(crate) fn instantiating() {
+    if !is_on() {
+        return;
+    }
+    let blocks = std::mem::take(&mut *pending());
+    for block in blocks.iter().filter(|block| block.is_shared()) {
+        part::note_write(block);
+        part::make_private(block);
+    }
+}
 
 /// The program does something that sharing does not go with, for the rest of the process.
-pub(crate) fn give_up(_why: &'static str) {}
+pub(crate) fn give_up(why: &'static str) {
+    if standing::end(why) {
+        watched::all().iter().filter(|block| block.is_shared()).for_each(|block| drop(part::make_private(block)));
+    }
+}
+
+/// A context is about to end.
+pub(crate) fn context_ends() {
+    if is_on() {
+        give_up("a context has ended");
+        turn::end_context();
+    }
+}
 
 /// The program was given a block.
-pub(crate) fn allocated(_address: u64, _bytes: u64) {}
+pub(crate) fn allocated(address: u64, _bytes: u64) {
+    // Whatever ended the last one there without being seen.
+    freed(address);
+}
 
-/// The program frees a block.
-pub(crate) fn freed(_address: u64) {}
+/// The program frees a block. What it shares is the manager's to give up.
+pub(crate) fn freed(address: u64) {
+    if !is_on() {
+        return;
+    }
+    if let Some(block) = watched::forget(address) {
+        let leases = block.facts().take_leases();
+        if !leases.is_empty() {
+            mailbox::post(Request::Release(leases));
+        }
+    }
+}
 
 /// The host has waited for the GPU.
-pub(crate) fn waited(_manager: &Manager<Device>) {}
+pub(crate) fn waited(manager: &'static Manager<Device>) {
+    if turn::is_due()
+        && let Some(site) = registry::existing_site().filter(|site| std::ptr::eq(site.manager, manager))
+    {
+        turn::take(manager, site.context);
+    }
+}

@@ -16,7 +16,7 @@ use super::lifecycle;
 use crate::hooks::{self, Exports};
 use crate::process::{driver, keep_errno, logger, open_once, opened, streams};
 use crate::registry::{self, Callbacks};
-use crate::{guard, moves, physical, settings, shortage, torch, trace};
+use crate::{dedup, guard, moves, physical, settings, shortage, torch, trace};
 
 static INSTALLED: Once = Once::new();
 
@@ -76,6 +76,7 @@ fn install(exports: &'static Exports, per_thread: *const ()) {
     guard::choose(settings);
     trace::choose(settings);
     moves::choose(settings);
+    dedup::choose(settings);
     registry::set_callbacks(Callbacks {
         external_usage: physical::aside,
         on_shortage: shortage::of_block,

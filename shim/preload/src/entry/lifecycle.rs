@@ -8,7 +8,7 @@ use wm_driver::search;
 
 use super::loader;
 use crate::process::{self, keep_errno};
-use crate::{endpoint, guard, ipc, multipath, torch, trace};
+use crate::{dedup, endpoint, guard, ipc, multipath, torch, trace};
 
 #[ctor::ctor(unsafe)]
 fn at_load() {
@@ -40,6 +40,7 @@ pub(super) fn at_first_call() {
 extern "C" fn at_exit() {
     process::note_exit();
     if !process::forked() {
+        dedup::stop();
         multipath::stop();
         ipc::stop();
         endpoint::stop();

@@ -15,7 +15,7 @@ use super::pool;
 use crate::process::{driver, streams};
 use crate::registry::{self, context_blocks};
 use crate::torch::devices;
-use crate::{guard, ipc, launches, multipath, physical};
+use crate::{dedup, guard, ipc, launches, multipath, physical};
 
 /// `cuCtxDestroy`. Blocks of `cuMemAlloc` end with the context; blocks of the pool belong to the device, and stay.
 pub(super) unsafe fn ctx_destroy<S>(context: CUcontext) -> CUresult
@@ -61,6 +61,7 @@ fn users() -> MutexGuard<'static, Vec<CUcontext>> {
 
 /// Makes a call that may end a context, and asks `has_ended` if the call succeeds.
 fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl FnOnce() -> bool) -> CUresult {
+    dedup::program::context_ends();
     guard::end_context(context);
     launches::layouts::forget();
     registry::suspend_context(context);

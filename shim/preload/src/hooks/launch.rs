@@ -85,14 +85,12 @@ pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
         && let Some((function, arguments)) = call.kernel()
     {
         let number = recency::launch();
-        let note = |word| recency::note(word, number);
+        let note = |_, word| recency::note(word, number);
         // SAFETY: by contract.
-        if !unsafe { launches::words(function, arguments, note) } {
+        if unsafe { launches::words(function, arguments, note) }.is_none() {
             // The driver is asked for the parameters, under the rules of a handler.
             // SAFETY: by contract.
-            boundary::look(|| drop(unsafe { launches::touched(function, arguments) }));
-            // SAFETY: by contract.
-            unsafe { launches::words(function, arguments, note) };
+            boundary::look(|| drop(unsafe { launches::words_asked(function, arguments, note) }));
         }
     }
     if launches::has_subscribed(Subscriber::Blocks) {

@@ -67,6 +67,12 @@ pub(crate) fn forget() {
     FORGOTTEN.fetch_add(1, Ordering::AcqRel);
 }
 
+/// How often everything was forgotten.
+#[inline]
+pub(super) fn forgotten() -> u64 {
+    FORGOTTEN.load(Ordering::Acquire)
+}
+
 /// A library is about to be unloaded, and its kernels with it.
 pub(crate) fn forget_library(library: CUlibrary) {
     kernels().retain(|_, of| *of != library);

@@ -33,6 +33,8 @@ pub(crate) enum Subscriber {
     Blocks = 1,
     /// `moves`: the words of its arguments, which cost less.
     Words = 2,
+    /// `dedup`, which looks at them itself.
+    Sharing = 4,
 }
 
 /// Launches are looked at from now on. To be called before the first hook runs: which handles are kernels of libraries is learned
@@ -53,7 +55,8 @@ pub(crate) fn has_subscribed(who: Subscriber) -> bool {
     PROCESS_HOT.launches.load(Ordering::Relaxed) & who as u8 != 0
 }
 
-/// Hands every word of a launch's arguments that may be an address to `each`; `false` if its parameters are not known by heart. A few nanoseconds: asks nobody.
+/// Hands every word of a launch's arguments that may be an address to `each`, with its offset among the parameters. `None` if its parameters are not known by heart,
+/// `Some(false)` if the driver does not tell them. A few nanoseconds: asks nobody.
 ///
 /// # Safety
 /// As for [`touched`].
@@ -61,20 +64,33 @@ pub(crate) fn has_subscribed(who: Subscriber) -> bool {
 pub(crate) unsafe fn words(
     function: CUfunction,
     arguments: LaunchArguments,
-    mut each: impl FnMut(u64),
-) -> bool {
-    let Some(known) = layouts::recent(function) else { return false };
-    if let Some(layout) = known {
-        // SAFETY: by contract.
-        unsafe {
-            arguments.words(layout, |word| {
-                if touched::is_address(word) {
-                    each(word);
-                }
-            })
-        };
-    }
-    true
+    mut each: impl FnMut(u32, u64),
+) -> Option<bool> {
+    let Some(layout) = layouts::recent(function)? else { return Some(false) };
+    let mut take = |offset, word| {
+        if touched::is_address(word) {
+            each(offset, word);
+        }
+    };
+    // Arguments that are not as the driver wants them it refuses.
+    // SAFETY: by contract.
+    let _read = unsafe { arguments.words(layout, &mut take) };
+    Some(true)
+}
+
+/// As [`words`], and asks the driver.
+///
+/// # Safety
+/// As for [`touched`].
+#[cold]
+pub(crate) unsafe fn words_asked(
+    function: CUfunction,
+    arguments: LaunchArguments,
+    each: impl FnMut(u32, u64),
+) -> Option<bool> {
+    layouts::of(function);
+    // SAFETY: by contract.
+    unsafe { words(function, arguments, each) }
 }
 
 /// The blocks that a launch's parameters point into. Takes no lock that an allocation takes.
@@ -85,8 +101,14 @@ pub(crate) unsafe fn touched(function: CUfunction, arguments: LaunchArguments) -
     let Some(layout) = layouts::of(function) else { return Touched::Unknown };
     let mut set = touched::Collector::default();
     // SAFETY: by contract.
-    let read = unsafe { arguments.words(layout, |word| set.take(word, owner_and_block)) };
+    let read = unsafe { arguments.words(layout, |_, word| set.take(word, owner_and_block)) };
     if read { set.finish() } else { Touched::Unknown }
+}
+
+/// Who a kernel is to this process: another one after code was unloaded, which may have had the handle before.
+#[inline]
+pub(crate) fn identity(function: CUfunction) -> (u64, usize) {
+    (layouts::forgotten(), function.0)
 }
 
 /// The block that an address is in. Wait-free.

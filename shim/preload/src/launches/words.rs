@@ -31,11 +31,11 @@ pub(crate) struct LaunchArguments {
 }
 
 impl LaunchArguments {
-    /// Hands every word that may be an address to `each`; `false` if the arguments are not as the driver wants them.
+    /// Hands every word that may be an address to `each`, with its offset among the parameters in bytes; `false` if the arguments are not as the driver wants them.
     ///
     /// # Safety
     /// They are a launch's arguments: arrays as the driver's functions take them, for a kernel with these parameters.
-    pub(crate) unsafe fn words(&self, layout: &[ParameterPlace], each: impl FnMut(u64)) -> bool {
+    pub(crate) unsafe fn words(&self, layout: &[ParameterPlace], each: impl FnMut(u32, u64)) -> bool {
         // SAFETY: by contract.
         unsafe {
             match (self.parameters.is_null(), self.extra.is_null()) {
@@ -51,7 +51,7 @@ impl LaunchArguments {
 unsafe fn by_pointers(
     parameters: *mut *mut c_void,
     layout: &[ParameterPlace],
-    mut each: impl FnMut(u64),
+    mut each: impl FnMut(u32, u64),
 ) -> bool {
     for (index, place) in layout.iter().enumerate() {
         // SAFETY: one pointer a parameter.
@@ -60,7 +60,7 @@ unsafe fn by_pointers(
             return false;
         }
         // SAFETY: the argument has as many bytes as the parameter.
-        unsafe { scan(argument.cast(), place.size, &mut each) };
+        unsafe { scan(argument.cast(), place, &mut each) };
     }
     true
 }
@@ -72,13 +72,13 @@ struct ArgumentBuffer {
     bytes: usize,
 }
 
-unsafe fn in_buffer(buffer: ArgumentBuffer, layout: &[ParameterPlace], mut each: impl FnMut(u64)) -> bool {
+unsafe fn in_buffer(buffer: ArgumentBuffer, layout: &[ParameterPlace], mut each: impl FnMut(u32, u64)) -> bool {
     for place in layout {
         if place.offset.checked_add(place.size).is_none_or(|end| end > buffer.bytes) {
             return false;
         }
         // SAFETY: it lies in the buffer.
-        unsafe { scan(buffer.start.add(place.offset), place.size, &mut each) };
+        unsafe { scan(buffer.start.add(place.offset), place, &mut each) };
     }
     true
 }
@@ -108,10 +108,10 @@ unsafe fn buffer(extra: *mut *mut c_void) -> Option<ArgumentBuffer> {
 }
 
 /// The whole words of one parameter.
-unsafe fn scan(parameter: *const u8, size: usize, each: &mut impl FnMut(u64)) {
-    for offset in (0..size / WORD).map(|index| index * WORD) {
+unsafe fn scan(parameter: *const u8, place: &ParameterPlace, each: &mut impl FnMut(u32, u64)) {
+    for offset in (0..place.size / WORD).map(|index| index * WORD) {
         // SAFETY: inside the parameter; arguments need not be aligned here.
-        each(unsafe { parameter.add(offset).cast::<u64>().read_unaligned() });
+        each((place.offset + offset) as u32, unsafe { parameter.add(offset).cast::<u64>().read_unaligned() });
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     fn read(arguments: LaunchArguments, layout: &[ParameterPlace]) -> Option<Vec<u64>> {
         let mut words = Vec::new();
         // SAFETY: the tests' own arrays.
-        let whole = unsafe { arguments.words(layout, |word| words.push(word)) };
+        let whole = unsafe { arguments.words(layout, |_, word| words.push(word)) };
         whole.then_some(words)
     }
 

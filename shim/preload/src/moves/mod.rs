@@ -4,11 +4,13 @@
 //! submitted before is looked for by the manager, and what relies on memory is looked for here, behind the closed gate. All of it errs towards memory that
 //! stays.
 
-mod obstacle;
+pub(crate) mod obstacle;
 pub(crate) mod recency;
 mod refusals;
 mod room;
 mod turns;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::gate;
 use crate::launches::{self, Subscriber};
@@ -16,6 +18,15 @@ use crate::settings::{Migrate, Settings};
 pub(crate) use refusals::{WhyNot, refusals};
 pub(crate) use room::{come_back, leave_device, make_for};
 pub(crate) use turns::carry_out;
+
+/// Decided at load.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// May memory move?
+#[inline]
+pub(crate) fn is_on() -> bool {
+    ON.load(Relaxed)
+}
 
 /// Decides for the whole process. To be called before the first hook is connected.
 pub(crate) fn choose(settings: &Settings) {
@@ -25,6 +36,7 @@ pub(crate) fn choose(settings: &Settings) {
     match obstacle::of_settings(settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
+            ON.store(true, Relaxed);
             gate::turn_on();
             launches::subscribe(Subscriber::Words);
         }
@@ -34,7 +46,7 @@ pub(crate) fn choose(settings: &Settings) {
 /// The program was given a block.
 #[inline]
 pub(crate) fn allocated(address: u64, bytes: usize) {
-    if gate::is_on() {
+    if is_on() {
         recency::born(address, bytes as u64);
     }
 }

@@ -9,7 +9,7 @@ use crate::registry;
 use crate::settings::{Guard, Settings};
 
 /// Settings under which nothing moves: blocks are not ours, or are looked at by work of our own.
-pub(super) fn of_settings(settings: &Settings) -> Option<&'static str> {
+pub(crate) fn of_settings(settings: &Settings) -> Option<&'static str> {
     if !settings.stitch {
         return Some("WMSHIM_STITCH=off");
     }
@@ -19,6 +19,11 @@ pub(super) fn of_settings(settings: &Settings) -> Option<&'static str> {
 /// What the program has done or loaded that memory has to stay for. To be asked behind the closed gate.
 pub(super) fn of_process() -> Option<&'static str> {
     gate::kept().or_else(of_libraries).or_else(of_contexts)
+}
+
+/// What goes with no sharing of equal memory. Graphs do: they use addresses, and what lies there stays the same.
+pub(crate) fn to_sharing() -> Option<&'static str> {
+    gate::kept_beside_graphs().or_else(of_libraries).or_else(of_contexts)
 }
 
 /// Their buffers are written by network cards, switches and storage, whose registrations no driver call shows.

@@ -43,7 +43,7 @@ pub(super) fn ends(stays: Stays) -> bool {
 type TurnResult = Result<(u64, u64, Option<Stays>), WhyNot>;
 
 fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
-    if !gate::is_on() {
+    if !super::is_on() {
         return Err(WhyNot::Off);
     }
     let done = gate::alone(PATIENCE, || {

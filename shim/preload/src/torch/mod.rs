@@ -174,6 +174,9 @@ fn wanted() -> Option<TorchAllocator> {
 }
 
 fn automatic(command: &[String], code: &str) -> Choice {
+    if std::env::var("WMSHIM_DEDUP").is_ok_and(|value| value.eq_ignore_ascii_case("on")) {
+        return Choice { allocator: None, reason: "blocks of its own allocator can be shared" };
+    }
     let forbidden = "expandable segments could not be shared between processes here";
     let reason =
         program(command).or_else(|| import(code)).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));

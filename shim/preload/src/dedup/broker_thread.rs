@@ -1,0 +1,151 @@
+//! The background thread: it speaks with the broker, which may take its time, and takes turns while the program does nothing.
+//!
+//! It starts with the first block that could be shared, and ends with the process. It waits for nothing but requests, and the broker for at most a second.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Once;
+use std::time::Duration;
+
+use wm_driver::{Api, Device};
+use wm_memory::Manager;
+
+use super::client::{Client, Lease, OfferAnswer};
+use super::home::BrokerHome;
+use super::mailbox::{self, NamedChunk, Reply, Request};
+use super::turn;
+use crate::process::{self, driver};
+use crate::registry;
+use crate::sockets::descriptor::Descriptor;
+
+/// How long it waits for requests before it looks whether the program waits for nothing, either.
+const LOOK: Duration = Duration::from_millis(50);
+
+const STACK: usize = 256 << 10;
+
+/// Starts it, if it does not run.
+pub(super) fn start(talks: bool) {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let body = move || BrokerThread { client: None, exported: HashMap::new(), talks }.run();
+        if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, body) {
+            log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
+        }
+    });
+}
+
+struct BrokerThread {
+    client: Option<Client>,
+    /// Chunks that this process holds, by lease: for a broker that starts anew.
+    exported: HashMap<Lease, u64>,
+    talks: bool,
+}
+
+impl BrokerThread {
+    fn run(mut self) {
+        loop {
+            let request = mailbox::next(LOOK);
+            if process::exiting() || process::forked() {
+                return;
+            }
+            match request {
+                Some(request) => self.serve(request),
+                None => registry::all().for_each(idle_turn),
+            }
+        }
+    }
+
+    fn serve(&mut self, request: Request) {
+        match request {
+            Request::LookUp(chunks) => self.look_up(chunks),
+            Request::Offer(chunks) => self.offer(chunks),
+            Request::Release(leases) => {
+                leases.iter().for_each(|lease| drop(self.exported.remove(lease)));
+                self.client.iter_mut().for_each(|client| client.release(&leases));
+            }
+            Request::GiveBack(manager, bytes) => drop(manager.relieve(bytes)),
+        }
+    }
+
+    /// The broker, if there is one to be had now.
+    fn client(&mut self) -> Option<&mut Client> {
+        if !self.talks {
+            return None;
+        }
+        if self.client.is_none() {
+            match BrokerHome::of_process().and_then(Client::connect) {
+                Ok(client) => self.client = Some(client),
+                Err(problem) => {
+                    log::warn!("nothing is shared with other processes: {problem}");
+                    self.talks = false;
+                    return None;
+                }
+            }
+        }
+        let exported = &self.exported;
+        let client = self.client.as_mut()?;
+        let export = |lease: Lease| turn::export_chunk(*exported.get(&lease)?);
+        client.reconnect(|lease, _| export(lease).and_then(|open| Descriptor::adopt(open).ok())).then_some(client)
+    }
+
+    fn look_up(&mut self, chunks: Vec<NamedChunk>) {
+        let mut chunks = chunks.into_iter().peekable();
+        while chunks.peek().is_some() {
+            let batch: Vec<NamedChunk> = chunks.by_ref().take(Client::BATCH).collect();
+            let names: Vec<_> = batch.iter().map(|chunk| chunk.name).collect();
+            let Some(Ok(found)) = self.client().map(|client| client.look_up(&names)) else {
+                mailbox::reply(batch.into_iter().map(Reply::Paused));
+                continue;
+            };
+            let replies: Vec<_> = batch
+                .into_iter()
+                .zip(found)
+                .map(|(chunk, found)| match found {
+                    Some((lease, open)) => {
+                        self.exported.insert(lease, chunk.address());
+                        Reply::Found(chunk, lease, open)
+                    }
+                    None => Reply::Missing(chunk),
+                })
+                .collect();
+            mailbox::reply(replies);
+        }
+    }
+
+    fn offer(&mut self, chunks: Vec<(NamedChunk, std::os::fd::OwnedFd)>) {
+        let mut chunks = chunks.into_iter().peekable();
+        while chunks.peek().is_some() {
+            let batch: Vec<_> = chunks.by_ref().take(Client::BATCH).collect();
+            let offered: Vec<_> = batch.iter().map(|(chunk, open)| (chunk.name, open.as_fd())).collect();
+            let answers = self.client().map(|client| client.offer(&offered));
+            let Some(Ok(answers)) = answers else {
+                mailbox::reply(batch.into_iter().map(|(chunk, _)| Reply::Declined(chunk)));
+                continue;
+            };
+            let replies: Vec<_> = batch
+                .into_iter()
+                .zip(answers)
+                .map(|((chunk, _), answer)| match answer {
+                    OfferAnswer::Accepted(lease) => {
+                        self.exported.insert(lease, chunk.address());
+                        Reply::Offered(chunk, lease)
+                    }
+                    OfferAnswer::Present | OfferAnswer::Full => Reply::Declined(chunk),
+                })
+                .collect();
+            mailbox::reply(replies);
+        }
+    }
+}
+
+/// A turn on this thread, for a program that has not waited for a while.
+fn idle_turn(manager: &'static Manager<Device>) {
+    if !turn::is_due() {
+        return;
+    }
+    let context = manager.gpu().context();
+    if driver().ctx_push_current(context).is_ok() {
+        turn::take(manager, context);
+        let _popped = driver().ctx_pop_current();
+    }
+}

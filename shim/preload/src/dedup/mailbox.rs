@@ -1,0 +1,126 @@
+//! What turns and the background thread hand each other: questions for the broker, and its answers.
+//!
+//! Invariant: the lock is held for moments. A chunk that is asked about is in one place: a request, the thread's hands, or a reply.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use wm_dedup::chunk::ChunkName;
+use wm_driver::Device;
+use wm_memory::Manager;
+
+use super::client::Lease;
+use super::watched::WatchedBlock;
+use crate::sockets::descriptor::Descriptor;
+
+/// A chunk of a block, and the name that its bytes had.
+pub(super) struct NamedChunk {
+    pub(super) block: Arc<WatchedBlock>,
+    pub(super) index: u64,
+    pub(super) name: ChunkName,
+}
+
+impl NamedChunk {
+    pub(super) fn address(&self) -> u64 {
+        self.block.chunk_address(self.index)
+    }
+}
+
+/// For the background thread.
+pub(super) enum Request {
+    /// Has anybody memory with these bytes?
+    LookUp(Vec<NamedChunk>),
+    /// These are this process's, mapped for reading only.
+    Offer(Vec<(NamedChunk, OwnedFd)>),
+    /// These are used no longer.
+    Release(Vec<Lease>),
+    /// So much of a device's memory was freed by sharing: for other processes.
+    GiveBack(&'static Manager<Device>, u64),
+}
+
+/// For the next turn.
+pub(super) enum Reply {
+    /// Somebody has: memory that may hold the same bytes.
+    Found(NamedChunk, Lease, Descriptor),
+    /// Nobody has: this process's could be the first.
+    Missing(NamedChunk),
+    /// Others know of it now.
+    Offered(NamedChunk, Lease),
+    /// Others were first, or there is no room: it becomes private again.
+    Declined(NamedChunk),
+    /// There is no broker to ask.
+    Paused(NamedChunk),
+}
+
+#[derive(Default)]
+struct Mail {
+    requests: VecDeque<Request>,
+    replies: VecDeque<Reply>,
+    /// Chunks that were asked about, until the turn that takes the last reply.
+    asked: usize,
+}
+
+static MAIL: Mutex<Option<Mail>> = Mutex::new(None);
+
+static POSTED: Condvar = Condvar::new();
+
+fn mail() -> MutexGuard<'static, Option<Mail>> {
+    MAIL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn with<T>(change: impl FnOnce(&mut Mail) -> T) -> T {
+    change(mail().get_or_insert_with(Mail::default))
+}
+
+/// For the background thread, which is woken.
+pub(super) fn post(request: Request) {
+    with(|mail| {
+        mail.asked += match &request {
+            Request::LookUp(chunks) => chunks.len(),
+            Request::Offer(chunks) => chunks.len(),
+            Request::Release(_) | Request::GiveBack(..) => 0,
+        };
+        mail.requests.push_back(request);
+    });
+    POSTED.notify_one();
+}
+
+/// The next request; waits for one, but no longer than `limit`.
+pub(super) fn next(limit: Duration) -> Option<Request> {
+    let is_empty = |mail: &mut Option<Mail>| mail.as_ref().is_none_or(|mail| mail.requests.is_empty());
+    let (mut mail, _) = POSTED.wait_timeout_while(mail(), limit, is_empty).unwrap_or_else(PoisonError::into_inner);
+    mail.as_mut()?.requests.pop_front()
+}
+
+pub(super) fn reply(replies: impl IntoIterator<Item = Reply>) {
+    with(|mail| mail.replies.extend(replies));
+}
+
+/// A reply for a turn.
+pub(super) fn take_reply() -> Option<Reply> {
+    with(|mail| {
+        let reply = mail.replies.pop_front();
+        mail.asked -= usize::from(reply.is_some()).min(mail.asked);
+        reply
+    })
+}
+
+/// It is left for the next turn.
+pub(super) fn put_back(reply: Reply) {
+    with(|mail| {
+        mail.asked += 1;
+        mail.replies.push_front(reply);
+    });
+}
+
+/// Is there anything for a turn?
+pub(super) fn has_replies() -> bool {
+    mail().as_ref().is_some_and(|mail| !mail.replies.is_empty())
+}
+
+/// Is nothing being asked?
+pub(super) fn is_idle() -> bool {
+    mail().as_ref().is_none_or(|mail| mail.asked == 0)
+}

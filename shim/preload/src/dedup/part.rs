@@ -1,0 +1,115 @@
+//! Blocks become private again: each chunk that lies in shared memory gets memory of its own, with the same bytes, at the same address.
+//!
+//! Needs a moment in which nothing is in flight, for which calls that submit work are held at the gate. What is waited for is bounded: work that waits for the very
+//! thread that waits here would never be over. Then the caller's call goes on, and a write into what is shared still faults and harms nobody.
+
+use std::time::{Duration, Instant};
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use wm_driver::Gpu;
+use wm_memory::Stays;
+
+use super::figures::COUNTS;
+use super::mailbox::{self, Request};
+use super::watched::WatchedBlock;
+use crate::gate;
+
+/// How long to wait for calls that are being made.
+const CLOSE: Duration = Duration::from_millis(10);
+
+/// How long calls are held at once.
+const TURN: Duration = Duration::from_millis(2);
+
+/// One look at whether work is over.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Times that a block becomes private for a write before it is left alone.
+const MOST: u32 = 2;
+
+/// What came of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Done,
+    More,
+    Hopeless,
+}
+
+/// Makes a block private. `false`: some of it is shared still.
+pub(super) fn make_private(block: &WatchedBlock) -> bool {
+    let until = Instant::now() + PATIENCE;
+    let done = loop {
+        match gate::alone(CLOSE, || turn(block)) {
+            Some(Progress::Done) => break true,
+            Some(Progress::Hopeless) => break false,
+            Some(Progress::More) | None if Instant::now() >= until => break false,
+            Some(Progress::More) | None => {
+                let _settled = block.manager.gpu().is_quiet(LOOK);
+            }
+        }
+    };
+    settle(block);
+    if !done {
+        log::warn!("memory at {:#x} could not be made private in time: a write into it will be refused", block.range.start);
+    }
+    done
+}
+
+/// The same behind the closed gate, as far as it goes.
+pub(super) fn part_now(block: &WatchedBlock) {
+    while turn(block) == Progress::More && !block.is_gone() {}
+    settle(block);
+}
+
+/// One chunk becomes private, behind the closed gate.
+pub(super) fn part_chunk(block: &WatchedBlock, address: u64) {
+    let _stayed = block.manager.unshare(address..address + 1, false, TURN);
+    settle(block);
+}
+
+fn turn(block: &WatchedBlock) -> Progress {
+    match block.manager.unshare(block.range.clone(), false, TURN) {
+        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Progress::Done,
+        Ok(moved) if moved.count > 0 => Progress::More,
+        Ok(moved) => after(moved.stays.unwrap_or(Stays::Busy)),
+        Err(stays) => after(stays),
+    }
+}
+
+fn after(stays: Stays) -> Progress {
+    if matches!(stays, Stays::InUse | Stays::Busy) { Progress::More } else { Progress::Hopeless }
+}
+
+/// Notes what is shared still, and gives the leases of the rest back.
+fn settle(block: &WatchedBlock) {
+    let shared = block.manager.shared_in(block.range.clone());
+    let is_shared = |address: u64| shared.iter().any(|range| range.contains(&address));
+    let mut leases = Vec::new();
+    let mut facts = block.facts();
+    let before = facts.chunks.len();
+    facts.chunks.retain(|index, state| {
+        let stays = !state.is_shared() || is_shared(block.chunk_address(*index));
+        leases.extend(if stays { None } else { state.lease() });
+        stays
+    });
+    let parted = before - facts.chunks.len();
+    drop(facts);
+    block.set_shared(!shared.is_empty());
+    COUNTS.copied_back_bytes.fetch_add(parted as u64 * wm_dedup::chunk::CHUNK_BYTES, Relaxed);
+    if !leases.is_empty() {
+        mailbox::post(Request::Release(leases));
+    }
+}
+
+/// A write made it private.
+pub(super) fn note_write(block: &WatchedBlock) {
+    let mut facts = block.facts();
+    facts.copied_back += 1;
+    if facts.copied_back >= MOST {
+        facts.left_alone = Some("it is written again and again");
+    }
+    COUNTS.faults_avoided.fetch_add(1, Relaxed);
+}
