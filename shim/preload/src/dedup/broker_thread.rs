@@ -12,8 +12,8 @@ use wm_memory::Manager;
 
 use super::client::{Client, Lease, OfferAnswer};
 use super::home::BrokerHome;
-use super::mailbox::{self, NamedChunk, Reply, Request};
-use super::turn;
+use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
+use super::{exchange, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
@@ -55,15 +55,15 @@ impl BrokerThread {
         }
     }
 
-    fn serve(&mut self, request: Request) {
+    fn serve(&mut self, request: BackgroundRequest) {
         match request {
-            Request::LookUp(chunks) => self.look_up(chunks),
-            Request::Offer(chunks) => self.offer(chunks),
-            Request::Release(leases) => {
+            BackgroundRequest::LookUp(chunks) => self.look_up(chunks),
+            BackgroundRequest::Offer(chunks) => self.offer(chunks),
+            BackgroundRequest::Release(leases) => {
                 leases.iter().for_each(|lease| drop(self.exported.remove(lease)));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
-            Request::GiveBack(manager, bytes) => drop(manager.relieve(bytes)),
+            BackgroundRequest::GiveBack(manager, bytes) => drop(manager.relieve(bytes)),
         }
     }
 
@@ -84,8 +84,10 @@ impl BrokerThread {
         }
         let exported = &self.exported;
         let client = self.client.as_mut()?;
-        let export = |lease: Lease| turn::export_chunk(*exported.get(&lease)?);
-        client.reconnect(|lease, _| export(lease).and_then(|open| Descriptor::adopt(open).ok())).then_some(client)
+        let export = |lease: Lease| exchange::export_chunk(*exported.get(&lease)?);
+        client
+            .reconnect(|lease, _| export(lease).and_then(|open| Descriptor::adopt(open).ok()))
+            .then_some(client)
     }
 
     fn look_up(&mut self, chunks: Vec<NamedChunk>) {
@@ -94,7 +96,7 @@ impl BrokerThread {
             let batch: Vec<NamedChunk> = chunks.by_ref().take(Client::BATCH).collect();
             let names: Vec<_> = batch.iter().map(|chunk| chunk.name).collect();
             let Some(Ok(found)) = self.client().map(|client| client.look_up(&names)) else {
-                mailbox::reply(batch.into_iter().map(Reply::Paused));
+                mailbox::reply(batch.into_iter().map(TurnReply::Paused));
                 continue;
             };
             let replies: Vec<_> = batch
@@ -103,9 +105,9 @@ impl BrokerThread {
                 .map(|(chunk, found)| match found {
                     Some((lease, open)) => {
                         self.exported.insert(lease, chunk.address());
-                        Reply::Found(chunk, lease, open)
+                        TurnReply::Found(chunk, lease, open)
                     }
-                    None => Reply::Missing(chunk),
+                    None => TurnReply::Missing(chunk),
                 })
                 .collect();
             mailbox::reply(replies);
@@ -119,7 +121,7 @@ impl BrokerThread {
             let offered: Vec<_> = batch.iter().map(|(chunk, open)| (chunk.name, open.as_fd())).collect();
             let answers = self.client().map(|client| client.offer(&offered));
             let Some(Ok(answers)) = answers else {
-                mailbox::reply(batch.into_iter().map(|(chunk, _)| Reply::Declined(chunk)));
+                mailbox::reply(batch.into_iter().map(|(chunk, _)| TurnReply::Declined(chunk)));
                 continue;
             };
             let replies: Vec<_> = batch
@@ -128,9 +130,9 @@ impl BrokerThread {
                 .map(|((chunk, _), answer)| match answer {
                     OfferAnswer::Accepted(lease) => {
                         self.exported.insert(lease, chunk.address());
-                        Reply::Offered(chunk, lease)
+                        TurnReply::Offered(chunk, lease)
                     }
-                    OfferAnswer::Present | OfferAnswer::Full => Reply::Declined(chunk),
+                    OfferAnswer::Present | OfferAnswer::Full => TurnReply::Declined(chunk),
                 })
                 .collect();
             mailbox::reply(replies);

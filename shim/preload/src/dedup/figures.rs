@@ -47,6 +47,7 @@ pub(crate) fn figures() -> Option<DedupStats> {
     stats.copied_back_bytes = COUNTS.copied_back_bytes.load(Relaxed);
     stats.faults_avoided = COUNTS.faults_avoided.load(Relaxed);
     stats.turns = COUNTS.turns.load(Relaxed);
-    stats.refused = refused.into_iter().map(|(reason, count)| Reason { reason: reason.to_owned(), count }).collect();
+    stats.refused =
+        refused.into_iter().map(|(reason, count)| Reason { reason: reason.to_owned(), count }).collect();
     Some(stats)
 }

@@ -19,7 +19,7 @@ pub(super) const MOST: usize = 2048;
 const THREADS: u32 = 256;
 
 /// Lists of addresses and results, in pinned memory that the GPU reaches at the same address.
-struct Exchange {
+struct KernelLists {
     addresses: *mut u64,
     results: *mut u64,
 }
@@ -30,7 +30,7 @@ pub(super) struct ChunkKernels {
     stream: CUstream,
     fingerprint: CUfunction,
     compare: CUfunction,
-    exchange: Exchange,
+    lists: KernelLists,
 }
 
 // SAFETY: used under a lock, and the memory is the process's.
@@ -41,16 +41,24 @@ impl ChunkKernels {
     pub(super) fn load(context: CUcontext) -> Result<Self, CUresult> {
         let driver = driver();
         let device = driver.ctx_device()?;
-        let module = driver.module_load_data(IMAGE.code_for(driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?))?;
+        let module =
+            driver
+                .module_load_data(IMAGE.code_for(
+                    driver.device_attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)?,
+                ))?;
         let function = |name| driver.module_function(module, name);
         let bytes = MOST * 2 * size_of::<u64>();
-        let memory = || driver.mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP).map(<*mut c_void>::cast::<u64>);
+        let memory = || {
+            driver
+                .mem_host_alloc(bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP)
+                .map(<*mut c_void>::cast::<u64>)
+        };
         Ok(Self {
             context,
             stream: driver.stream_create(CU_STREAM_NON_BLOCKING)?,
             fingerprint: function(&named(FingerprintChunks::KERNEL.name))?,
             compare: function(&named(CompareChunks::KERNEL.name))?,
-            exchange: Exchange { addresses: memory()?, results: memory()? },
+            lists: KernelLists { addresses: memory()?, results: memory()? },
         })
     }
 
@@ -63,9 +71,9 @@ impl ChunkKernels {
         let chunks = &chunks[..chunks.len().min(MOST)];
         self.put(chunks);
         let arguments = FingerprintChunks {
-            chunks: self.exchange.addresses as u64,
+            chunks: self.lists.addresses as u64,
             count: chunks.len() as _,
-            fingerprints: self.exchange.results as u64,
+            fingerprints: self.lists.results as u64,
         };
         self.run(self.fingerprint, chunks.len(), &arguments)?;
         let half = |index| self.result(index);
@@ -78,24 +86,24 @@ impl ChunkKernels {
         let flat: Vec<u64> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
         self.put(&flat);
         let arguments = CompareChunks {
-            pairs: self.exchange.addresses as u64,
+            pairs: self.lists.addresses as u64,
             count: pairs.len() as _,
-            equal: self.exchange.results as u64,
+            equal: self.lists.results as u64,
         };
         self.run(self.compare, pairs.len(), &arguments)?;
         // SAFETY: so many words of 32 bits were written, in memory of the library's own.
-        let equal = |at| unsafe { self.exchange.results.cast::<u32>().add(at).read_volatile() };
+        let equal = |at| unsafe { self.lists.results.cast::<u32>().add(at).read_volatile() };
         Ok((0..pairs.len()).map(|at| equal(at) == 1).collect())
     }
 
     fn put(&mut self, words: &[u64]) {
         // SAFETY: memory of the library's own for twice [`MOST`] words, which no kernel reads now.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.exchange.addresses, words.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.lists.addresses, words.len()) };
     }
 
     fn result(&self, index: usize) -> u64 {
         // SAFETY: the kernel has written it.
-        unsafe { self.exchange.results.add(index).read_volatile() }
+        unsafe { self.lists.results.add(index).read_volatile() }
     }
 
     fn run<A: Arguments>(&self, function: CUfunction, blocks: usize, arguments: &A) -> Result<(), CUresult> {

@@ -29,7 +29,7 @@ impl NamedChunk {
 }
 
 /// For the background thread.
-pub(super) enum Request {
+pub(super) enum BackgroundRequest {
     /// Has anybody memory with these bytes?
     LookUp(Vec<NamedChunk>),
     /// These are this process's, mapped for reading only.
@@ -41,7 +41,7 @@ pub(super) enum Request {
 }
 
 /// For the next turn.
-pub(super) enum Reply {
+pub(super) enum TurnReply {
     /// Somebody has: memory that may hold the same bytes.
     Found(NamedChunk, Lease, Descriptor),
     /// Nobody has: this process's could be the first.
@@ -56,8 +56,8 @@ pub(super) enum Reply {
 
 #[derive(Default)]
 struct Mail {
-    requests: VecDeque<Request>,
-    replies: VecDeque<Reply>,
+    requests: VecDeque<BackgroundRequest>,
+    replies: VecDeque<TurnReply>,
     /// Chunks that were asked about, until the turn that takes the last reply.
     asked: usize,
 }
@@ -75,12 +75,12 @@ fn with<T>(change: impl FnOnce(&mut Mail) -> T) -> T {
 }
 
 /// For the background thread, which is woken.
-pub(super) fn post(request: Request) {
+pub(super) fn post(request: BackgroundRequest) {
     with(|mail| {
         mail.asked += match &request {
-            Request::LookUp(chunks) => chunks.len(),
-            Request::Offer(chunks) => chunks.len(),
-            Request::Release(_) | Request::GiveBack(..) => 0,
+            BackgroundRequest::LookUp(chunks) => chunks.len(),
+            BackgroundRequest::Offer(chunks) => chunks.len(),
+            BackgroundRequest::Release(_) | BackgroundRequest::GiveBack(..) => 0,
         };
         mail.requests.push_back(request);
     });
@@ -88,18 +88,19 @@ pub(super) fn post(request: Request) {
 }
 
 /// The next request; waits for one, but no longer than `limit`.
-pub(super) fn next(limit: Duration) -> Option<Request> {
+pub(super) fn next(limit: Duration) -> Option<BackgroundRequest> {
     let is_empty = |mail: &mut Option<Mail>| mail.as_ref().is_none_or(|mail| mail.requests.is_empty());
-    let (mut mail, _) = POSTED.wait_timeout_while(mail(), limit, is_empty).unwrap_or_else(PoisonError::into_inner);
+    let (mut mail, _) =
+        POSTED.wait_timeout_while(mail(), limit, is_empty).unwrap_or_else(PoisonError::into_inner);
     mail.as_mut()?.requests.pop_front()
 }
 
-pub(super) fn reply(replies: impl IntoIterator<Item = Reply>) {
+pub(super) fn reply(replies: impl IntoIterator<Item = TurnReply>) {
     with(|mail| mail.replies.extend(replies));
 }
 
 /// A reply for a turn.
-pub(super) fn take_reply() -> Option<Reply> {
+pub(super) fn take_reply() -> Option<TurnReply> {
     with(|mail| {
         let reply = mail.replies.pop_front();
         mail.asked -= usize::from(reply.is_some()).min(mail.asked);
@@ -108,7 +109,7 @@ pub(super) fn take_reply() -> Option<Reply> {
 }
 
 /// It is left for the next turn.
-pub(super) fn put_back(reply: Reply) {
+pub(super) fn put_back(reply: TurnReply) {
     with(|mail| {
         mail.asked += 1;
         mail.replies.push_front(reply);

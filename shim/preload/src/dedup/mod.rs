@@ -5,7 +5,9 @@
 //! | [`program`] | what the program does that matters here, call by call |
 //! | `watched` | blocks that hold what arrived by copies, and what is known of each |
 //! | `learned` | which kernels only read |
-//! | `turn` | what is done while nothing is in flight: fingerprints, comparisons, exchanges |
+//! | `turn` | what is done while nothing is in flight, for two milliseconds at a time |
+//! | `judgement` | which blocks may be shared, by what fingerprints show |
+//! | `exchange` | chunks that are taken and given |
 //! | `part` | the way back, before a write |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
@@ -18,9 +20,11 @@
 mod broker_thread;
 #[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod client;
+mod exchange;
 mod figures;
 #[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod home;
+mod judgement;
 mod kernels;
 mod learned;
 mod link;

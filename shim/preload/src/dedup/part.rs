@@ -11,7 +11,7 @@ use wm_driver::Gpu;
 use wm_memory::Stays;
 
 use super::figures::COUNTS;
-use super::mailbox::{self, Request};
+use super::mailbox::{self, BackgroundRequest};
 use super::watched::WatchedBlock;
 use crate::gate;
 
@@ -32,7 +32,7 @@ const MOST: u32 = 2;
 
 /// What came of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum Parting {
     Done,
     More,
     Hopeless,
@@ -43,24 +43,27 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     let done = loop {
         match gate::alone(CLOSE, || turn(block)) {
-            Some(Progress::Done) => break true,
-            Some(Progress::Hopeless) => break false,
-            Some(Progress::More) | None if Instant::now() >= until => break false,
-            Some(Progress::More) | None => {
+            Some(Parting::Done) => break true,
+            Some(Parting::Hopeless) => break false,
+            Some(Parting::More) | None if Instant::now() >= until => break false,
+            Some(Parting::More) | None => {
                 let _settled = block.manager.gpu().is_quiet(LOOK);
             }
         }
     };
     settle(block);
     if !done {
-        log::warn!("memory at {:#x} could not be made private in time: a write into it will be refused", block.range.start);
+        log::warn!(
+            "memory at {:#x} could not be made private in time: a write into it will be refused",
+            block.range.start
+        );
     }
     done
 }
 
 /// The same behind the closed gate, as far as it goes.
 pub(super) fn part_now(block: &WatchedBlock) {
-    while turn(block) == Progress::More && !block.is_gone() {}
+    while turn(block) == Parting::More && !block.is_gone() {}
     settle(block);
 }
 
@@ -70,17 +73,17 @@ pub(super) fn part_chunk(block: &WatchedBlock, address: u64) {
     settle(block);
 }
 
-fn turn(block: &WatchedBlock) -> Progress {
+fn turn(block: &WatchedBlock) -> Parting {
     match block.manager.unshare(block.range.clone(), false, TURN) {
-        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Progress::Done,
-        Ok(moved) if moved.count > 0 => Progress::More,
+        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Parting::Done,
+        Ok(moved) if moved.count > 0 => Parting::More,
         Ok(moved) => after(moved.stays.unwrap_or(Stays::Busy)),
         Err(stays) => after(stays),
     }
 }
 
-fn after(stays: Stays) -> Progress {
-    if matches!(stays, Stays::InUse | Stays::Busy) { Progress::More } else { Progress::Hopeless }
+fn after(stays: Stays) -> Parting {
+    if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Hopeless }
 }
 
 /// Notes what is shared still, and gives the leases of the rest back.
@@ -100,7 +103,7 @@ fn settle(block: &WatchedBlock) {
     block.set_shared(!shared.is_empty());
     COUNTS.copied_back_bytes.fetch_add(parted as u64 * wm_dedup::chunk::CHUNK_BYTES, Relaxed);
     if !leases.is_empty() {
-        mailbox::post(Request::Release(leases));
+        mailbox::post(BackgroundRequest::Release(leases));
     }
 }
 

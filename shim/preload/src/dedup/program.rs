@@ -13,7 +13,7 @@ use wm_driver::Device;
 use wm_memory::Manager;
 
 use super::learned::{parameter, readers};
-use super::mailbox::{self, Request};
+use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
 use super::{broker_thread, part, standing, turn};
 use crate::launches::{self, LaunchArguments};
@@ -168,7 +168,10 @@ pub(crate) fn instantiating() {
 /// The program does something that sharing does not go with, for the rest of the process.
 pub(crate) fn give_up(why: &'static str) {
     if standing::end(why) {
-        watched::all().iter().filter(|block| block.is_shared()).for_each(|block| drop(part::make_private(block)));
+        watched::all()
+            .iter()
+            .filter(|block| block.is_shared())
+            .for_each(|block| drop(part::make_private(block)));
     }
 }
 
@@ -194,7 +197,7 @@ pub(crate) fn freed(address: u64) {
     if let Some(block) = watched::forget(address) {
         let leases = block.facts().take_leases();
         if !leases.is_empty() {
-            mailbox::post(Request::Release(leases));
+            mailbox::post(BackgroundRequest::Release(leases));
         }
     }
 }

@@ -72,7 +72,11 @@ struct ArgumentBuffer {
     bytes: usize,
 }
 
-unsafe fn in_buffer(buffer: ArgumentBuffer, layout: &[ParameterPlace], mut each: impl FnMut(u32, u64)) -> bool {
+unsafe fn in_buffer(
+    buffer: ArgumentBuffer,
+    layout: &[ParameterPlace],
+    mut each: impl FnMut(u32, u64),
+) -> bool {
     for place in layout {
         if place.offset.checked_add(place.size).is_none_or(|end| end > buffer.bytes) {
             return false;

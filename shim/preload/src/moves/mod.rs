@@ -8,25 +8,16 @@ pub(crate) mod obstacle;
 pub(crate) mod recency;
 mod refusals;
 mod room;
+mod switch;
 mod turns;
-
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::gate;
 use crate::launches::{self, Subscriber};
 use crate::settings::{Migrate, Settings};
 pub(crate) use refusals::{WhyNot, refusals};
 pub(crate) use room::{come_back, leave_device, make_for};
+pub(crate) use switch::is_on;
 pub(crate) use turns::carry_out;
-
-/// Decided at load.
-static ON: AtomicBool = AtomicBool::new(false);
-
-/// May memory move?
-#[inline]
-pub(crate) fn is_on() -> bool {
-    ON.load(Relaxed)
-}
 
 /// Decides for the whole process. To be called before the first hook is connected.
 pub(crate) fn choose(settings: &Settings) {
@@ -36,7 +27,7 @@ pub(crate) fn choose(settings: &Settings) {
     match obstacle::of_settings(settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
-            ON.store(true, Relaxed);
+            switch::turn_on();
             gate::turn_on();
             launches::subscribe(Subscriber::Words);
         }

@@ -14,7 +14,7 @@ use wm_memory::{Manager, MoveOrder, Stays};
 
 use super::refusals::WhyNot;
 use super::turns::{carry_out, ends};
-use super::{obstacle, recency};
+use super::{obstacle, recency, switch};
 use crate::gate;
 
 /// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
@@ -73,7 +73,7 @@ fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier, most: u64)
 /// Moves blocks to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device is unused then, and still the
 /// manager's. Small blocks stay: others lie on the same memory.
 pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
-    if super::is_on() { leave(manager, bytes).0 } else { 0 }
+    if switch::is_on() { leave(manager, bytes).0 } else { 0 }
 }
 
 /// As [`leave_device`]; and why no more left, if it does not concern single blocks.
@@ -95,7 +95,7 @@ fn leave(manager: &Manager<Device>, bytes: u64) -> (u64, Option<WhyNot>) {
 /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: nothing has changed.
 pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     // Asked again behind the closed gate: here it spares a wait for nothing.
-    if !super::is_on() || is_vain() || obstacle::of_process().is_some() {
+    if !switch::is_on() || is_vain() || obstacle::of_process().is_some() {
         return false;
     }
     let missing = bytes.saturating_sub(manager.device_room());
@@ -121,7 +121,7 @@ fn is_vain() -> bool {
 
 /// The host has waited: blocks that were used while they were elsewhere come back as far as there is room, those that were used last before others.
 pub(crate) fn come_back(manager: &Manager<Device>) {
-    if !super::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
+    if !switch::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
         return;
     }
     let mut blocks = candidates(manager, |tiers| tiers.host);

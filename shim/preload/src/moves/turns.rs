@@ -5,8 +5,8 @@ use std::time::Duration;
 use wm_driver::Device;
 use wm_memory::{Manager, MoveOrder, Stays};
 
-use super::obstacle;
 use super::refusals::{self, WhyNot};
+use super::{obstacle, switch};
 use crate::{gate, process};
 
 /// How long to wait for calls that are being made, which is what other calls then wait for nothing. The driver takes some microseconds for most.
@@ -43,7 +43,7 @@ pub(super) fn ends(stays: Stays) -> bool {
 type TurnResult = Result<(u64, u64, Option<Stays>), WhyNot>;
 
 fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
-    if !super::is_on() {
+    if !switch::is_on() {
         return Err(WhyNot::Off);
     }
     let done = gate::alone(PATIENCE, || {

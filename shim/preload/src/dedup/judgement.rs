@@ -1,0 +1,92 @@
+//! Which blocks may be shared, by what their launches did between fingerprints.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
+use wm_dedup::readers::{ParameterKey, ParameterVerdict, WindowOutcome};
+
+use super::learned::readers;
+use super::mailbox::NamedChunk;
+use super::watched::{self, BlockFacts, WatchedBlock};
+use super::{part, standing};
+
+/// A block is looked at so long after it was last loaded or written.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// Chunks of a block that is due for fingerprints; none of one that is not.
+pub(super) fn due_chunks(facts: &BlockFacts) -> Vec<u64> {
+    let is_quiet = facts.left_alone.is_none() && facts.touched_at.elapsed() >= QUIET;
+    let is_settled = facts.unchanged > 0
+        && !facts.is_void
+        && readers().judge(&Vec::from_iter(facts.parameters.iter().copied()));
+    if !is_quiet || is_settled {
+        return Vec::new();
+    }
+    facts.candidates.chunks().collect()
+}
+
+/// May its chunks be shared, by what is known now?
+pub(super) fn is_ready(facts: &BlockFacts) -> bool {
+    let reads = |parameter: &ParameterKey| readers().verdict(*parameter) == ParameterVerdict::Reader;
+    facts.left_alone.is_none()
+        && facts.unchanged > 0
+        && !facts.is_void
+        && !facts.window.is_unknown()
+        && facts.parameters.iter().all(reads)
+}
+
+pub(super) fn is_ready_chunk(chunk: &NamedChunk) -> bool {
+    let block = &chunk.block;
+    let lives = || block.manager.block(block.range.start).is_some_and(|live| live.id == block.id);
+    let is_named = |facts: &BlockFacts| facts.prints.get(&chunk.index) == Some(&chunk.name.fingerprint);
+    !block.is_gone() && standing::is_on() && lives() && {
+        let facts = block.facts();
+        is_ready(&facts) && is_named(&facts)
+    }
+}
+
+/// Fingerprints were taken: what the launches since the last ones did.
+pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>) {
+    let lessons = {
+        let mut facts = block.facts();
+        let graphs = watched::graph_launches();
+        if graphs != facts.graph_launches {
+            let captured = facts.captured.clone();
+            captured.into_iter().for_each(|parameter| facts.window.note(parameter));
+        }
+        let same =
+            facts.prints.iter().all(|(index, before)| prints.get(index).is_none_or(|now| now == before));
+        let is_first = facts.prints.is_empty() || facts.is_void;
+        let outcome = match (is_first, same) {
+            (true, _) => WindowOutcome::Void,
+            (false, true) => WindowOutcome::Unchanged,
+            (false, false) => WindowOutcome::Changed,
+        };
+        let lessons = readers().close(&facts.window, outcome);
+        if outcome == WindowOutcome::Changed {
+            let changed: Vec<u64> = facts
+                .prints
+                .iter()
+                .filter(|(index, before)| prints.get(index).is_some_and(|now| now != *before))
+                .map(|(i, _)| *i)
+                .collect();
+            for index in changed {
+                facts.candidates.written(index * CHUNK_BYTES..(index + 1) * CHUNK_BYTES);
+            }
+        }
+        facts.unchanged = if outcome == WindowOutcome::Unchanged { facts.unchanged + 1 } else { 0 };
+        facts.window.clear();
+        facts.is_void = false;
+        facts.graph_launches = graphs;
+        facts.prints = prints;
+        lessons
+    };
+    if !lessons.reversed.is_empty() {
+        let relied = |block: &&Arc<WatchedBlock>| {
+            block.is_shared() && lessons.reversed.iter().any(|one| block.facts().parameters.contains(one))
+        };
+        watched::all().iter().filter(relied).for_each(|block| part::part_now(block));
+    }
+}
