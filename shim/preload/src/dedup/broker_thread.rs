@@ -60,7 +60,7 @@ impl BrokerThread {
             BackgroundRequest::LookUp(chunks) => self.look_up(chunks),
             BackgroundRequest::Offer(chunks) => self.offer(chunks),
             BackgroundRequest::Release(leases) => {
-                leases.iter().for_each(|lease| drop(self.exported.remove(lease)));
+                self.exported.retain(|lease, _| !leases.contains(lease));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
             BackgroundRequest::GiveBack(manager, bytes) => drop(manager.relieve(bytes)),

@@ -108,14 +108,6 @@ pub(super) fn take_reply() -> Option<TurnReply> {
     })
 }
 
-/// It is left for the next turn.
-pub(super) fn put_back(reply: TurnReply) {
-    with(|mail| {
-        mail.asked += 1;
-        mail.replies.push_front(reply);
-    });
-}
-
 /// Is there anything for a turn?
 pub(super) fn has_replies() -> bool {
     mail().as_ref().is_some_and(|mail| !mail.replies.is_empty())

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 use wm_abi::CUfunction;
-use wm_dedup::readers::ParameterVerdict;
+use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
 use wm_memory::Manager;
 
@@ -127,13 +127,13 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     if !is_on() {
         return;
     }
-    let mut writes: SmallVec<[Arc<WatchedBlock>; 4]> = SmallVec::new();
+    let mut writes: SmallVec<[(Arc<WatchedBlock>, ParameterKey); 4]> = SmallVec::new();
     let mut each = |offset: u32, word: u64| {
         let Some(block) = watched::find(word) else { return };
         let key = parameter(function, offset);
         block.facts().note(key, when == Submission::InGraph);
         if block.is_shared() && readers().verdict(key) != ParameterVerdict::Reader {
-            writes.push(block);
+            writes.push((block, key));
         }
     };
     // SAFETY: by contract.
@@ -143,7 +143,13 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     if told != Some(true) {
         return give_up("the driver does not tell the parameters of a kernel");
     }
-    writes.iter().for_each(|block| make_way(block, when));
+    for (block, key) in writes {
+        make_way(&block, when);
+        // What was launched before has only read: a write would have faulted. So what changes from now on is this kernel's doing.
+        let mut facts = block.facts();
+        facts.window.clear();
+        facts.note(key, when == Submission::InGraph);
+    }
 }
 
 /// Something is launched that names its kernels and copies nowhere: any graph.
@@ -168,10 +174,9 @@ pub(crate) fn instantiating() {
 /// The program does something that sharing does not go with, for the rest of the process.
 pub(crate) fn give_up(why: &'static str) {
     if standing::end(why) {
-        watched::all()
-            .iter()
-            .filter(|block| block.is_shared())
-            .for_each(|block| drop(part::make_private(block)));
+        watched::all().iter().filter(|block| block.is_shared()).for_each(|block| {
+            part::make_private(block);
+        });
     }
 }
 

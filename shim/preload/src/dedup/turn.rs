@@ -103,7 +103,7 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
             return 0;
         }
         COUNTS.turns.fetch_add(1, Relaxed);
-        Turn { manager, tools, until: Instant::now() + TURN }.run()
+        OpenTurn { manager, tools, until: Instant::now() + TURN }.run()
     });
     if let Some(freed) = done.filter(|freed| *freed > 0) {
         mailbox::post(BackgroundRequest::GiveBack(manager, freed));
@@ -135,13 +135,13 @@ impl Tools {
     }
 }
 
-struct Turn<'a> {
+struct OpenTurn<'a> {
     manager: &'static Manager<Device>,
     tools: &'a mut Tools,
     until: Instant,
 }
 
-impl Turn<'_> {
+impl OpenTurn<'_> {
     /// Bytes of this process's memory that nobody needs now.
     fn run(mut self) -> u64 {
         let freed = self.serve_replies();

@@ -19,7 +19,7 @@ use crate::gate;
 use crate::guard::{self, Call};
 use crate::process::{self, Site, StreamKind, driver, sticky_error};
 use crate::registry::{self, NamedStream, context_blocks};
-use crate::{moves, settings, shortage, trace};
+use crate::{dedup, moves, settings, shortage, trace};
 
 /// `cuMemAlloc`.
 pub(super) unsafe fn mem_alloc(pointer: *mut CUdeviceptr, bytes: usize) -> Outcome {
@@ -61,6 +61,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
                 trace::allocated(site.device, address, bytes, Order::Device);
             }
             moves::allocated(address, bytes);
+            dedup::program::allocated(address, bytes as u64);
             context_blocks::insert(&site, address);
             Ok(address)
         }
@@ -192,6 +193,7 @@ fn allocate(
                 trace::allocated(site.device, address, bytes, order);
             }
             moves::allocated(address, bytes);
+            dedup::program::allocated(address, bytes as u64);
             store(address);
             Outcome::Return(CUresult::SUCCESS)
         }
@@ -254,6 +256,7 @@ pub(super) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
 /// Frees a block that `cuMemAlloc` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
     if !settings::load().free_waits && guard::is_off() {
+        dedup::program::freed(address);
         match manager.free_behind_all(address) {
             Err(FreeError::Unrecorded(_)) => {}
             freed => return finish_free(manager, address, Order::Device, freed),
@@ -282,6 +285,7 @@ pub(super) unsafe fn mem_free_async<D: DefaultStream>(address: CUdeviceptr, stre
         check_action(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
     if named.kind == StreamKind::PerThread && guard::is_off() {
+        dedup::program::freed(address);
         return finish_free(manager, address, named.order(), manager.free_in_own(address, named.id));
     }
     let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
@@ -305,6 +309,8 @@ fn free(
     if let Some(error) = sticky_error::failure() {
         return Outcome::Return(error);
     }
+    // Before: at once afterwards another thread may get a block there.
+    dedup::program::freed(address);
     let freed = if guard::is_off() {
         manager.free(address, order)
     } else {

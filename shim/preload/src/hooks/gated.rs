@@ -41,9 +41,11 @@ macro_rules! gated {
             use wm_abi::symbol::{self, Symbol};
             use wm_abi::*;
 
+            use crate::dedup::program;
             use crate::gate::{self, Keeps::*, Passage::*};
             use crate::hooks::gated::next;
             use crate::hooks::stream::{is_per_thread, note_per_thread};
+            use crate::hooks::writes::{self, WriteKind};
 
             $($(wm_abi::with_parameters!($name => gated_entry!($name, $meaning));)+)*
         }
@@ -62,8 +64,15 @@ macro_rules! gated_entry {
     (($($argument:ident: $type:ty),*) $name:ident, $meaning:expr) => {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             note_per_thread(const { is_per_thread(stringify!($name)) });
-            // SAFETY: the program's arguments, for the function that it called.
-            gate::pass($meaning, || unsafe { next::$name.get()($($argument),*) })
+            gate::pass($meaning, || {
+                const KIND: WriteKind = writes::kind(stringify!($name), $meaning);
+                if program::is_on() && !matches!(KIND, WriteKind::Nothing) {
+                    // SAFETY: the program's arguments, for the function that it called.
+                    unsafe { writes::look(stringify!($name), KIND, &[$(writes::word(&$argument)),*]) };
+                }
+                // SAFETY: the same.
+                unsafe { next::$name.get()($($argument),*) }
+            })
         }
         const _: <symbol::$name as Symbol>::Function = $name;
     };

@@ -90,7 +90,9 @@ pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
         if unsafe { launches::words(function, arguments, note) }.is_none() {
             // The driver is asked for the parameters, under the rules of a handler.
             // SAFETY: by contract.
-            boundary::look(|| drop(unsafe { launches::words_asked(function, arguments, note) }));
+            boundary::look(|| {
+                unsafe { launches::words_asked(function, arguments, note) };
+            });
         }
     }
     if launches::has_subscribed(Subscriber::Blocks) {

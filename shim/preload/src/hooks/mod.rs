@@ -34,6 +34,7 @@ mod sharing;
 mod stream;
 mod volume;
 mod wait;
+mod writes;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;

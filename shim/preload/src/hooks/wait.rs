@@ -16,7 +16,7 @@ use super::stream::{DefaultStream, resolve_default};
 use crate::guard::{self, SyncTarget, Watch};
 use crate::process::{driver, streams};
 use crate::registry::{self, NamedStream};
-use crate::{moves, trace};
+use crate::{dedup, moves, trace};
 
 /// `cuStreamSynchronize`, and its per-thread twin.
 pub(super) unsafe fn stream_synchronize<S, D>(stream: CUstream) -> CUresult
@@ -98,6 +98,7 @@ impl Wait {
         self.watch.into_iter().for_each(|watch| watch.end(manager));
         pool::trim_to_threshold(manager);
         moves::come_back(manager);
+        dedup::program::waited(manager);
     }
 }
 

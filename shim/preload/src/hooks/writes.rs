@@ -1,0 +1,413 @@
+//! What a call that passes the gate writes, for sharing: it hears of it before the driver does.
+//!
+//! Which kind a function is of is decided when this is compiled, by its name; what a call of it writes follows from its arguments. A function that is not understood ends
+//! sharing, so that a new one does no harm.
+//!
+//! Invariant: nothing is looked at while sharing is off.
+
+use std::ops::Range;
+
+use wm_abi::*;
+
+use super::boundary;
+use super::stream::{DefaultStream, Legacy, PerThread, is_captured};
+use super::volume::{self, Description};
+use crate::dedup::program::{self, Submission};
+use crate::gate::Passage;
+use crate::launches::LaunchArguments;
+use crate::registry;
+
+/// What a function does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriteKind {
+    /// It writes no memory of the device that could be shared.
+    Nothing,
+    /// `(to, from, bytes)`: from the host, within the device, or told by addresses.
+    Load,
+    CopyWithin,
+    CopyUnified,
+    /// `(to, array, offset, bytes)`.
+    FromArray,
+    /// `(to, value, count)` of elements of so many bytes.
+    Set(u64),
+    /// `(to, pitch, value, width, height)` of elements of so many bytes.
+    SetRows(u64),
+    /// A description of a copy.
+    Rows,
+    Volume,
+    /// Arrays of destinations, sources and sizes, and their count.
+    Batch,
+    /// `(stream, address, value, flags)`.
+    Word,
+    /// A kernel, and where its function, arguments and stream are.
+    Launch,
+    LaunchCooperative,
+    LaunchEx,
+    GraphLaunch,
+    /// A graph's node, whose description is the argument of this number.
+    KernelNode(usize),
+    VolumeNode(usize),
+    SetNode(usize),
+    Instantiate,
+    /// Sharing does not go with it.
+    Foreign,
+}
+
+/// By the function's name and what it means at the gate.
+pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
+    use WriteKind::*;
+    match meaning {
+        Passage::Context => return Foreign,
+        Passage::Keep(keeps) if !keeps.is_graph() => return Foreign,
+        _ => {}
+    }
+    // Looked up in this order: a name stands for all functions whose names begin with it.
+    const KINDS: &[(&str, WriteKind)] = &[
+        ("cuMemcpyHtoA", Nothing),
+        ("cuMemcpyHtoD", Load),
+        ("cuMemcpyDtoDAsync", CopyWithin),
+        ("cuMemcpyDtoD", CopyWithin),
+        ("cuMemcpyDto", Nothing),
+        ("cuMemcpyAtoD", FromArray),
+        ("cuMemcpyAto", Nothing),
+        ("cuMemcpyBatchAsync", Batch),
+        ("cuMemcpy2D", Rows),
+        ("cuMemcpy3DBatch", Foreign),
+        ("cuMemcpy3DWith", Foreign),
+        ("cuMemcpy3D", Volume),
+        ("cuMemcpyAsync", CopyUnified),
+        ("cuMemcpy", CopyUnified),
+        ("cuMemsetD2D32", SetRows(4)),
+        ("cuMemsetD2D16", SetRows(2)),
+        ("cuMemsetD2D8", SetRows(1)),
+        ("cuMemsetD32", Set(4)),
+        ("cuMemsetD16", Set(2)),
+        ("cuMemsetD8", Set(1)),
+        ("cuStreamWriteValue", Word),
+        ("cuStreamWaitValue", Nothing),
+        ("cuStreamBeginCapture", Nothing),
+        ("cuStreamBeginRecapture", Nothing),
+        ("cuStreamAddCallback", Nothing),
+        ("cuLaunchHostFunc", Nothing),
+        ("cuLaunchKernelEx", LaunchEx),
+        ("cuLaunchKernel", Launch),
+        ("cuLaunchCooperativeKernelMultiDevice", Foreign),
+        ("cuLaunchCooperativeKernel", LaunchCooperative),
+        ("cuGraphLaunch", GraphLaunch),
+        ("cuGraphUpload", Nothing),
+        ("cuGraphInstantiate", Instantiate),
+        ("cuGraphExecUpdate", Instantiate),
+        ("cuGraphAddKernelNode", KernelNode(4)),
+        ("cuGraphKernelNodeSetParams", KernelNode(1)),
+        ("cuGraphExecKernelNodeSetParams", KernelNode(2)),
+        ("cuGraphAddMemcpyNode", VolumeNode(4)),
+        ("cuGraphMemcpyNodeSetParams", VolumeNode(1)),
+        ("cuGraphExecMemcpyNodeSetParams", VolumeNode(2)),
+        ("cuGraphAddMemsetNode", SetNode(4)),
+        ("cuGraphMemsetNodeSetParams", SetNode(1)),
+        ("cuGraphExecMemsetNodeSetParams", SetNode(2)),
+        ("cuGraphAddChildGraphNode", Nothing),
+        ("cuGraphAddEmptyNode", Nothing),
+        ("cuGraphAddEventRecordNode", Nothing),
+        ("cuGraphAddEventWaitNode", Nothing),
+        ("cuGraphAddHostNode", Nothing),
+        ("cuGraphAddMemAllocNode", Nothing),
+        ("cuGraphAddMemFreeNode", Nothing),
+        ("cuGraphHostNodeSetParams", Nothing),
+        ("cuGraphExecHostNodeSetParams", Nothing),
+        ("cuGraphExecChildGraphNodeSetParams", Instantiate),
+        // They look at what is mapped.
+        ("cuMemAdvise", Nothing),
+        ("cuMemGet", Nothing),
+        ("cuMemHost", Nothing),
+        ("cuMemRangeGet", Nothing),
+        ("cuMemRetainAllocationHandle", Nothing),
+        ("cuPointerGet", Nothing),
+        ("cuTensorMap", Nothing),
+        ("cuTexObjectCreate", Nothing),
+        ("cuTexRefSet", Nothing),
+    ];
+    let mut at = 0;
+    while at < KINDS.len() {
+        if begins(name, KINDS[at].0) {
+            return KINDS[at].1;
+        }
+        at += 1;
+    }
+    Foreign
+}
+
+const fn begins(name: &str, start: &str) -> bool {
+    let (name, start) = (name.as_bytes(), start.as_bytes());
+    if name.len() < start.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < start.len() {
+        if name[at] != start[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// What one call does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum WriteEffect {
+    Loaded(Range<u64>),
+    Written(Range<u64>),
+    Copied(Range<u64>, u64),
+}
+
+/// An argument as a word of 64 bits; those that are larger are not looked at.
+pub(super) fn word<T: Copy>(argument: &T) -> u64 {
+    let mut word = 0_u64;
+    if size_of::<T>() <= size_of::<u64>() {
+        // SAFETY: as many bytes as the argument has, which are no more than the word's. The driver's arguments are numbers, handles and pointers.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                std::ptr::from_ref(argument).cast::<u8>(),
+                (&raw mut word).cast::<u8>(),
+                size_of::<T>(),
+            );
+        }
+    }
+    word
+}
+
+/// Shows a call to sharing, before it is made.
+///
+/// # Safety
+/// The arguments are those of a call of the function, which the program makes.
+pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]) {
+    let captured = |stream: Option<u64>| {
+        let stream = stream.map_or(CUstream::NULL, |stream| CUstream(stream as usize));
+        let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
+        let is =
+            if per_thread { is_captured_in::<PerThread>(stream) } else { is_captured_in::<Legacy>(stream) };
+        if is { Submission::InGraph } else { Submission::Now }
+    };
+    let [zero, one, two, three] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
+    // SAFETY (of every read below): by contract, what the driver reads in this call.
+    match kind {
+        WriteKind::Nothing => {}
+        WriteKind::Launch | WriteKind::LaunchCooperative => {
+            let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
+            let extra = if kind == WriteKind::Launch { argument(10) } else { 0 };
+            // SAFETY: by contract.
+            unsafe { launched(zero, [argument(9), extra], captured(Some(argument(8)))) };
+        }
+        WriteKind::LaunchEx => {
+            // SAFETY: null, or the program's description of a launch.
+            let config = unsafe { (zero as *const CUlaunchConfig).as_ref() };
+            let stream = config.map(|config| word(&config.hStream));
+            // SAFETY: by contract.
+            unsafe { launched(one, [two, three], captured(stream)) };
+        }
+        WriteKind::KernelNode(at) => {
+            let node = arguments.get(at).map(|node| *node as *const CUDA_KERNEL_NODE_PARAMS);
+            // SAFETY: null, or the program's description of a node.
+            if let Some(node) = node.and_then(|node| unsafe { node.as_ref() }) {
+                // The older form ends before `kern`, which is looked at only where it must be there.
+                let function = if node.func.0 != 0 { node.func.0 } else { node.kern.0 };
+                let parameters = [node.kernelParams as u64, node.extra as u64];
+                // SAFETY: by contract.
+                unsafe { launched(function as u64, parameters, Submission::InGraph) };
+            }
+            program::instantiating();
+        }
+        WriteKind::GraphLaunch => program::graph_launching(),
+        WriteKind::Instantiate => boundary::look(program::instantiating),
+        WriteKind::Foreign => boundary::look(|| program::give_up(reason(name))),
+        _ => boundary::look(|| {
+            let is_node = matches!(kind, WriteKind::VolumeNode(_) | WriteKind::SetNode(_));
+            let stream = match kind {
+                WriteKind::Word => Some(zero),
+                _ => arguments.last().copied().filter(|_| name.contains("Async")),
+            };
+            let when = if is_node { Submission::InGraph } else { captured(stream) };
+            // SAFETY: by contract.
+            match unsafe { effects(kind, arguments) } {
+                Some(effects) => effects.into_iter().for_each(|effect| tell(effect, when)),
+                None => program::give_up(reason(name)),
+            }
+            if is_node {
+                program::instantiating();
+            }
+        }),
+    }
+}
+
+fn is_captured_in<D: DefaultStream>(stream: CUstream) -> bool {
+    is_captured::<D>(stream)
+}
+
+/// Why sharing ends, where a call is not understood.
+fn reason(name: &'static str) -> &'static str {
+    name
+}
+
+fn tell(effect: WriteEffect, when: Submission) {
+    match effect {
+        WriteEffect::Loaded(to) => program::loaded(to, when),
+        WriteEffect::Written(to) => program::written(to, when),
+        WriteEffect::Copied(to, from) => program::copied(to, from, when),
+    }
+}
+
+/// # Safety
+/// As for [`look`]: a function, its arguments as a list and as a buffer.
+unsafe fn launched(function: u64, [parameters, extra]: [u64; 2], when: Submission) {
+    let arguments = LaunchArguments { parameters: parameters as _, extra: extra as _ };
+    // SAFETY: by contract.
+    unsafe { program::launching(CUfunction(function as usize), arguments, when) };
+}
+
+/// What a copy or a memset writes; `None` if that is not known.
+///
+/// # Safety
+/// As for [`look`].
+unsafe fn effects(kind: WriteKind, arguments: &[u64]) -> Option<Vec<WriteEffect>> {
+    let at = |index: usize| arguments.get(index).copied().unwrap_or(0);
+    let to = |bytes: u64| at(0)..at(0).saturating_add(bytes);
+    let one = |effect| Some(vec![effect]);
+    match kind {
+        WriteKind::Load => one(WriteEffect::Loaded(to(at(2)))),
+        WriteKind::CopyWithin => one(WriteEffect::Copied(to(at(2)), at(1))),
+        WriteKind::CopyUnified => one(unified(at(0), at(1), at(2))),
+        WriteKind::FromArray => one(WriteEffect::Written(to(at(3)))),
+        WriteKind::Set(element) => one(WriteEffect::Written(to(at(2).saturating_mul(element)))),
+        WriteKind::SetRows(element) => {
+            one(WriteEffect::Written(rows(at(0), at(1), at(3).saturating_mul(element), at(4))))
+        }
+        WriteKind::Word => one(WriteEffect::Written(at(1)..at(1).saturating_add(8))),
+        // SAFETY: null, or a description of the program's.
+        WriteKind::Rows => described(unsafe { (at(0) as *const CUDA_MEMCPY2D).as_ref() }),
+        // SAFETY: the same.
+        WriteKind::Volume => described(unsafe { (at(0) as *const CUDA_MEMCPY3D).as_ref() }),
+        // SAFETY: the same.
+        WriteKind::VolumeNode(index) => described(unsafe { (at(index) as *const CUDA_MEMCPY3D).as_ref() }),
+        WriteKind::SetNode(index) => {
+            // SAFETY: the same.
+            let Some(set) = (unsafe { (at(index) as *const CUDA_MEMSET_NODE_PARAMS).as_ref() }) else {
+                return Some(Vec::new());
+            };
+            let width = (set.width as u64).saturating_mul(set.elementSize.into());
+            one(WriteEffect::Written(rows(set.dst, set.pitch as u64, width, set.height as u64)))
+        }
+        WriteKind::Batch => {
+            let [targets, sources, sizes] = [at(0), at(1), at(2)].map(|array| array as *const u64);
+            if targets.is_null() || sources.is_null() || sizes.is_null() {
+                return Some(Vec::new());
+            }
+            // SAFETY: arrays of `count` entries, by contract.
+            let entry = |array: *const u64, index: usize| unsafe { array.add(index).read() };
+            let copies = (0..at(3) as usize)
+                .map(|index| unified(entry(targets, index), entry(sources, index), entry(sizes, index)));
+            Some(copies.collect())
+        }
+        _ => None,
+    }
+}
+
+/// A copy whose ends are told by addresses alone.
+fn unified(to: u64, from: u64, bytes: u64) -> WriteEffect {
+    let range = to..to.saturating_add(bytes);
+    let is_ours = |address: u64| registry::owner(address).is_some();
+    match (is_ours(to), is_ours(from)) {
+        (true, true) => WriteEffect::Copied(range, from),
+        (true, false) if is_of_host(from) => WriteEffect::Loaded(range),
+        _ => WriteEffect::Written(range),
+    }
+}
+
+/// Is it memory that the driver knows nothing of, or pinned memory of the host?
+fn is_of_host(address: u64) -> bool {
+    use wm_driver::Api;
+    use wm_driver::api::PointerAttribute;
+    let kind = crate::process::driver().pointer_attribute(PointerAttribute::MEMORY_TYPE, address);
+    kind.map_or(true, |kind| kind == CU_MEMORYTYPE_HOST)
+}
+
+/// All that rows of a pitch reach.
+fn rows(to: u64, pitch: u64, width: u64, height: u64) -> Range<u64> {
+    let last = pitch.saturating_mul(height.saturating_sub(1));
+    to..to.saturating_add(if height == 0 { 0 } else { last.saturating_add(width) })
+}
+
+fn described<D: Description>(copy: Option<&D>) -> Option<Vec<WriteEffect>> {
+    let Some(copy) = copy.map(|copy| volume::filled(&copy.general())) else { return Some(Vec::new()) };
+    let [target, _] = volume::ends(&copy);
+    let size = volume::size(&copy);
+    let Some(end) = target.filter(|_| !size.contains(&0)) else { return Some(Vec::new()) };
+    let reach = (0..3)
+        .fold(1_u64, |reach, axis| reach.saturating_add((size[axis] - 1).saturating_mul(end.steps[axis])));
+    Some(vec![WriteEffect::Written(end.address..end.address.saturating_add(reach))])
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a call writes shared memory that sharing was not told of.
+    use super::*;
+
+    fn address<T>(value: &T) -> u64 {
+        std::ptr::from_ref(value) as u64
+    }
+
+    fn told(kind: WriteKind, arguments: &[u64]) -> Vec<WriteEffect> {
+        // SAFETY: arguments of the tests' own.
+        unsafe { effects(kind, arguments) }.expect("understood")
+    }
+
+    #[test]
+    fn copies_and_memsets_are_told_by_what_they_reach() {
+        assert_eq!(told(WriteKind::Load, &[4096, 7, 100]), [WriteEffect::Loaded(4096..4196)]);
+        assert_eq!(told(WriteKind::CopyWithin, &[4096, 64, 100]), [WriteEffect::Copied(4096..4196, 64)]);
+        assert_eq!(told(WriteKind::Set(4), &[4096, 7, 100]), [WriteEffect::Written(4096..4496)]);
+        assert_eq!(
+            told(WriteKind::SetRows(2), &[4096, 512, 9, 10, 3]),
+            [WriteEffect::Written(4096..4096 + 1024 + 20)]
+        );
+        assert_eq!(told(WriteKind::FromArray, &[4096, 7, 0, 50]), [WriteEffect::Written(4096..4146)]);
+        assert_eq!(told(WriteKind::Word, &[1, 4096, 5, 0]), [WriteEffect::Written(4096..4104)]);
+    }
+
+    #[test]
+    fn every_byte_of_a_described_copy_lies_in_what_is_told() {
+        for (width, height, pitch, x, y) in [(10, 3, 64, 5, 2), (64, 1, 0, 0, 0), (1, 7, 16, 15, 1)] {
+            let copy = CUDA_MEMCPY2D {
+                dstMemoryType: CU_MEMORYTYPE_DEVICE,
+                dstDevice: 1 << 30,
+                dstPitch: pitch,
+                dstXInBytes: x,
+                dstY: y,
+                WidthInBytes: width,
+                Height: height,
+                // SAFETY: all-zero is a description.
+                ..unsafe { std::mem::zeroed() }
+            };
+            let [WriteEffect::Written(range)] = &told(WriteKind::Rows, &[address(&copy)])[..] else {
+                panic!("one range")
+            };
+            let pitch = if pitch == 0 { x + width } else { pitch };
+            for row in 0..height {
+                let start = (1 << 30) + ((y + row) * pitch + x) as u64;
+                assert!(range.start <= start && start + width as u64 <= range.end, "{range:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_ends_sharing_and_what_shares_memory_does_too() {
+        use crate::gate::Keeps;
+        assert_eq!(kind("cuMemPrefetchAsync_v2", Passage::Pass), WriteKind::Foreign);
+        assert_eq!(kind("cuSomethingNewAsync", Passage::Pass), WriteKind::Foreign);
+        assert_eq!(kind("cuIpcGetMemHandle", Passage::Keep(Keeps::Shared)), WriteKind::Foreign);
+        assert_eq!(kind("cuCtxCreate_v4", Passage::Context), WriteKind::Foreign);
+        assert_eq!(kind("cuMemcpyDtoDAsync_v2_ptsz", Passage::Pass), WriteKind::CopyWithin);
+        assert_eq!(kind("cuMemcpyDtoHAsync_v2", Passage::Pass), WriteKind::Nothing);
+        assert_eq!(kind("cuMemsetD2D32Async", Passage::Pass), WriteKind::SetRows(4));
+        assert_eq!(kind("cuGraphAddNode_v2", Passage::Keep(Keeps::Graph)), WriteKind::Foreign);
+    }
+}
