@@ -63,7 +63,9 @@ impl BrokerThread {
                 self.exported.retain(|lease, _| !leases.contains(lease));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
-            BackgroundRequest::GiveBack(manager, bytes) => drop(manager.relieve(bytes)),
+            BackgroundRequest::GiveBack(manager) => {
+                manager.relieve(u64::MAX);
+            }
         }
     }
 

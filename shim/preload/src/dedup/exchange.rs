@@ -9,7 +9,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::{Device, Gpu, Handle};
-use wm_memory::{Manager, ShareOutcome};
+use wm_memory::{Manager, ShareOutcome, Stays};
 
 use super::client::Lease;
 use super::judgement::is_ready_chunk;
@@ -54,10 +54,14 @@ impl ChunkExchange<'_> {
 
     /// Compares, and takes what is equal. Bytes that were given up for it.
     pub(super) fn take_found(&mut self, found: Vec<FoundChunk>) -> u64 {
-        let equal = self.compare(&found).unwrap_or_else(|code| {
-            log::info!("shared memory could not be compared: {code}");
-            vec![false; found.len()]
-        });
+        let equal = match self.compare(&found) {
+            Ok(equal) => equal,
+            Err(code) => {
+                log::info!("shared memory could not be compared: {code}");
+                found.iter().for_each(|found| self.refuse(found, ChunkState::Asked));
+                return 0;
+            }
+        };
         let (same, other): (Vec<_>, Vec<_>) = found.into_iter().zip(equal).partition(|(_, equal)| *equal);
         other.into_iter().for_each(|(found, _)| self.refuse(&found, ChunkState::Refused));
         let same: Vec<FoundChunk> = same.into_iter().map(|(found, _)| found).collect();
@@ -145,7 +149,8 @@ impl ChunkExchange<'_> {
                 }
                 (ShareOutcome::Stays(stays), _) => {
                     log::debug!("a chunk at {:#x} was not given away: {stays:?}", chunk.address());
-                    drop_chunk(&chunk, None, Some(ChunkState::Refused));
+                    let for_good = !matches!(stays, Stays::InUse | Stays::Busy);
+                    drop_chunk(&chunk, None, for_good.then_some(ChunkState::Refused));
                 }
                 _ => forget(&chunk),
             }

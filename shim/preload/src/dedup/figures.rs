@@ -37,7 +37,7 @@ pub(crate) fn figures() -> Option<DedupStats> {
         let facts = block.facts();
         stats.candidate_bytes += facts.candidates.chunks().count() as u64 * CHUNK_BYTES;
         for state in facts.chunks.values() {
-            stats.shared_bytes += if state.is_shared() { CHUNK_BYTES } else { 0 };
+            stats.shared_bytes += if state.lease().is_some() { CHUNK_BYTES } else { 0 };
             stats.saved_bytes += if matches!(state, ChunkState::Taken(_)) { CHUNK_BYTES } else { 0 };
         }
         facts.left_alone.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);

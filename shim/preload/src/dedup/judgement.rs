@@ -15,6 +15,9 @@ use super::{part, standing};
 /// A block is looked at so long after it was last loaded or written.
 const QUIET: Duration = Duration::from_millis(300);
 
+/// A block that no kernel has used waits so much longer: what will use it is not known yet, and would have to be given a private copy first.
+const UNUSED: Duration = Duration::from_secs(30);
+
 /// Chunks of a block that is due for fingerprints; none of one that is not.
 pub(super) fn due_chunks(facts: &BlockFacts) -> Vec<u64> {
     let is_quiet = facts.left_alone.is_none() && facts.touched_at.elapsed() >= QUIET;
@@ -30,7 +33,9 @@ pub(super) fn due_chunks(facts: &BlockFacts) -> Vec<u64> {
 /// May its chunks be shared, by what is known now?
 pub(super) fn is_ready(facts: &BlockFacts) -> bool {
     let reads = |parameter: &ParameterKey| readers().verdict(*parameter) == ParameterVerdict::Reader;
+    let is_used = !facts.parameters.is_empty() || facts.touched_at.elapsed() >= UNUSED;
     facts.left_alone.is_none()
+        && is_used
         && facts.unchanged > 0
         && !facts.is_void
         && !facts.window.is_unknown()

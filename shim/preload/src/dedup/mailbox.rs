@@ -36,8 +36,8 @@ pub(super) enum BackgroundRequest {
     Offer(Vec<(NamedChunk, OwnedFd)>),
     /// These are used no longer.
     Release(Vec<Lease>),
-    /// So much of a device's memory was freed by sharing: for other processes.
-    GiveBack(&'static Manager<Device>, u64),
+    /// Memory of a device was freed by sharing: what is unused is for other processes.
+    GiveBack(&'static Manager<Device>),
 }
 
 /// For the next turn.
@@ -80,7 +80,7 @@ pub(super) fn post(request: BackgroundRequest) {
         mail.asked += match &request {
             BackgroundRequest::LookUp(chunks) => chunks.len(),
             BackgroundRequest::Offer(chunks) => chunks.len(),
-            BackgroundRequest::Release(_) | BackgroundRequest::GiveBack(..) => 0,
+            BackgroundRequest::Release(_) | BackgroundRequest::GiveBack(_) => 0,
         };
         mail.requests.push_back(request);
     });

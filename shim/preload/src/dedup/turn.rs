@@ -105,8 +105,8 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
         COUNTS.turns.fetch_add(1, Relaxed);
         OpenTurn { manager, tools, until: Instant::now() + TURN }.run()
     });
-    if let Some(freed) = done.filter(|freed| *freed > 0) {
-        mailbox::post(BackgroundRequest::GiveBack(manager, freed));
+    if done.is_some_and(|freed| freed > 0) {
+        mailbox::post(BackgroundRequest::GiveBack(manager));
     }
     let _unparked = manager.unpark(Duration::from_millis(1));
 }
@@ -130,7 +130,7 @@ impl Tools {
             scratch: manager.gpu().reserve(EXCHANGED * CHUNK_BYTES as usize)?,
             next_prints: Instant::now(),
             cursor: 0,
-            device: driver().device_uuid(manager.gpu().ordinal())?.bytes.map(|byte| byte as u8),
+            device: driver().device_uuid(manager.gpu().ordinal())?.bytes,
         })
     }
 }

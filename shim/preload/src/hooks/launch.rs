@@ -89,8 +89,8 @@ pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
         // SAFETY: by contract.
         if unsafe { launches::words(function, arguments, note) }.is_none() {
             // The driver is asked for the parameters, under the rules of a handler.
-            // SAFETY: by contract.
             boundary::look(|| {
+                // SAFETY: by contract.
                 unsafe { launches::words_asked(function, arguments, note) };
             });
         }
