@@ -259,7 +259,7 @@ def generate(processes, seconds):
 
 
 def follow(options, stats, base, limit, enough=None):
-    """Looks each half second until nothing changes any more or the limit is reached: (second, bytes used, bytes shared). `enough` ends it 5 s later."""
+    """Looks each half second until nothing changes any more or the limit is reached: (second, bytes used, bytes shared). It waits longer for `enough`."""
     series, reached = [], None
     begin = time.monotonic()
     while (now := time.monotonic()) - begin < limit:
@@ -268,7 +268,8 @@ def follow(options, stats, base, limit, enough=None):
         stage[0] = f"{stage[0].split(':')[0]}: {gib(series[-1][1])} used, {gib(figures)} shared"
         if enough is not None and reached is None and series[-1][1] <= enough:
             reached = now
-        if figures and settled([(when, count) for when, _, count in series], 4 * MIB) and (enough is None or reached):
+        rest = 5.0 if enough is None or reached else 20.0
+        if figures and settled([(when, count) for when, _, count in series], 4 * MIB, rest):
             break
         time.sleep(max(0.0, now + 0.5 - time.monotonic()))
     return series, reached
@@ -463,20 +464,22 @@ def kill(options, stats):
     stage[0] = "kill"
     stay = start(options, 2, "check", stats, path=path, billions=options.small)
     nursery = start(options, 1, "nursery", stats, path=path, billions=options.small)[0]
-    due, killed, asked, most, looked = {}, 0, 0, 0, 0.0
+    due, killed, asked, most, looked, sharing, sharers = {}, 0, 0, 0, 0.0, {}, 0
     until = time.monotonic() + options.kill_seconds
     while killed < options.kills and time.monotonic() < until:
         now = time.monotonic()
         if now > looked + 1:
-            looked, figures = now, summed(shared(options, stats))
+            looked, sharing = now, shared(options, stats)
+            figures = summed(sharing)
             most = max(most, figures.get("shared_bytes", 0))
             stage[0] = f"kill: {killed} killed, {gib(figures.get('shared_bytes', 0))} shared"
         forked = nursery.all("forked")
         for one in forked[len(due) :]:
-            due[one["pid"]] = now + draw.choice((draw.uniform(0, 1.5), draw.uniform(1, 8)))
+            due[one["pid"]] = now + (draw.uniform(0, 1.5) if draw.random() < 0.3 else draw.uniform(2, 12))
         for pid in [pid for pid, when in due.items() if when and when <= now]:
             os.kill(pid, signal.SIGKILL)
             due[pid], killed = None, killed + 1
+            sharers += sharing.get(pid, {}).get("shared_bytes", 0) > 0
         while asked - killed < options.processes:
             nursery.tell("one more")
             asked += 1
@@ -494,7 +497,7 @@ def kill(options, stats):
     wrong = [name for process in [*stay, nursery] for one in process.all("checked") for name in one["wrong"]]
     well = end(stay)
     broken = nursery.all("broken")
-    row(part, "killed", killed, options.kills, killed >= options.kills)
+    row(part, "killed, and how many of them were seen to share", f"{killed}, {sharers}", options.kills, killed >= options.kills)
     row(part, "shared by all, at most; weights of one", f"{gib(most)}; {gib(made['bytes'])}", "> 0", most > 0)
     row(part, "times that those who stayed read all, and wrong tensors", f"{rounds}, {len(wrong)}", "0 wrong", not wrong)
     row(part, "ended by themselves", broken[0]["error"][:90] if broken else 0, 0, not broken)
