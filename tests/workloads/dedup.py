@@ -1,244 +1,564 @@
 #!/usr/bin/env python3
-"""Measures processes that hold the same weights on one GPU, bare and with WMSHIM_DEDUP=on, and prints one table.
+"""Measures memory that processes share because it holds the same bytes (WMSHIM_DEDUP=on), on one GPU, and prints one table.
 
-    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--processes 6] [--billions 7] [--seconds 40] [--only bare,on,overwrite] [--json FILE]
+    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--only serve,tuned,graph,overwrite,kill] [--json FILE]
 
-Each process loads a decoder of so many random weights of 16 bits from one file and makes the same tokens again and again, one sequence at a time, by greedy choice. `bare` and `on`: memory of the
-GPU that all of them use, without what as many processes use that have no weights; tokens a second; and whether they are the tokens of the first bare process. `overwrite`: one more
-process writes all its weights while the others go on, and ends.
+`serve`: so many processes (`--processes`) generate tokens with the same weights: memory for weights, how long until it is shared, tokens a second
+before and after, and without wmshim. `tuned`: two models that differ in a tenth of their tensors, and the training of adapters beside them. `graph`: servers that
+replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
+all weights. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
 import argparse
 import json
 import os
 import pathlib
+import random
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOKENS = 48
-ROWS = []
+GIB, MIB = 2**30, 2**20
+ROWS, SERIES = [], {}
+BEGIN = time.monotonic()
+stage = ["starting"]
 
 
-def row(what, **figures):
-    ROWS.append(dict(what=what, **figures))
-    print(f"{what:26}" + "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
+class Broken(Exception):
+    """A process did not do what it was told to."""
 
 
-def config(billions):
-    from transformers import LlamaConfig
+class Process:
+    """One of `dedup_process.py`; with `stats`, the folder of its sockets, under the library. What it says is kept with the second it came."""
 
-    hidden, inner, vocabulary = 4096, 11008, 32000
-    per_layer = 4 * hidden * hidden + 3 * hidden * inner
-    layers = max(1, round((billions * 1e9 - 2 * hidden * vocabulary) / per_layer))
-    return LlamaConfig(hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers, num_attention_heads=32, vocab_size=vocabulary)
-
-
-def skeleton(billions):
-    import torch
-    from transformers import LlamaForCausalLM
-
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("meta"):
-        return LlamaForCausalLM(config(billions)).eval()
-
-
-def make(path, billions):
-    """The file of weights."""
-    import torch
-    from safetensors.torch import save_file
-
-    torch.manual_seed(0)
-    weights = {name: torch.randn(p.shape, device="cuda", dtype=torch.bfloat16).mul_(0.02).cpu() for name, p in skeleton(billions).named_parameters()}
-    save_file(weights, path)
-
-
-def serve(path, billions):
-    """One process: says what it does once a second, and obeys a word on its standard input."""
-    import torch
-    from safetensors import safe_open
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    words = []
-    threading.Thread(target=lambda: words.extend(line.strip() for line in sys.stdin), daemon=True).start()
-    torch.zeros(1, device="cuda")
-    if path == "none":
-        print(json.dumps({"ready": True}), flush=True)
-        while not words:
-            time.sleep(0.1)
-        return
-    model = skeleton(billions)
-    with safe_open(path, framework="pt", device="cpu") as weights:
-        for name in weights.keys():
-            owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, torch.nn.Parameter(weights.get_tensor(name).to("cuda"), requires_grad=False))
-    model.model.rotary_emb = LlamaRotaryEmbedding(config(billions), device="cuda")
-    prompt = torch.arange(1, 17, device="cuda").unsqueeze(0)
-    print(json.dumps({"ready": True}), flush=True)
-    made, since, answers = 0, time.perf_counter(), None
-    with torch.inference_mode():
-        while "stop" not in words:
-            if "overwrite" in words:
-                for number, parameter in enumerate(model.parameters()):
-                    parameter.fill_(number % 7)
-                wrong = sum(int((parameter != number % 7).sum()) for number, parameter in enumerate(model.parameters()))
-                print(json.dumps({"wrong": wrong}), flush=True)
-                return
-            step, cache, tokens = prompt, None, []
-            for _ in range(TOKENS):
-                out = model(step, past_key_values=cache, use_cache=True)
-                step, cache = out.logits[:, -1:].argmax(-1), out.past_key_values
-                tokens.append(int(step))
-                made += 1
-            same = answers is None or tokens == answers
-            answers = answers or tokens
-            now = time.perf_counter()
-            if now - since > 1 or not same:
-                print(json.dumps({"rate": made / (now - since), "same": same, "tokens": tokens}), flush=True)
-                made, since = 0, now
-
-
-class Server:
-    def __init__(self, options, path, library=None):
-        env = dict(os.environ)
-        if library:
-            env.update(LD_PRELOAD=str(library), WMSHIM_DEDUP="on")
-        command = [sys.executable, __file__, "--serve", str(path), "--billions", str(options.billions)]
-        self.errors = open(f"/tmp/dedup-{os.getpid()}-{id(self)}.err", "w+")
-        self.process = subprocess.Popen(command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors)
-        self.said = []
+    def __init__(self, options, kind, stats=None, variables={}, **words):
+        environment = dict(os.environ, PYTHONUNBUFFERED="1", **variables)
+        if stats:
+            environment |= {"LD_PRELOAD": str(options.library), "WMSHIM_DEDUP": "on", "WMSHIM_STATS_DIR": stats} | options.set
+        command = [sys.executable, str(HERE / "dedup_process.py"), kind, json.dumps(words)]
+        self.log = tempfile.TemporaryFile("w+")
+        self.kind, self.said, self.changed = kind, [], threading.Condition()
+        self.process = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
+        ALIVE.append(self)
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
         for line in self.process.stdout:
             if line.startswith("{"):
-                self.said.append(json.loads(line))
+                with self.changed:
+                    self.said.append(json.loads(line) | {"at": time.monotonic()})
+                    self.changed.notify_all()
+        with self.changed:
+            self.said.append({"event": "end", "at": time.monotonic()})
+            self.changed.notify_all()
 
-    def tell(self, word):
-        self.process.stdin.write(word + "\n")
-        self.process.stdin.flush()
+    def all(self, event):
+        with self.changed:
+            return [one for one in self.said if one["event"] == event]
 
-    def end(self):
-        if self.process.poll() is None:
-            self.tell("stop")
+    def wait(self, event, limit=120, after=0):
+        """The event of this name after the first `after` of them."""
+        until = time.monotonic() + limit
+        with self.changed:
+            while True:
+                found = [one for one in self.said if one["event"] == event]
+                if len(found) > after:
+                    return found[after]
+                if self.said and self.said[-1]["event"] == "end":
+                    raise Broken(f"{self.kind} ended with {self.process.wait()}: {self.last_words()}")
+                if not self.changed.wait(until - time.monotonic()):
+                    raise Broken(f"{self.kind} says no {event} within {limit} s: {self.last_words()}")
+
+    def last_words(self):
+        self.log.seek(0)
+        lines = [line.strip() for line in self.log.read().splitlines() if line.strip()]
+        return lines[-1][:160] if lines else "no word"
+
+    def tell(self, line):
         try:
-            self.process.wait(30)
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except OSError:
+            raise Broken(f"{self.kind} is gone: {self.last_words()}") from None
+
+    def end(self, kill=False):
+        """Ends it, and says whether it ended well."""
+        if kill:
+            self.process.kill()
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            self.process.wait(20)
         except subprocess.TimeoutExpired:
             self.process.kill()
-        if self.process.returncode:
-            self.errors.seek(0)
-            print("   ", " | ".join(line.strip()[:160] for line in self.errors.read().splitlines()[-3:]), flush=True)
-        return self.process.returncode
+            self.process.wait()
+        if self in ALIVE:
+            ALIVE.remove(self)
+        return self.process.returncode == 0
 
-    def rates(self):
-        return [said["rate"] for said in self.said if "rate" in said]
 
-    def answers(self):
-        return [said["tokens"] for said in self.said if "tokens" in said]
+ALIVE = []
+
+
+def end(processes):
+    for process in processes:
+        try:
+            process.process.stdin.close()
+        except OSError:
+            pass
+    return all([process.end() for process in processes])
 
 
 def used():
+    """Bytes in use on the device, as the driver's tool says, which makes no context."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]
-    return int(subprocess.run(query, capture_output=True, text=True).stdout.split()[0])
+    return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) * MIB
 
 
-def until(condition, limit):
-    end = time.monotonic() + limit
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.1)
-    return condition()
+def wmctl(options, command, stats):
+    """The JSON of a command; nothing where it finds no program."""
+    environment = dict(os.environ, WMSHIM_STATS_DIR=stats)
+    run = subprocess.run([options.wmctl, command, "--json"], env=environment, capture_output=True, text=True)
+    return json.loads(run.stdout) if run.stdout.strip() else {}
 
 
-def dedup_figures(servers, library):
-    """Sums of what the processes say of themselves."""
-    tool = library.parents[1] / "bin/wmctl"
-    ids = [str(server.process.pid) for server in servers]
-    sums = {}
-    for number in ids:
-        out = subprocess.run([str(tool), "stats", "--json", number], capture_output=True, text=True).stdout
-        for process in json.loads(out or "{}").get("processes", []):
-            figures = process.get("answer", {}).get("dedup") or {}
-            for name, value in figures.items():
-                if isinstance(value, int):
-                    sums[name] = sums.get(name, 0) + value
-                elif name == "refused" and value:
-                    sums.setdefault("refused", []).extend(reason["reason"] for reason in value)
-    return sums
+def shared(options, stats):
+    """The figures of dedup of each process, by its number."""
+    answers = wmctl(options, "stats", stats).get("processes", [])
+    return {one["pid"]: one["answer"]["dedup"] for one in answers if (one.get("answer") or {}).get("dedup")}
 
 
-def run(options, what, path, library, expected, also=None):
-    start = used()
-    servers = [Server(options, path, library) for _ in range(options.processes)]
-    if not until(lambda: all(server.said for server in servers), 120):
-        row(what, failed="a process was not ready", codes=[server.end() for server in servers])
-        return expected
-    ready, least, reached = time.monotonic(), None, 0.0
-    print(f"    ready, {used() - start} MiB", flush=True)
-    seconds = options.seconds if library else min(options.seconds, 10)
-    while time.monotonic() - ready < seconds:
-        time.sleep(1)
-        now = used() - start
-        if least is None or now < least - 64:
-            least, reached = now, time.monotonic() - ready
-        if int(time.monotonic() - ready) % 5 == 0:
-            print(f"    {time.monotonic() - ready:5.1f} s: {now} MiB, {[round(s.rates()[-1], 1) if s.rates() else None for s in servers]}", flush=True)
-    sums = dedup_figures(servers, library) if library else {}
-    if sums:
-        print("   ", sums, flush=True)
-    first = [rates[0] for rates in (server.rates() for server in servers) if rates]
-    last = [sum(rates[-3:]) / len(rates[-3:]) for rates in (server.rates() for server in servers) if rates]
-    if also:
-        also(servers)
-    answers = [answer for server in servers for answer in server.answers()]
-    expected = expected or (answers[0] if answers else None)
-    codes = [server.end() for server in servers]
-    row(what, mib=least, reached_s=round(reached, 1), tokens_s_first=round(sum(first), 1), tokens_s_last=round(sum(last), 1),
-        same_tokens=all(answer == expected for answer in answers), answers=len(answers), codes=codes, **{k: v for k, v in sums.items() if k in ("shared_bytes", "saved_bytes", "faults_avoided")})
-    return expected
+def summed(figures):
+    """The numbers of all processes together."""
+    names = {name for one in figures.values() for name, value in one.items() if isinstance(value, int)}
+    return {name: sum(one.get(name, 0) for one in figures.values()) for name in sorted(names)}
 
 
-def overwrite(options, path, library):
-    def write(servers):
-        servers[0].tell("overwrite")
-        until(lambda: any("wrong" in said for said in servers[0].said), 60)
-        row("    overwritten", wrong=[said["wrong"] for said in servers[0].said if "wrong" in said], after=dedup_figures(servers[1:], library).get("shared_bytes"))
-        time.sleep(3)
-    return write
+def chunks(options, stats):
+    brokers = wmctl(options, "dedup", stats).get("brokers", [])
+    return sum(device["chunks"] for broker in brokers for device in broker["devices"])
+
+
+def between(counts, begin, finish):
+    """Tokens a second of one process between two times; `counts` are times with what was reached by then."""
+    def at(when):
+        for (t0, n0), (t1, n1) in zip(counts, counts[1:]):
+            if t0 <= when <= t1:
+                return n0 + (n1 - n0) * (when - t0) / (t1 - t0)
+        return counts[0][1] if when < counts[0][0] else counts[-1][1]
+    begin, finish = max(begin, counts[0][0]), min(finish, counts[-1][0])
+    return (at(finish) - at(begin)) / (finish - begin) if finish > begin else 0.0
+
+
+def rate(processes, begin, finish):
+    """Tokens a second of all processes together."""
+    counts = [[(one["time"], one["count"]) for one in process.all("tokens")] for process in processes]
+    return sum(between(one, begin, finish) for one in counts if len(one) > 1)
+
+
+def settled(series, least, rest=5.0):
+    """When a figure that falls stopped falling: the time since which it is within `least` of the last value, if that was long enough ago."""
+    if not series:
+        return None
+    last = series[-1][1]
+    since = series[-1][0]
+    for when, value in reversed(series):
+        if abs(value - last) > least:
+            break
+        since = when
+    return since if series[-1][0] - since >= rest else None
+
+
+def row(part, what, value, wanted="", good=None):
+    ROWS.append({"part": part, "what": what, "value": value, "wanted": wanted, "good": good})
+
+
+def table(rows):
+    columns = [[str(row[name]) for row in rows] for name in ("part", "what", "value", "wanted")]
+    widths = [max([*map(len, column), len(name)]) for column, name in zip(columns, ("PART", "WHAT", "VALUE", "WANTED"))]
+    lines = [("PART", "WHAT", "VALUE", "WANTED", "")]
+    lines += [(*cells, {None: "", True: "ok", False: "FAILED"}[row["good"]]) for *cells, row in zip(*columns, rows)]
+    return "\n".join("  ".join([cell.ljust(width) for cell, width in zip(line, widths)] + [line[4]]).rstrip() for line in lines)
+
+
+def gib(value):
+    return f"{value / GIB:.2f} GiB"
+
+
+def progress():
+    while True:
+        time.sleep(10)
+        print(f"{time.monotonic() - BEGIN:5.0f} s  {stage[0]}", file=sys.stderr, flush=True)
+
+
+def weights(options, billions, tuned=False):
+    """The file of weights of a model of this size, made if need be, and what `make` said of it."""
+    suffix = "safetensors" if options.format == "safetensors" else "pt"
+    path = options.folder / f"dedup-{billions:g}{'-tuned' if tuned else ''}.{suffix}"
+    note = path.with_suffix(path.suffix + ".made")
+    if not note.exists():
+        stage[0] = f"making {path}"
+        maker = Process(options, "make", path=str(path), billions=billions, tuned=tuned)
+        note.write_text(json.dumps(maker.wait("made", 300)))
+        maker.end()
+    return str(path), json.loads(note.read_text())
+
+
+def own(options, base, stats, **model):
+    """Bytes that a process takes beside its weights."""
+    before = used()
+    process = Process(options, "serve", stats, hollow=True, **model)
+    loaded = process.wait("loaded")
+    process.tell("go")
+    process.wait("tokens")
+    process.tell("stop")
+    process.wait("done")
+    taken = used() - before - loaded["bytes"]
+    end([process])
+    settle(base)
+    return taken
+
+
+def settle(base, limit=2.0):
+    """Seconds until the device is as empty as it was; None if it is not within the limit."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < limit:
+        if used() <= base + 16 * MIB:
+            return time.monotonic() - begin
+        time.sleep(0.05)
+    return None
+
+
+def start(options, count, kind, stats=None, **words):
+    processes = [Process(options, kind, stats, **words) for _ in range(count)]
+    for process in processes:
+        process.wait("loaded")
+    return processes
+
+
+def generate(processes, seconds):
+    """All generate for so long; their tokens a second, and what they say at the end."""
+    rounds = [(process, len(process.all("tokens")), len(process.all("done"))) for process in processes]
+    for process in processes:
+        process.tell("go")
+    for process, tokens, _ in rounds:
+        process.wait("tokens", after=tokens)
+    begin = time.monotonic()
+    time.sleep(seconds)
+    finish = time.monotonic()
+    for process in processes:
+        process.tell("stop")
+    done = [process.wait("done", after=number) for process, _, number in rounds]
+    counts = [[(one["time"], one["count"]) for one in process.all("tokens")[tokens:]] for process, tokens, _ in rounds]
+    return sum(between(one, begin, finish) for one in counts if len(one) > 1), done
+
+
+def follow(options, stats, base, limit, enough=None):
+    """Looks each half second until nothing changes any more or the limit is reached: (second, bytes used, bytes shared). It waits longer for `enough`."""
+    series, reached = [], None
+    begin = time.monotonic()
+    while (now := time.monotonic()) - begin < limit:
+        figures = summed(shared(options, stats)).get("shared_bytes", 0)
+        series.append((now, used() - base, figures))
+        stage[0] = f"{stage[0].split(':')[0]}: {gib(series[-1][1])} used, {gib(figures)} shared"
+        if enough is not None and reached is None and series[-1][1] <= enough:
+            reached = now
+        rest = 5.0 if enough is None or reached else 20.0
+        if figures and settled([(when, count) for when, _, count in series], 4 * MIB, rest):
+            break
+        time.sleep(max(0.0, now + 0.5 - time.monotonic()))
+    return series, reached
+
+
+def same(done, others=()):
+    """Do all sequences of tokens agree, and is there more than one token in them?"""
+    digests = {one["digest"] for one in [*done, *others]}
+    return len(digests) == 1 and not any(one["wrong"] for one in [*done, *others]) and all(one["different"] > 1 for one in done)
+
+
+def serve(options, stats):
+    part, count = "serve", options.processes
+    path, made = weights(options, options.billions)
+    model, base = dict(path=path, billions=options.billions), used()
+    deadline = time.monotonic() + 145
+    stage[0] = "serve: a process without weights"
+    ours, bare = own(options, base, stats, **model), own(options, base, None, **model)
+    stage[0] = f"serve: {count} processes without wmshim"
+    processes = start(options, count, "serve", **model)
+    without = used() - base - count * bare
+    alone, _ = generate(processes[:1], options.seconds / 2)
+    together, bare_done = generate(processes, options.seconds)
+    end(processes)
+    settle(base)
+    stage[0] = "serve, shared"
+    begin = time.monotonic()
+    processes = start(options, count, "serve", stats, **model)
+    loaded = time.monotonic()
+    for process in processes:
+        process.tell("go")
+    for process in processes:
+        process.wait("tokens")
+    target = without / options.ratio + count * ours
+    series, reached = follow(options, stats, base, max(10.0, deadline - time.monotonic() - options.seconds - 10), target)
+    complete = settled([(when, figures) for when, _, figures in series], 4 * MIB) or time.monotonic()
+    after = time.monotonic()
+    time.sleep(options.seconds)
+    finish, figures = time.monotonic(), summed(shared(options, stats))
+    with_dedup = used() - base - count * ours
+    for process in processes:
+        process.tell("stop")
+    done = [process.wait("done") for process in processes]
+    before, later = rate(processes, loaded, complete), rate(processes, after, finish)
+    SERIES[part] = [(round(when - loaded, 2), bytes_used, figures) for when, bytes_used, figures in series]
+    ratio = without / with_dedup if with_dedup > 0 else 0.0
+    row(part, "used before", gib(base))
+    row(part, "beside weights, a process: bare, with wmshim", f"{gib(bare)}, {gib(ours)}")
+    row(part, "weights of one process, by their size", gib(made["bytes"]))
+    row(part, f"memory for weights of {count}, bare", gib(without))
+    row(part, "the same, shared", gib(with_dedup))
+    row(part, "times less", f"{ratio:.2f}", f"{options.ratio}", ratio >= options.ratio)
+    row(part, "s until that, since all were loaded, and since start", f"{reached - loaded:.1f}, {reached - begin:.1f}" if reached else "never")
+    row(part, "s until nothing changed", f"{complete - loaded:.1f}")
+    row(part, "used after each 5 s, GiB", " ".join(f"{bytes_used / GIB:.1f}" for _, bytes_used, _ in series[::10]))
+    row(part, "tokens a second, bare, one process", f"{alone:.1f}")
+    row(part, f"tokens a second, bare, {count} together", f"{together:.1f}")
+    row(part, "tokens a second, until shared", f"{before:.1f}")
+    row(part, "tokens a second, shared", f"{later:.1f}")
+    row(part, "shared to not yet shared", f"{later / before:.3f}" if before else "-", "0.99", bool(before) and later / before >= 0.99)
+    row(part, "shared to bare", f"{later / together:.3f}" if together else "-", "0.99", bool(together) and later / together >= 0.99)
+    row(part, "same tokens as bare", same(done, bare_done), True, same(done, bare_done))
+    for name, value in figures.items():
+        row(part, f"dedup {name}, all processes", value)
+    row(part, "ended well", end(processes), True, True)
+    leftovers(options, part, base, stats)
+
+
+def leftovers(options, part, base, stats):
+    stage[0] = f"{part}: what is left"
+    gone = settle(base)
+    left = chunks(options, stats)
+    row(part, "s until all memory was back", f"{gone:.2f}" if gone is not None else f"never: {gib(used() - base)} left", "2", gone is not None)
+    row(part, "chunks left at the broker", left, 0, left == 0)
+
+
+def tuned(options, stats):
+    """The same three processes without and with the library: a server of each model, and a training beside them."""
+    part = "tuned"
+    first, made = weights(options, options.small)
+    second, changed = weights(options, options.small, tuned=True)
+    base, outcomes, figures = used(), [], {}
+    for folder in (None, stats):
+        stage[0] = f"tuned, {'shared' if folder else 'bare'}"
+        servers = [Process(options, "serve", folder, path=path, billions=options.small) for path in (first, second)]
+        processes = [*servers, Process(options, "train", folder, path=first, billions=options.small)]
+        for process in processes:
+            process.wait("loaded")
+        for process in processes:
+            process.tell("go")
+        if folder:
+            follow(options, stats, base, 60)
+            figures = shared(options, stats)
+        time.sleep(options.seconds / 2)
+        for process in processes:
+            process.tell("stop")
+        outcomes.append([process.wait("done") for process in processes])
+        pids = [process.process.pid for process in processes]
+        end(processes)
+        settle(base)
+    bare, ours = outcomes
+    equal = made["bytes"] - changed["changed"]
+    for name, pid, least in zip(("first model", "second model", "training"), pids, (made["bytes"], equal, made["bytes"])):
+        bytes_shared = figures.get(pid, {}).get("shared_bytes", 0)
+        row(part, f"shared by the {name}, of what is equal", f"{bytes_shared / least:.3f}", "0.9", bytes_shared >= 0.9 * least)
+    for name, number in (("first", 0), ("second", 1)):
+        row(part, f"same tokens of the {name} as bare", same([ours[number]], [bare[number]]), True, same([ours[number]], [bare[number]]))
+    row(part, "the models' tokens differ", ours[0]["digest"] != ours[1]["digest"], True, ours[0]["digest"] != ours[1]["digest"])
+    losses = list(zip(bare[2]["losses"], ours[2]["losses"]))
+    apart = max((abs(one - other) for one, other in losses), default=1.0)
+    row(part, "steps of training compared, first and last loss", f"{len(losses)}, {losses[0][1]:.4f}, {losses[-1][1]:.4f}" if losses else "none")
+    row(part, "losses apart from bare, at most", f"{apart:.2e}", "0", apart == 0)
+    row(part, "copied back by the training", gib(figures.get(pids[2], {}).get("copied_back_bytes", 0)))
+    leftovers(options, part, base, stats)
+
+
+def graph(options, stats):
+    part = "graph"
+    path, made = weights(options, options.small)
+    model, base, outcomes, rates = dict(path=path, billions=options.small, graph=True), used(), [], []
+    for folder in (None, stats):
+        stage[0] = f"graph, {'shared' if folder else 'bare'}"
+        processes = start(options, 2, "serve", folder, **model)
+        if folder:
+            for process in processes:
+                process.tell("go")
+            follow(options, stats, base, 60)
+            for process in processes:
+                process.tell("stop")
+            outcomes.append([process.wait("done") for process in processes])
+        figures = summed(shared(options, stats)) if folder else {}
+        pace, done = generate(processes, options.seconds / 2)
+        rates.append(pace)
+        outcomes.append(done)
+        end(processes)
+        settle(base)
+    row(part, "tokens a second, bare and shared", f"{rates[0]:.1f}, {rates[1]:.1f}")
+    row(part, "shared, of the weights of two", f"{figures.get('shared_bytes', 0) / 2 / made['bytes']:.3f}", "> 0", figures.get("shared_bytes", 0) > 0)
+    good = same(sum(outcomes, []))
+    row(part, "same tokens as bare", good, True, good)
+    leftovers(options, part, base, stats)
+
+
+WAYS = ("fill_", "a-part", "from-host", "from-device", "zero_", "memset", "mm-out", "addmm_", "graph")
+
+
+def overwrite(options, stats):
+    part = "overwrite"
+    path, made = weights(options, options.small)
+    model, base = dict(path=path, billions=options.small), used()
+    stage[0] = "overwrite"
+    reader, writer = Process(options, "check", stats, **model), Process(options, "overwrite", stats, **model)
+    reader.wait("loaded"), writer.wait("loaded")
+    told = 0
+
+    def write(way):
+        nonlocal told
+        writer.tell(way)
+        told += 1
+        return writer.wait("written", after=told - 1)
+
+    # It reads its weights until they are shared; what is read is right each time.
+    begin, series, wrong = time.monotonic(), [], []
+    while time.monotonic() - begin < 60:
+        said = write("all")
+        wrong += said["wrong"] + said["others"]
+        series.append((time.monotonic(), shared(options, stats).get(writer.process.pid, {}).get("shared_bytes", 0)))
+        if series[-1][1] and settled(series, 4 * MIB):
+            break
+    row(part, "shared before, of the weights", f"{series[-1][1] / made['bytes']:.3f}", "> 0", series[-1][1] > 0)
+    row(part, "read wrong before any write", len(wrong), 0, not wrong)
+    for way in WAYS:
+        stage[0] = f"overwrite: {way}"
+        before = shared(options, stats).get(writer.process.pid, {})
+        said = write(way)
+        after = shared(options, stats).get(writer.process.pid, {})
+        copied = after.get("copied_back_bytes", 0) - before.get("copied_back_bytes", 0)
+        good = not said["wrong"] and not said["others"]
+        row(part, f"by {way.replace('-', ' ')}: copied back, and values", f"{copied / MIB:.0f} MiB, {'right' if good else 'WRONG'}", "right", good)
+    reader.tell("stop")
+    rounds = reader.wait("done")["rounds"]
+    wrong = [name for one in reader.all("checked") for name in one["wrong"]]
+    row(part, "times the other read all, and wrong tensors", f"{rounds}, {len(wrong)}", "0 wrong", not wrong)
+    row(part, "ended well", well := end([reader, writer]), True, well)
+    leftovers(options, part, base, stats)
+
+
+def kill(options, stats):
+    """One nursery for those that are killed, one for those that stay; of the first there are always `--processes`."""
+    part, made = "kill", weights(options, options.small)[1]
+    path, base, draw = weights(options, options.small)[0], used(), random.Random(options.seed)
+    stage[0] = "kill"
+    stay = start(options, 2, "check", stats, path=path, billions=options.small)
+    nursery = start(options, 1, "nursery", stats, path=path, billions=options.small)[0]
+    due, killed, asked, most, looked, sharing, sharers = {}, 0, 0, 0, 0.0, {}, 0
+    until = time.monotonic() + options.kill_seconds
+    while killed < options.kills and time.monotonic() < until:
+        now = time.monotonic()
+        if now > looked + 1:
+            looked, sharing = now, shared(options, stats)
+            figures = summed(sharing)
+            most = max(most, figures.get("shared_bytes", 0))
+            stage[0] = f"kill: {killed} killed, {gib(figures.get('shared_bytes', 0))} shared"
+        forked = nursery.all("forked")
+        for one in forked[len(due) :]:
+            due[one["pid"]] = now + (draw.uniform(0, 1.5) if draw.random() < 0.3 else draw.uniform(2, 12))
+        for pid in [pid for pid, when in due.items() if when and when <= now]:
+            os.kill(pid, signal.SIGKILL)
+            due[pid], killed = None, killed + 1
+            sharers += sharing.get(pid, {}).get("shared_bytes", 0) > 0
+        while asked - killed < options.processes:
+            nursery.tell("one more")
+            asked += 1
+        for process in [*stay, nursery]:
+            if process.process.poll() is not None:
+                raise Broken(f"{process.kind} ended: {process.last_words()}")
+        time.sleep(0.02)
+    for one in nursery.all("forked"):
+        if due.get(one["pid"], True):
+            os.kill(one["pid"], signal.SIGKILL)
+    nursery.end(kill=True)
+    for process in stay:
+        process.tell("stop")
+    rounds = [process.wait("done")["rounds"] for process in stay]
+    wrong = [name for process in [*stay, nursery] for one in process.all("checked") for name in one["wrong"]]
+    well = end(stay)
+    broken = nursery.all("broken")
+    row(part, "killed, and how many of them were seen to share", f"{killed}, {sharers}", options.kills, killed >= options.kills)
+    row(part, "shared by all, at most; weights of one", f"{gib(most)}; {gib(made['bytes'])}", "> 0", most > 0)
+    row(part, "times that those who stayed read all, and wrong tensors", f"{rounds}, {len(wrong)}", "0 wrong", not wrong)
+    row(part, "ended by themselves", broken[0]["error"][:90] if broken else 0, 0, not broken)
+    row(part, "those who stayed ended well", well, True, well)
+    leftovers(options, part, base, stats)
+
+
+PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite, "kill": kill}
+
+
+def arguments(words=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
+    parser.add_argument("--wmctl", type=pathlib.Path, help="default: bin/wmctl beside the library's folder")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, by name")
+    parser.add_argument("--processes", type=int, default=6)
+    parser.add_argument("--billions", type=float, default=7, help="parameters in `serve`")
+    parser.add_argument("--small", type=float, default=1, help="billions of parameters in the other parts")
+    parser.add_argument("--seconds", type=float, default=10, help="how long tokens are counted at a time")
+    parser.add_argument("--ratio", type=float, default=5.5, help="times less memory for weights that `serve` is to reach")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--kill-seconds", type=float, default=120, help="for all of them, at most")
+    parser.add_argument("--seed", type=int, default=1, help="of the times of the kills")
+    parser.add_argument("--format", choices=("safetensors", "torch"), help="of the file of weights; default: safetensors if it can be imported")
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="variables for the processes under the library")
+    parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
+    options = parser.parse_args(words)
+    options.library, options.only = options.library.resolve(), options.only.split(",")
+    options.wmctl = options.wmctl or options.library.parents[1] / "bin/wmctl"
+    options.set = dict(one.split("=", 1) for one in options.set)
+    if not options.format:
+        found = subprocess.run([sys.executable, "-c", "import safetensors"], capture_output=True).returncode == 0
+        options.format = "safetensors" if found else "torch"
+    unknown = [name for name in options.only if name not in PARTS]
+    if unknown:
+        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for path in (options.library, options.wmctl):
+        if not path.exists():
+            parser.error(f"{path} is not there: `make dist` builds it")
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
-    parser.add_argument("--processes", type=int, default=6)
-    parser.add_argument("--billions", type=float, default=7)
-    parser.add_argument("--seconds", type=float, default=40, help="from the time that all processes are ready; bare, 10 at most")
-    parser.add_argument("--only", default="bare,on")
-    parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--weights", default="/dev/shm/wmshim-weights.safetensors")
-    parser.add_argument("--make", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.make:
-        return make(options.weights, options.billions)
-    if options.serve:
-        return serve(options.serve, options.billions)
-    options.library = options.library.resolve()
-    if not options.library.exists():
-        parser.error(f"{options.library} is not there: `make dist` builds it")
-    if not os.path.exists(options.weights):
+    options = arguments()
+    threading.Thread(target=progress, daemon=True).start()
+    for name in options.only:
         begin = time.monotonic()
-        subprocess.run([sys.executable, __file__, "--make", "--weights", options.weights, "--billions", str(options.billions)], check=True)
-        print(f"    {os.path.getsize(options.weights) >> 20} MiB of weights in {time.monotonic() - begin:.0f} s", flush=True)
-    start, empty = used(), [Server(options, "none") for _ in range(options.processes)]
-    until(lambda: all(server.said for server in empty), 60)
-    row("without weights", mib=used() - start, codes=[server.end() for server in empty])
-    expected = None
-    for part in options.only.split(","):
-        library = None if part == "bare" else options.library
-        expected = run(options, part, options.weights, library, expected, overwrite(options, options.weights, library) if part == "overwrite" else None)
-    if options.json:
-        options.json.write_text(json.dumps(ROWS, indent=1))
+        with tempfile.TemporaryDirectory(prefix="wmdedup-") as stats:
+            try:
+                PARTS[name](options, stats)
+            except Broken as problem:
+                row(name, "broken", str(problem), "", False)
+            finally:
+                for process in list(ALIVE):
+                    process.end(kill=True)
+        row(name, "s, all of it", f"{time.monotonic() - begin:.0f}")
+        if options.json:
+            options.json.write_text(json.dumps({"rows": ROWS, "used": SERIES}, indent=1))
+    print(table(ROWS))
+    sys.exit(any(row["good"] is False for row in ROWS))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
-/* A program that holds what others hold, too.
+/* A program with weights that other processes have, too: `shared IMAGE`. It obeys lines of standard input, and answers each with one line.
  *
- *   shared IMAGE SEED BLOCKS   copies bytes that follow from SEED into blocks of 4 MiB, reads them by a kernel again and again, and obeys the words on its standard input:
+ *   load BLOCK SEED MIB      allocates and copies the words of this seed from the host: cuMemAlloc, cuMemcpyHtoD
+ *   read                     has a kernel read all blocks: "right" or what is wrong
+ *   share MIB MILLISECONDS   reads again and again until so much is shared, or the time is over: the bytes that are shared
+ *   verify                   reads all blocks by a kernel and by copies: "right" or what is wrong
+ *   write WAY BLOCK SEED     writes over a whole block
+ *   part WAY BLOCK SEED      writes over its second chunk only
+ *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened
+ *   free BLOCK
+ *   stats                    the figures of the library
  *
- *     share MIB      reads on until so much is shared, and says how much is shared and saved; or gives up after some seconds
- *     verify         is every byte of every block what it has to be?
- *     kernel, memset, htod, dtod, graph   writes block 0 so
- *     again          frees block 0, allocates it again, and writes it by a kernel
- *     stats          the shim's figures
- */
+ * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`, `host-async`, `device`, `device-async`. The end of the input ends the program. */
 
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "fill.h"
 #include "wmshim.h"
@@ -18,147 +22,290 @@
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
-CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
+CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, size_t words, CUstream stream);
 CUresult cuMemsetD32_v2(CUdeviceptr address, unsigned value, size_t words);
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags);
-CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
+CUresult cuGraphExecDestroy(CUgraphExec executable);
+CUresult cuGraphDestroy(CUgraph graph);
 
-enum { MIB = 1 << 20, BYTES = 4 << 20, WORDS = BYTES / 4, MOST = 16, SECONDS = 20 };
+enum { MIB = 1 << 20, CHUNK = 2 * MIB, BLOCKS = 16, MOST = 8 * MIB };
 
-static CUdeviceptr blocks[MOST], out;
-static uint32_t *contents[MOST], *bytes;
-static int count;
-static CUfunction copy;
+/* A block, and what it must hold. */
+struct block {
+    CUdeviceptr address;
+    size_t bytes;
+    unsigned char *model;
+};
 
-static void read_block(CUdeviceptr block)
+static struct block blocks[BLOCKS];
+static CUfunction pattern, verify;
+static CUdeviceptr wrong, other;
+static CUstream stream;
+static unsigned char *staged;
+static CUgraph graph;
+static CUgraphExec executable;
+static char problem[160];
+
+/* As `wm_fill_pattern_u64`. */
+static void words_of(void *to, size_t bytes, uint64_t seed)
 {
-    uint64_t words = 64;
-    void *parameters[] = {&out, &block, &words};
-    MUST(cuLaunchKernel(copy, 1, 1, 1, 64, 1, 1, 0, NULL, parameters, NULL));
+    uint64_t *words = to;
+    for (uint64_t i = 0; i < bytes / 8; i++) {
+        uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+        words[i] = z ^ (z >> 31);
+    }
 }
 
-static unsigned long long figure(const char *name)
+static void load_more(const char *path)
 {
-    char key[64];
-    const char *stats = wmshim_stats_json();
-    const char *dedup = strstr(stats, "\"dedup\":");
-    snprintf(key, sizeof key, "\"%s\":", name);
-    const char *found = dedup ? strstr(dedup, key) : NULL;
-    return found ? strtoull(found + strlen(key), NULL, 10) : 0;
+    static char image[1 << 20];
+    CUmodule module;
+    FILE *file = fopen(path, "rb");
+    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
+        exit(83);
+    fclose(file);
+    MUST(cuModuleLoadData(&module, image));
+    MUST(cuModuleGetFunction(&pattern, module, "wm_fill_pattern_u64"));
+    MUST(cuModuleGetFunction(&verify, module, "wm_verify_pattern_u64"));
 }
 
-static void share(unsigned long long wanted)
+static struct block *block_of(unsigned number)
 {
-    time_t end = time(NULL) + SECONDS;
-    do {
-        for (int block = 0; block < count; block++)
-            read_block(blocks[block]);
+    if (number >= BLOCKS)
+        exit(84);
+    return &blocks[number];
+}
+
+static void load_block(unsigned number, uint64_t seed, size_t mib)
+{
+    struct block *block = block_of(number);
+    block->bytes = mib * MIB;
+    block->model = malloc(block->bytes);
+    words_of(block->model, block->bytes, seed);
+    MUST(cuMemAlloc_v2(&block->address, block->bytes));
+    memcpy(staged, block->model, block->bytes);
+    MUST(cuMemcpyHtoD_v2(block->address, staged, block->bytes));
+}
+
+static void free_block(unsigned number)
+{
+    struct block *block = block_of(number);
+    MUST(cuMemFree_v2(block->address));
+    free(block->model);
+    memset(block, 0, sizeof *block);
+}
+
+/* The kernel counts words that are not the pattern of seed 0: how many there are is known of the model. */
+static uint64_t counted(const struct block *block)
+{
+    uint64_t count = 0, words = block->bytes / 8, seed = 0;
+    CUdeviceptr address = block->address;
+    void *parameters[] = {&address, &words, &seed, &wrong};
+    MUST(cuMemcpyHtoD_v2(wrong, &count, sizeof count));
+    MUST(cuLaunchKernel(verify, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
+    MUST(cuStreamSynchronize(stream));
+    MUST(cuMemcpyDtoH_v2(&count, wrong, sizeof count));
+    return count;
+}
+
+static const char *read_all(void)
+{
+    static uint64_t *none;
+    if (!none) {
+        none = malloc(MOST);
+        words_of(none, MOST, 0);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        uint64_t expected = 0, *model = (uint64_t *)blocks[i].model;
+        if (!blocks[i].address)
+            continue;
+        for (size_t word = 0; word < blocks[i].bytes / 8; word++)
+            expected += model[word] != none[word];
+        uint64_t count = counted(&blocks[i]);
+        if (count != expected) {
+            snprintf(problem, sizeof problem, "a kernel counts %llu words of block %u, not %llu", (unsigned long long)count, i,
+                     (unsigned long long)expected);
+            return problem;
+        }
+    }
+    return "right";
+}
+
+static const char *verify_all(void)
+{
+    const char *answer = read_all();
+    if (strcmp(answer, "right"))
+        return answer;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        if (!blocks[i].address)
+            continue;
+        MUST(cuMemcpyDtoH_v2(staged, blocks[i].address, blocks[i].bytes));
+        for (size_t byte = 0; byte < blocks[i].bytes; byte++)
+            if (staged[byte] != blocks[i].model[byte]) {
+                snprintf(problem, sizeof problem, "byte %zu of block %u is %u, not %u", byte, i, staged[byte], blocks[i].model[byte]);
+                return problem;
+            }
+    }
+    return "right";
+}
+
+/* `"shared_bytes"` of the library's figures. */
+static unsigned long long shared_bytes(void)
+{
+    char *json = wmshim_stats_json();
+    const char *figures = json ? strstr(json, "\"dedup\"") : NULL;
+    const char *figure = figures ? strstr(figures, "\"shared_bytes\":") : NULL;
+    unsigned long long bytes = figure ? strtoull(figure + strlen("\"shared_bytes\":"), NULL, 10) : 0;
+    free(json);
+    return bytes;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static void share(unsigned long long mib, double milliseconds)
+{
+    double until = now() + milliseconds / 1e3;
+    const char *answer = read_all();
+    while (!strcmp(answer, "right") && shared_bytes() < mib * MIB && now() < until) {
         MUST(cuCtxSynchronize());
-    } while (figure("shared_bytes") < wanted && time(NULL) < end);
-    printf("shared %llu saved %llu\n", figure("shared_bytes") / MIB, figure("saved_bytes") / MIB);
-}
-
-static int verify(void)
-{
-    int wrong = 0;
-    for (int block = 0; block < count; block++) {
-        MUST(cuMemcpyDtoH_v2(bytes, blocks[block], BYTES));
-        wrong += memcmp(bytes, contents[block], BYTES) != 0;
+        /* Memory is looked at while the GPU has nothing to do: a server waits for requests. */
+        usleep(2000);
+        answer = read_all();
     }
-    return wrong;
+    if (strcmp(answer, "right"))
+        puts(answer);
+    else
+        printf("%llu\n", shared_bytes());
 }
 
-static void set(uint32_t *words, uint32_t word)
+static void write_over(const char *way, CUdeviceptr to, unsigned char *model, size_t bytes, unsigned long long seed, CUstream in)
 {
-    for (int at = 0; at < WORDS; at++)
-        words[at] = word;
-}
-
-static void by_graph(unsigned word)
-{
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec exec;
-    MUST(cuStreamCreate(&stream, 1));
-    MUST(cuStreamBeginCapture_v2(stream, 0));
-    MUST(fill_by_kernel(blocks[0], BYTES, word, stream));
-    MUST(cuStreamEndCapture(stream, &graph));
-    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    MUST(cuGraphLaunch(exec, stream));
-    MUST(cuCtxSynchronize());
-}
-
-static void obey(const char *command)
-{
-    static unsigned word = 0xabcd0000;
-    word++;
-    if (!strcmp(command, "kernel")) {
-        MUST(fill_by_kernel(blocks[0], BYTES, word, NULL));
-    } else if (!strcmp(command, "memset")) {
-        MUST(cuMemsetD32_v2(blocks[0], word, WORDS));
-    } else if (!strcmp(command, "htod")) {
-        set(bytes, word);
-        MUST(cuMemcpyHtoD_v2(blocks[0], bytes, BYTES));
-    } else if (!strcmp(command, "dtod")) {
-        MUST(cuMemcpyDtoD_v2(blocks[0], blocks[1], BYTES));
-        memcpy(contents[0], contents[1], BYTES);
-        return;
-    } else if (!strcmp(command, "graph")) {
-        by_graph(word);
-    } else if (!strcmp(command, "again")) {
-        MUST(cuMemFree_v2(blocks[0]));
-        MUST(cuMemAlloc_v2(&blocks[0], BYTES));
-        MUST(fill_by_kernel(blocks[0], BYTES, word, NULL));
+    uint64_t words = bytes / 8, of = seed;
+    unsigned word = (unsigned)seed;
+    void *parameters[] = {&to, &words, &of};
+    if (!strcmp(way, "kernel")) {
+        MUST(cuLaunchKernel(pattern, 4, 1, 1, 64, 1, 1, 0, in, parameters, NULL));
+    } else if (!strcmp(way, "fill")) {
+        MUST(fill_by_kernel(to, bytes, word, in));
+    } else if (!strcmp(way, "memset")) {
+        MUST(in ? cuMemsetD8Async(to, (unsigned char)seed, bytes, in) : cuMemsetD8_v2(to, (unsigned char)seed, bytes));
+    } else if (!strcmp(way, "memset32")) {
+        MUST(in ? cuMemsetD32Async(to, word, bytes / 4, in) : cuMemsetD32_v2(to, word, bytes / 4));
     } else {
-        exit(90);
+        words_of(staged, bytes, seed);
+        if (!strcmp(way, "host"))
+            MUST(cuMemcpyHtoD_v2(to, staged, bytes));
+        else if (!strcmp(way, "host-async"))
+            MUST(cuMemcpyHtoDAsync_v2(to, staged, bytes, in));
+        else if (!strcmp(way, "device"))
+            MUST(cuMemcpyDtoD_v2(to, other, bytes));
+        else if (!strcmp(way, "device-async"))
+            MUST(cuMemcpyDtoDAsync_v2(to, other, bytes, in));
+        else
+            exit(85);
     }
+    if (!strcmp(way, "memset")) {
+        memset(model, (int)(unsigned char)seed, bytes);
+    } else if (!strcmp(way, "fill") || !strcmp(way, "memset32")) {
+        for (size_t i = 0; i < bytes / 4; i++)
+            ((unsigned *)model)[i] = word;
+    } else {
+        words_of(model, bytes, seed);
+    }
+}
+
+/* What device copies read. A kernel writes it, so that it is shared with nobody. */
+static void prepare(uint64_t seed)
+{
+    uint64_t words = MOST / 8;
+    void *parameters[] = {&other, &words, &seed};
+    MUST(cuLaunchKernel(pattern, 4, 1, 1, 64, 1, 1, 0, stream, parameters, NULL));
+    MUST(cuStreamSynchronize(stream));
+}
+
+static void write_block(const char *way, unsigned number, unsigned long long seed, int is_part)
+{
+    struct block *block = block_of(number);
+    size_t from = is_part ? CHUNK : 0, bytes = is_part ? CHUNK : block->bytes;
+    prepare(seed);
+    write_over(way, block->address + from, block->model + from, bytes, seed, strstr(way, "async") ? stream : NULL);
     MUST(cuCtxSynchronize());
-    set(contents[0], word);
+}
+
+/* The model is written when the graph is made: nothing is read before it was launched. */
+static void capture(const char *way, unsigned number, unsigned long long seed)
+{
+    struct block *block = block_of(number);
+    prepare(seed);
+    MUST(cuStreamBeginCapture_v2(stream, 2));
+    write_over(way, block->address, block->model, block->bytes, seed, stream);
+    MUST(cuStreamEndCapture(stream, &graph));
+    MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+}
+
+static void launch(void)
+{
+    MUST(cuGraphLaunch(executable, stream));
+    MUST(cuStreamSynchronize(stream));
+}
+
+static void obey(char *line)
+{
+    char word[16] = "", way[16] = "";
+    unsigned number = 0;
+    unsigned long long seed = 0, amount = 0;
+    if (sscanf(line, "load %u %llu %llu", &number, &seed, &amount) == 3)
+        load_block(number, seed, amount);
+    else if (sscanf(line, "share %llu %llu", &seed, &amount) == 2)
+        return share(seed, (double)amount);
+    else if (sscanf(line, "capture %15s %u %llu", way, &number, &seed) == 3)
+        capture(way, number, seed);
+    else if (sscanf(line, "%15s %15s %u %llu", word, way, &number, &seed) == 4)
+        write_block(way, number, seed, !strcmp(word, "part"));
+    else if (sscanf(line, "free %u", &number) == 1)
+        free_block(number);
+    else if (!strcmp(line, "launch"))
+        launch();
+    else if (!strcmp(line, "read"))
+        return (void)puts(read_all());
+    else if (!strcmp(line, "verify"))
+        return (void)puts(verify_all());
+    else if (!strcmp(line, "stats"))
+        return (void)puts(wmshim_stats_json());
+    else
+        exit(86);
+    puts("done");
 }
 
 int main(int argc, char **argv)
 {
-    static char image[1 << 20];
-    char command[64];
-    CUmodule module;
-    if (argc < 4)
-        return 91;
+    char line[128];
+    if (argc != 2)
+        return 64;
     load(argv[1]);
-    FILE *file = fopen(argv[1], "rb");
-    if (!file || fread(image, 1, sizeof image - 1, file) == 0)
-        return 92;
-    fclose(file);
-    MUST(cuModuleLoadData(&module, image));
-    MUST(cuModuleGetFunction(&copy, module, "wm_copy_u32"));
-    unsigned state = strtoul(argv[2], NULL, 10);
-    count = atoi(argv[3]);
-    bytes = malloc(BYTES);
-    MUST(cuMemAlloc_v2(&out, MIB));
-    for (int block = 0; block < count; block++) {
-        contents[block] = malloc(BYTES);
-        for (int at = 0; at < WORDS; at++)
-            contents[block][at] = state = state * 1664525u + 1013904223u;
-        MUST(cuMemAlloc_v2(&blocks[block], BYTES));
-        MUST(cuMemcpyHtoD_v2(blocks[block], contents[block], BYTES));
-    }
-    printf("ready\n");
+    load_more(argv[1]);
+    staged = malloc(MOST);
+    MUST(cuStreamCreate(&stream, 1));
+    MUST(cuMemAlloc_v2(&wrong, 64));
+    MUST(cuMemAlloc_v2(&other, MOST));
+    puts("ready");
     fflush(stdout);
-    while (scanf("%63s", command) == 1) {
-        unsigned long long mib;
-        if (!strcmp(command, "share") && scanf("%llu", &mib) == 1)
-            share(mib * MIB);
-        else if (!strcmp(command, "verify"))
-            printf("wrong %d\n", verify());
-        else if (!strcmp(command, "stats"))
-            printf("copied back %llu avoided %llu\n", figure("copied_back_bytes") / MIB, figure("faults_avoided"));
-        else {
-            obey(command);
-            printf("done\n");
-        }
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        obey(line);
         fflush(stdout);
     }
     return 0;

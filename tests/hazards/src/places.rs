@@ -17,6 +17,11 @@ pub fn wmctl() -> PathBuf {
     built("wmctl")
 }
 
+/// `wmshimd`, the broker of memory that processes share.
+pub fn broker() -> PathBuf {
+    built("wmshimd")
+}
+
 /// A file of this crate, by its path below the crate's folder.
 pub fn source(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

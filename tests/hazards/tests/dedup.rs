@@ -1,152 +1,418 @@
-//! Guards programs that share what they hold with others: each reads the bytes that it loaded, whatever the others write, free, or are killed in the middle of; and what is not
-//! the same is not shared.
+//! Hazard: processes that share memory and read each other's writes, or lose their own; that fault where they may write; memory that stays when all are gone.
+//!
+//! Each test has a broker of its own, and looks at the end that it holds nothing. Every program checks every byte of its blocks against what it wrote.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
 
-use hazards::{Host, Scratch, c, driver, places};
+use hazards::{Host, Scratch, c, driver, host, places};
+use serde_json::Value;
 
-/// MiB that three blocks hold.
-const ALL: u64 = 12;
+/// Bytes in the unit of the programs' words.
+const MIB: u64 = 1 << 20;
+/// A chunk, in MiB.
+const CHUNK: u64 = 2;
+/// Milliseconds in which all is shared, on a busy machine.
+const PATIENCE: u64 = 8000;
+/// Longest wait for the broker to see that a program is gone.
+const SOON: Duration = Duration::from_secs(5);
 
-/// A program that obeys words, see `c/shared.c`.
+/// Ways in which a program writes over memory; see `c/shared.c`.
+const WAYS: [&str; 8] =
+    ["kernel", "fill", "memset", "memset32", "host", "host-async", "device", "device-async"];
+/// Those that can be captured.
+const CAPTURED: [&str; 6] = ["kernel", "fill", "memset", "memset32", "host-async", "device-async"];
+
+/// A folder with its broker, and the program.
+struct Stage {
+    scratch: Scratch,
+    driver: PathBuf,
+    program: PathBuf,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let include = c::flag("-I", &places::workspace("shim/preload/include"));
+        let shim = places::shim();
+        let program = c::program(&scratch, "shared", &[&include, shim.to_str().expect("a readable path")]);
+        let driver = driver::simulated(&scratch);
+        Self { scratch, driver, program }
+    }
+
+    fn start(&self) -> Sharer {
+        self.start_with("on")
+    }
+
+    fn start_with(&self, mode: &str) -> Sharer {
+        let host = Host::shimmed(&self.program, &self.scratch, &self.driver)
+            .args([places::workspace("kernels/compiled/diagnostics.ptx")])
+            .env("WMSHIM_BROKER", places::broker())
+            .env("WMSHIM_DEDUP", mode)
+            .env("WMSHIM_DEDUP_PROOF", "4")
+            .env("WMSHIM_DEDUP_SHARE", "50%")
+            .env("XDG_CACHE_HOME", self.scratch.folder("cache"))
+            .env("SIMCUDA_RACES", "1")
+            .env("SIMCUDA_SEED", "5");
+        let mut child = host.start();
+        let words = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut sharer = Sharer { child: Some(child), words, answers };
+        assert_eq!(sharer.hear(), "ready");
+        sharer
+    }
+
+    /// So many programs that have loaded these blocks: number, seed, MiB.
+    fn loaded<const COUNT: usize>(&self, blocks: &[(usize, u64, u64)]) -> [Sharer; COUNT] {
+        let mut sharers = [(); COUNT].map(|()| self.start());
+        sharers.iter_mut().for_each(|sharer| sharer.load(blocks));
+        sharers
+    }
+
+    /// The broker's report; `None` where there is none.
+    fn broker(&self) -> Option<Value> {
+        let statistics = self.scratch.path().join("stats");
+        let host = Host::bare(places::wmctl()).args(["dedup", "--json"]).env("WMSHIM_STATS_DIR", statistics);
+        let report: Value = serde_json::from_str(host.run().expect_success()).expect("JSON");
+        report["brokers"].as_array().expect("a list").first().cloned()
+    }
+
+    /// Chunks that the broker holds, uses of them, and programs.
+    fn held(&self) -> (u64, u64, usize) {
+        let broker = self.broker().unwrap_or_default();
+        let devices = broker["devices"].as_array().cloned().unwrap_or_default();
+        let sum = |name: &str| devices.iter().map(|device| device[name].as_u64().expect("a number")).sum();
+        (sum("chunks"), sum("leases"), broker["clients"].as_array().map_or(0, Vec::len))
+    }
+
+    /// Waits until the broker holds what is expected.
+    fn expect_held(&self, what: &str, expected: impl Fn((u64, u64, usize)) -> bool) {
+        let begin = Instant::now();
+        while !expected(self.held()) {
+            assert!(begin.elapsed() < SOON, "{what}: the broker has {:?}", self.held());
+        }
+    }
+
+    /// Ends the programs, and looks at what is left.
+    fn end(&self, sharers: impl IntoIterator<Item = Sharer>) {
+        sharers.into_iter().for_each(Sharer::end);
+        self.expect_held("all have ended", |held| held == (0, 0, 0));
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It is nobody's child, and would stay for a minute.
+        let pid = self.broker().and_then(|broker| broker["pid"].as_i64());
+        if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1) {
+            // SAFETY: a plain system call; the process listens in this test's folder, and only this test's programs start one there.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
+/// A program with blocks that others have, too.
 struct Sharer {
-    child: Child,
-    words: ChildStdin,
+    child: Option<Child>,
+    words: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
-/// A folder of sockets, and so a broker, of a test's own, with what is started there.
-struct Neighbourhood {
-    scratch: Scratch,
-    program: PathBuf,
-    driver: PathBuf,
-}
-
-impl Neighbourhood {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let shim = places::shim();
-        let include = c::flag("-I", &places::workspace("shim/preload/include"));
-        let program = c::program(&scratch, "shared", &[&include, shim.to_str().expect("a readable path")]);
-        let driver = driver::simulated(&scratch);
-        Self { scratch, program, driver }
-    }
-}
-
-fn start(place: &Neighbourhood, seed: &str, mode: &str) -> Sharer {
-    let image = places::workspace("kernels/compiled/diagnostics.ptx");
-    let host = Host::shimmed(&place.program, &place.scratch, &place.driver).args([
-        image.to_str().expect("a path"),
-        seed,
-        "3",
-    ]);
-    let broker = places::wmctl().with_file_name("wmshimd");
-    let host = host.env("WMSHIM_DEDUP", mode).env("WMSHIM_DEDUP_PROOF", "4").env("WMSHIM_BROKER", broker);
-    let mut child = host.env("SIMCUDA_MEMORY", "256MiB").start();
-    let words = child.stdin.take().expect("a pipe");
-    let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-    let mut sharer = Sharer { child, words, answers };
-    assert_eq!(sharer.line(), "ready");
-    sharer
-}
-
 impl Sharer {
-    fn line(&mut self) -> String {
+    fn tell(&mut self, line: &str) {
+        writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");
+    }
+
+    /// Its answer; where it ended instead, what it said.
+    fn hear(&mut self) -> String {
         let mut line = String::new();
-        self.answers.read_line(&mut line).expect("an answer");
+        self.answers.read_line(&mut line).expect("a pipe can be read");
+        if line.is_empty() {
+            let ended = host::watched(self.child.take().expect("not ended"));
+            panic!("{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
+        }
         line.trim().to_owned()
     }
 
-    fn say(&mut self, word: &str) -> String {
-        writeln!(self.words, "{word}").expect("it listens");
-        self.line()
+    fn say(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
     }
 
-    /// Shares until so many MiB are shared: how many are, and how many are saved.
-    fn share(&mut self, mib: u64) -> [u64; 2] {
-        let answer = self.say(&format!("share {mib}"));
-        let numbers: Vec<u64> = answer.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        numbers.try_into().expect("two numbers")
+    #[track_caller]
+    fn obey(&mut self, line: &str) {
+        assert_eq!(self.say(line), "done", "{line}");
     }
 
-    fn is_right(&mut self) -> bool {
-        self.say("verify") == "wrong 0"
+    fn load(&mut self, blocks: &[(usize, u64, u64)]) {
+        for (block, seed, mib) in blocks {
+            self.obey(&format!("load {block} {seed} {mib}"));
+        }
+    }
+
+    #[track_caller]
+    fn expect_right(&mut self, when: &str) {
+        assert_eq!(self.say("verify"), "right", "{when}");
+    }
+
+    /// A figure of the library about sharing.
+    fn figure(&mut self, name: &str) -> u64 {
+        let stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
+        stats["dedup"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", stats["dedup"]))
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().expect("not ended");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
     }
 
     fn end(mut self) {
-        drop(self.words);
-        assert!(self.child.wait().expect("its end").success());
+        self.words = None;
+        let Some(child) = self.child.take() else { return };
+        let ended = host::watched(child);
+        assert!(ended.status.success(), "{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
     }
 }
 
-/// Chunks that the broker of a test holds, once so many are left.
-fn chunks_left(place: &Neighbourhood, wanted: u64) -> u64 {
-    let folder = place.scratch.path().join("stats");
-    let look = || {
-        let told =
-            Command::new(places::wmctl()).args(["dedup", "--json"]).env("WMSHIM_STATS_DIR", &folder).output();
-        let told: serde_json::Value = serde_json::from_slice(&told.expect("wmctl").stdout).expect("JSON");
-        let devices = told["devices"].as_array().cloned().unwrap_or_default();
-        devices.iter().filter_map(|device| device["chunks"].as_u64()).sum::<u64>()
-    };
-    (0..500).map(|_| look()).find(|chunks| *chunks == wanted).unwrap_or_else(look)
-}
-
-#[test]
-fn the_same_bytes_are_stored_once_and_a_write_stays_ones_own() {
-    for write in ["kernel", "memset", "htod", "dtod", "graph", "again"] {
-        let place = Neighbourhood::new();
-        let mut one = start(&place, "7", "on");
-        assert_eq!(one.share(ALL), [ALL, 0], "{write}: it is the first");
-        let mut other = start(&place, "7", "on");
-        assert_eq!(other.share(ALL), [ALL, ALL], "{write}: all of it is there already");
-        assert!(one.is_right() && other.is_right(), "{write}");
-        for sharer in [&mut other, &mut one] {
-            assert_eq!(sharer.say(write), "done");
-            assert!(sharer.is_right(), "{write}: its own bytes");
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
         }
-        assert!(one.is_right() && other.is_right(), "{write}: nobody else's");
-        one.end();
-        other.end();
-        assert_eq!(chunks_left(&place, 0), 0, "{write}: nothing is left");
     }
 }
 
-#[test]
-fn who_is_killed_leaves_nothing_and_harms_nobody() {
-    let place = Neighbourhood::new();
-    let mut one = start(&place, "7", "on");
-    one.share(ALL);
-    let mut other = start(&place, "7", "on");
-    assert_eq!(other.share(ALL), [ALL, ALL]);
-    // The first one's memory is what the other one has.
-    one.child.kill().expect("a child");
-    one.child.wait().expect("its end");
-    assert!(other.is_right());
-    assert_eq!(other.say("kernel"), "done");
-    assert!(other.is_right());
-    let mut third = start(&place, "7", "on");
-    assert_eq!(third.share(ALL)[0], ALL);
-    assert!(third.is_right() && other.is_right());
-    other.end();
-    third.end();
-    assert_eq!(chunks_left(&place, 0), 0);
+/// All read at the same time until each has so many MiB from memory that others may have, too. Whether they have, in MiB.
+fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u64> {
+    sharers.iter_mut().for_each(|sharer| sharer.tell(&format!("share {mib} {milliseconds}")));
+    let answers = sharers.iter_mut().map(Sharer::hear);
+    answers.map(|bytes| bytes.parse::<u64>().unwrap_or_else(|_| panic!("{bytes}")) / MIB).collect()
+}
+
+#[track_caller]
+fn share(sharers: &mut [Sharer], mib: u64) {
+    let shared = read_until(sharers, mib, PATIENCE);
+    assert!(shared.iter().all(|shared| *shared >= mib), "{mib} MiB are equal, shared are {shared:?}");
+}
+
+/// One block of two chunks for each of so many ways.
+fn blocks(count: usize) -> Vec<(usize, u64, u64)> {
+    (0..count).map(|number| (number, 100 + number as u64, 2 * CHUNK)).collect()
 }
 
 #[test]
-fn other_bytes_are_not_shared_and_advice_changes_nothing() {
-    let place = Neighbourhood::new();
-    let mut one = start(&place, "7", "on");
-    let mut other = start(&place, "8", "on");
-    assert_eq!((one.share(ALL), other.share(ALL)), ([ALL, 0], [ALL, 0]));
-    assert!(one.is_right() && other.is_right());
+fn equal_blocks_are_held_once_and_read_right() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 8), (1, 8, 4)]);
+    share(&mut sharers, 12);
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("shared"));
+    let (chunks, leases, programs) = stage.held();
+    assert!(
+        chunks >= 12 / CHUNK && leases >= 2 * 12 / CHUNK && programs == 2,
+        "{chunks} {leases} {programs}"
+    );
+    let saved: u64 = sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum();
+    assert_eq!(saved / MIB, 12, "one copy of two is saved, whoever has a part in it");
+    stage.end(sharers);
+}
+
+/// One that comes later finds what others hold, and one that goes leaves it to them.
+#[test]
+fn programs_come_and_go() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    let [one, two] = sharers;
     one.end();
-    other.end();
-    let mut adviser = start(&place, "7", "advise");
-    assert_eq!(adviser.say("memset"), "done");
-    assert!(adviser.is_right());
-    assert_eq!(adviser.say("stats"), "copied back 0 avoided 0");
-    adviser.end();
+    let [third] = stage.loaded::<1>(&[(0, 7, 8)]);
+    let mut pair = [two, third];
+    share(&mut pair, 8);
+    pair.iter_mut().for_each(|sharer| sharer.expect_right("one has come and one has gone"));
+    stage.end(pair);
+}
+
+/// The first of two programs writes over shared blocks, each time in another way. Neither reads what is not its own.
+fn written(ways: &[&str], mut write: impl FnMut(&mut Sharer, &str, usize)) -> u64 {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&blocks(ways.len()));
+    share(&mut sharers, 2 * CHUNK * ways.len() as u64);
+    for (block, way) in ways.iter().enumerate() {
+        write(&mut sharers[0], way, block);
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right(way));
+    }
+    let copied = sharers[0].figure("copied_back_bytes");
+    assert!(sharers[0].figure("faults_avoided") > 0);
+    assert_eq!(sharers[1].figure("copied_back_bytes"), 0, "nobody wrote there");
+    stage.end(sharers);
+    copied / MIB
+}
+
+#[test]
+fn a_write_over_a_shared_block_is_the_writers_alone() {
+    written(&WAYS, |writer, way, block| {
+        writer.obey(&format!("write {way} {block} {}", 900 + block));
+    });
+}
+
+#[test]
+fn a_write_over_a_part_of_a_shared_block_leaves_the_rest() {
+    let copied = written(&WAYS, |writer, way, block| {
+        writer.obey(&format!("part {way} {block} {}", 900 + block));
+    });
+    assert!(copied >= CHUNK * 2, "kernels need copies: {copied} MiB");
+}
+
+#[test]
+fn a_graph_that_writes_into_a_shared_block_is_the_writers_alone() {
+    written(&CAPTURED, |writer, way, block| {
+        writer.obey(&format!("capture {way} {block} {}", 900 + block));
+        writer.obey("launch");
+    });
+}
+
+/// The graph was made before anything was shared, and is launched when all the rest is.
+#[test]
+fn a_graph_that_was_made_before_writes_right() {
+    let stage = Stage::new();
+    let blocks = [(0, 7, 4), (1, 8, 8)];
+    let mut sharers = stage.loaded::<2>(&blocks);
+    sharers[0].obey("capture kernel 0 901");
+    sharers[0].obey("launch");
+    share(&mut sharers, 8);
+    sharers[0].obey("launch");
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched again"));
+    stage.end(sharers);
+}
+
+/// Both write over the same block, one after the other.
+#[test]
+fn two_writers_have_a_copy_each() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<3>(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    for (index, way) in [(0, "kernel"), (1, "memset")] {
+        sharers[index].obey(&format!("write {way} 0 {}", 40 + index));
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right(way));
+    }
+    stage.end(sharers);
+}
+
+#[test]
+fn a_killed_program_harms_nobody() {
+    let stage = Stage::new();
+    let blocks = [(0, 7, 8), (1, 8, 4)];
+    let mut sharers = stage.loaded::<2>(&blocks);
+    share(&mut sharers, 12);
+    for point in 0..6 {
+        let mut victim = stage.start();
+        match point {
+            0 => victim.tell("load 0 7 8"),
+            1 => victim.load(&blocks),
+            2 | 3 => {
+                victim.load(&blocks);
+                victim.tell(&format!("share 12 {PATIENCE}"));
+                // While it becomes a sharer: the others read meanwhile, some rounds or none.
+                read_until(&mut sharers, 1000, if point == 2 { 0 } else { 200 });
+            }
+            4 => {
+                victim.load(&blocks);
+                share(std::slice::from_mut(&mut victim), 12);
+            }
+            _ => {
+                victim.load(&blocks);
+                share(std::slice::from_mut(&mut victim), 12);
+                victim.tell("write kernel 0 3");
+            }
+        }
+        victim.kill();
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right(&format!("killed at point {point}")));
+        stage.expect_held("one was killed", |(_, _, programs)| programs == 2);
+    }
+    stage.end(sharers);
+}
+
+/// The one that had the memory first is killed: the others have it still.
+#[test]
+fn the_first_owner_is_killed() {
+    let stage = Stage::new();
+    let [owner] = stage.loaded::<1>(&[(0, 7, 8)]);
+    let others = stage.loaded::<2>(&[(0, 7, 8)]);
+    let [second, third] = others;
+    let mut sharers = [owner, second, third];
+    share(&mut sharers, 8);
+    sharers[0].kill();
+    let [_, mut second, mut third] = sharers;
+    second.obey("write host 0 12");
+    [&mut second, &mut third].into_iter().for_each(|sharer| sharer.expect_right("the owner is gone"));
+    stage.end([second, third]);
+}
+
+#[test]
+fn memory_that_is_freed_and_taken_again_can_be_written() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    for way in ["fill", "memset", "host", "kernel"] {
+        sharers[0].obey("free 0");
+        sharers[0].obey("load 0 70 8");
+        sharers[0].obey(&format!("write {way} 0 33"));
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right(way));
+    }
+    stage.expect_held("one has other bytes now", |(_, leases, _)| leases <= 8 / CHUNK);
+    stage.end(sharers);
+}
+
+#[test]
+fn advice_changes_nothing() {
+    let stage = Stage::new();
+    let mut sharers = [(); 2].map(|()| stage.start_with("advise"));
+    sharers.iter_mut().for_each(|sharer| sharer.load(&[(0, 7, 8)]));
+    let begin = Instant::now();
+    while sharers.iter_mut().any(|sharer| sharer.figure("candidate_bytes") < 8 * MIB) {
+        assert!(begin.elapsed() < SOON, "8 MiB came from the host, and are no candidates");
+        assert_eq!(read_until(&mut sharers, 1, 50), [0, 0]);
+    }
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("advised"));
+    sharers[0].obey("write kernel 0 9");
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("advised, and written"));
+    for sharer in &mut sharers {
+        assert_eq!((sharer.figure("shared_bytes"), sharer.figure("copied_back_bytes")), (0, 0));
+    }
+    stage.end(sharers);
+}
+
+/// The blocks differ as a whole, in one of two chunks, and not at all. What is equal is shared, so that it is known when all was looked at.
+#[test]
+fn different_bytes_are_not_shared() {
+    let stage = Stage::new();
+    let mut sharers = [stage.start(), stage.start()];
+    sharers[0].load(&[(0, 1, 8), (1, 5, 4), (2, 7, 4)]);
+    sharers[1].load(&[(0, 2, 8), (1, 5, 4), (2, 7, 4)]);
+    sharers[1].obey("part host 1 99");
+    share(&mut sharers, 4 + CHUNK);
+    let shared = read_until(&mut sharers, 1000, 300);
+    assert_eq!(shared, [4 + CHUNK; 2]);
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("different"));
+    stage.end(sharers);
+}
+
+/// The same bytes come again from the host each time: they are shared twice, and then left alone.
+#[test]
+fn what_was_copied_back_twice_is_left_alone() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 4)]);
+    for round in 0..2 {
+        share(&mut sharers, 8);
+        // A kernel's write needs what was there; the whole of it comes from the host afterwards.
+        sharers[0].obey(&format!("write kernel 0 {}", 50 + round));
+        sharers[0].obey("write host 0 7");
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right("written"));
+    }
+    let shared = read_until(&mut sharers[..1], 8, 500);
+    assert_eq!(shared, [4], "the other block stays shared, and this one does not come again");
+    stage.end(sharers);
 }
