@@ -21,6 +21,7 @@ pub mod device;
 mod events;
 pub mod gpu;
 pub mod host;
+pub mod interposer;
 pub mod loader;
 pub mod probe;
 mod recording;

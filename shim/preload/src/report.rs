@@ -64,7 +64,7 @@ impl Source for Process {
         value(&schema::Config {
             schema: schema::Config::SCHEMA.to_owned(),
             pid: std::process::id(),
-            library: wm_driver::search::own_path().as_deref().map(shown),
+            library: wm_driver::interposer::own_path().as_deref().map(shown),
             settings: settings::get().map(settings::Settings::describe).unwrap_or_default(),
             devices: registry::all().map(in_force).collect(),
         })

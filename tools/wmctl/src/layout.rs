@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use wm_driver::search::is_interposer;
+use wm_driver::interposer::is_interposer;
 
 use crate::shim;
 

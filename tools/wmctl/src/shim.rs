@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use wm_driver::search::is_interposer;
+use wm_driver::interposer::is_interposer;
 
 /// The library's file name.
 pub(crate) const NAME: &str = "libwmshim.so";

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use wm_driver::search;
+use wm_driver::interposer;
 
 use crate::settings;
 use crate::sockets::private_folder;
@@ -40,7 +40,7 @@ impl BrokerHome {
 
 /// The broker of this installation: in `bin` beside the library's folder, or beside the library, as in a build.
 fn beside_library() -> Option<PathBuf> {
-    let library = search::own_path()?.canonicalize().ok()?;
+    let library = interposer::own_path()?.canonicalize().ok()?;
     candidates(&library).into_iter().find(|path| path.is_file())
 }
 

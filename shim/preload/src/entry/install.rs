@@ -10,7 +10,7 @@ use std::sync::Once;
 
 use wm_abi::CUresult;
 use wm_abi::symbol::{self, COUNT, Symbol};
-use wm_driver::{Loader, Table, search};
+use wm_driver::{Loader, Table, interposer, search};
 
 use super::lifecycle;
 use crate::hooks::{self, Exports};
@@ -19,6 +19,12 @@ use crate::registry::{self, Callbacks};
 use crate::{dedup, guard, moves, physical, settings, shortage, torch, trace};
 
 static INSTALLED: Once = Once::new();
+
+/// Tells every copy of this library that this file is no driver.
+#[used]
+// SAFETY: a section of ELF notes, and the value is one.
+#[unsafe(link_section = ".note.wmshim")]
+static NOTE: interposer::Note = interposer::NOTE;
 
 thread_local! {
     /// This thread is opening the driver: calls that the opening itself makes must not wait for it.
@@ -64,7 +70,7 @@ fn simulated(path: &Path) -> Option<PathBuf> {
     if path.as_os_str() != "sim" {
         return None;
     }
-    let own = search::own_path()?.canonicalize().ok()?;
+    let own = interposer::own_path()?.canonicalize().ok()?;
     let folder = own.parent()?;
     let places = [folder.join("../sim/libcuda.so.1"), folder.join("libsimcuda.so")];
     places.into_iter().find(|place| place.is_file())

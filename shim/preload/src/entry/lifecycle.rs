@@ -4,7 +4,7 @@
 //! the name `libcuda.so` is registered: no thread, no log line, no driver. What a fork and the exit forbid is said in
 //! `process/flags.rs`.
 
-use wm_driver::search;
+use wm_driver::interposer;
 
 use super::loader;
 use crate::process::{self, keep_errno};
@@ -17,7 +17,7 @@ fn at_load() {
         torch::choose();
         // SAFETY: a handler that stores one flag; it stays valid, for this library is never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        if let Some(path) = search::own_path() {
+        if let Some(path) = interposer::own_path() {
             loader::register_name(&path);
         }
     });

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use wm_driver::search::is_interposer;
+use wm_driver::interposer::is_interposer;
 
 use super::finding::Finding;
 use crate::layout::{self, Layout};
