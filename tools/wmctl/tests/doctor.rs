@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Scratch, built, installation_in, stderr, stdout, wmctl};
+use support::{Scratch, built, installation_in, marked_library, stderr, stdout, wmctl};
 
 fn diagnose(scratch: &Scratch, variables: &[(&str, &str)]) -> (Option<i32>, Value) {
     let mut command = wmctl(scratch);
@@ -49,7 +49,7 @@ fn a_library_that_is_no_driver_is_told_from_one() {
 fn a_damaged_installation_is_found() {
     let scratch = Scratch::new("damaged");
     let library = scratch.path().join("libwmshim.so");
-    std::fs::write(&library, wm_driver::search::MARKER).expect("written");
+    marked_library(&scratch, &library, "int nowhere(void); int wmshim_broken(void) { return nowhere(); }\n");
     let (_, report) = diagnose(&scratch, &[("WMSHIM_LIB", library.to_str().expect("UTF-8"))]);
     let findings = report["findings"].to_string();
     assert!(findings.contains("cannot be loaded"), "{findings}");

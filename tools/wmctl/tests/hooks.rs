@@ -2,25 +2,19 @@
 
 mod support;
 
-use std::fs;
-use std::process::Command;
-
 use serde_json::Value;
-use support::{Scratch, built, stderr, stdout, wmctl};
+use support::{Scratch, built, marked_library, stderr, stdout, wmctl};
 
 #[test]
 fn the_list_is_the_librarys_own() {
     let scratch = Scratch::new("own");
-    let source = scratch.path().join("hooks.c");
     let library = scratch.path().join("libwmshim.so");
-    let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
     let rows = r#"[{\"symbol\":\"cuMemAlloc_v2\",\"handler\":\"allocate::mem_alloc\",\"switch\":\"WMSHIM_STITCH\",\"purpose\":\"a|b\"}]"#;
-    let text = format!(
-        "const char *wmshim_hooks_json(void) {{ return \"{rows}\"; }}\nconst char mark[] = \"{mark}\";\n"
+    marked_library(
+        &scratch,
+        &library,
+        &format!("const char *wmshim_hooks_json(void) {{ return \"{rows}\"; }}\n"),
     );
-    fs::write(&source, text).expect("written");
-    let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiled.expect("a C compiler").success());
     let ask = |option: Option<&str>| {
         let output =
             wmctl(&scratch).arg("hooks").args(option).env("WMSHIM_LIB", &library).output().expect("ran");

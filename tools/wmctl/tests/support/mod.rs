@@ -34,19 +34,25 @@ pub(crate) fn installation(scratch: &Scratch, with_dropin: bool) -> PathBuf {
 /// The same in a folder of the scratch folder.
 pub(crate) fn installation_in(scratch: &Scratch, folder: &Path, with_dropin: bool) -> PathBuf {
     let library = folder.join("lib/libwmshim.so");
-    let mark = String::from_utf8_lossy(wm_driver::search::MARKER).into_owned();
-    let source = scratch.path().join("empty.c");
-    fs::write(&source, format!("__attribute__((used)) static const char mark[] = \"{mark}\";\n"))
-        .expect("written");
     fs::create_dir_all(folder.join("lib")).expect("a folder");
-    let compiled = Command::new("cc").args(["-shared", "-o"]).arg(&library).arg(&source).status();
-    assert!(compiled.expect("a C compiler").success());
+    marked_library(scratch, &library, "");
     if with_dropin {
         fs::create_dir(folder.join("dropin")).expect("a folder");
         fs::copy(&library, folder.join("dropin/libcuda.so.1")).expect("copied");
         symlink("libwmshim.so", folder.join("lib/libcuda.so")).expect("a link");
     }
     library
+}
+
+/// Compiles a library of this code that carries wmshim's note, as `readelf --notes` shows it for the real one.
+pub(crate) fn marked_library(scratch: &Scratch, library: &Path, code: &str) {
+    const NOTE: &str = "__attribute__((used, section(\".note.wmshim\"), aligned(4)))\n\
+        static const struct { unsigned name_size, description_size, kind; char name[8]; } note = {8, 0, 1, \"wmshim\"};\n";
+    let source = scratch.path().join("marked.c");
+    fs::write(&source, format!("{NOTE}{code}")).expect("written");
+    let compiled =
+        Command::new("cc").args(["-shared", "-fPIC", "-Wl,-z,now", "-o"]).arg(library).arg(&source).status();
+    assert!(compiled.expect("a C compiler").success());
 }
 
 /// Standard output as text.
