@@ -92,7 +92,8 @@ fn a_librarys_kernel_launches_in_every_context() {
     start(&[]);
     let block = allocate(16);
     let (mut library, mut kernel, mut function) = (CUlibrary::NULL, CUkernel::NULL, CUfunction::NULL);
-    let (image, null) = (wm_kernels::IMAGES[0].ptx, std::ptr::null_mut::<c_void>());
+    let image = wm_kernels::IMAGES.iter().find(|image| image.ptx.contains("wm_fill_u32"));
+    let (image, null) = (image.expect("a kernel that fills").ptx, std::ptr::null_mut::<c_void>());
     ok!(cuLibraryLoadData(
         &raw mut library,
         image.as_ptr().cast(),

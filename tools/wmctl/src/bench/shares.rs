@@ -14,7 +14,7 @@ use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
 use wm_driver::{Api, Device, Handle};
-use wm_memory::{Manager, ManagerSettings, Order, SharedChunks};
+use wm_memory::{Manager, ManagerSettings, Order, ShareOutcome, SharedChunks, Stays};
 
 use super::machine;
 use crate::output;
@@ -128,7 +128,7 @@ impl SharingBlocks {
         let imported = exported.iter().map(import).collect::<Result<Vec<Handle>, _>>()?;
         let pairs: Vec<(u64, Handle)> = self.chunks(1).zip(imported).collect();
         let start = Instant::now();
-        self.ensure_all(&self.manager.share_chunks(&pairs, PATIENCE))?;
+        self.share_all(|| self.manager.share_chunks(&pairs, PATIENCE))?;
         note("share", start);
         ensure!(self.manager.usage().shared == 2 * self.bytes, "not all is shared");
         for block in 0..2 {
@@ -153,21 +153,34 @@ impl SharingBlocks {
     fn donate(&self) -> Result<Vec<OwnedFd>> {
         let mut exported = Vec::new();
         let chunks: Vec<u64> = self.chunks(0).collect();
-        let export =
+        let mut export =
             |_, handle| self.manager.gpu().export(handle).map(|descriptor| exported.push(descriptor));
-        let given = self.manager.donate_chunks(&chunks, PATIENCE, export);
-        self.ensure_all(&given)?;
+        self.share_all(|| self.manager.donate_chunks(&chunks, PATIENCE, &mut export))?;
         Ok(exported)
     }
 
-    fn ensure_all(&self, shared: &SharedChunks) -> Result<()> {
-        ensure!(shared.count() as u64 == self.bytes / CHUNK, "{:?}", shared.outcomes);
-        Ok(())
+    /// The manager's look at the GPU is short, and a thread that has to wait for its turn misses its end: then nothing was shared, and it looks again.
+    fn share_all(&self, mut share: impl FnMut() -> SharedChunks) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let shared = share();
+            let in_use = |outcome: &ShareOutcome| *outcome == ShareOutcome::Stays(Stays::InUse);
+            if !shared.outcomes.iter().all(in_use) || Instant::now() >= until {
+                ensure!(shared.count() as u64 == self.bytes / CHUNK, "{:?}", shared.outcomes);
+                return Ok(());
+            }
+        }
     }
 
     fn part(&self, block: usize) -> Result<()> {
         let range = self.addresses[block]..self.addresses[block] + self.bytes;
-        let moved = self.manager.unshare(range, false, PATIENCE).map_err(|stays| anyhow!("{stays}"))?;
+        let until = Instant::now() + PATIENCE;
+        let moved = loop {
+            match self.manager.unshare(range.clone(), false, PATIENCE) {
+                Err(Stays::InUse) if Instant::now() < until => {}
+                moved => break moved.map_err(|stays| anyhow!("{stays}"))?,
+            }
+        };
         ensure!(moved.stays.is_none() && moved.bytes == self.bytes, "{moved:?}");
         Ok(())
     }
