@@ -394,8 +394,9 @@ fn different_bytes_are_not_shared() {
     sharers[1].load(&[(0, 2, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].obey("part host 1 99");
     share(&mut sharers, 4 + CHUNK);
-    let shared = read_until(&mut sharers, 1000, 300);
-    assert_eq!(shared, [4 + CHUNK; 2]);
+    read_until(&mut sharers, 1000, 300);
+    let saved: u64 = sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum();
+    assert_eq!(saved / MIB, 4 + CHUNK, "what is offered may be more: nobody else has it");
     sharers.iter_mut().for_each(|sharer| sharer.expect_right("different"));
     stage.end(sharers);
 }
@@ -407,8 +408,8 @@ fn what_was_copied_back_twice_is_left_alone() {
     let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 4)]);
     for round in 0..2 {
         share(&mut sharers, 8);
-        // A kernel's write needs what was there; the whole of it comes from the host afterwards.
-        sharers[0].obey(&format!("write kernel 0 {}", 50 + round));
+        // No kernel writes it: a block that one has written is not shared again, whatever it holds.
+        sharers[0].obey(&format!("write memset 0 {}", 50 + round));
         sharers[0].obey("write host 0 7");
         sharers.iter_mut().for_each(|sharer| sharer.expect_right("written"));
     }

@@ -16,7 +16,7 @@ use super::judgement::is_ready_chunk;
 use super::kernels::ChunkKernels;
 use super::mailbox::{self, BackgroundRequest, NamedChunk};
 use super::part;
-use super::watched::{self, ChunkState};
+use super::watched::{self, ChunkState, WatchedBlock};
 use crate::sockets::descriptor::Descriptor;
 
 /// Chunks that are taken or given in a turn.
@@ -181,11 +181,23 @@ pub(super) fn note_offered(chunk: &NamedChunk, lease: Lease) {
     }
 }
 
-/// Others were first: it becomes private, and is looked up again.
+/// Others were first: it becomes private, and is looked up again. Where that fails now, [`take_back`] tries again.
 pub(super) fn decline(chunk: &NamedChunk) {
     let given = chunk.block.facts().chunks.get(&chunk.index) == Some(&ChunkState::Given(None));
     if given && !chunk.block.is_gone() {
-        part::part_chunk(&chunk.block, chunk.address());
+        part::take_back(&chunk.block, chunk.address());
+    }
+}
+
+/// Takes back what a block has given that nobody knows of, as far as that can be had now. For when nothing is being offered.
+pub(super) fn take_back(block: &WatchedBlock) {
+    let unknown: Vec<u64> = {
+        let facts = block.facts();
+        let given = facts.chunks.iter().filter(|(_, state)| **state == ChunkState::Given(None));
+        given.map(|(index, _)| block.chunk_address(*index)).collect()
+    };
+    for address in unknown {
+        part::take_back(block, address);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::Gpu;
 use wm_memory::Stays;
 
@@ -51,7 +52,7 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
             }
         }
     };
-    settle(block);
+    note_copied(settle(block));
     if !done {
         log::warn!(
             "memory at {:#x} could not be made private in time: a write into it will be refused",
@@ -64,11 +65,11 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
 /// The same behind the closed gate, as far as it goes.
 pub(super) fn part_now(block: &WatchedBlock) {
     while turn(block) == Parting::More && !block.is_gone() {}
-    settle(block);
+    note_copied(settle(block));
 }
 
-/// One chunk becomes private, behind the closed gate.
-pub(super) fn part_chunk(block: &WatchedBlock, address: u64) {
+/// One chunk becomes private that nobody else has, behind the closed gate, if it can now.
+pub(super) fn take_back(block: &WatchedBlock, address: u64) {
     let _stayed = block.manager.unshare(address..address + 1, false, TURN);
     settle(block);
 }
@@ -86,8 +87,8 @@ fn after(stays: Stays) -> Parting {
     if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Hopeless }
 }
 
-/// Notes what is shared still, and gives the leases of the rest back.
-fn settle(block: &WatchedBlock) {
+/// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no longer.
+fn settle(block: &WatchedBlock) -> usize {
     let shared = block.manager.shared_in(block.range.clone());
     let is_shared = |address: u64| shared.iter().any(|range| range.contains(&address));
     let mut leases = Vec::new();
@@ -101,10 +102,14 @@ fn settle(block: &WatchedBlock) {
     let parted = before - facts.chunks.len();
     drop(facts);
     block.set_shared(!shared.is_empty());
-    COUNTS.copied_back_bytes.fetch_add(parted as u64 * wm_dedup::chunk::CHUNK_BYTES, Relaxed);
     if !leases.is_empty() {
         mailbox::post(BackgroundRequest::Release(leases));
     }
+    parted
+}
+
+fn note_copied(chunks: usize) {
+    COUNTS.copied_back_bytes.fetch_add(chunks as u64 * CHUNK_BYTES, Relaxed);
 }
 
 /// A write made it private.

@@ -243,8 +243,14 @@ impl OpenTurn<'_> {
         // Processes that start together begin with different blocks, so that each finds what others have given.
         let first = process_number() % blocks.len().max(1);
         for block in blocks[first..].iter().chain(&blocks[..first]) {
+            if !std::ptr::eq(block.manager, self.manager) {
+                continue;
+            }
+            if !self.is_over() {
+                exchange::take_back(block);
+            }
             let mut facts = block.facts();
-            if !std::ptr::eq(block.manager, self.manager) || !is_ready(&facts) {
+            if !is_ready(&facts) {
                 continue;
             }
             let open: Vec<_> = facts
