@@ -9,6 +9,7 @@
 //! | `judgement` | which blocks may be shared, by what fingerprints show |
 //! | `exchange` | chunks that are taken and given |
 //! | `part` | the way back, before a write |
+//! | `captured` | the same while a stream is captured |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
 //! | [`client`], [`home`], `link`, `start` | the broker as its client sees it: leases, where it is, one connection, how one is started unseen |
@@ -18,6 +19,7 @@
 //! gate, with nothing in flight; in doubt a block stays private.
 
 mod broker_thread;
+mod captured;
 #[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod client;
 mod exchange;

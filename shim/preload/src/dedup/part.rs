@@ -15,6 +15,7 @@ use super::figures::COUNTS;
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::WatchedBlock;
 use crate::gate;
+use crate::process::streams;
 
 /// How long to wait for calls that are being made.
 const CLOSE: Duration = Duration::from_millis(10);
@@ -45,9 +46,11 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let done = loop {
         match gate::alone(CLOSE, || turn(block)) {
             Some(Parting::Done) => break true,
-            Some(Parting::Hopeless) => break false,
-            Some(Parting::More) | None if Instant::now() >= until => break false,
-            Some(Parting::More) | None => {
+            Some(Parting::Hopeless) if !streams().capturing() => break false,
+            _ if Instant::now() >= until => break false,
+            // A capture of another thread's ends some time; until then nothing can be waited for.
+            _ if streams().capturing() => std::thread::sleep(CLOSE),
+            _ => {
                 let _settled = block.manager.gpu().is_quiet(LOOK);
             }
         }
@@ -85,6 +88,11 @@ fn turn(block: &WatchedBlock) -> Parting {
 
 fn after(stays: Stays) -> Parting {
     if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Hopeless }
+}
+
+/// It became private by other means than these.
+pub(super) fn note_parted(block: &WatchedBlock) {
+    note_copied(settle(block));
 }
 
 /// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no longer.

@@ -15,7 +15,7 @@ use wm_memory::Manager;
 use super::learned::{parameter, readers};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
-use super::{broker_thread, part, standing, turn};
+use super::{broker_thread, captured, part, standing, turn};
 use crate::launches::{self, LaunchArguments};
 use crate::registry;
 
@@ -24,8 +24,10 @@ use crate::registry;
 pub(crate) enum Submission {
     /// It is in a stream, or done when the call returns.
     Now,
-    /// Whenever a graph is launched: the call is captured, or makes a node.
-    InGraph,
+    /// Whenever a graph is launched that the call is captured into.
+    Captured,
+    /// Whenever a graph is launched of which the call makes or changes a node.
+    Node,
 }
 
 /// Blocks that a graph will write, which become private before it can be launched: nothing can be waited for during a capture.
@@ -46,7 +48,7 @@ pub(crate) fn loaded(to: Range<u64>, when: Submission) {
     if !is_on() || to.is_empty() {
         return;
     }
-    if when == Submission::InGraph {
+    if when != Submission::Now {
         return written(to, when);
     }
     let Some(block) = watched_at(to.start) else { return written(to, when) };
@@ -71,10 +73,13 @@ pub(crate) fn written(to: Range<u64>, when: Submission) {
         return;
     }
     for block in watched::within(&to) {
+        if when == Submission::Captured && block.is_shared() && captured::make_private(&block) {
+            part::note_write(&block);
+        }
         make_way(&block, when);
         let mut facts = block.facts();
         facts.touch();
-        if when == Submission::InGraph {
+        if when != Submission::Now {
             facts.left_alone = Some("a graph writes it");
         }
         let end = to.end.min(block.range.end) - block.range.start;
@@ -112,11 +117,21 @@ fn make_way(block: &Arc<WatchedBlock>, when: Submission) {
             part::note_write(block);
             part::make_private(block);
         }
-        Submission::InGraph => {
+        Submission::Captured | Submission::Node => {
             block.facts().left_alone = Some("a graph may write it");
             pending().push(Arc::clone(block));
         }
     }
+}
+
+/// A stream is about to be captured, of which `note` tells everybody.
+pub(crate) fn capturing(note: impl FnOnce()) {
+    if is_on() { captured::begin(note) } else { note() }
+}
+
+/// A call that is not captured uses memory of the device while a stream is.
+pub(crate) fn submitted_beside() {
+    captured::note_beside();
 }
 
 /// A kernel's launch, or its node.
@@ -131,7 +146,7 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     let mut each = |offset: u32, word: u64| {
         let Some(block) = watched::find(word) else { return };
         let key = parameter(function, offset);
-        block.facts().note(key, when == Submission::InGraph);
+        block.facts().note(key, when != Submission::Now);
         if block.is_shared() && readers().verdict(key) != ParameterVerdict::Reader {
             writes.push((block, key));
         }
@@ -148,7 +163,7 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
         // What was launched before has only read: a write would have faulted. So what changes from now on is this kernel's doing.
         let mut facts = block.facts();
         facts.window.clear();
-        facts.note(key, when == Submission::InGraph);
+        facts.note(key, when != Submission::Now);
     }
 }
 
@@ -185,6 +200,7 @@ pub(crate) fn context_ends() {
     if is_on() {
         give_up("a context has ended");
         turn::end_context();
+        captured::end_context();
     }
 }
 

@@ -10,6 +10,7 @@ use wm_abi::{
 use wm_driver::Api;
 
 use super::boundary::Outcome;
+use crate::dedup::program;
 use crate::process::{driver, streams};
 use crate::registry;
 
@@ -152,7 +153,8 @@ pub(super) unsafe fn stream_begin_capture_to_graph<S: Symbol<Function = ToGraph>
 
 /// Notes the capture before the driver begins it, so that no driver call of ours gets into it.
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    streams().capture_began(registry::context_of_stream(stream).unwrap_or_default(), stream);
+    let context = registry::context_of_stream(stream).unwrap_or_default();
+    program::capturing(|| streams().capture_began(context, stream));
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);

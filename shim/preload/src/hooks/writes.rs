@@ -10,7 +10,7 @@ use std::ops::Range;
 use wm_abi::*;
 
 use super::boundary;
-use super::stream::{DefaultStream, Legacy, PerThread, is_captured};
+use super::stream::{Legacy, PerThread, is_any_captured, is_captured, is_per_thread};
 use super::volume::{self, Description};
 use crate::dedup::program::{self, Submission};
 use crate::gate::Passage;
@@ -20,8 +20,10 @@ use crate::registry;
 /// What a function does to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteKind {
-    /// It writes no memory of the device that could be shared.
+    /// It uses no memory of the device that could be shared.
     Nothing,
+    /// It reads such memory.
+    Reads,
     /// `(to, from, bytes)`: from the host, within the device, or told by addresses.
     Load,
     CopyWithin,
@@ -67,7 +69,7 @@ pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
         ("cuMemcpyHtoD", Load),
         ("cuMemcpyDtoDAsync", CopyWithin),
         ("cuMemcpyDtoD", CopyWithin),
-        ("cuMemcpyDto", Nothing),
+        ("cuMemcpyDto", Reads),
         ("cuMemcpyAtoD", FromArray),
         ("cuMemcpyAto", Nothing),
         ("cuMemcpyBatchAsync", Batch),
@@ -181,13 +183,21 @@ pub(super) fn word<T: Copy>(argument: &T) -> u64 {
 /// # Safety
 /// The arguments are those of a call of the function, which the program makes.
 pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]) {
-    let captured = |stream: Option<u64>| {
-        let stream = stream.map_or(CUstream::NULL, |stream| CUstream(stream as usize));
-        let per_thread = name.ends_with("_ptsz") || name.ends_with("_ptds");
-        let is =
-            if per_thread { is_captured_in::<PerThread>(stream) } else { is_captured_in::<Legacy>(stream) };
-        if is { Submission::InGraph } else { Submission::Now }
+    let submission = |stream: Option<u64>| {
+        if !is_any_captured() {
+            return Submission::Now;
+        }
+        let is_captured = stream.is_some_and(|stream| {
+            let stream = CUstream(stream as usize);
+            if is_per_thread(name) { is_captured::<PerThread>(stream) } else { is_captured::<Legacy>(stream) }
+        });
+        if is_captured {
+            return Submission::Captured;
+        }
+        program::submitted_beside();
+        Submission::Now
     };
+    let asynchronous = || arguments.last().copied().filter(|_| name.contains("Async"));
     let [zero, one, two, three] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0));
     // SAFETY (of every read below): by contract, what the driver reads in this call.
     match kind {
@@ -196,14 +206,14 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
             let argument = |at: usize| arguments.get(at).copied().unwrap_or(0);
             let extra = if kind == WriteKind::Launch { argument(10) } else { 0 };
             // SAFETY: by contract.
-            unsafe { launched(zero, [argument(9), extra], captured(Some(argument(8)))) };
+            unsafe { launched(zero, [argument(9), extra], submission(Some(argument(8)))) };
         }
         WriteKind::LaunchEx => {
             // SAFETY: null, or the program's description of a launch.
             let config = unsafe { (zero as *const CUlaunchConfig).as_ref() };
             let stream = config.map(|config| word(&config.hStream));
             // SAFETY: by contract.
-            unsafe { launched(one, [two, three], captured(stream)) };
+            unsafe { launched(one, [two, three], submission(stream)) };
         }
         WriteKind::KernelNode(at) => {
             let node = arguments.get(at).map(|node| *node as *const CUDA_KERNEL_NODE_PARAMS);
@@ -213,20 +223,23 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
                 let function = if node.func.0 != 0 { node.func.0 } else { node.kern.0 };
                 let parameters = [node.kernelParams as u64, node.extra as u64];
                 // SAFETY: by contract.
-                unsafe { launched(function as u64, parameters, Submission::InGraph) };
+                unsafe { launched(function as u64, parameters, Submission::Node) };
             }
             program::instantiating();
         }
-        WriteKind::GraphLaunch => program::graph_launching(),
+        WriteKind::Reads => {
+            submission(asynchronous());
+        }
+        WriteKind::GraphLaunch => {
+            submission(Some(one));
+            program::graph_launching();
+        }
         WriteKind::Instantiate => boundary::look(program::instantiating),
         WriteKind::Foreign => boundary::look(|| program::give_up(reason(name))),
         _ => boundary::look(|| {
             let is_node = matches!(kind, WriteKind::VolumeNode(_) | WriteKind::SetNode(_));
-            let stream = match kind {
-                WriteKind::Word => Some(zero),
-                _ => arguments.last().copied().filter(|_| name.contains("Async")),
-            };
-            let when = if is_node { Submission::InGraph } else { captured(stream) };
+            let stream = if kind == WriteKind::Word { Some(zero) } else { asynchronous() };
+            let when = if is_node { Submission::Node } else { submission(stream) };
             // SAFETY: by contract.
             match unsafe { effects(kind, arguments) } {
                 Some(effects) => effects.into_iter().for_each(|effect| tell(effect, when)),
@@ -237,10 +250,6 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
             }
         }),
     }
-}
-
-fn is_captured_in<D: DefaultStream>(stream: CUstream) -> bool {
-    is_captured::<D>(stream)
 }
 
 /// Why sharing ends, where a call is not understood.
@@ -406,7 +415,7 @@ mod tests {
         assert_eq!(kind("cuIpcGetMemHandle", Passage::Keep(Keeps::Shared)), WriteKind::Foreign);
         assert_eq!(kind("cuCtxCreate_v4", Passage::Context), WriteKind::Foreign);
         assert_eq!(kind("cuMemcpyDtoDAsync_v2_ptsz", Passage::Pass), WriteKind::CopyWithin);
-        assert_eq!(kind("cuMemcpyDtoHAsync_v2", Passage::Pass), WriteKind::Nothing);
+        assert_eq!(kind("cuMemcpyDtoHAsync_v2", Passage::Pass), WriteKind::Reads);
         assert_eq!(kind("cuMemsetD2D32Async", Passage::Pass), WriteKind::SetRows(4));
         assert_eq!(kind("cuGraphAddNode_v2", Passage::Keep(Keeps::Graph)), WriteKind::Foreign);
     }

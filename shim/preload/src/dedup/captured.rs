@@ -1,0 +1,112 @@
+//! Blocks that become private while a stream is captured.
+//!
+//! The driver refuses to capture a memset or a copy into memory that may only be read, so such a block cannot wait for the graph to be instantiated. Nothing can be recorded
+//! or waited for during a capture; so an event behind all work is recorded just before one begins. What is in flight is known from it for as long as nothing but captured
+//! calls submit anything.
+//!
+//! Invariants: the event is recorded behind the closed gate, and no call is made between that and the moment from which on calls are looked at.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use wm_driver::gpu::Event;
+use wm_driver::{Device, Gpu};
+use wm_memory::{Manager, Stays};
+
+use super::part;
+use super::watched::{self, WatchedBlock};
+use crate::gate;
+use crate::process::streams;
+
+/// How long to wait for calls that are being made.
+const CLOSE: Duration = Duration::from_millis(10);
+
+/// How long to wait for the work before the capture.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long calls are held at once.
+const TURN: Duration = Duration::from_millis(2);
+
+/// Events behind all work of a device that was submitted before the first of the captures under way.
+struct Before {
+    manager: &'static Manager<Device>,
+    events: Vec<Event>,
+}
+
+static BEFORE: Mutex<Option<Before>> = Mutex::new(None);
+
+/// Other calls than captured ones may have submitted work since.
+static BESIDE: AtomicBool = AtomicBool::new(false);
+
+fn before() -> MutexGuard<'static, Option<Before>> {
+    BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A capture begins, of which `note` tells everybody.
+pub(super) fn begin(note: impl FnOnce()) {
+    let shared =
+        if streams().capturing() { None } else { watched::all().into_iter().find(|it| it.is_shared()) };
+    let Some(manager) = shared.map(|block| block.manager) else { return note() };
+    let mut note = Some(note);
+    gate::alone(CLOSE, || {
+        let events = manager.gpu().record_all().unwrap_or_default();
+        forget();
+        *before() = (!events.is_empty()).then_some(Before { manager, events });
+        BESIDE.store(false, Relaxed);
+        note.take().into_iter().for_each(|note| note());
+    });
+    if let Some(note) = note {
+        // Somebody was inside for long: what he submits is not known of.
+        forget();
+        note();
+    }
+}
+
+/// What was recorded is of no use any more.
+fn forget() {
+    let old = before().take();
+    if let Some(Before { manager, events }) = old {
+        events.into_iter().for_each(|event| manager.gpu().recycle(event));
+    }
+}
+
+/// The context ends, and its events with it.
+pub(super) fn end_context() {
+    forget();
+}
+
+/// A call was made that is not captured, while another stream was.
+pub(super) fn note_beside() {
+    BESIDE.store(true, Relaxed);
+}
+
+/// Makes a block private that a captured call is about to write. `false`: what is in flight is not known, or is not over in time.
+pub(super) fn make_private(block: &WatchedBlock) -> bool {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match gate::alone(CLOSE, || turn(block)) {
+            Some(Ok(true)) => break,
+            Some(Err(())) => return false,
+            _ if Instant::now() >= until => return false,
+            _ => {}
+        }
+    }
+    part::note_parted(block);
+    true
+}
+
+/// `Ok(false)`: there is more to do. An error: it cannot be done.
+fn turn(block: &WatchedBlock) -> Result<bool, ()> {
+    let is_known = !BESIDE.load(Relaxed) && streams().capturing();
+    let before = before();
+    let before = before.as_ref().filter(|it| is_known && std::ptr::eq(it.manager, block.manager)).ok_or(())?;
+    if block.manager.gpu().wait_any(&[&before.events], TURN).is_none() {
+        return Ok(false);
+    }
+    match block.manager.unshare_synchronized(block.range.clone(), false, TURN) {
+        Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Ok(true),
+        Ok(moved) if moved.count > 0 || moved.stays == Some(Stays::Busy) => Ok(false),
+        Ok(_) | Err(_) => Err(()),
+    }
+}
