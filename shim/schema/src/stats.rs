@@ -304,7 +304,7 @@ pub struct DedupStats {
     pub candidate_bytes: u64,
     /// Mapped here from memory that other processes may map, too.
     pub shared_bytes: u64,
-    /// This process's part of what would be held without: all that its sharers save, divided among them.
+    /// Mapped here from memory of other processes': what this process would hold itself without.
     pub saved_bytes: u64,
     /// What became private again.
     pub copied_back_bytes: u64,
