@@ -42,6 +42,16 @@ impl Device {
         self.driver().mem_import(descriptor).map(Handle)
     }
 
+    /// One use more of the physical memory that is mapped at an address, to be given back with [`Gpu::release`]. It is the handle that the memory was mapped with, and no other
+    /// memory has that handle meanwhile.
+    ///
+    /// # Errors
+    /// The driver's, for an address where nothing is mapped.
+    pub fn retain(&self, address: u64) -> Result<Handle> {
+        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        self.driver().mem_retain(address).map(Handle)
+    }
+
     /// A range of its own for memory of another process, to be mapped there piece after piece.
     ///
     /// # Errors

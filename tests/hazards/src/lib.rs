@@ -13,6 +13,7 @@ pub mod matrix;
 pub mod places;
 pub mod resident;
 pub mod scratch;
+pub mod sharers;
 pub mod shim;
 
 pub use host::{Host, Outcome};

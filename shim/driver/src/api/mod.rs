@@ -427,6 +427,19 @@ pub trait Api {
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
+    /// One use more of the physical memory that is mapped at an address: the very handle that it was mapped with.
+    ///
+    /// # Errors
+    /// The driver's, for an address where nothing is mapped.
+    fn mem_retain(&self, address: u64) -> Result<u64, Self::Error> {
+        let mut handle = 0;
+        self.checked::<symbol::cuMemRetainAllocationHandle>(|function| {
+            // SAFETY: the driver writes a handle, and reads nothing behind the address.
+            unsafe { function(&mut handle, address as usize as *mut c_void) }
+        })?;
+        Ok(handle)
+    }
+
     /// The physical memory that a file descriptor stands for.
     ///
     /// # Errors

@@ -3,7 +3,6 @@
 //! It starts with the first block that could be shared, and ends with the process. It waits for nothing but requests, and the broker for at most a second.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 use std::sync::Once;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use wm_memory::Manager;
 use super::client::{Client, Lease, OfferAnswer};
 use super::home::BrokerHome;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
+use super::prepared::{ChunkToGive, ChunkToTake};
 use super::{exchange, turn};
 use crate::process::{self, driver};
 use crate::registry;
@@ -63,6 +63,7 @@ impl BrokerThread {
                 self.exported.retain(|lease, _| !leases.contains(lease));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
+            BackgroundRequest::PutBack(taken) => drop(taken),
             BackgroundRequest::GiveBack(manager) => {
                 manager.relieve(u64::MAX);
             }
@@ -87,9 +88,7 @@ impl BrokerThread {
         let exported = &self.exported;
         let client = self.client.as_mut()?;
         let export = |lease: Lease| exchange::export_chunk(*exported.get(&lease)?);
-        client
-            .reconnect(|lease, _| export(lease).and_then(|open| Descriptor::adopt(open).ok()))
-            .then_some(client)
+        client.reconnect(|lease, _| export(lease)).then_some(client)
     }
 
     fn look_up(&mut self, chunks: Vec<NamedChunk>) {
@@ -105,23 +104,35 @@ impl BrokerThread {
                 .into_iter()
                 .zip(found)
                 .map(|(chunk, found)| match found {
-                    Some((lease, open)) => {
-                        self.exported.insert(lease, chunk.address());
-                        TurnReply::Found(chunk, lease, open)
-                    }
-                    None => TurnReply::Missing(chunk),
+                    Some((lease, open)) => self.prepare_to_take(chunk, lease, &open),
+                    None => prepare_to_give(chunk),
                 })
                 .collect();
             mailbox::reply(replies);
         }
     }
 
-    fn offer(&mut self, chunks: Vec<(NamedChunk, std::os::fd::OwnedFd)>) {
+    fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> TurnReply {
+        match within_context(&chunk, || ChunkToTake::prepare(&chunk, lease, open)) {
+            Some(prepared) => {
+                self.exported.insert(lease, chunk.address());
+                TurnReply::Found(chunk, prepared)
+            }
+            None => {
+                self.client.iter_mut().for_each(|client| client.release(&[lease]));
+                TurnReply::Paused(chunk)
+            }
+        }
+    }
+
+    fn offer(&mut self, chunks: Vec<(NamedChunk, ChunkToGive)>) {
         let mut chunks = chunks.into_iter().peekable();
         while chunks.peek().is_some() {
             let batch: Vec<_> = chunks.by_ref().take(Client::BATCH).collect();
-            let offered: Vec<_> = batch.iter().map(|(chunk, open)| (chunk.name, open.as_fd())).collect();
-            let answers = self.client().map(|client| client.offer(&offered));
+            // The program has closed a descriptor that is missing here.
+            let offered: Option<Vec<_>> =
+                batch.iter().map(|(chunk, give)| Some((chunk.name, give.open.get().ok()?))).collect();
+            let answers = offered.and_then(|offered| self.client().map(|client| client.offer(&offered)));
             let Some(Ok(answers)) = answers else {
                 mailbox::reply(batch.into_iter().map(|(chunk, _)| TurnReply::Declined(chunk)));
                 continue;
@@ -140,6 +151,21 @@ impl BrokerThread {
             mailbox::reply(replies);
         }
     }
+}
+
+fn prepare_to_give(chunk: NamedChunk) -> TurnReply {
+    match within_context(&chunk, || ChunkToGive::prepare(&chunk)) {
+        Some(prepared) => TurnReply::Missing(chunk, prepared),
+        None => TurnReply::Paused(chunk),
+    }
+}
+
+/// Carries out what needs the context that a chunk is in.
+fn within_context<T>(chunk: &NamedChunk, work: impl FnOnce() -> Option<T>) -> Option<T> {
+    driver().ctx_push_current(chunk.block.manager.gpu().context()).ok()?;
+    let done = work();
+    let _popped = driver().ctx_pop_current();
+    done
 }
 
 /// A turn on this thread, for a program that has not waited for a while.

@@ -1,171 +1,164 @@
 //! Chunks that are taken and given: behind the closed gate, with nothing in flight.
 //!
-//! What somebody else has is mapped at addresses of the library's own, compared byte by byte, and takes the chunk's place if it is equal. What nobody has is fingerprinted once more,
-//! mapped for reading only, and exported. A chunk with which that fails stays private.
+//! What somebody else has is compared byte by byte with the chunk, and takes its place if it is equal. What nobody has is fingerprinted once more and mapped for reading only. A chunk with
+//! which that fails stays private; one for which there was no time keeps what was prepared for it.
 
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_dedup::chunk::CHUNK_BYTES;
-use wm_driver::{Device, Gpu, Handle};
+use wm_driver::{Device, Handle};
 use wm_memory::{Manager, ShareOutcome, Stays};
 
 use super::client::Lease;
 use super::judgement::is_ready_chunk;
 use super::kernels::ChunkKernels;
-use super::mailbox::{self, BackgroundRequest, NamedChunk};
+use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::part;
+use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::{self, ChunkState, WatchedBlock};
 use crate::sockets::descriptor::Descriptor;
-
-/// Chunks that are taken or given in a turn.
-pub(super) const EXCHANGED: usize = 16;
-
-/// How long the exchange of all of them may take: no chunk is begun afterwards.
-const LIMIT: Duration = Duration::from_millis(4);
 
 /// What chunks are exchanged with.
 pub(super) struct ChunkExchange<'a> {
     pub(super) manager: &'static Manager<Device>,
     pub(super) kernels: &'a mut ChunkKernels,
-    /// Addresses for memory that is compared, [`EXCHANGED`] chunks.
-    pub(super) scratch: u64,
+    /// No chunk is begun afterwards.
+    pub(super) limit: Duration,
 }
 
-/// A chunk that somebody has memory for.
-pub(super) struct FoundChunk {
-    chunk: NamedChunk,
-    lease: Lease,
-    handle: Handle,
+/// What came of it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Exchanged {
+    /// Bytes of this process's memory that nobody needs now.
+    pub(super) freed: u64,
+    /// Some chunks have to wait for another turn.
+    pub(super) is_over: bool,
 }
 
 impl ChunkExchange<'_> {
-    pub(super) fn import(&self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> Option<FoundChunk> {
-        let handle = open.get().ok().filter(|_| is_ready_chunk(&chunk));
-        match handle.and_then(|open| self.manager.gpu().import_handle(open).ok()) {
-            Some(handle) => Some(FoundChunk { chunk, lease, handle }),
-            None => {
-                drop_chunk(&chunk, Some(lease), None);
-                None
+    /// Compares, and takes what is equal.
+    pub(super) fn take(&mut self, found: Vec<(NamedChunk, ChunkToTake)>) -> Exchanged {
+        let (ready, other): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|(chunk, _)| is_ready_chunk(chunk));
+        let pairs: Vec<_> = ready.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
+        let equal = self.kernels.compare(&pairs).unwrap_or_else(|code| {
+            log::info!("shared memory could not be compared: {code}");
+            Vec::new()
+        });
+        let is_equal = |at: usize| equal.get(at).copied();
+        let pairs: Vec<(u64, Handle)> = ready
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| is_equal(*at) == Some(true))
+            .filter_map(|(_, (chunk, take))| Some((chunk.address(), take.handle()?)))
+            .collect();
+        let mut outcomes = self.manager.share_chunks(&pairs, self.limit).outcomes.into_iter();
+        let (mut freed, mut done, mut again) = (0, Vec::new(), Vec::new());
+        for (at, (chunk, mut take)) in ready.into_iter().enumerate() {
+            match is_equal(at) {
+                None => drop_chunk(&chunk, Some(take.lease), None),
+                Some(false) => drop_chunk(&chunk, Some(take.lease), Some(ChunkState::Refused)),
+                Some(true) => match outcomes.next() {
+                    Some(ShareOutcome::Shared) => {
+                        note_taken(&chunk, &mut take);
+                        freed += CHUNK_BYTES;
+                    }
+                    Some(outcome) if is_for_later(outcome) => {
+                        again.push(TurnReply::Found(chunk, take));
+                        continue;
+                    }
+                    _ => drop_chunk(&chunk, Some(take.lease), None),
+                },
             }
+            done.push(take);
         }
-    }
-
-    /// Compares, and takes what is equal. Bytes that were given up for it.
-    pub(super) fn take_found(&mut self, found: Vec<FoundChunk>) -> u64 {
-        let equal = match self.compare(&found) {
-            Ok(equal) => equal,
-            Err(code) => {
-                log::info!("shared memory could not be compared: {code}");
-                found.iter().for_each(|found| self.refuse(found, ChunkState::Asked));
-                return 0;
-            }
-        };
-        let (same, other): (Vec<_>, Vec<_>) = found.into_iter().zip(equal).partition(|(_, equal)| *equal);
-        other.into_iter().for_each(|(found, _)| self.refuse(&found, ChunkState::Refused));
-        let same: Vec<FoundChunk> = same.into_iter().map(|(found, _)| found).collect();
-        let pairs: Vec<(u64, Handle)> =
-            same.iter().map(|found| (found.chunk.address(), found.handle)).collect();
-        let shared = self.manager.share_chunks(&pairs, LIMIT);
-        let mut freed = 0;
-        for (found, outcome) in same.into_iter().zip(shared.outcomes) {
-            if outcome == ShareOutcome::Shared {
-                let block = &found.chunk.block;
-                let mut facts = block.facts();
-                facts.chunks.insert(found.chunk.index, ChunkState::Taken(found.lease));
-                facts.handles.insert(found.chunk.index, found.handle);
-                block.set_shared(true);
-                freed += CHUNK_BYTES;
-            } else {
-                self.refuse(&found, ChunkState::Asked);
-            }
+        for (chunk, take) in other {
+            drop_chunk(&chunk, Some(take.lease), None);
+            done.push(take);
         }
-        freed
-    }
-
-    /// It stays private. `as_what`: [`ChunkState::Refused`] for good, else it is asked about again.
-    fn refuse(&self, found: &FoundChunk, as_what: ChunkState) {
-        let _released = self.manager.gpu().release(found.handle);
-        drop_chunk(
-            &found.chunk,
-            Some(found.lease),
-            Some(as_what).filter(|state| *state == ChunkState::Refused),
-        );
-    }
-
-    fn compare(&mut self, found: &[FoundChunk]) -> Result<Vec<bool>, CUresult> {
-        let gpu = self.manager.gpu();
-        let place = |at: usize| self.scratch + at as u64 * CHUNK_BYTES;
-        let bytes = CHUNK_BYTES as usize;
-        let mut mapped = 0;
-        let compared = (|| {
-            for (at, found) in found.iter().enumerate() {
-                gpu.map(place(at), bytes, found.handle)?;
-                mapped = at + 1;
-            }
-            gpu.allow_reading(place(0), mapped * bytes)?;
-            let pairs: Vec<_> =
-                found.iter().enumerate().map(|(at, found)| (found.chunk.address(), place(at))).collect();
-            self.kernels.compare(&pairs)
-        })();
-        if mapped > 0 {
-            gpu.unmap(place(0), mapped * bytes)?;
-        }
-        compared
+        let is_over = !again.is_empty();
+        mailbox::return_replies(again);
+        mailbox::post(BackgroundRequest::PutBack(done));
+        Exchanged { freed, is_over }
     }
 
     /// Gives chunks away that nobody has, if their bytes still are what they were.
-    pub(super) fn give(&mut self, missing: Vec<NamedChunk>) {
-        let (ready, other): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_ready_chunk);
-        other.iter().for_each(forget);
-        let addresses: Vec<u64> = ready.iter().map(NamedChunk::address).collect();
+    pub(super) fn give(&mut self, missing: Vec<(NamedChunk, ChunkToGive)>) -> Exchanged {
+        let (ready, other): (Vec<_>, Vec<_>) =
+            missing.into_iter().partition(|(chunk, _)| is_ready_chunk(chunk));
+        other.iter().for_each(|(chunk, _)| forget(chunk));
+        let addresses: Vec<u64> = ready.iter().map(|(chunk, _)| chunk.address()).collect();
         let prints = self.kernels.fingerprints(&addresses).unwrap_or_default();
         let (same, other): (Vec<_>, Vec<_>) = ready
             .into_iter()
             .enumerate()
-            .partition(|(at, chunk)| prints.get(*at) == Some(&chunk.name.fingerprint));
-        other.iter().for_each(|(_, chunk)| forget(chunk));
-        let same: Vec<NamedChunk> = same.into_iter().map(|(_, chunk)| chunk).collect();
-        let addresses: Vec<u64> = same.iter().map(NamedChunk::address).collect();
-        let mut open: Vec<(u64, Handle, OwnedFd)> = Vec::new();
-        let gpu = self.manager.gpu();
-        let given = self.manager.donate_chunks(&addresses, LIMIT, |address, handle| {
-            open.push((address, handle, gpu.export(handle)?));
+            .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
+        other.iter().for_each(|(_, (chunk, _))| forget(chunk));
+        let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
+        let addresses: Vec<u64> = same.iter().map(|(chunk, _)| chunk.address()).collect();
+        let mut handles: Vec<Handle> = Vec::new();
+        let given = self.manager.donate_chunks(&addresses, self.limit, |address, handle| {
+            let is_its =
+                |(chunk, give): &(NamedChunk, ChunkToGive)| chunk.address() == address && give.is_of(handle);
+            // Its block was freed, and another one has the address now.
+            same.iter().find(|prepared| is_its(prepared)).ok_or(CUresult::INVALID_HANDLE)?;
+            handles.push(handle);
             Ok(())
         });
-        let mut offers = Vec::new();
-        for (chunk, outcome) in same.into_iter().zip(given.outcomes) {
-            let exported = open.iter().position(|(address, ..)| *address == chunk.address());
-            match (outcome, exported) {
-                (ShareOutcome::Shared, Some(at)) => {
-                    let (_, handle, descriptor) = open.swap_remove(at);
-                    let mut facts = chunk.block.facts();
-                    facts.chunks.insert(chunk.index, ChunkState::Given(None));
-                    facts.handles.insert(chunk.index, handle);
-                    chunk.block.set_shared(true);
-                    drop(facts);
-                    offers.push((chunk, descriptor));
+        let (mut handles, mut offers, mut again) = (handles.into_iter(), Vec::new(), Vec::new());
+        for ((chunk, give), outcome) in same.into_iter().zip(given.outcomes) {
+            match outcome {
+                ShareOutcome::Shared => {
+                    note_given(&chunk, handles.next());
+                    offers.push((chunk, give));
                 }
-                (ShareOutcome::Stays(stays), _) => {
-                    log::debug!("a chunk at {:#x} was not given away: {stays:?}", chunk.address());
-                    let for_good = !matches!(stays, Stays::InUse | Stays::Busy);
-                    drop_chunk(&chunk, None, for_good.then_some(ChunkState::Refused));
+                outcome if is_for_later(outcome) => again.push(TurnReply::Missing(chunk, give)),
+                outcome => {
+                    log::debug!("a chunk at {:#x} was not given away: {outcome:?}", chunk.address());
+                    drop_chunk(&chunk, None, Some(ChunkState::Refused));
                 }
-                _ => forget(&chunk),
             }
         }
+        let is_over = !again.is_empty();
+        mailbox::return_replies(again);
         if !offers.is_empty() {
             mailbox::post(BackgroundRequest::Offer(offers));
         }
+        Exchanged { freed: 0, is_over }
     }
 }
 
+/// There was no time for it now, or it was in use.
+fn is_for_later(outcome: ShareOutcome) -> bool {
+    matches!(outcome, ShareOutcome::NotTried | ShareOutcome::Stays(Stays::InUse | Stays::Busy))
+}
+
+fn note_taken(chunk: &NamedChunk, take: &mut ChunkToTake) {
+    let mut facts = chunk.block.facts();
+    facts.chunks.insert(chunk.index, ChunkState::Taken(take.lease));
+    facts.handles.extend(take.handle().map(|handle| (chunk.index, handle)));
+    take.pass_on();
+    chunk.block.set_shared(true);
+}
+
+fn note_given(chunk: &NamedChunk, handle: Option<Handle>) {
+    let mut facts = chunk.block.facts();
+    facts.chunks.insert(chunk.index, ChunkState::Given(None));
+    facts.handles.extend(handle.map(|handle| (chunk.index, handle)));
+    chunk.block.set_shared(true);
+}
+
 /// A descriptor of a chunk that is shared, for a broker that starts anew.
-pub(super) fn export_chunk(address: u64) -> Option<OwnedFd> {
+pub(super) fn export_chunk(address: u64) -> Option<Descriptor> {
     let block = watched::find(address)?;
-    let handle = block.facts().handles.get(&((address - block.range.start) / CHUNK_BYTES)).copied()?;
-    block.manager.gpu().export(handle).ok()
+    let index = (address - block.range.start) / CHUNK_BYTES;
+    let give = ChunkToGive::export(block.manager.gpu(), address)?;
+    let facts = block.facts();
+    // Whoever freed or wrote it meanwhile has memory there that is nobody else's.
+    let is_shared = facts.chunks.get(&index).is_some_and(|state| state.is_shared());
+    let is_its = facts.handles.get(&index).is_some_and(|handle| give.is_of(*handle));
+    (is_shared && is_its && !block.is_gone()).then_some(give.open)
 }
 
 pub(super) fn note_offered(chunk: &NamedChunk, lease: Lease) {

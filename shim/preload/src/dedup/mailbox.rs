@@ -3,7 +3,6 @@
 //! Invariant: the lock is held for moments. A chunk that is asked about is in one place: a request, the thread's hands, or a reply.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use wm_driver::Device;
 use wm_memory::Manager;
 
 use super::client::Lease;
+use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::WatchedBlock;
-use crate::sockets::descriptor::Descriptor;
 
 /// A chunk of a block, and the name that its bytes had.
 pub(super) struct NamedChunk {
@@ -33,7 +32,9 @@ pub(super) enum BackgroundRequest {
     /// Has anybody memory with these bytes?
     LookUp(Vec<NamedChunk>),
     /// These are this process's, mapped for reading only.
-    Offer(Vec<(NamedChunk, OwnedFd)>),
+    Offer(Vec<(NamedChunk, ChunkToGive)>),
+    /// A turn needs these no longer.
+    PutBack(Vec<ChunkToTake>),
     /// These are used no longer.
     Release(Vec<Lease>),
     /// Memory of a device was freed by sharing: what is unused is for other processes.
@@ -43,9 +44,9 @@ pub(super) enum BackgroundRequest {
 /// For the next turn.
 pub(super) enum TurnReply {
     /// Somebody has: memory that may hold the same bytes.
-    Found(NamedChunk, Lease, Descriptor),
+    Found(NamedChunk, ChunkToTake),
     /// Nobody has: this process's could be the first.
-    Missing(NamedChunk),
+    Missing(NamedChunk, ChunkToGive),
     /// Others know of it now.
     Offered(NamedChunk, Lease),
     /// Others were first, or there is no room: it becomes private again.
@@ -80,7 +81,9 @@ pub(super) fn post(request: BackgroundRequest) {
         mail.asked += match &request {
             BackgroundRequest::LookUp(chunks) => chunks.len(),
             BackgroundRequest::Offer(chunks) => chunks.len(),
-            BackgroundRequest::Release(_) | BackgroundRequest::GiveBack(_) => 0,
+            BackgroundRequest::Release(_)
+            | BackgroundRequest::PutBack(_)
+            | BackgroundRequest::GiveBack(_) => 0,
         };
         mail.requests.push_back(request);
     });
@@ -106,6 +109,14 @@ pub(super) fn take_reply() -> Option<TurnReply> {
         mail.asked -= usize::from(reply.is_some()).min(mail.asked);
         reply
     })
+}
+
+/// A turn had no time for these: they are the first of the next one.
+pub(super) fn return_replies(replies: Vec<TurnReply>) {
+    with(|mail| {
+        mail.asked += replies.len();
+        replies.into_iter().rev().for_each(|reply| mail.replies.push_front(reply));
+    });
 }
 
 /// Is there anything for a turn?

@@ -7,6 +7,7 @@
 //! | `learned` | which kernels only read |
 //! | `turn` | what is done while nothing is in flight, for two milliseconds at a time |
 //! | `judgement` | which blocks may be shared, by what fingerprints show |
+//! | `prepared` | what of an exchange needs no stillness, ahead of it |
 //! | `exchange` | chunks that are taken and given |
 //! | `part` | the way back, before a write |
 //! | `captured` | the same while a stream is captured |
@@ -32,6 +33,7 @@ mod learned;
 mod link;
 mod mailbox;
 mod part;
+mod prepared;
 pub(crate) mod program;
 mod standing;
 mod start;

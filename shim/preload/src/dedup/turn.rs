@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUresult};
-use wm_dedup::chunk::{CHUNK_BYTES, ChunkName};
+use wm_dedup::chunk::ChunkName;
 use wm_driver::{Api, Device, Gpu};
 use wm_memory::Manager;
 
-use super::exchange::{self, ChunkExchange, EXCHANGED};
+use super::exchange::{self, ChunkExchange, Exchanged};
 use super::figures::COUNTS;
 use super::judgement::{due_chunks, is_ready, learn};
 use super::kernels::{ChunkKernels, MOST};
@@ -36,7 +36,10 @@ const LOOK: Duration = Duration::from_micros(300);
 const TURN: Duration = Duration::from_millis(2);
 
 /// Chunks that are looked up at once.
-const ASKED: usize = 64;
+const ASKED: usize = 128;
+
+/// Chunks that are exchanged before the time is looked at.
+const EXCHANGED: usize = 16;
 
 /// Between turns in which there is little to do.
 const REST: Duration = Duration::from_millis(20);
@@ -47,8 +50,6 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// What turns are taken with, in one context.
 struct Tools {
     kernels: ChunkKernels,
-    /// Addresses for memory that is compared, [`EXCHANGED`] chunks.
-    scratch: u64,
     /// When the next fingerprints may be taken.
     next_prints: Instant,
     /// The block whose turn it was last.
@@ -127,7 +128,6 @@ impl Tools {
     fn new(manager: &Manager<Device>, context: CUcontext) -> Result<Self, CUresult> {
         Ok(Self {
             kernels: ChunkKernels::load(context)?,
-            scratch: manager.gpu().reserve(EXCHANGED * CHUNK_BYTES as usize)?,
             next_prints: Instant::now(),
             cursor: 0,
             device: driver().device_uuid(manager.gpu().ordinal())?.bytes,
@@ -162,7 +162,8 @@ impl OpenTurn<'_> {
     }
 
     fn exchange(&mut self) -> ChunkExchange<'_> {
-        ChunkExchange { manager: self.manager, kernels: &mut self.tools.kernels, scratch: self.tools.scratch }
+        let limit = self.until.saturating_duration_since(Instant::now());
+        ChunkExchange { manager: self.manager, kernels: &mut self.tools.kernels, limit }
     }
 
     fn is_over(&self) -> bool {
@@ -170,26 +171,33 @@ impl OpenTurn<'_> {
     }
 
     fn serve_replies(&mut self) -> u64 {
-        let (mut found, mut missing, mut freed) = (Vec::new(), Vec::new(), 0);
-        while found.len() < EXCHANGED && missing.len() < EXCHANGED && !self.is_over() {
+        let mut freed = 0;
+        while !self.is_over() && mailbox::has_replies() {
+            let (taken, given) = self.serve_some();
+            freed += taken.freed;
+            if taken.is_over || given.is_over {
+                break;
+            }
+        }
+        freed
+    }
+
+    /// Few enough that the time is looked at again soon.
+    fn serve_some(&mut self) -> (Exchanged, Exchanged) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        while found.len() + missing.len() < EXCHANGED {
             match mailbox::take_reply() {
-                Some(TurnReply::Found(chunk, lease, open)) => {
-                    found.extend(self.exchange().import(chunk, lease, &open))
-                }
-                Some(TurnReply::Missing(chunk)) => missing.push(chunk),
+                Some(TurnReply::Found(chunk, take)) => found.push((chunk, take)),
+                Some(TurnReply::Missing(chunk, give)) => missing.push((chunk, give)),
                 Some(TurnReply::Offered(chunk, lease)) => exchange::note_offered(&chunk, lease),
                 Some(TurnReply::Declined(chunk)) => exchange::decline(&chunk),
                 Some(TurnReply::Paused(chunk)) => exchange::forget(&chunk),
                 None => break,
             }
         }
-        if !found.is_empty() {
-            freed = self.exchange().take_found(found);
-        }
-        if !missing.is_empty() {
-            self.exchange().give(missing);
-        }
-        freed
+        let taken = if found.is_empty() { Exchanged::default() } else { self.exchange().take(found) };
+        let given = if missing.is_empty() { Exchanged::default() } else { self.exchange().give(missing) };
+        (taken, given)
     }
 
     /// Fingerprints blocks that are due, as many as fit into a turn; chunks that were.

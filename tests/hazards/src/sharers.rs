@@ -1,0 +1,211 @@
+//! Programs that hold the same bytes and obey commands (`c/shared.c`), and the broker at which they meet.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::{Host, Scratch, c, driver, host, places};
+
+/// Bytes in the unit of the programs' words.
+pub const MIB: u64 = 1 << 20;
+/// A chunk, in MiB.
+pub const CHUNK: u64 = 2;
+/// Milliseconds in which all is shared, on a busy machine.
+pub const PATIENCE: u64 = 8000;
+/// Longest wait for the broker to see that a program is gone.
+pub const SOON: Duration = Duration::from_secs(5);
+
+/// A folder with its broker, and the program.
+#[derive(Debug)]
+pub struct Stage {
+    scratch: Scratch,
+    driver: PathBuf,
+    program: PathBuf,
+}
+
+impl Stage {
+    /// A folder of its own, without a broker yet.
+    pub fn new() -> Self {
+        let scratch = Scratch::new();
+        let include = c::flag("-I", &places::workspace("shim/preload/include"));
+        let shim = places::shim();
+        let program = c::program(&scratch, "shared", &[&include, shim.to_str().expect("a readable path")]);
+        let driver = driver::simulated(&scratch);
+        Self { scratch, driver, program }
+    }
+
+    /// A program that shares.
+    pub fn start(&self) -> Sharer {
+        self.start_with("on")
+    }
+
+    /// A program with this `WMSHIM_DEDUP`.
+    pub fn start_with(&self, mode: &str) -> Sharer {
+        let host = Host::shimmed(&self.program, &self.scratch, &self.driver)
+            .args([places::workspace("kernels/compiled/diagnostics.ptx")])
+            .env("WMSHIM_BROKER", places::broker())
+            .env("WMSHIM_DEDUP", mode)
+            .env("WMSHIM_DEDUP_PROOF", "4")
+            .env("WMSHIM_DEDUP_SHARE", "50%")
+            .env("XDG_CACHE_HOME", self.scratch.folder("cache"))
+            .env("SIMCUDA_RACES", "1")
+            .env("SIMCUDA_SEED", "5");
+        let mut child = host.start();
+        let words = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut sharer = Sharer { child: Some(child), words, answers };
+        assert_eq!(sharer.hear(), "ready");
+        sharer
+    }
+
+    /// So many programs that have loaded these blocks: number, seed, MiB.
+    pub fn loaded<const COUNT: usize>(&self, blocks: &[(usize, u64, u64)]) -> [Sharer; COUNT] {
+        let mut sharers = [(); COUNT].map(|()| self.start());
+        sharers.iter_mut().for_each(|sharer| sharer.load(blocks));
+        sharers
+    }
+
+    /// The broker's report; `None` where there is none.
+    pub fn broker(&self) -> Option<Value> {
+        let statistics = self.scratch.path().join("stats");
+        let host = Host::bare(places::wmctl()).args(["dedup", "--json"]).env("WMSHIM_STATS_DIR", statistics);
+        let report: Value = serde_json::from_str(host.run().expect_success()).expect("JSON");
+        report["brokers"].as_array().expect("a list").first().cloned()
+    }
+
+    /// Chunks that the broker holds, uses of them, and programs.
+    pub fn held(&self) -> (u64, u64, usize) {
+        let broker = self.broker().unwrap_or_default();
+        let devices = broker["devices"].as_array().cloned().unwrap_or_default();
+        let sum = |name: &str| devices.iter().map(|device| device[name].as_u64().expect("a number")).sum();
+        (sum("chunks"), sum("leases"), broker["clients"].as_array().map_or(0, Vec::len))
+    }
+
+    /// Waits until the broker holds what is expected.
+    pub fn expect_held(&self, what: &str, expected: impl Fn((u64, u64, usize)) -> bool) {
+        let begin = Instant::now();
+        while !expected(self.held()) {
+            assert!(begin.elapsed() < SOON, "{what}: the broker has {:?}", self.held());
+        }
+    }
+
+    /// Ends the programs, and looks at what is left.
+    pub fn end(&self, sharers: impl IntoIterator<Item = Sharer>) {
+        sharers.into_iter().for_each(Sharer::end);
+        self.expect_held("all have ended", |held| held == (0, 0, 0));
+    }
+
+    /// Kills the broker, if there is one.
+    pub fn kill_broker(&self) {
+        let pid = self.broker().and_then(|broker| broker["pid"].as_i64());
+        if let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1) {
+            // SAFETY: a plain system call; the process listens in this test's folder, and only this test's programs start one there.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // It is nobody's child, and would stay for a minute.
+        self.kill_broker();
+    }
+}
+
+/// A program with blocks that others have, too.
+#[derive(Debug)]
+pub struct Sharer {
+    child: Option<Child>,
+    words: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Sharer {
+    /// Gives it a command. Its answer is to be [heard](Self::hear).
+    pub fn tell(&mut self, line: &str) {
+        writeln!(self.words.as_mut().expect("not ended"), "{line}").expect("the program listens");
+    }
+
+    /// Its answer; where it ended instead, what it said.
+    pub fn hear(&mut self) -> String {
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("a pipe can be read");
+        if line.is_empty() {
+            let ended = host::watched(self.child.take().expect("not ended"));
+            panic!("{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
+        }
+        line.trim().to_owned()
+    }
+
+    /// Gives it a command; its answer.
+    pub fn say(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.hear()
+    }
+
+    /// Gives it a command that has no answer.
+    #[track_caller]
+    pub fn obey(&mut self, line: &str) {
+        assert_eq!(self.say(line), "done", "{line}");
+    }
+
+    /// It loads these blocks: number, seed, MiB.
+    pub fn load(&mut self, blocks: &[(usize, u64, u64)]) {
+        for (block, seed, mib) in blocks {
+            self.obey(&format!("load {block} {seed} {mib}"));
+        }
+    }
+
+    /// It has read every byte of its blocks, by kernels and by copies.
+    #[track_caller]
+    pub fn expect_right(&mut self, when: &str) {
+        assert_eq!(self.say("verify"), "right", "{when}");
+    }
+
+    /// A figure of the library about sharing.
+    pub fn figure(&mut self, name: &str) -> u64 {
+        let stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
+        stats["dedup"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", stats["dedup"]))
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("not ended");
+        child.kill().expect("it can be killed");
+        child.wait().expect("it can be waited for");
+    }
+
+    /// Ends it.
+    pub fn end(mut self) {
+        self.words = None;
+        let Some(child) = self.child.take() else { return };
+        let ended = host::watched(child);
+        assert!(ended.status.success(), "{:?}:\n{}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// All read at the same time until each has so many MiB from memory that others may have, too. Whether they have, in MiB.
+pub fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u64> {
+    sharers.iter_mut().for_each(|sharer| sharer.tell(&format!("share {mib} {milliseconds}")));
+    let answers = sharers.iter_mut().map(Sharer::hear);
+    answers.map(|bytes| bytes.parse::<u64>().unwrap_or_else(|_| panic!("{bytes}")) / MIB).collect()
+}
+
+/// Waits until each has so many MiB from memory that others may have, too.
+#[track_caller]
+pub fn share(sharers: &mut [Sharer], mib: u64) {
+    let shared = read_until(sharers, mib, PATIENCE);
+    assert!(shared.iter().all(|shared| *shared >= mib), "{mib} MiB are equal, shared are {shared:?}");
+}
