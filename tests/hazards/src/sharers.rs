@@ -28,6 +28,7 @@ pub struct Stage {
 
 impl Stage {
     /// A folder of its own, without a broker yet.
+    #[allow(clippy::new_without_default, reason = "compiling is no default")]
     pub fn new() -> Self {
         let scratch = Scratch::new();
         let include = c::flag("-I", &places::workspace("shim/preload/include"));
@@ -42,6 +43,11 @@ impl Stage {
         self.start_with("on")
     }
 
+    /// The user's cache folder, for programs.
+    pub fn cache(&self) -> PathBuf {
+        self.scratch.folder("cache")
+    }
+
     /// A program with this `WMSHIM_DEDUP`.
     pub fn start_with(&self, mode: &str) -> Sharer {
         let host = Host::shimmed(&self.program, &self.scratch, &self.driver)
@@ -50,7 +56,7 @@ impl Stage {
             .env("WMSHIM_DEDUP", mode)
             .env("WMSHIM_DEDUP_PROOF", "4")
             .env("WMSHIM_DEDUP_SHARE", "50%")
-            .env("XDG_CACHE_HOME", self.scratch.folder("cache"))
+            .env("XDG_CACHE_HOME", self.cache())
             .env("SIMCUDA_RACES", "1")
             .env("SIMCUDA_SEED", "5");
         let mut child = host.start();

@@ -33,6 +33,27 @@ fn equal_blocks_are_held_once_and_read_right() {
     stage.end(sharers);
 }
 
+/// Hazard: each program proves anew what every kernel does, and a kernel that one has not launched often costs it private copies.
+#[test]
+fn what_one_program_has_learned_another_one_knows() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 8)]);
+    share(&mut sharers, 8);
+    let file = stage.cache().join("wmshim/readers-1");
+    let begin = Instant::now();
+    while !file.exists() {
+        assert!(begin.elapsed() < SOON, "nothing was kept in {}", file.display());
+        read_until(&mut sharers, 8, 50);
+    }
+    let mut third = stage.start();
+    third.load(&[(1, 9, 2)]);
+    let begin = Instant::now();
+    while third.figure("readers") == 0 {
+        assert!(begin.elapsed() < SOON, "it has launched nothing, and knows nothing");
+    }
+    stage.end(sharers.into_iter().chain([third]));
+}
+
 /// One that comes later finds what others hold, and one that goes leaves it to them.
 #[test]
 fn programs_come_and_go() {

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
+use wm_multipath::measured::cache;
 
 use super::client::{Client, Lease, OfferAnswer};
 use super::home::BrokerHome;
+use super::judgement::{is_ready_chunk, relying_on};
+use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{exchange, turn};
+use super::{exchange, part, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
@@ -27,7 +30,8 @@ const STACK: usize = 256 << 10;
 pub(super) fn start(talks: bool) {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let body = move || BrokerThread { client: None, exported: HashMap::new(), talks }.run();
+        let lessons = SharedLessons::new(cache::folder());
+        let body = move || BrokerThread { client: None, exported: HashMap::new(), talks, lessons }.run();
         if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, body) {
             log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
         }
@@ -39,6 +43,7 @@ struct BrokerThread {
     /// Chunks that this process holds, by lease: for a broker that starts anew.
     exported: HashMap<Lease, u64>,
     talks: bool,
+    lessons: SharedLessons,
 }
 
 impl BrokerThread {
@@ -52,6 +57,9 @@ impl BrokerThread {
                 Some(request) => self.serve(request),
                 None => registry::all().for_each(idle_turn),
             }
+            relying_on(&self.lessons.exchange()).iter().for_each(|block| {
+                part::make_private(block);
+            });
         }
     }
 
@@ -113,7 +121,7 @@ impl BrokerThread {
     }
 
     fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> TurnReply {
-        match within_context(&chunk, || ChunkToTake::prepare(&chunk, lease, open)) {
+        match prepared(&chunk, |device| ChunkToTake::import(device, lease, open)) {
             Some(prepared) => {
                 self.exported.insert(lease, chunk.address());
                 TurnReply::Found(chunk, prepared)
@@ -154,18 +162,21 @@ impl BrokerThread {
 }
 
 fn prepare_to_give(chunk: NamedChunk) -> TurnReply {
-    match within_context(&chunk, || ChunkToGive::prepare(&chunk)) {
+    match prepared(&chunk, |device| ChunkToGive::export(device, chunk.address())) {
         Some(prepared) => TurnReply::Missing(chunk, prepared),
         None => TurnReply::Paused(chunk),
     }
 }
 
-/// Carries out what needs the context that a chunk is in.
-fn within_context<T>(chunk: &NamedChunk, work: impl FnOnce() -> Option<T>) -> Option<T> {
-    driver().ctx_push_current(chunk.block.manager.gpu().context()).ok()?;
-    let done = work();
+/// Prepares what a chunk needs, in its context. `None`: it is not to be shared any more, or that failed.
+fn prepared<T>(chunk: &NamedChunk, prepare: impl FnOnce(&'static Device) -> Option<T>) -> Option<T> {
+    let gpu = chunk.block.manager.gpu();
+    if !is_ready_chunk(chunk) || driver().ctx_push_current(gpu.context()).is_err() {
+        return None;
+    }
+    let prepared = prepare(gpu);
     let _popped = driver().ctx_pop_current();
-    done
+    prepared
 }
 
 /// A turn on this thread, for a program that has not waited for a while.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict, WindowOutcome};
 
-use super::learned::readers;
+use super::learned::{self, readers};
 use super::mailbox::NamedChunk;
 use super::watched::{self, BlockFacts, WatchedBlock};
 use super::{part, standing};
@@ -88,10 +88,17 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>) {
         facts.prints = prints;
         lessons
     };
-    if !lessons.reversed.is_empty() {
-        let relied = |block: &&Arc<WatchedBlock>| {
-            block.is_shared() && lessons.reversed.iter().any(|one| block.facts().parameters.contains(one))
-        };
-        watched::all().iter().filter(relied).for_each(|block| part::part_now(block));
+    learned::keep(&lessons);
+    relying_on(&lessons.reversed).iter().for_each(|block| part::part_now(block));
+}
+
+/// Blocks that are shared because these parameters were taken for readers.
+pub(super) fn relying_on(reversed: &[ParameterKey]) -> Vec<Arc<WatchedBlock>> {
+    if reversed.is_empty() {
+        return Vec::new();
     }
+    let relies = |block: &Arc<WatchedBlock>| {
+        block.is_shared() && reversed.iter().any(|one| block.facts().parameters.contains(one))
+    };
+    watched::all().into_iter().filter(relies).collect()
 }

@@ -10,8 +10,6 @@ use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::{Device, Gpu, Handle};
 
 use super::client::Lease;
-use super::judgement::is_ready_chunk;
-use super::mailbox::NamedChunk;
 use crate::sockets::descriptor::Descriptor;
 
 const CHUNK: usize = CHUNK_BYTES as usize;
@@ -26,7 +24,7 @@ pub(super) struct KeptHandle {
 }
 
 /// Memory that is mapped for reading at an address of the library's own.
-struct MappedPlace {
+struct ReadingPlace {
     device: &'static Device,
     address: u64,
 }
@@ -41,7 +39,7 @@ pub(super) struct ChunkToGive {
 pub(super) struct ChunkToTake {
     pub(super) lease: Lease,
     kept: Option<KeptHandle>,
-    place: MappedPlace,
+    place: ReadingPlace,
 }
 
 impl KeptHandle {
@@ -59,13 +57,7 @@ impl Drop for KeptHandle {
 }
 
 impl ChunkToGive {
-    /// `None`: the chunk is not to be given any more, or the driver refuses.
-    pub(super) fn prepare(chunk: &NamedChunk) -> Option<Self> {
-        is_ready_chunk(chunk).then_some(())?;
-        Self::export(chunk.block.manager.gpu(), chunk.address())
-    }
-
-    /// The same of whatever is behind an address.
+    /// What is behind an address now. `None`: the driver refuses.
     pub(super) fn export(device: &'static Device, address: u64) -> Option<Self> {
         let kept = KeptHandle::behind(device, address).ok()?;
         let open = device.export(kept.handle).ok()?;
@@ -79,12 +71,10 @@ impl ChunkToGive {
 }
 
 impl ChunkToTake {
-    /// `None`: the chunk is not to be shared any more, or the driver refuses. The lease stays the caller's then.
-    pub(super) fn prepare(chunk: &NamedChunk, lease: Lease, open: &Descriptor) -> Option<Self> {
-        is_ready_chunk(chunk).then_some(())?;
-        let device = chunk.block.manager.gpu();
+    /// What a descriptor stands for. `None`: the driver refuses, and the lease stays the caller's.
+    pub(super) fn import(device: &'static Device, lease: Lease, open: &Descriptor) -> Option<Self> {
         let kept = KeptHandle { device, handle: device.import_handle(open.get().ok()?).ok()? };
-        let place = MappedPlace::new(device, kept.handle).ok()?;
+        let place = ReadingPlace::new(device, kept.handle).ok()?;
         Some(Self { lease, kept: Some(kept), place })
     }
 
@@ -123,7 +113,7 @@ fn reserve(device: &'static Device) -> Result<u64, CUresult> {
     Ok(first)
 }
 
-impl MappedPlace {
+impl ReadingPlace {
     fn new(device: &'static Device, handle: Handle) -> Result<Self, CUresult> {
         let address = take_unused(device).map_or_else(|| reserve(device), Ok)?;
         if let Err(code) = device.map(address, CHUNK, handle) {
@@ -136,7 +126,7 @@ impl MappedPlace {
     }
 }
 
-impl Drop for MappedPlace {
+impl Drop for ReadingPlace {
     fn drop(&mut self) {
         // Addresses that cannot be unmapped are not used again.
         if self.device.unmap(self.address, CHUNK).is_ok() {

@@ -64,6 +64,7 @@ fn ending(context: CUcontext, call: impl FnOnce() -> CUresult, has_ended: impl F
     dedup::program::context_ends();
     guard::end_context(context);
     launches::layouts::forget();
+    launches::images::forget_modules();
     registry::suspend_context(context);
     let home = multipath::before_end(context);
     let result = call();

@@ -1,19 +1,18 @@
-//! Kernel launches, as whoever has subscribed sees them, and what makes and ends the handles that they name.
+//! Kernel launches, as whoever has subscribed sees them.
 //!
 //! A launch is looked at *before* the driver gets it: its blocks are live then, so a trace has it between their allocation and their
 //! free, whatever other threads do. The call goes on unchanged, so a launch that the driver refuses has been seen too. A launch into a
 //! capture makes a node and is left out; what a graph's launch runs is unknown.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::c_uint;
 
-use wm_abi::symbol::{cuLibraryEnumerateKernels, cuLibraryGetKernel, cuLibraryGetKernelCount};
-use wm_abi::{CUfunction, CUgraphExec, CUkernel, CUlaunchConfig, CUlibrary, CUmodule, CUresult, CUstream};
+use wm_abi::{CUfunction, CUgraphExec, CUlaunchConfig, CUstream};
 
-use super::boundary::{self, Outcome};
+use super::boundary;
 use super::stream::{DefaultStream, is_captured};
-use crate::launches::{self, LaunchArguments, Subscriber, Touched, layouts};
+use crate::launches::{self, LaunchArguments, Subscriber, Touched};
 use crate::moves::recency;
-use crate::process::{self, driver};
+use crate::process;
 use crate::{registry, trace};
 
 type Parameters = *mut *mut std::ffi::c_void;
@@ -114,69 +113,4 @@ unsafe fn trace_launch<D: DefaultStream>(call: &impl LaunchCall) {
             trace::launched(site.device, named.id, &call.kernel().map_or(Touched::Unknown, touched));
         }
     });
-}
-
-/// `cuLibraryGetKernel`. The runtime launches such kernels without a function of any module.
-pub(super) unsafe fn library_get_kernel(
-    place: *mut CUkernel,
-    library: CUlibrary,
-    name: *const c_char,
-) -> Outcome {
-    if !launches::is_observed() {
-        return Outcome::Forward;
-    }
-    // SAFETY: the program's arguments.
-    let result = unsafe { driver().get::<cuLibraryGetKernel>()(place, library, name) };
-    // SAFETY: after a success, a kernel has been written there.
-    unsafe { note_kernels(result, place, 1, library) }
-}
-
-/// `cuLibraryEnumerateKernels`. The driver writes as many as there are, up to `count`.
-pub(super) unsafe fn library_enumerate_kernels(
-    kernels: *mut CUkernel,
-    count: c_uint,
-    library: CUlibrary,
-) -> Outcome {
-    if !launches::is_observed() {
-        return Outcome::Forward;
-    }
-    let mut there: c_uint = 0;
-    // SAFETY: a live local.
-    let counted = unsafe { driver().get::<cuLibraryGetKernelCount>()(&mut there, library) };
-    let known = if counted == CUresult::SUCCESS { count.min(there) } else { 0 };
-    // SAFETY: the program's arguments.
-    let result = unsafe { driver().get::<cuLibraryEnumerateKernels>()(kernels, count, library) };
-    // SAFETY: after a success, that many have been written.
-    unsafe { note_kernels(result, kernels, known as usize, library) }
-}
-
-/// Notes what a call has answered. One that was short of memory did nothing, and is made again after some was given back.
-///
-/// # Safety
-/// After a success, `count` kernels stand at `place`.
-unsafe fn note_kernels(result: CUresult, place: *mut CUkernel, count: usize, library: CUlibrary) -> Outcome {
-    if result == CUresult::OUT_OF_MEMORY {
-        return Outcome::Forward;
-    }
-    if result == CUresult::SUCCESS && !place.is_null() {
-        // SAFETY: by contract.
-        (0..count).for_each(|index| layouts::note_kernel(unsafe { place.add(index).read() }, library));
-    }
-    result.into()
-}
-
-/// `cuLibraryUnload`.
-pub(super) fn library_unload(library: CUlibrary) -> Outcome {
-    if launches::is_observed() {
-        layouts::forget_library(library);
-    }
-    Outcome::Forward
-}
-
-/// `cuModuleUnload`.
-pub(super) fn module_unload(_module: CUmodule) -> Outcome {
-    if launches::is_observed() {
-        layouts::forget();
-    }
-    Outcome::Forward
 }

@@ -12,6 +12,7 @@ mod allocate;
 mod batch;
 mod batch_volumes;
 mod boundary;
+mod code;
 mod context;
 mod copies;
 mod crossing;

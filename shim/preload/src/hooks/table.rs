@@ -131,13 +131,21 @@ hooks! {
             => context::green_ctx_destroy, Lifetimes, "blocks freed in its streams get an event that outlives it";
         // Code: which handles launches name, and when handles may come again.
         cuLibraryGetKernel
-            => launch::library_get_kernel, Memory, "a launch that names the kernel is asked for its parameters, where launches are recorded";
+            => code::library_get_kernel, Memory, "a launch that names the kernel is asked for its parameters, where launches are recorded";
         cuLibraryEnumerateKernels
-            => launch::library_enumerate_kernels, Memory, "the same for all of a library's kernels";
+            => code::library_enumerate_kernels, Memory, "the same for all of a library's kernels";
+        cuModuleLoadData
+            => code::module_load_data, Memory, "loading code takes device memory; the code is hashed where memory is shared, so that what is learned of its kernels holds in every process";
+        cuModuleLoadFatBinary
+            => code::module_load_fat_binary, Memory, "the same";
+        cuModuleLoadDataEx
+            => code::module_load_data_ex, Memory, "the same";
+        cuLibraryLoadData
+            => code::library_load_data, Memory, "the same for a library";
         cuLibraryUnload
-            => launch::library_unload, Memory, "parameters of its kernels are forgotten";
+            => code::library_unload, Memory, "parameters of its kernels are forgotten";
         cuModuleUnload
-            => launch::module_unload, Memory, "parameters of its functions are forgotten";
+            => code::module_unload, Memory, "parameters of its functions are forgotten";
         // Copies: counted by path.
         cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds
             => copies::memcpy_htod::<NullStream>, Always, "counted; a large one may be carried by threads, or over several links";
@@ -205,8 +213,7 @@ hooks! {
             => graph::graph_exec_node_set_params, Memory, "the same for a copy; names a block's context";
     }
     retry {
-        cuModuleLoad, cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary, cuLibraryLoadData,
-        cuLibraryLoadFromFile
+        cuModuleLoad, cuLibraryLoadFromFile
             => "loading code takes device memory";
         cuLaunchKernel, cuLaunchKernel_ptsz, cuLaunchKernelEx, cuLaunchKernelEx_ptsz, cuLaunchCooperativeKernel,
         cuLaunchCooperativeKernel_ptsz

@@ -67,6 +67,11 @@ pub(crate) fn forget() {
     FORGOTTEN.fetch_add(1, Ordering::AcqRel);
 }
 
+/// The library of a kernel; `None` for a function of a module.
+pub(super) fn library_of(function: CUfunction) -> Option<CUlibrary> {
+    kernels().get(&function.0).map(|library| *library)
+}
+
 /// How often everything was forgotten.
 #[inline]
 pub(super) fn forgotten() -> u64 {

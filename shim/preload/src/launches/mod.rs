@@ -5,6 +5,7 @@
 //! | [`layouts`] | where each function's parameters lie, as the driver tells it, remembered by handle |
 //! | [`words`] | from a launch's arguments to words that may be addresses; reads the program's memory, asks nobody |
 //! | [`touched`] | from words to blocks |
+//! | [`images`] | which code a function is, the same in every process |
 //!
 //! Nothing here runs unless something has subscribed: a launch then costs one load and one branch. A set may be too large (a number
 //! that looks like an address, a pointer that the kernel does not follow) and lacks what a kernel reaches through pointers in device
@@ -13,6 +14,7 @@
 //!
 //! Out of scope: kernels in graphs. A launch into a capture makes a node and touches nothing; what `cuGraphLaunch` runs is unknown.
 
+pub(crate) mod images;
 pub(crate) mod layouts;
 mod touched;
 mod words;
@@ -109,6 +111,11 @@ pub(crate) unsafe fn touched(function: CUfunction, arguments: LaunchArguments) -
 #[inline]
 pub(crate) fn identity(function: CUfunction) -> (u64, usize) {
     (layouts::forgotten(), function.0)
+}
+
+/// The code of a kernel that the program launches, if it is known. Asks the driver.
+pub(crate) fn code(function: CUfunction) -> Option<images::FunctionCode> {
+    images::of(function)
 }
 
 /// The block that an address is in. Wait-free.

@@ -1,0 +1,244 @@
+//! Which code a function is: the bytes of the image that it was loaded from, and its name there. The same in every process.
+//!
+//! Images are hashed when they are loaded, since a program may give their memory back afterwards. What is loaded in other ways, or is of an unknown form, has no code here.
+//!
+//! Invariant: a handle that comes again was noted again or forgotten before; so whoever unloads code calls [`forget_module`] or [`forget_library`] before the driver does it, and
+//! who ends a context [`forget_modules`].
+
+use std::ffi::{CStr, c_char, c_void};
+use std::hash::Hasher;
+use std::sync::OnceLock;
+
+use dashmap::DashMap;
+use rustc_hash::FxBuildHasher;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use wm_abi::symbol::{cuFuncGetModule, cuFuncGetName, cuKernelGetName};
+use wm_abi::{CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+
+use super::layouts;
+use crate::process::driver;
+
+/// A function's code: a hash of its image, and its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FunctionCode {
+    pub(crate) image: u128,
+    pub(crate) name: String,
+}
+
+type Images = DashMap<usize, u128, FxBuildHasher>;
+
+fn modules() -> &'static Images {
+    static MODULES: OnceLock<Images> = OnceLock::new();
+    MODULES.get_or_init(Images::default)
+}
+
+fn libraries() -> &'static Images {
+    static LIBRARIES: OnceLock<Images> = OnceLock::new();
+    LIBRARIES.get_or_init(Images::default)
+}
+
+/// A module has been loaded from an image.
+///
+/// # Safety
+/// The image is one that the driver has just read, or null.
+pub(crate) unsafe fn note_module(module: CUmodule, image: *const c_void) {
+    // SAFETY: by contract.
+    note(modules(), module.0, unsafe { hash(image) });
+}
+
+/// A library has been loaded from an image.
+///
+/// # Safety
+/// As for [`note_module`].
+pub(crate) unsafe fn note_library(library: CUlibrary, image: *const c_void) {
+    // SAFETY: by contract.
+    note(libraries(), library.0, unsafe { hash(image) });
+}
+
+fn note(images: &Images, handle: usize, hash: Option<u128>) {
+    match hash {
+        Some(hash) => images.insert(handle, hash),
+        None => images.remove(&handle).map(|(_, hash)| hash),
+    };
+}
+
+/// A module is about to be unloaded, or was loaded from what is not looked at.
+pub(crate) fn forget_module(module: CUmodule) {
+    modules().remove(&module.0);
+}
+
+/// The same of a library.
+pub(crate) fn forget_library(library: CUlibrary) {
+    libraries().remove(&library.0);
+}
+
+/// A context is about to end, and its modules with it.
+pub(crate) fn forget_modules() {
+    modules().clear();
+}
+
+/// Asks the driver which code a function is. It lives, since the program launches it.
+pub(super) fn of(function: CUfunction) -> Option<FunctionCode> {
+    let mut name: *const c_char = std::ptr::null();
+    let (image, asked) = match layouts::library_of(function) {
+        Some(library) => {
+            let image = *libraries().get(&library.0)?;
+            // SAFETY: a kernel that lives, and a live local.
+            (image, unsafe { driver().get::<cuKernelGetName>()(&mut name, CUkernel(function.0)) })
+        }
+        None => {
+            let mut module = CUmodule(0);
+            // SAFETY: a function that lives, and a live local.
+            let found = unsafe { driver().get::<cuFuncGetModule>()(&mut module, function) };
+            let image = *(found == CUresult::SUCCESS).then(|| modules().get(&module.0)).flatten()?;
+            // SAFETY: the same.
+            (image, unsafe { driver().get::<cuFuncGetName>()(&mut name, function) })
+        }
+    };
+    if asked != CUresult::SUCCESS || name.is_null() {
+        return None;
+    }
+    // SAFETY: the driver's own text, which lives as long as the function.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    Some(FunctionCode { image, name })
+}
+
+/// # Safety
+/// As for [`note_module`].
+unsafe fn hash(image: *const c_void) -> Option<u128> {
+    // SAFETY: by contract.
+    let bytes = unsafe { bytes(image.cast()) }?;
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    Some(hasher.finish128().as_u128())
+}
+
+/// As CUDA's compiler puts a fat binary into a program (`fatbinary_section.h`): magic, version, address.
+const WRAPPER: u32 = 0x4662_43b1;
+/// A fat binary: magic, version (16 bits), bytes of the header (16 bits), bytes of all that follows (64 bits).
+const FAT_BINARY: u32 = 0xba55_ed50;
+const ELF: u32 = 0x464c_457f;
+
+/// No image is larger, in bytes.
+const LARGEST: u64 = 4 << 30;
+
+/// All bytes of an image. `None`: its form is not known.
+///
+/// # Safety
+/// As for [`note_module`].
+unsafe fn bytes<'a>(image: *const u8) -> Option<&'a [u8]> {
+    if image.is_null() {
+        return None;
+    }
+    // SAFETY: by contract, the driver has read at least as much as says what it is. A text is read up to its end, which it has.
+    let size = unsafe {
+        if begins(image, WRAPPER) {
+            let inner = field::<u64>(image, 8) as usize as *const u8;
+            let is_plain = field::<u32>(image, 4) == 1 && !inner.is_null() && begins(inner, FAT_BINARY);
+            return is_plain.then(|| bytes(inner)).flatten();
+        } else if begins(image, FAT_BINARY) {
+            field::<u64>(image, 8).checked_add(field::<u16>(image, 6).into())?
+        } else if begins(image, ELF) {
+            elf_size(image)?
+        } else if matches!(image.read(), b'\t'..=b'~') {
+            CStr::from_ptr(image.cast()).count_bytes() as u64
+        } else {
+            return None;
+        }
+    };
+    // SAFETY: the image is so long by its own words, by which the driver has read it.
+    (0 < size && size <= LARGEST).then(|| unsafe { std::slice::from_raw_parts(image, size as usize) })
+}
+
+/// Up to the end of the last section or table of a 64-bit ELF file.
+///
+/// # Safety
+/// The image is one, which the driver has read.
+unsafe fn elf_size(image: *const u8) -> Option<u64> {
+    const NO_BITS: u32 = 8;
+    // SAFETY: fields of the header, and of the tables that it names.
+    unsafe {
+        if image.add(4).read() != 2 {
+            return None;
+        }
+        let (programs, sections) = (field::<u64>(image, 32), field::<u64>(image, 40));
+        let [program_bytes, programs_count, section_bytes, sections_count] =
+            [54, 56, 58, 60].map(|at| u64::from(field::<u16>(image, at)));
+        let mut end = programs.checked_add(program_bytes * programs_count)?;
+        end = end.max(sections.checked_add(section_bytes * sections_count)?);
+        for index in 0..sections_count {
+            let section = image.add(usize::try_from(sections + index * section_bytes).ok()?);
+            if field::<u32>(section, 4) != NO_BITS {
+                end = end.max(field::<u64>(section, 24).checked_add(field::<u64>(section, 32))?);
+            }
+        }
+        Some(end)
+    }
+}
+
+/// Stops at the first byte that differs, so a short text is not read beyond its end.
+///
+/// # Safety
+/// The image is one, or a text that ends with a zero.
+unsafe fn begins(image: *const u8, magic: u32) -> bool {
+    // SAFETY: by contract; no magic number has a zero in it.
+    magic.to_le_bytes().iter().enumerate().all(|(at, byte)| unsafe { image.add(at).read() } == *byte)
+}
+
+/// # Safety
+/// So many bytes are there.
+unsafe fn field<T: Copy>(image: *const u8, at: usize) -> T {
+    // SAFETY: by contract.
+    unsafe { image.add(at).cast::<T>().read_unaligned() }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: two images have one hash because not all of one is read, or more is read than there is.
+    use super::*;
+
+    fn size(image: &[u8]) -> Option<usize> {
+        // SAFETY: whole images.
+        unsafe { bytes(image.as_ptr()) }.map(<[u8]>::len)
+    }
+
+    fn fat_binary(payload: usize) -> Vec<u8> {
+        let mut image = FAT_BINARY.to_le_bytes().to_vec();
+        image.extend(1_u16.to_le_bytes());
+        image.extend(16_u16.to_le_bytes());
+        image.extend((payload as u64).to_le_bytes());
+        image.resize(16 + payload, 7);
+        image
+    }
+
+    #[test]
+    fn every_form_is_read_to_its_end() {
+        assert_eq!(size(b".version 8.2\0more"), Some(12));
+        assert_eq!(size(b"\n//\0"), Some(3));
+        let fat = fat_binary(100);
+        assert_eq!(size(&fat), Some(116));
+        let mut wrapper = WRAPPER.to_le_bytes().to_vec();
+        wrapper.extend(1_u32.to_le_bytes());
+        wrapper.extend((fat.as_ptr() as u64).to_le_bytes());
+        assert_eq!(size(&wrapper), Some(116));
+        for image in wm_kernels::IMAGES {
+            assert_eq!(size(image.sm_90), Some(image.sm_90.len()), "{}", image.name);
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_read() {
+        assert_eq!((size(&[0, 1, 2, 3]), size(&[0x7f, b'E', b'L', b'F', 1])), (None, None));
+        // SAFETY: null is allowed.
+        assert!(unsafe { hash(std::ptr::null()) }.is_none());
+    }
+
+    #[test]
+    fn a_byte_at_the_end_counts() {
+        let (one, mut other) = (fat_binary(100), fat_binary(100));
+        *other.last_mut().expect("bytes") = 8;
+        // SAFETY: whole images.
+        let [one, other] = [one, other].map(|image| unsafe { hash(image.as_ptr().cast()) });
+        assert!(one.is_some() && one != other);
+    }
+}
