@@ -8,6 +8,7 @@
  *   part WAY BLOCK SEED      writes over its second chunk only
  *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened
  *   free BLOCK
+ *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
  *
  * Ways: `kernel`, `fill` (a kernel of another signature), `memset`, `memset32`, `host`, `host-async`, `device`, `device-async`. The end of the input ends the program. */
@@ -267,6 +268,7 @@ static void obey(char *line)
     char word[16] = "", way[16] = "";
     unsigned number = 0;
     unsigned long long seed = 0, amount = 0;
+    CUipcMemHandle handle;
     if (sscanf(line, "load %u %llu %llu", &number, &seed, &amount) == 3)
         load_block(number, seed, amount);
     else if (sscanf(line, "share %llu %llu", &seed, &amount) == 2)
@@ -277,6 +279,8 @@ static void obey(char *line)
         write_block(way, number, seed, !strcmp(word, "part"));
     else if (sscanf(line, "free %u", &number) == 1)
         free_block(number);
+    else if (sscanf(line, "export %u", &number) == 1)
+        MUST(cuIpcGetMemHandle(&handle, block_of(number)->address));
     else if (!strcmp(line, "launch"))
         launch();
     else if (!strcmp(line, "read"))

@@ -40,7 +40,7 @@ impl Stage {
 
     /// A program that shares.
     pub fn start(&self) -> Sharer {
-        self.start_with("on")
+        self.start_with(&[])
     }
 
     /// The user's cache folder, for programs.
@@ -48,17 +48,18 @@ impl Stage {
         self.scratch.folder("cache")
     }
 
-    /// A program with this `WMSHIM_DEDUP`.
-    pub fn start_with(&self, mode: &str) -> Sharer {
+    /// A program that shares, with more variables.
+    pub fn start_with(&self, variables: &[(&str, &str)]) -> Sharer {
         let host = Host::shimmed(&self.program, &self.scratch, &self.driver)
             .args([places::workspace("kernels/compiled/diagnostics.ptx")])
             .env("WMSHIM_BROKER", places::broker())
-            .env("WMSHIM_DEDUP", mode)
+            .env("WMSHIM_DEDUP", "on")
             .env("WMSHIM_DEDUP_PROOF", "4")
             .env("WMSHIM_DEDUP_SHARE", "50%")
             .env("XDG_CACHE_HOME", self.cache())
             .env("SIMCUDA_RACES", "1")
             .env("SIMCUDA_SEED", "5");
+        let host = variables.iter().fold(host, |host, (name, value)| host.env(name, value));
         let mut child = host.start();
         let words = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -169,6 +170,14 @@ impl Sharer {
     #[track_caller]
     pub fn expect_right(&mut self, when: &str) {
         assert_eq!(self.say("verify"), "right", "{when}");
+    }
+
+    /// How often the library has called a function of the driver.
+    pub fn driver_calls(&mut self, function: &str) -> u64 {
+        let stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
+        let calls = stats["driver_calls"].as_array().expect("a list");
+        let call = calls.iter().find(|call| call["name"] == function);
+        call.map_or(0, |call| call["count"].as_u64().expect("a number"))
     }
 
     /// A figure of the library about sharing.

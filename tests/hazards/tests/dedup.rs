@@ -203,7 +203,7 @@ fn memory_that_is_freed_and_taken_again_can_be_written() {
 #[test]
 fn advice_changes_nothing() {
     let stage = Stage::new();
-    let mut sharers = [(); 2].map(|()| stage.start_with("advise"));
+    let mut sharers = [(); 2].map(|()| stage.start_with(&[("WMSHIM_DEDUP", "advise")]));
     sharers.iter_mut().for_each(|sharer| sharer.load(&[(0, 7, 8)]));
     let begin = Instant::now();
     while sharers.iter_mut().any(|sharer| sharer.figure("candidate_bytes") < 8 * MIB) {
@@ -232,6 +232,22 @@ fn different_bytes_are_not_shared() {
     let saved: u64 = sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum();
     assert_eq!(saved / MIB, 4 + CHUNK, "what is offered may be more: nobody else has it");
     sharers.iter_mut().for_each(|sharer| sharer.expect_right("different"));
+    stage.end(sharers);
+}
+
+/// Sharing ends for the whole process, in which every block is private from then on; the other one goes on.
+#[test]
+fn a_program_that_exports_memory_shares_no_more() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 8), (1, 8, 4)]);
+    share(&mut sharers, 12);
+    sharers[0].obey("export 1");
+    assert_eq!((sharers[0].figure("shared_bytes"), sharers[1].figure("shared_bytes")), (0, 12 * MIB));
+    for way in ["kernel", "memset"] {
+        sharers[0].obey(&format!("write {way} 0 33"));
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right(way));
+    }
+    assert_eq!(read_until(&mut sharers[..1], 1, 500), [0]);
     stage.end(sharers);
 }
 

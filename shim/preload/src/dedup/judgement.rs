@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict, WindowOutcome};
@@ -46,14 +46,14 @@ pub(super) fn is_ready_chunk(chunk: &NamedChunk) -> bool {
     let block = &chunk.block;
     let lives = || block.manager.block(block.range.start).is_some_and(|live| live.id == block.id);
     let is_named = |facts: &BlockFacts| facts.prints.get(&chunk.index) == Some(&chunk.name.fingerprint);
-    !block.is_gone() && standing::is_on() && lives() && {
+    !block.is_gone() && !standing::is_ending() && lives() && {
         let facts = block.facts();
         is_ready(&facts) && is_named(&facts)
     }
 }
 
 /// Fingerprints were taken: what the launches since the last ones did.
-pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>) {
+pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, until: Instant) {
     let lessons = {
         let mut facts = block.facts();
         let graphs = watched::graph_launches();
@@ -89,7 +89,8 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>) {
         lessons
     };
     learned::keep(&lessons);
-    relying_on(&lessons.reversed).iter().for_each(|block| part::part_now(block));
+    // Not all of them have to be private at once: a launch of such a kernel is preceded by that.
+    relying_on(&lessons.reversed).iter().for_each(|block| part::part_until(block, until));
 }
 
 /// Blocks that are shared because these parameters were taken for readers.

@@ -29,6 +29,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long all of it may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Failures after which it is given up: what comes next is a fault.
+const FAILURES: u32 = 10;
+
 /// Times that a block becomes private for a write before it is left alone.
 const MOST: u32 = 2;
 
@@ -37,22 +40,28 @@ const MOST: u32 = 2;
 enum Parting {
     Done,
     More,
-    Hopeless,
+    /// The driver refused something, or there is no memory.
+    Fails,
 }
 
 /// Makes a block private. `false`: some of it is shared still.
 pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
+    let mut failures = 0;
     let done = loop {
-        match gate::alone(CLOSE, || turn(block)) {
-            Some(Parting::Done) => break true,
-            Some(Parting::Hopeless) if !streams().capturing() => break false,
-            _ if Instant::now() >= until => break false,
-            // A capture of another thread's ends some time; until then nothing can be waited for.
-            _ if streams().capturing() => std::thread::sleep(CLOSE),
-            _ => {
-                let _settled = block.manager.gpu().is_quiet(LOOK);
-            }
+        let parting = gate::alone(CLOSE, || turn(block));
+        if parting == Some(Parting::Done) {
+            break true;
+        }
+        failures += u32::from(parting == Some(Parting::Fails) && !streams().capturing());
+        if failures >= FAILURES || Instant::now() >= until {
+            break false;
+        }
+        // A capture of another thread's ends some time; until then nothing can be waited for.
+        if streams().capturing() {
+            std::thread::sleep(CLOSE);
+        } else {
+            let _settled = block.manager.gpu().is_quiet(LOOK);
         }
     };
     note_copied(settle(block));
@@ -65,9 +74,9 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     done
 }
 
-/// The same behind the closed gate, as far as it goes.
-pub(super) fn part_now(block: &WatchedBlock) {
-    while turn(block) == Parting::More && !block.is_gone() {}
+/// The same behind the closed gate, as far as it goes in time.
+pub(super) fn part_until(block: &WatchedBlock, until: Instant) {
+    while Instant::now() < until && !block.is_gone() && turn(block) == Parting::More {}
     note_copied(settle(block));
 }
 
@@ -87,7 +96,7 @@ fn turn(block: &WatchedBlock) -> Parting {
 }
 
 fn after(stays: Stays) -> Parting {
-    if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Hopeless }
+    if matches!(stays, Stays::InUse | Stays::Busy) { Parting::More } else { Parting::Fails }
 }
 
 /// It became private by other means than these.

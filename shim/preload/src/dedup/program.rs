@@ -189,9 +189,10 @@ pub(crate) fn instantiating() {
 /// The program does something that sharing does not go with, for the rest of the process.
 pub(crate) fn give_up(why: &'static str) {
     if standing::end(why) {
-        watched::all().iter().filter(|block| block.is_shared()).for_each(|block| {
+        for block in watched::all().iter().filter(|block| block.is_shared()) {
             part::make_private(block);
-        });
+        }
+        turn::retire_if_private();
     }
 }
 
@@ -199,6 +200,7 @@ pub(crate) fn give_up(why: &'static str) {
 pub(crate) fn context_ends() {
     if is_on() {
         give_up("a context has ended");
+        standing::retire();
         turn::end_context();
         captured::end_context();
     }

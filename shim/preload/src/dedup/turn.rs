@@ -44,6 +44,9 @@ const EXCHANGED: usize = 16;
 /// Between turns in which there is little to do.
 const REST: Duration = Duration::from_millis(20);
 
+/// Between turns after sharing has ended.
+const LONG_REST: Duration = Duration::from_millis(500);
+
 /// Milliseconds since the first turn, when the next one is due.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -81,6 +84,9 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
     if streams().capturing() || process::exiting() {
         return;
     }
+    if standing::is_ending() {
+        return end(manager);
+    }
     if tools.as_ref().is_none_or(|tools| !tools.kernels.is_of(context)) {
         match Tools::new(manager, context) {
             Ok(new) => *tools = Some(new),
@@ -97,7 +103,7 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
             return 0;
         }
         if let Some(why) = obstacle::to_sharing() {
-            stop_behind_gate(why);
+            standing::end(why);
             return 0;
         }
         if manager.gpu().is_quiet(LOOK) != Ok(true) {
@@ -112,10 +118,24 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
     let _unparked = manager.unpark(Duration::from_millis(1));
 }
 
-/// Nothing more is shared, and what is becomes private.
-fn stop_behind_gate(why: &'static str) {
-    standing::end(why);
-    watched::all().iter().filter(|block| block.is_shared()).for_each(|block| part::part_now(block));
+/// Sharing has ended: some more becomes private.
+fn end(manager: &'static Manager<Device>) {
+    let _parted = gate::alone(CLOSE, || {
+        let until = Instant::now() + TURN;
+        let shared = watched::all().into_iter().filter(|block| block.is_shared());
+        let here = shared.filter(|block| std::ptr::eq(block.manager, manager));
+        here.for_each(|block| part::part_until(&block, until));
+    });
+    // What could not be had now may not be had soon.
+    NEXT.store(now() + LONG_REST.as_millis() as u64, Relaxed);
+    retire_if_private();
+}
+
+/// Calls need not be looked at any more where sharing has ended and nothing is shared.
+pub(super) fn retire_if_private() {
+    if standing::is_ending() && !watched::all().iter().any(|block| block.is_shared()) {
+        standing::retire();
+    }
 }
 
 /// The context is about to end, and the kernels with it. Waits for a turn that is being taken.
@@ -230,7 +250,7 @@ impl OpenTurn<'_> {
             match self.tools.kernels.fingerprints(batch) {
                 Ok(some) => prints.extend(some),
                 Err(code) => {
-                    stop_behind_gate("fingerprints could not be taken");
+                    standing::end("fingerprints could not be taken");
                     log::warn!("fingerprints could not be taken: {code}");
                     return 0;
                 }
@@ -239,7 +259,7 @@ impl OpenTurn<'_> {
         let mut prints = prints.into_iter();
         for (block, chunks) in &chosen {
             let prints = chunks.iter().copied().zip(prints.by_ref()).collect();
-            learn(block, prints);
+            learn(block, prints, self.until);
         }
         count
     }
