@@ -348,9 +348,21 @@ pub const CU_MEM_ATTACH_HOST: c_uint = 2;
 pub const CU_MEMCPY_OPERAND_TYPE_POINTER: c_uint = 1;
 
 // Kinds of graph nodes (CUgraphNodeType), those that concern memory.
+pub const CU_GRAPH_NODE_TYPE_KERNEL: c_uint = 0;
 pub const CU_GRAPH_NODE_TYPE_MEMCPY: c_uint = 1;
 pub const CU_GRAPH_NODE_TYPE_MEMSET: c_uint = 2;
+pub const CU_GRAPH_NODE_TYPE_HOST: c_uint = 3;
 pub const CU_GRAPH_NODE_TYPE_GRAPH: c_uint = 4;
+pub const CU_GRAPH_NODE_TYPE_MEM_FREE: c_uint = 11;
+pub const CU_GRAPH_NODE_TYPE_CONDITIONAL: c_uint = 13;
+
+// Operations of a stream on single words (CUstreamBatchMemOpType).
+pub const CU_STREAM_MEM_OP_WAIT_VALUE_32: c_uint = 1;
+pub const CU_STREAM_MEM_OP_WRITE_VALUE_32: c_uint = 2;
+pub const CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES: c_uint = 3;
+pub const CU_STREAM_MEM_OP_WAIT_VALUE_64: c_uint = 4;
+pub const CU_STREAM_MEM_OP_WRITE_VALUE_64: c_uint = 5;
+pub const CU_STREAM_MEM_OP_BARRIER: c_uint = 6;
 
 // Keys of the `extra` launch parameters: values of pointer-sized entries.
 pub const CU_LAUNCH_PARAM_END: usize = 0;

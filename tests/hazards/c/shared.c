@@ -7,6 +7,7 @@
  *   write WAY BLOCK SEED     writes over a whole block
  *   part WAY BLOCK SEED      writes over its second chunk only
  *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened
+ *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
  *   free BLOCK
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
@@ -34,6 +35,41 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, uns
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 CUresult cuGraphExecDestroy(CUgraphExec executable);
 CUresult cuGraphDestroy(CUgraph graph);
+
+typedef struct CUgraphNode_st *CUgraphNode;
+
+struct kernel_node {
+    CUfunction function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra;
+    void *kernel, *context;
+};
+
+struct memset_node {
+    CUdeviceptr to;
+    size_t pitch;
+    unsigned value, element;
+    size_t width, height;
+    void *context;
+};
+
+/* Any kind of node: 0 a kernel, 2 a memset. */
+struct node {
+    unsigned kind;
+    int reserved[3];
+    union {
+        struct kernel_node kernel;
+        struct memset_node memset;
+        long long bytes[29];
+    } of;
+    long long more;
+};
+
+CUresult cuGraphCreate(CUgraph *graph, unsigned flags);
+CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, const struct kernel_node *kernel);
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, const struct memset_node *memset, CUcontext context);
+CUresult cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t count, struct node *params);
+CUresult cuCtxGetCurrent(CUcontext *context);
 
 enum { MIB = 1 << 20, CHUNK = 2 * MIB, BLOCKS = 16, MOST = 8 * MIB };
 
@@ -257,6 +293,35 @@ static void capture(const char *way, unsigned number, unsigned long long seed)
     MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
 }
 
+static void make_nodes(const char *way, unsigned number, unsigned long long seed)
+{
+    struct block *block = block_of(number);
+    uint64_t words = block->bytes / 8;
+    void *parameters[] = {&block->address, &words, &seed};
+    int is_any = !strncmp(way, "any-", 4), is_kernel = !!strstr(way, "kernel");
+    struct node node = {.kind = is_kernel ? 0 : 2};
+    CUgraphNode made;
+    CUcontext context;
+    MUST(cuCtxGetCurrent(&context));
+    MUST(cuGraphCreate(&graph, 0));
+    if (is_kernel)
+        node.of.kernel = (struct kernel_node){pattern, {4, 1, 1}, {64, 1, 1}, 0, parameters, NULL, NULL, NULL};
+    else
+        node.of.memset = (struct memset_node){block->address, 0, (unsigned)seed, 4, block->bytes / 4, 1, context};
+    if (is_any)
+        MUST(cuGraphAddNode(&made, graph, NULL, 0, &node));
+    else if (is_kernel)
+        MUST(cuGraphAddKernelNode_v2(&made, graph, NULL, 0, &node.of.kernel));
+    else
+        MUST(cuGraphAddMemsetNode(&made, graph, NULL, 0, &node.of.memset, context));
+    MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+    if (is_kernel)
+        words_of(block->model, block->bytes, seed);
+    else
+        for (size_t i = 0; i < block->bytes / 4; i++)
+            ((unsigned *)block->model)[i] = (unsigned)seed;
+}
+
 static void launch(void)
 {
     MUST(cuGraphLaunch(executable, stream));
@@ -275,6 +340,8 @@ static void obey(char *line)
         return share(seed, (double)amount);
     else if (sscanf(line, "capture %15s %u %llu", way, &number, &seed) == 3)
         capture(way, number, seed);
+    else if (sscanf(line, "node %15s %u %llu", way, &number, &seed) == 3)
+        make_nodes(way, number, seed);
     else if (sscanf(line, "%15s %15s %u %llu", word, way, &number, &seed) == 4)
         write_block(way, number, seed, !strcmp(word, "part"));
     else if (sscanf(line, "free %u", &number) == 1)

@@ -108,6 +108,15 @@ fn a_graph_that_writes_into_a_shared_block_is_the_writers_alone() {
     });
 }
 
+/// The same of graphs that are made node by node.
+#[test]
+fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {
+    written(&["kernel", "memset32", "any-memset32"], |writer, way, block| {
+        writer.obey(&format!("node {way} {block} {}", 900 + block));
+        writer.obey("launch");
+    });
+}
+
 /// The graph was made before anything was shared, and is launched when all the rest is.
 #[test]
 fn a_graph_that_was_made_before_writes_right() {

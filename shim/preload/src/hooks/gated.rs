@@ -45,7 +45,8 @@ macro_rules! gated {
             use crate::gate::{self, Keeps::*, Passage::*};
             use crate::hooks::gated::next;
             use crate::hooks::stream::{is_per_thread, note_per_thread};
-            use crate::hooks::writes::{self, WriteKind};
+            use crate::hooks::write_kinds::{self, WriteKind};
+            use crate::hooks::writes;
 
             $($(wm_abi::with_parameters!($name => gated_entry!($name, $meaning));)+)*
         }
@@ -65,7 +66,7 @@ macro_rules! gated_entry {
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CUresult {
             note_per_thread(const { is_per_thread(stringify!($name)) });
             gate::pass($meaning, || {
-                const KIND: WriteKind = writes::kind(stringify!($name), $meaning);
+                const KIND: WriteKind = write_kinds::kind(stringify!($name), $meaning);
                 if program::is_on() && !matches!(KIND, WriteKind::Nothing) {
                     // SAFETY: the program's arguments, for the function that it called.
                     unsafe { writes::look(stringify!($name), KIND, &[$(writes::word(&$argument)),*]) };

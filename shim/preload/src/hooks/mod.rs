@@ -35,6 +35,7 @@ mod sharing;
 mod stream;
 mod volume;
 mod wait;
+mod write_kinds;
 mod writes;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

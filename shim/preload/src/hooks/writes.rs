@@ -1,7 +1,7 @@
 //! What a call that passes the gate writes, for sharing: it hears of it before the driver does.
 //!
-//! Which kind a function is of is decided when this is compiled, by its name; what a call of it writes follows from its arguments. A function that is not understood ends
-//! sharing, so that a new one does no harm.
+//! Which kind a function is of is decided when this is compiled ([`super::write_kinds`]); what a call of it writes follows from its arguments. A call that is not understood ends
+//! sharing.
 //!
 //! Invariant: nothing is looked at while sharing is off.
 
@@ -12,147 +12,10 @@ use wm_abi::*;
 use super::boundary;
 use super::stream::{Legacy, PerThread, is_any_captured, is_captured, is_per_thread};
 use super::volume::{self, Description};
+use super::write_kinds::WriteKind;
 use crate::dedup::program::{self, Submission};
-use crate::gate::Passage;
 use crate::launches::LaunchArguments;
 use crate::registry;
-
-/// What a function does to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WriteKind {
-    /// It uses no memory of the device that could be shared.
-    Nothing,
-    /// It reads such memory.
-    Reads,
-    /// `(to, from, bytes)`: from the host, within the device, or told by addresses.
-    Load,
-    CopyWithin,
-    CopyUnified,
-    /// `(to, array, offset, bytes)`.
-    FromArray,
-    /// `(to, value, count)` of elements of so many bytes.
-    Set(u64),
-    /// `(to, pitch, value, width, height)` of elements of so many bytes.
-    SetRows(u64),
-    /// A description of a copy.
-    Rows,
-    Volume,
-    /// Arrays of destinations, sources and sizes, and their count.
-    Batch,
-    /// `(stream, address, value, flags)`.
-    Word,
-    /// A kernel, and where its function, arguments and stream are.
-    Launch,
-    LaunchCooperative,
-    LaunchEx,
-    GraphLaunch,
-    /// A graph's node, whose description is the argument of this number.
-    KernelNode(usize),
-    VolumeNode(usize),
-    SetNode(usize),
-    Instantiate,
-    /// Sharing does not go with it.
-    Foreign,
-}
-
-/// By the function's name and what it means at the gate.
-pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
-    use WriteKind::*;
-    match meaning {
-        Passage::Context => return Foreign,
-        Passage::Keep(keeps) if !keeps.is_graph() => return Foreign,
-        _ => {}
-    }
-    // Looked up in this order: a name stands for all functions whose names begin with it.
-    const KINDS: &[(&str, WriteKind)] = &[
-        ("cuMemcpyHtoA", Nothing),
-        ("cuMemcpyHtoD", Load),
-        ("cuMemcpyDtoDAsync", CopyWithin),
-        ("cuMemcpyDtoD", CopyWithin),
-        ("cuMemcpyDto", Reads),
-        ("cuMemcpyAtoD", FromArray),
-        ("cuMemcpyAto", Nothing),
-        ("cuMemcpyBatchAsync", Batch),
-        ("cuMemcpy2D", Rows),
-        ("cuMemcpy3DBatch", Foreign),
-        ("cuMemcpy3DWith", Foreign),
-        ("cuMemcpy3D", Volume),
-        ("cuMemcpyAsync", CopyUnified),
-        ("cuMemcpy", CopyUnified),
-        ("cuMemsetD2D32", SetRows(4)),
-        ("cuMemsetD2D16", SetRows(2)),
-        ("cuMemsetD2D8", SetRows(1)),
-        ("cuMemsetD32", Set(4)),
-        ("cuMemsetD16", Set(2)),
-        ("cuMemsetD8", Set(1)),
-        ("cuStreamWriteValue", Word),
-        ("cuStreamWaitValue", Nothing),
-        ("cuStreamBeginCapture", Nothing),
-        ("cuStreamBeginRecapture", Nothing),
-        ("cuStreamAddCallback", Nothing),
-        ("cuLaunchHostFunc", Nothing),
-        ("cuLaunchKernelEx", LaunchEx),
-        ("cuLaunchKernel", Launch),
-        ("cuLaunchCooperativeKernelMultiDevice", Foreign),
-        ("cuLaunchCooperativeKernel", LaunchCooperative),
-        ("cuGraphLaunch", GraphLaunch),
-        ("cuGraphUpload", Nothing),
-        ("cuGraphInstantiate", Instantiate),
-        ("cuGraphExecUpdate", Instantiate),
-        ("cuGraphAddKernelNode", KernelNode(4)),
-        ("cuGraphKernelNodeSetParams", KernelNode(1)),
-        ("cuGraphExecKernelNodeSetParams", KernelNode(2)),
-        ("cuGraphAddMemcpyNode", VolumeNode(4)),
-        ("cuGraphMemcpyNodeSetParams", VolumeNode(1)),
-        ("cuGraphExecMemcpyNodeSetParams", VolumeNode(2)),
-        ("cuGraphAddMemsetNode", SetNode(4)),
-        ("cuGraphMemsetNodeSetParams", SetNode(1)),
-        ("cuGraphExecMemsetNodeSetParams", SetNode(2)),
-        ("cuGraphAddChildGraphNode", Nothing),
-        ("cuGraphAddEmptyNode", Nothing),
-        ("cuGraphAddEventRecordNode", Nothing),
-        ("cuGraphAddEventWaitNode", Nothing),
-        ("cuGraphAddHostNode", Nothing),
-        ("cuGraphAddMemAllocNode", Nothing),
-        ("cuGraphAddMemFreeNode", Nothing),
-        ("cuGraphHostNodeSetParams", Nothing),
-        ("cuGraphExecHostNodeSetParams", Nothing),
-        ("cuGraphExecChildGraphNodeSetParams", Instantiate),
-        // They look at what is mapped.
-        ("cuMemAdvise", Nothing),
-        ("cuMemGet", Nothing),
-        ("cuMemHost", Nothing),
-        ("cuMemRangeGet", Nothing),
-        ("cuMemRetainAllocationHandle", Nothing),
-        ("cuPointerGet", Nothing),
-        ("cuTensorMap", Nothing),
-        ("cuTexObjectCreate", Nothing),
-        ("cuTexRefSet", Nothing),
-    ];
-    let mut at = 0;
-    while at < KINDS.len() {
-        if begins(name, KINDS[at].0) {
-            return KINDS[at].1;
-        }
-        at += 1;
-    }
-    Foreign
-}
-
-const fn begins(name: &str, start: &str) -> bool {
-    let (name, start) = (name.as_bytes(), start.as_bytes());
-    if name.len() < start.len() {
-        return false;
-    }
-    let mut at = 0;
-    while at < start.len() {
-        if name[at] != start[at] {
-            return false;
-        }
-        at += 1;
-    }
-    true
-}
 
 /// What one call does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,15 +79,13 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
             unsafe { launched(one, [two, three], submission(stream)) };
         }
         WriteKind::KernelNode(at) => {
-            let node = arguments.get(at).map(|node| *node as *const CUDA_KERNEL_NODE_PARAMS);
             // SAFETY: null, or the program's description of a node.
-            if let Some(node) = node.and_then(|node| unsafe { node.as_ref() }) {
-                // The older form ends before `kern`, which is looked at only where it must be there.
-                let function = if node.func.0 != 0 { node.func.0 } else { node.kern.0 };
-                let parameters = [node.kernelParams as u64, node.extra as u64];
-                // SAFETY: by contract.
-                unsafe { launched(function as u64, parameters, Submission::Node) };
-            }
+            unsafe { kernel_node(arguments.get(at).copied().unwrap_or(0) as *const _) };
+            program::instantiating();
+        }
+        WriteKind::AnyNode(at) => {
+            // SAFETY: the same.
+            unsafe { any_node(name, arguments.get(at).copied().unwrap_or(0) as *const _) };
             program::instantiating();
         }
         WriteKind::Reads => {
@@ -238,7 +99,8 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
         WriteKind::Foreign => boundary::look(|| program::give_up(reason(name))),
         _ => boundary::look(|| {
             let is_node = matches!(kind, WriteKind::VolumeNode(_) | WriteKind::SetNode(_));
-            let stream = if kind == WriteKind::Word { Some(zero) } else { asynchronous() };
+            let is_of_stream = matches!(kind, WriteKind::Word | WriteKind::Words);
+            let stream = if is_of_stream { Some(zero) } else { asynchronous() };
             let when = if is_node { Submission::Node } else { submission(stream) };
             // SAFETY: by contract.
             match unsafe { effects(kind, arguments) } {
@@ -249,6 +111,46 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
                 program::instantiating();
             }
         }),
+    }
+}
+
+/// # Safety
+/// Null, or a description of a node that a call of the program's names.
+unsafe fn kernel_node(node: *const CUDA_KERNEL_NODE_PARAMS) {
+    // SAFETY: by contract.
+    let Some(node) = (unsafe { node.as_ref() }) else { return };
+    // The older form ends before `kern`, which is looked at only where it must be there.
+    let function = if node.func.0 != 0 { node.func.0 } else { node.kern.0 };
+    let parameters = [node.kernelParams as u64, node.extra as u64];
+    // SAFETY: by contract.
+    unsafe { launched(function as u64, parameters, Submission::Node) };
+}
+
+/// A node whose kind is told with it.
+///
+/// # Safety
+/// As for [`kernel_node`].
+unsafe fn any_node(name: &'static str, node: *const CUgraphNodeParams) {
+    // SAFETY: by contract.
+    let Some(node) = (unsafe { node.as_ref() }) else { return };
+    let effects = match node.type_ {
+        // SAFETY: the part of a kernel, whose newer form begins like the one here.
+        CU_GRAPH_NODE_TYPE_KERNEL => return unsafe { kernel_node((&raw const node.body).cast()) },
+        // SAFETY: the part of a copy.
+        CU_GRAPH_NODE_TYPE_MEMCPY => described(Some(unsafe { &node.body.memcpy.copyParams })),
+        CU_GRAPH_NODE_TYPE_MEMSET => {
+            // SAFETY: the part of a memset.
+            let set = unsafe { node.body.memset };
+            let width = (set.width as u64).saturating_mul(set.elementSize.into());
+            Some(vec![WriteEffect::Written(rows(set.dst, set.pitch as u64, width, set.height as u64))])
+        }
+        // Functions of the host, other graphs, whose nodes were seen when they were made, events, and memory that comes and goes.
+        CU_GRAPH_NODE_TYPE_HOST..=CU_GRAPH_NODE_TYPE_MEM_FREE | CU_GRAPH_NODE_TYPE_CONDITIONAL => return,
+        _ => None,
+    };
+    match effects {
+        Some(effects) => effects.into_iter().for_each(|effect| tell(effect, Submission::Node)),
+        None => boundary::look(|| program::give_up(reason(name))),
     }
 }
 
@@ -291,6 +193,8 @@ unsafe fn effects(kind: WriteKind, arguments: &[u64]) -> Option<Vec<WriteEffect>
             one(WriteEffect::Written(rows(at(0), at(1), at(3).saturating_mul(element), at(4))))
         }
         WriteKind::Word => one(WriteEffect::Written(at(1)..at(1).saturating_add(8))),
+        // SAFETY: an array of as many entries, by contract.
+        WriteKind::Words => unsafe { written_words(at(2) as *const u8, at(1) as usize) },
         // SAFETY: null, or a description of the program's.
         WriteKind::Rows => described(unsafe { (at(0) as *const CUDA_MEMCPY2D).as_ref() }),
         // SAFETY: the same.
@@ -318,6 +222,34 @@ unsafe fn effects(kind: WriteKind, arguments: &[u64]) -> Option<Vec<WriteEffect>
         }
         _ => None,
     }
+}
+
+/// What operations of a stream on single words write (`CUstreamBatchMemOpParams`); `None` for one that is not known.
+///
+/// # Safety
+/// Null, or an array of so many.
+unsafe fn written_words(operations: *const u8, count: usize) -> Option<Vec<WriteEffect>> {
+    const BYTES: usize = 48;
+    const ADDRESS: usize = 8;
+    let mut effects = Vec::new();
+    for index in 0..if operations.is_null() { 0 } else { count } {
+        // SAFETY: by contract.
+        let operation = unsafe { operations.add(index * BYTES) };
+        // SAFETY: the same.
+        match unsafe { operation.cast::<u32>().read() } {
+            CU_STREAM_MEM_OP_WRITE_VALUE_32 | CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+                // SAFETY: the same.
+                let to = unsafe { operation.add(ADDRESS).cast::<u64>().read() };
+                effects.push(WriteEffect::Written(to..to.saturating_add(8)));
+            }
+            CU_STREAM_MEM_OP_WAIT_VALUE_32
+            | CU_STREAM_MEM_OP_WAIT_VALUE_64
+            | CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES
+            | CU_STREAM_MEM_OP_BARRIER => {}
+            _ => return None,
+        }
+    }
+    Some(effects)
 }
 
 /// A copy whose ends are told by addresses alone.
@@ -408,15 +340,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_ends_sharing_and_what_shares_memory_does_too() {
-        use crate::gate::Keeps;
-        assert_eq!(kind("cuMemPrefetchAsync_v2", Passage::Pass), WriteKind::Foreign);
-        assert_eq!(kind("cuSomethingNewAsync", Passage::Pass), WriteKind::Foreign);
-        assert_eq!(kind("cuIpcGetMemHandle", Passage::Keep(Keeps::Shared)), WriteKind::Foreign);
-        assert_eq!(kind("cuCtxCreate_v4", Passage::Context), WriteKind::Foreign);
-        assert_eq!(kind("cuMemcpyDtoDAsync_v2_ptsz", Passage::Pass), WriteKind::CopyWithin);
-        assert_eq!(kind("cuMemcpyDtoHAsync_v2", Passage::Pass), WriteKind::Reads);
-        assert_eq!(kind("cuMemsetD2D32Async", Passage::Pass), WriteKind::SetRows(4));
-        assert_eq!(kind("cuGraphAddNode_v2", Passage::Keep(Keeps::Graph)), WriteKind::Foreign);
+    fn words_that_streams_write_are_told_one_by_one() {
+        let mut operations = [[0_u64; 6]; 3];
+        operations[0][..2].copy_from_slice(&[CU_STREAM_MEM_OP_WRITE_VALUE_32.into(), 4096]);
+        operations[1][..2].copy_from_slice(&[CU_STREAM_MEM_OP_WAIT_VALUE_64.into(), 64]);
+        operations[2][..2].copy_from_slice(&[CU_STREAM_MEM_OP_WRITE_VALUE_64.into(), 512]);
+        let words = told(WriteKind::Words, &[0, 3, address(&operations), 0]);
+        assert_eq!(words, [WriteEffect::Written(4096..4104), WriteEffect::Written(512..520)]);
+        operations[1][0] = 99;
+        // SAFETY: an array of three.
+        let unknown = unsafe { written_words(operations.as_ptr().cast(), 3) };
+        assert!(unknown.is_none(), "what is new is not known");
     }
 }
