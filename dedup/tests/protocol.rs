@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::{ChunkName, Fingerprint};
 use wm_dedup::protocol::{
-    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, Offered,
-    RELEASES, REPORTED, Role,
+    BATCH, BrokerAnswer, BrokerReport, BrokerRequest, ClientReport, DeviceReport, LONGEST, LookedUp, NOTES,
+    Offered, RELEASES, REPORTED, Role,
 };
 
 fn name() -> impl Strategy<Value = ChunkName> {
@@ -26,6 +26,7 @@ fn request() -> impl Strategy<Value = BrokerRequest> {
         vec(name(), 1..=BATCH).prop_map(BrokerRequest::LookUp),
         vec(lease(), 1..=RELEASES).prop_map(BrokerRequest::Release),
         Just(BrokerRequest::Report),
+        (any::<bool>(), vec(name(), 0..=NOTES)).prop_map(|(anew, names)| BrokerRequest::Note { anew, names }),
     ]
 }
 
@@ -57,6 +58,7 @@ fn answer() -> impl Strategy<Value = BrokerAnswer> {
         (0..=RELEASES as u32).prop_map(BrokerAnswer::Released),
         report().prop_map(BrokerAnswer::Report),
         Just(BrokerAnswer::Refused),
+        vec(any::<u32>(), 0..=NOTES).prop_map(BrokerAnswer::Noted),
     ]
 }
 
@@ -79,7 +81,7 @@ proptest! {
 
     /// Whatever is understood is within the limits, and says the same again.
     #[test]
-    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..8_u8, count in 0..40_u8) {
+    fn any_bytes_are_a_packet_or_refused(bytes in vec(any::<u8>(), 0..256), kind in 0..9_u8, count in 0..40_u8) {
         let mut likely = vec![kind, 0, 0, 0, count, 0, 0, 0];
         likely.extend(&bytes);
         for bytes in [&bytes, &likely] {

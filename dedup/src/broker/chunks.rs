@@ -37,6 +37,11 @@ impl<D: Clone> ChunkTable<D> {
         self.places.get(name).copied()
     }
 
+    /// Users of a place that is in use.
+    pub(super) fn users(&self, place: usize) -> u64 {
+        self.held[place].as_ref().map_or(0, |chunk| chunk.users)
+    }
+
     /// A chunk with one user, under a name that is not there yet.
     pub(super) fn insert(&mut self, name: ChunkName, descriptor: D) -> usize {
         let chunk = Some(HeldChunk { name, descriptor, users: 1 });

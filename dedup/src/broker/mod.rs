@@ -9,11 +9,13 @@
 //! * Nothing grows beyond [`Limits`]. A limit that is reached is an answer.
 
 mod chunks;
+mod notes;
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::chunk::ChunkName;
 use chunks::ChunkTable;
+use notes::Notes;
 
 /// One use of a chunk by one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +76,7 @@ pub struct Broker<D> {
     /// Leases of each client, and the places of their chunks.
     clients: HashMap<ClientNumber, HashMap<LeaseNumber, usize>>,
     chunks: ChunkTable<D>,
+    notes: Notes,
     leases: usize,
     last_client: u64,
     last_lease: u64,
@@ -86,6 +89,7 @@ impl<D: Clone> Broker<D> {
             limits,
             clients: HashMap::new(),
             chunks: ChunkTable::default(),
+            notes: Notes::default(),
             leases: 0,
             last_client: 0,
             last_lease: 0,
@@ -109,6 +113,25 @@ impl<D: Clone> Broker<D> {
             self.leases -= 1;
             self.chunks.leave(place);
         }
+        self.notes.forget(client);
+    }
+
+    /// A client would share chunks of these names, besides what it has noted before, or instead of that (`anew`). How many there are of each: notes of all clients, and uses of
+    /// chunks that are held. Beyond the limits of leases nothing more is noted.
+    pub fn note(&mut self, client: ClientNumber, anew: bool, names: &[ChunkName]) -> Vec<u32> {
+        if anew {
+            self.notes.forget(client);
+        }
+        let is_known = self.clients.contains_key(&client);
+        for name in names {
+            let has_room = self.notes.len_of(client) < self.limits.leases_of_one
+                && self.notes.len() < self.limits.leases;
+            if is_known && has_room {
+                self.notes.add(client, *name);
+            }
+        }
+        let held = |name| self.chunks.place(name).map_or(0, |place| self.chunks.users(place) as u32);
+        names.iter().map(|name| self.notes.total(name) + held(name)).collect()
     }
 
     /// A client has a chunk that others may use.

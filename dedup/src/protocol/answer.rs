@@ -2,7 +2,7 @@
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
 use super::report::BrokerReport;
-use super::sizes::{BATCH, MAGIC, RELEASES};
+use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
 use crate::broker::LeaseNumber;
 
 /// What stands for a lease where there is none.
@@ -52,6 +52,8 @@ pub enum BrokerAnswer {
     Report(BrokerReport),
     /// No more clients are taken.
     Refused,
+    /// To notes: how many there are of each name.
+    Noted(Vec<u32>),
 }
 
 impl BrokerAnswer {
@@ -66,6 +68,10 @@ impl BrokerAnswer {
             Self::Released(count) => PacketWriter::new(4, *count as usize).finish(),
             Self::Report(report) => report.write(PacketWriter::of(5)).finish(),
             Self::Refused => PacketWriter::new(6, 0).finish(),
+            Self::Noted(counts) => {
+                let packet = PacketWriter::new(7, counts.len());
+                counts.iter().fold(packet, |packet, count| packet.u32(*count)).finish()
+            }
         }
     }
 
@@ -82,6 +88,10 @@ impl BrokerAnswer {
             4 => Self::Released(packet.count(0..=RELEASES)? as u32),
             5 => Self::Report(BrokerReport::read(&mut packet)?),
             6 => packet.count(0..=0).map(|_| Self::Refused)?,
+            7 => {
+                let count = packet.count(0..=NOTES)?;
+                Self::Noted(packet.entries(count, PacketReader::u32)?)
+            }
             _ => return Err(Malformed),
         };
         packet.end()?;

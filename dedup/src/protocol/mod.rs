@@ -11,6 +11,7 @@
 //! | 4 | release | leases | released | none; the count is of those that were the client's |
 //! | 5 | report | | report | see [`BrokerReport`] |
 //! | 6 | | | refused | no more clients are taken |
+//! | 7 | note | whether instead of earlier ones (4, after the count), names | noted | how many there are of each (4 bytes each) |
 //!
 //! The packets of kind 1 are the same in all versions; whoever hears another version than its own ends the connection. Every length is
 //! checked before it is believed, and a packet that is anything else than the above ends the connection that it came by.
@@ -27,4 +28,4 @@ pub use bytes::Malformed;
 pub use packet::{ReceivedPacket, receive, send};
 pub use report::{BrokerReport, ClientReport, DeviceReport};
 pub use request::{BrokerRequest, Role};
-pub use sizes::{BATCH, LONGEST, RELEASES, REPORTED, SOCKET, VERSION};
+pub use sizes::{BATCH, LONGEST, NOTES, RELEASES, REPORTED, SOCKET, VERSION};

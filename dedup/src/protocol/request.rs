@@ -1,7 +1,7 @@
 //! What a client says.
 
 use super::bytes::{Malformed, PacketReader, PacketWriter};
-use super::sizes::{BATCH, MAGIC, RELEASES};
+use super::sizes::{BATCH, MAGIC, NOTES, RELEASES};
 use crate::broker::LeaseNumber;
 use crate::chunk::ChunkName;
 
@@ -32,6 +32,13 @@ pub enum BrokerRequest {
     Release(Vec<LeaseNumber>),
     /// What the broker holds.
     Report,
+    /// Chunks that the client would share, and has not offered.
+    Note {
+        /// Instead of those that it has noted before.
+        anew: bool,
+        /// At most [`NOTES`](super::NOTES).
+        names: Vec<ChunkName>,
+    },
 }
 
 impl BrokerRequest {
@@ -48,6 +55,10 @@ impl BrokerRequest {
                 leases.iter().fold(packet, |packet, lease| packet.u64(lease.0)).finish()
             }
             Self::Report => PacketWriter::new(5, 0).finish(),
+            Self::Note { anew, names } => {
+                let packet = PacketWriter::new(7, names.len()).u32(u32::from(*anew));
+                names.iter().fold(packet, PacketWriter::name).finish()
+            }
         }
     }
 
@@ -66,6 +77,7 @@ impl BrokerRequest {
                 Self::Release(packet.entries(count, |packet| packet.u64().map(LeaseNumber))?)
             }
             5 => packet.count(0..=0).map(|_| Self::Report)?,
+            7 => note(&mut packet)?,
             _ => return Err(Malformed),
         };
         packet.end()?;
@@ -85,6 +97,16 @@ fn with_names(kind: u32, names: &[ChunkName]) -> Vec<u8> {
 fn names(packet: &mut PacketReader<'_>) -> Result<Vec<ChunkName>, Malformed> {
     let count = packet.count(1..=BATCH)?;
     packet.entries(count, PacketReader::name)
+}
+
+fn note(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {
+    let count = packet.count(0..=NOTES)?;
+    let anew = match packet.u32()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed),
+    };
+    Ok(BrokerRequest::Note { anew, names: packet.entries(count, PacketReader::name)? })
 }
 
 fn hello(packet: &mut PacketReader<'_>) -> Result<BrokerRequest, Malformed> {

@@ -1,13 +1,16 @@
 //! What both sides agree on beforehand.
 
 /// Of this protocol. Both sides must speak the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Names, and descriptors, a packet: what goes with one message is bounded by the kernel, and by what either side may have open.
 pub const BATCH: usize = 32;
 
 /// Leases that one packet gives back.
 pub const RELEASES: usize = 256;
+
+/// Names that one packet notes.
+pub const NOTES: usize = 256;
 
 /// Clients and devices that a report has room for.
 pub const REPORTED: usize = 512;

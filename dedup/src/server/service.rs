@@ -95,6 +95,9 @@ impl SharingService {
             (_, BrokerRequest::Report) => Ok(BrokerAnswer::Report(self.report()).into()),
             (Speaker::Sharer(client), BrokerRequest::LookUp(names)) => Ok(self.look_up(client, &names)),
             (Speaker::Sharer(client), BrokerRequest::Release(leases)) => Ok(self.release(client, &leases)),
+            (Speaker::Sharer(client), BrokerRequest::Note { anew, names }) => {
+                Ok(BrokerAnswer::Noted(self.broker.note(client, anew, &names)).into())
+            }
             (Speaker::Observer, _) => Err(Error::other("an observer that wants more than to look")),
         }
     }

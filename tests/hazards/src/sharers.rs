@@ -80,6 +80,11 @@ impl Stage {
         let statistics = self.scratch.path().join("stats");
         let host = Host::bare(places::wmctl()).args(["dedup", "--json"]).env("WMSHIM_STATS_DIR", statistics);
         let report: Value = serde_json::from_str(host.run().expect_success()).expect("JSON");
+        assert_eq!(
+            report["problems"],
+            Value::Array(Vec::new()),
+            "else one that was not understood would look empty"
+        );
         report["brokers"].as_array().expect("a list").first().cloned()
     }
 

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Once;
 use std::time::Duration;
 
+use wm_dedup::chunk::ChunkName;
 use wm_driver::{Api, Device};
 use wm_memory::Manager;
 use wm_multipath::measured::cache;
@@ -16,7 +17,7 @@ use super::judgement::{is_ready_chunk, relying_on};
 use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{exchange, part, turn};
+use super::{exchange, figures, part, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
@@ -27,11 +28,12 @@ const LOOK: Duration = Duration::from_millis(50);
 const STACK: usize = 256 << 10;
 
 /// Starts it, if it does not run.
-pub(super) fn start(talks: bool) {
+pub(super) fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let lessons = SharedLessons::new(cache::folder());
-        let body = move || BrokerThread { client: None, exported: HashMap::new(), talks, lessons }.run();
+        let body =
+            move || BrokerThread { client: None, exported: HashMap::new(), talks: true, lessons }.run();
         if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, body) {
             log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
         }
@@ -72,6 +74,7 @@ impl BrokerThread {
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
             BackgroundRequest::PutBack(taken) => drop(taken),
+            BackgroundRequest::Count(names) => self.count(&names),
             BackgroundRequest::GiveBack(manager) => {
                 manager.relieve(u64::MAX);
             }
@@ -117,6 +120,13 @@ impl BrokerThread {
                 })
                 .collect();
             mailbox::reply(replies);
+        }
+    }
+
+    /// Where the broker cannot be asked, what was counted last stays.
+    fn count(&mut self, names: &[ChunkName]) {
+        if let Some(Ok(counts)) = self.client().map(|client| client.count(names)) {
+            figures::note_advice(&counts);
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use wm_dedup::broker::LeaseNumber;
 use wm_dedup::chunk::ChunkName;
-use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, Offered, RELEASES};
+use wm_dedup::protocol::{BATCH, BrokerAnswer, BrokerRequest, LookedUp, NOTES, Offered, RELEASES};
 
 use super::home::BrokerHome;
 use super::link::{BrokerLink, NoLink};
@@ -110,6 +110,23 @@ impl Client {
             Offered::Full => OfferAnswer::Full,
         });
         Ok(answers.collect())
+    }
+
+    /// Names of all chunks that this process would share. How many there are of each, of all processes.
+    ///
+    /// # Errors
+    /// The broker [is lost](Self::is_lost).
+    pub(crate) fn count(&mut self, names: &[ChunkName]) -> io::Result<Vec<u32>> {
+        let mut counts = Vec::new();
+        for first in (0..names.len().max(1)).step_by(NOTES) {
+            let names = &names[first..names.len().min(first + NOTES)];
+            let request = BrokerRequest::Note { anew: first == 0, names: names.to_vec() };
+            match self.ask(&request, &[])? {
+                (BrokerAnswer::Noted(some), _) if some.len() == names.len() => counts.extend(some),
+                _ => return Err(self.broken()),
+            }
+        }
+        Ok(counts)
     }
 
     /// These chunks are used no longer. Leases that are not held change nothing.

@@ -23,6 +23,17 @@ pub(super) static COUNTS: SharingCounts = SharingCounts {
     turns: AtomicU64::new(0),
 };
 
+/// Bytes of this process that others have too, and its part of what sharing them would save, as they were counted last.
+static ADVISED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// For each chunk that this process would share, how many there are of it.
+pub(super) fn note_advice(counts: &[u32]) {
+    let several = || counts.iter().map(|count| u64::from(*count)).filter(|count| *count > 1);
+    let saved: u64 = several().map(|count| CHUNK_BYTES - CHUNK_BYTES / count).sum();
+    ADVISED[0].store(several().count() as u64 * CHUNK_BYTES, Relaxed);
+    ADVISED[1].store(saved, Relaxed);
+}
+
 /// For the statistics; `None` with the setting off.
 pub(crate) fn figures() -> Option<DedupStats> {
     let mode = match settings::get()?.dedup {
@@ -41,6 +52,9 @@ pub(crate) fn figures() -> Option<DedupStats> {
             stats.saved_bytes += if matches!(state, ChunkState::Taken(_)) { CHUNK_BYTES } else { 0 };
         }
         facts.left_alone.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);
+    }
+    if settings::get()?.dedup == Dedup::Advise {
+        [stats.shared_bytes, stats.saved_bytes] = ADVISED.each_ref().map(|bytes| bytes.load(Relaxed));
     }
     let counts = learned::readers().counts();
     (stats.readers, stats.writers, stats.unknown) = (counts.readers, counts.writers, counts.unknown);

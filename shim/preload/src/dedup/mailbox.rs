@@ -33,6 +33,8 @@ pub(super) enum BackgroundRequest {
     LookUp(Vec<NamedChunk>),
     /// These are this process's, mapped for reading only.
     Offer(Vec<(NamedChunk, ChunkToGive)>),
+    /// Names of what could be shared: how many there are of each is to be counted, and nothing else done.
+    Count(Vec<ChunkName>),
     /// A turn needs these no longer.
     PutBack(Vec<ChunkToTake>),
     /// These are used no longer.
@@ -83,6 +85,7 @@ pub(super) fn post(request: BackgroundRequest) {
             BackgroundRequest::Offer(chunks) => chunks.len(),
             BackgroundRequest::Release(_)
             | BackgroundRequest::PutBack(_)
+            | BackgroundRequest::Count(_)
             | BackgroundRequest::GiveBack(_) => 0,
         };
         mail.requests.push_back(request);

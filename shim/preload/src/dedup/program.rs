@@ -62,7 +62,7 @@ pub(crate) fn loaded(to: Range<u64>, when: Submission) {
 /// The block at an address, watched from now on if it was not.
 fn watched_at(address: u64) -> Option<Arc<WatchedBlock>> {
     watched::find(address).or_else(|| {
-        broker_thread::start(standing::shares());
+        broker_thread::start();
         watched::watch(registry::owner(address)?, address)
     })
 }

@@ -33,6 +33,11 @@ pub(super) fn shares() -> bool {
     SHARES.load(Relaxed)
 }
 
+/// Does it only count what could be shared?
+pub(super) fn advises() -> bool {
+    is_on() && !shares() && !is_ending()
+}
+
 /// For the rest of the process nothing more is shared. `true`: it was until now.
 pub(super) fn end(why: &'static str) -> bool {
     let was = is_on() && !ENDING.swap(true, Relaxed);

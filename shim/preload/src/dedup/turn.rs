@@ -44,6 +44,9 @@ const EXCHANGED: usize = 16;
 /// Between turns in which there is little to do.
 const REST: Duration = Duration::from_millis(20);
 
+/// Between two counts of what could be shared.
+const COUNTED: Duration = Duration::from_secs(2);
+
 /// Between turns after sharing has ended.
 const LONG_REST: Duration = Duration::from_millis(500);
 
@@ -55,6 +58,8 @@ struct Tools {
     kernels: ChunkKernels,
     /// When the next fingerprints may be taken.
     next_prints: Instant,
+    /// When what could be shared is counted again, where nothing is.
+    next_count: Instant,
     /// The block whose turn it was last.
     cursor: u64,
     device: [u8; 16],
@@ -149,6 +154,7 @@ impl Tools {
         Ok(Self {
             kernels: ChunkKernels::load(context)?,
             next_prints: Instant::now(),
+            next_count: Instant::now(),
             cursor: 0,
             device: driver().device_uuid(manager.gpu().ordinal())?.bytes,
         })
@@ -178,7 +184,25 @@ impl OpenTurn<'_> {
         if standing::shares() && mailbox::is_idle() {
             self.ask();
         }
+        if standing::advises() && Instant::now() >= self.tools.next_count {
+            self.tools.next_count = Instant::now() + COUNTED;
+            mailbox::post(BackgroundRequest::Count(self.shareable()));
+        }
         freed
+    }
+
+    /// Names of all chunks that may be shared by what is known now.
+    fn shareable(&self) -> Vec<ChunkName> {
+        let device = self.tools.device;
+        let mut names = Vec::new();
+        for block in watched::all().iter().filter(|block| std::ptr::eq(block.manager, self.manager)) {
+            let facts = block.facts();
+            if is_ready(&facts) {
+                let prints = facts.prints.values();
+                names.extend(prints.map(|fingerprint| ChunkName { device, fingerprint: *fingerprint }));
+            }
+        }
+        names
     }
 
     fn exchange(&mut self) -> ChunkExchange<'_> {
