@@ -122,8 +122,14 @@ fn what_is_added_is_there_for_the_next() {
     let folder = Folder::new("added");
     let cache = folder.cache();
     assert!(cache.load().expect("no file is no error").is_empty());
-    let lessons = Lessons { readers: vec![parameter(1)], writers: vec![parameter(2)], reversed: Vec::new() };
+    let lessons = Lessons {
+        readers: vec![parameter(1)],
+        writers: vec![parameter(2), parameter(3)],
+        certain: vec![parameter(2)],
+        reversed: Vec::new(),
+    };
     let first = Verdicts::learned(&lessons, 64, 100);
+    assert_eq!(first.len(), 2, "a writer that is doubtful is this process's own");
     assert_eq!(cache.add(&first).expect("a new file"), first);
     let second =
         of(&[(1, KeptVerdict::Writer { day: 101 }), (2, KeptVerdict::Reader { proof: 64, day: 101 })]);

@@ -47,11 +47,12 @@ impl KeptVerdict {
 pub struct Verdicts(BTreeMap<ParameterKey, KeptVerdict>);
 
 impl Verdicts {
-    /// What this process learned by itself today, with its own proof.
+    /// What this process learned by itself today, with its own proof. Of the writers only those that are so beyond doubt: what happened to be launched beside one is a writer to this
+    /// process, and would else never be shared again by any process of the user's.
     pub fn learned(lessons: &Lessons, proof: u32, day: u32) -> Self {
         let mut verdicts = Self::default();
         lessons.readers.iter().for_each(|of| verdicts.insert(*of, KeptVerdict::Reader { proof, day }));
-        lessons.writers.iter().for_each(|of| verdicts.insert(*of, KeptVerdict::Writer { day }));
+        lessons.certain.iter().for_each(|of| verdicts.insert(*of, KeptVerdict::Writer { day }));
         verdicts
     }
 

@@ -13,7 +13,6 @@ mod window;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry;
 use rustc_hash::FxBuildHasher;
 
 pub use key::{FunctionKey, ParameterKey, ParameterVerdict};
@@ -43,6 +42,8 @@ pub struct Lessons {
     pub readers: Vec<ParameterKey>,
     /// Became writers.
     pub writers: Vec<ParameterKey>,
+    /// Were alone in their window, so that nothing else can have written. Each is told once.
+    pub certain: Vec<ParameterKey>,
     /// Of these, what was a reader: blocks that are shared because of them have to be made private.
     pub reversed: Vec<ParameterKey>,
 }
@@ -63,7 +64,10 @@ pub struct VerdictCounts {
 enum Knowledge {
     Launched(u32),
     Reader,
-    Writer,
+    Writer {
+        /// Nothing else can have written.
+        is_certain: bool,
+    },
 }
 
 /// All verdicts of a process.
@@ -85,7 +89,7 @@ impl Readers {
         match self.known.get(&parameter).as_deref() {
             None | Some(Knowledge::Launched(_)) => ParameterVerdict::Unknown,
             Some(Knowledge::Reader) => ParameterVerdict::Reader,
-            Some(Knowledge::Writer) => ParameterVerdict::Writer,
+            Some(Knowledge::Writer { .. }) => ParameterVerdict::Writer,
         }
     }
 
@@ -104,10 +108,11 @@ impl Readers {
     pub fn close(&self, window: &LaunchWindow, outcome: WindowOutcome) -> Lessons {
         let mut lessons = Lessons::default();
         let outcome = if window.is_unknown() { WindowOutcome::Void } else { outcome };
+        let is_certain = window.launches().take(2).count() == 1;
         for (parameter, launches) in window.launches() {
             match outcome {
                 WindowOutcome::Unchanged => self.credit(parameter, launches, &mut lessons),
-                WindowOutcome::Changed => self.blame(parameter, &mut lessons),
+                WindowOutcome::Changed => self.blame(parameter, is_certain, &mut lessons),
                 WindowOutcome::Void => {}
             }
         }
@@ -121,7 +126,7 @@ impl Readers {
             match verdict {
                 ParameterVerdict::Unknown => {}
                 ParameterVerdict::Reader => self.credit(parameter, self.proof, &mut lessons),
-                ParameterVerdict::Writer => self.blame(parameter, &mut lessons),
+                ParameterVerdict::Writer => self.blame(parameter, true, &mut lessons),
             }
         }
         lessons
@@ -132,7 +137,7 @@ impl Readers {
         let verdict = |knowledge: &Knowledge| match knowledge {
             Knowledge::Launched(_) => None,
             Knowledge::Reader => Some(ParameterVerdict::Reader),
-            Knowledge::Writer => Some(ParameterVerdict::Writer),
+            Knowledge::Writer { .. } => Some(ParameterVerdict::Writer),
         };
         self.known.iter().filter_map(|entry| Some((*entry.key(), verdict(entry.value())?))).collect()
     }
@@ -144,7 +149,7 @@ impl Readers {
             match entry.value() {
                 Knowledge::Launched(_) => counts.unknown += 1,
                 Knowledge::Reader => counts.readers += 1,
-                Knowledge::Writer => counts.writers += 1,
+                Knowledge::Writer { .. } => counts.writers += 1,
             }
         }
         counts
@@ -164,24 +169,24 @@ impl Readers {
         }
     }
 
-    fn blame(&self, parameter: ParameterKey, lessons: &mut Lessons) {
+    fn blame(&self, parameter: ParameterKey, is_certain: bool, lessons: &mut Lessons) {
         if self.is_full(parameter) {
             return;
         }
-        let before = match self.known.entry(parameter) {
-            Entry::Occupied(mut known) => Some(known.insert(Knowledge::Writer)),
-            Entry::Vacant(place) => {
-                place.insert(Knowledge::Writer);
-                None
-            }
-        };
-        match before {
-            Some(Knowledge::Writer) => return,
-            Some(Knowledge::Reader) => {
-                lessons.reversed.push(parameter);
-                self.reversals.fetch_add(1, Ordering::Release);
-            }
-            Some(Knowledge::Launched(_)) | None => {}
+        let mut known = self.known.entry(parameter).or_insert(Knowledge::Launched(0));
+        let before = *known;
+        let was_certain = matches!(before, Knowledge::Writer { is_certain: true });
+        *known = Knowledge::Writer { is_certain: is_certain || was_certain };
+        drop(known);
+        if is_certain && !was_certain {
+            lessons.certain.push(parameter);
+        }
+        if matches!(before, Knowledge::Writer { .. }) {
+            return;
+        }
+        if matches!(before, Knowledge::Reader) {
+            lessons.reversed.push(parameter);
+            self.reversals.fetch_add(1, Ordering::Release);
         }
         lessons.writers.push(parameter);
     }

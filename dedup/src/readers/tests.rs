@@ -115,6 +115,8 @@ fn close(block: &mut Block, readers: &Readers, model: &mut Model) -> Lessons {
     assert_eq!(set(&lessons.readers), became(ParameterVerdict::Reader, None));
     assert_eq!(set(&lessons.writers), became(ParameterVerdict::Writer, None));
     assert_eq!(set(&lessons.reversed), became(ParameterVerdict::Writer, Some(ParameterVerdict::Reader)));
+    let writing: BTreeSet<_> = (4..8).map(parameter).collect();
+    assert!(set(&lessons.certain).is_subset(&writing), "what only reads is never blamed beyond doubt");
     *block = Block { bytes: block.bytes, before: block.bytes, ..Block::default() };
     lessons
 }

@@ -80,7 +80,7 @@ fn written(ways: &[&str], mut write: impl FnMut(&mut Sharer, &str, usize)) -> u6
     }
     let copied = sharers[0].figure("copied_back_bytes");
     assert!(sharers[0].figure("faults_avoided") > 0);
-    assert_eq!(sharers[1].figure("copied_back_bytes"), 0, "nobody wrote there");
+    assert_eq!(sharers[1].figure("faults_avoided"), 0, "nobody wrote there");
     stage.end(sharers);
     copied / MIB
 }
@@ -245,10 +245,17 @@ fn different_bytes_are_not_shared() {
     sharers[0].load(&[(0, 1, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].load(&[(0, 2, 8), (1, 5, 4), (2, 7, 4)]);
     sharers[1].obey("part host 1 99");
-    share(&mut sharers, 4 + CHUNK);
+    // What is offered may be more: nobody else has it.
+    let saved = |sharers: &mut [Sharer; 2]| {
+        sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum::<u64>() / MIB
+    };
+    let begin = Instant::now();
+    while saved(&mut sharers) < 4 + CHUNK {
+        assert!(begin.elapsed() < SOON, "6 MiB are equal, and {} saved", saved(&mut sharers));
+        read_until(&mut sharers, 1000, 50);
+    }
     read_until(&mut sharers, 1000, 300);
-    let saved: u64 = sharers.iter_mut().map(|sharer| sharer.figure("saved_bytes")).sum();
-    assert_eq!(saved / MIB, 4 + CHUNK, "what is offered may be more: nobody else has it");
+    assert_eq!(saved(&mut sharers), 4 + CHUNK);
     sharers.iter_mut().for_each(|sharer| sharer.expect_right("different"));
     stage.end(sharers);
 }

@@ -75,8 +75,8 @@ impl BrokerThread {
             }
             BackgroundRequest::PutBack(taken) => drop(taken),
             BackgroundRequest::Count(names) => self.count(&names),
-            BackgroundRequest::GiveBack(manager) => {
-                manager.relieve(u64::MAX);
+            BackgroundRequest::GiveBack(manager, bytes) => {
+                manager.relieve(bytes);
             }
         }
     }

@@ -53,8 +53,12 @@ fn has_code(parameter: &ParameterKey) -> bool {
 }
 
 /// What is to be kept for other processes.
-static NEWS: Mutex<Lessons> =
-    Mutex::new(Lessons { readers: Vec::new(), writers: Vec::new(), reversed: Vec::new() });
+static NEWS: Mutex<Lessons> = Mutex::new(Lessons {
+    readers: Vec::new(),
+    writers: Vec::new(),
+    certain: Vec::new(),
+    reversed: Vec::new(),
+});
 
 fn news() -> MutexGuard<'static, Lessons> {
     NEWS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -64,7 +68,7 @@ fn news() -> MutexGuard<'static, Lessons> {
 pub(super) fn keep(lessons: &Lessons) {
     let mut news = news();
     news.readers.extend(lessons.readers.iter().filter(|one| has_code(one)));
-    news.writers.extend(lessons.writers.iter().filter(|one| has_code(one)));
+    news.certain.extend(lessons.certain.iter().filter(|one| has_code(one)));
 }
 
 /// The user's cache, as one thread sees it. Without it every process learns for itself.
@@ -88,7 +92,7 @@ impl SharedLessons {
         };
         let proof = settings::load().dedup_proof;
         let mine = std::mem::take(&mut *news());
-        let is_new = !mine.readers.is_empty() || !mine.writers.is_empty();
+        let is_new = !mine.readers.is_empty() || !mine.certain.is_empty();
         let all = if is_new { cache.add(&Verdicts::learned(&mine, proof, today())) } else { cache.load() };
         let mut reversed = Vec::new();
         let mut has_changed = is_new;

@@ -39,8 +39,8 @@ pub(super) enum BackgroundRequest {
     PutBack(Vec<ChunkToTake>),
     /// These are used no longer.
     Release(Vec<Lease>),
-    /// Memory of a device was freed by sharing: what is unused is for other processes.
-    GiveBack(&'static Manager<Device>),
+    /// So many bytes of a device were freed by sharing, and are for other processes.
+    GiveBack(&'static Manager<Device>, u64),
 }
 
 /// For the next turn.
@@ -86,7 +86,7 @@ pub(super) fn post(request: BackgroundRequest) {
             BackgroundRequest::Release(_)
             | BackgroundRequest::PutBack(_)
             | BackgroundRequest::Count(_)
-            | BackgroundRequest::GiveBack(_) => 0,
+            | BackgroundRequest::GiveBack(..) => 0,
         };
         mail.requests.push_back(request);
     });

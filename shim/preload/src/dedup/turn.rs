@@ -35,8 +35,9 @@ const LOOK: Duration = Duration::from_micros(300);
 /// How long calls are held at once.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Chunks that are looked up at once.
-const ASKED: usize = 128;
+/// Chunks that are looked up at once. Each may need a descriptor until the next turn; of those that the program may have, it is left fifteen of sixteen.
+const ASKED: usize = 48;
+const OF_DESCRIPTORS: usize = 16;
 
 /// Chunks that are exchanged before the time is looked at.
 const EXCHANGED: usize = 16;
@@ -50,8 +51,12 @@ const COUNTED: Duration = Duration::from_secs(2);
 /// Between turns after sharing has ended.
 const LONG_REST: Duration = Duration::from_millis(500);
 
-/// Milliseconds since the first turn, when the next one is due.
-static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Times as long as a turn took before there is another one, however much is to be done: a program that waits all the time is slower by a tenth. But no longer than that.
+const PAUSE: u32 = 9;
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// Milliseconds since the first turn, when the next one is due, and when one is for which there are replies.
+static NEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 /// What turns are taken with, in one context.
 struct Tools {
@@ -74,7 +79,15 @@ fn now() -> u64 {
 
 /// Is there anything to do now?
 pub(super) fn is_due() -> bool {
-    standing::is_on() && (now() >= NEXT.load(Relaxed) || mailbox::has_replies())
+    let (now, [next, earliest]) = (now(), NEXT.each_ref().map(|at| at.load(Relaxed)));
+    standing::is_on() && (now >= next || now >= earliest && mailbox::has_replies())
+}
+
+/// There is no turn for so long, and for longer where there is nothing to do.
+fn pause(least: Duration, rest: Duration) {
+    let after = |pause: Duration| now() + pause.as_millis() as u64;
+    NEXT[0].store(after(rest.max(least)), Relaxed);
+    NEXT[1].store(after(least), Relaxed);
 }
 
 /// Takes a turn, in the context of the calling thread.
@@ -85,7 +98,7 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
         // Another thread takes one.
         Err(TryLockError::WouldBlock) => return,
     };
-    NEXT.store(now() + REST.as_millis() as u64, Relaxed);
+    pause(Duration::ZERO, REST);
     if streams().capturing() || process::exiting() {
         return;
     }
@@ -115,10 +128,13 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
             return 0;
         }
         COUNTS.turns.fetch_add(1, Relaxed);
-        OpenTurn { manager, tools, until: Instant::now() + TURN }.run()
+        let begin = Instant::now();
+        let freed = OpenTurn { manager, tools, until: begin + TURN }.run();
+        pause((PAUSE * begin.elapsed()).min(LONGEST_PAUSE), REST);
+        freed
     });
-    if done.is_some_and(|freed| freed > 0) {
-        mailbox::post(BackgroundRequest::GiveBack(manager));
+    if let Some(freed) = done.filter(|freed| *freed > 0) {
+        mailbox::post(BackgroundRequest::GiveBack(manager, freed));
     }
     let _unparked = manager.unpark(Duration::from_millis(1));
 }
@@ -132,7 +148,7 @@ fn end(manager: &'static Manager<Device>) {
         here.for_each(|block| part::part_until(&block, until));
     });
     // What could not be had now may not be had soon.
-    NEXT.store(now() + LONG_REST.as_millis() as u64, Relaxed);
+    pause(LONG_REST, LONG_REST);
     retire_if_private();
 }
 
@@ -291,6 +307,7 @@ impl OpenTurn<'_> {
     /// Asks the broker about chunks of blocks that may be shared.
     fn ask(&mut self) {
         let mut asked = Vec::new();
+        let most = most_asked();
         let blocks = watched::all();
         // Processes that start together begin with different blocks, so that each finds what others have given.
         let first = process_number() % blocks.len().max(1);
@@ -311,12 +328,12 @@ impl OpenTurn<'_> {
                 .filter(|(index, _)| !facts.chunks.contains_key(index))
                 .map(|(i, p)| (*i, *p))
                 .collect();
-            for (index, fingerprint) in open.into_iter().take(ASKED - asked.len()) {
+            for (index, fingerprint) in open.into_iter().take(most - asked.len()) {
                 facts.chunks.insert(index, ChunkState::Asked);
                 let name = ChunkName { device: self.tools.device, fingerprint };
                 asked.push(NamedChunk { block: Arc::clone(block), index, name });
             }
-            if asked.len() >= ASKED {
+            if asked.len() >= most {
                 break;
             }
         }
@@ -324,6 +341,11 @@ impl OpenTurn<'_> {
             mailbox::post(BackgroundRequest::LookUp(asked));
         }
     }
+}
+
+fn most_asked() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(ASKED, |limit| (limit as usize / OF_DESCRIPTORS).clamp(1, ASKED))
 }
 
 fn process_number() -> usize {
