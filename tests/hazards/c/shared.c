@@ -6,8 +6,9 @@
  *   verify                   reads all blocks by a kernel and by copies: "right" or what is wrong
  *   write WAY BLOCK SEED     writes over a whole block
  *   part WAY BLOCK SEED      writes over its second chunk only
- *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened
+ *   capture WAY BLOCK SEED   makes a graph that writes over it; `launch` launches the graph, which then has happened, and `relaunch` the one before it
  *   node WAY BLOCK SEED      makes such a graph node by node; WAY is `kernel`, `memset32`, or `any-kernel`, `any-memset32` by the call for nodes of any kind
+ *   empty BLOCK MIB          takes a block and puts nothing into it; `fill-in BLOCK SEED` loads it
  *   free BLOCK
  *   export BLOCK             lets other processes open it, which ends the sharing of equal bytes
  *   stats                    the figures of the library
@@ -86,7 +87,7 @@ static CUdeviceptr wrong, other;
 static CUstream stream;
 static unsigned char *staged;
 static CUgraph graph;
-static CUgraphExec executable;
+static CUgraphExec executable, former;
 static char problem[160];
 
 /* As `wm_fill_pattern_u64`. */
@@ -121,15 +122,26 @@ static struct block *block_of(unsigned number)
     return &blocks[number];
 }
 
-static void load_block(unsigned number, uint64_t seed, size_t mib)
+static void take_block(unsigned number, size_t mib)
 {
     struct block *block = block_of(number);
     block->bytes = mib * MIB;
     block->model = malloc(block->bytes);
-    words_of(block->model, block->bytes, seed);
     MUST(cuMemAlloc_v2(&block->address, block->bytes));
+}
+
+static void fill_in(unsigned number, uint64_t seed)
+{
+    struct block *block = block_of(number);
+    words_of(block->model, block->bytes, seed);
     memcpy(staged, block->model, block->bytes);
     MUST(cuMemcpyHtoD_v2(block->address, staged, block->bytes));
+}
+
+static void load_block(unsigned number, uint64_t seed, size_t mib)
+{
+    take_block(number, mib);
+    fill_in(number, seed);
 }
 
 static void free_block(unsigned number)
@@ -287,6 +299,7 @@ static void capture(const char *way, unsigned number, unsigned long long seed)
 {
     struct block *block = block_of(number);
     prepare(seed);
+    former = executable;
     MUST(cuStreamBeginCapture_v2(stream, 2));
     write_over(way, block->address, block->model, block->bytes, seed, stream);
     MUST(cuStreamEndCapture(stream, &graph));
@@ -303,6 +316,7 @@ static void make_nodes(const char *way, unsigned number, unsigned long long seed
     CUgraphNode made;
     CUcontext context;
     MUST(cuCtxGetCurrent(&context));
+    former = executable;
     MUST(cuGraphCreate(&graph, 0));
     if (is_kernel)
         node.of.kernel = (struct kernel_node){pattern, {4, 1, 1}, {64, 1, 1}, 0, parameters, NULL, NULL, NULL};
@@ -322,9 +336,9 @@ static void make_nodes(const char *way, unsigned number, unsigned long long seed
             ((unsigned *)block->model)[i] = (unsigned)seed;
 }
 
-static void launch(void)
+static void launch(CUgraphExec it)
 {
-    MUST(cuGraphLaunch(executable, stream));
+    MUST(cuGraphLaunch(it, stream));
     MUST(cuStreamSynchronize(stream));
 }
 
@@ -336,6 +350,10 @@ static void obey(char *line)
     CUipcMemHandle handle;
     if (sscanf(line, "load %u %llu %llu", &number, &seed, &amount) == 3)
         load_block(number, seed, amount);
+    else if (sscanf(line, "empty %u %llu", &number, &amount) == 2)
+        take_block(number, amount);
+    else if (sscanf(line, "fill-in %u %llu", &number, &seed) == 2)
+        fill_in(number, seed);
     else if (sscanf(line, "share %llu %llu", &seed, &amount) == 2)
         return share(seed, (double)amount);
     else if (sscanf(line, "capture %15s %u %llu", way, &number, &seed) == 3)
@@ -349,7 +367,9 @@ static void obey(char *line)
     else if (sscanf(line, "export %u", &number) == 1)
         MUST(cuIpcGetMemHandle(&handle, block_of(number)->address));
     else if (!strcmp(line, "launch"))
-        launch();
+        launch(executable);
+    else if (!strcmp(line, "relaunch"))
+        launch(former);
     else if (!strcmp(line, "read"))
         return (void)puts(read_all());
     else if (!strcmp(line, "verify"))

@@ -185,10 +185,16 @@ impl Sharer {
         call.map_or(0, |call| call["count"].as_u64().expect("a number"))
     }
 
-    /// A figure of the library about sharing.
+    /// What the library says about sharing.
+    fn figures(&mut self) -> Value {
+        let mut stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
+        stats["dedup"].take()
+    }
+
+    /// One figure of that.
     pub fn figure(&mut self, name: &str) -> u64 {
-        let stats: Value = serde_json::from_str(&self.say("stats")).expect("JSON");
-        stats["dedup"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", stats["dedup"]))
+        let figures = self.figures();
+        figures[name].as_u64().unwrap_or_else(|| panic!("no {name} in {figures}"))
     }
 
     /// Kills it, and waits until it is gone.
@@ -227,5 +233,8 @@ pub fn read_until(sharers: &mut [Sharer], mib: u64, milliseconds: u64) -> Vec<u6
 #[track_caller]
 pub fn share(sharers: &mut [Sharer], mib: u64) {
     let shared = read_until(sharers, mib, PATIENCE);
-    assert!(shared.iter().all(|shared| *shared >= mib), "{mib} MiB are equal, shared are {shared:?}");
+    if shared.iter().any(|shared| *shared < mib) {
+        let figures: Vec<Value> = sharers.iter_mut().map(Sharer::figures).collect();
+        panic!("{mib} MiB are equal, shared are {shared:?}: {figures:#?}");
+    }
 }

@@ -131,6 +131,46 @@ fn a_graph_that_was_made_before_writes_right() {
     stage.end(sharers);
 }
 
+/// A graph has a kernel that writes, and another one is launched again and again while nothing changes: that proves nothing of the first one.
+#[test]
+fn what_another_graph_does_is_no_proof() {
+    let stage = Stage::new();
+    let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 4), (2, 9, 4)]);
+    for sharer in &mut sharers {
+        sharer.obey("capture kernel 0 901");
+        sharer.obey("launch");
+        sharer.obey("capture memset32 1 902");
+    }
+    for _ in 0..12 {
+        sharers.iter_mut().for_each(|sharer| sharer.obey("launch"));
+        read_until(&mut sharers, 1000, 100);
+    }
+    for sharer in &mut sharers {
+        sharer.obey("relaunch");
+        sharer.expect_right("it is launched again");
+    }
+    stage.end(sharers);
+}
+
+/// A graph has a kernel that writes into a block, which is loaded only afterwards, rests, and would be shared.
+#[test]
+fn a_graph_that_is_older_than_the_bytes_writes_right() {
+    let stage = Stage::new();
+    let mut sharers = [stage.start(), stage.start()];
+    for sharer in &mut sharers {
+        sharer.load(&[(1, 8, 4)]);
+        sharer.obey("empty 0 4");
+        sharer.obey("capture kernel 0 7");
+        sharer.obey("fill-in 0 7");
+    }
+    share(&mut sharers, 4);
+    read_until(&mut sharers, 1000, 1000);
+    // It writes what is there already, so the bytes stay right if it is allowed to.
+    sharers[0].obey("launch");
+    sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched at last"));
+    stage.end(sharers);
+}
+
 /// Both write over the same block, one after the other.
 #[test]
 fn two_writers_have_a_copy_each() {

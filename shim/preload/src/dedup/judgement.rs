@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict, WindowOutcome};
 
+use super::graphs;
 use super::learned::{self, readers};
 use super::mailbox::NamedChunk;
 use super::watched::{self, BlockFacts, WatchedBlock};
@@ -17,6 +18,9 @@ const QUIET: Duration = Duration::from_millis(300);
 
 /// A block that no kernel has used waits so much longer: what will use it is not known yet, and would have to be given a private copy first.
 const UNUSED: Duration = Duration::from_secs(30);
+
+/// More launches of a graph prove no more.
+const MOST_LAUNCHES: u64 = 1 << 12;
 
 /// Chunks of a block that is due for fingerprints; none of one that is not.
 pub(super) fn due_chunks(facts: &BlockFacts) -> Vec<u64> {
@@ -56,11 +60,10 @@ pub(super) fn is_ready_chunk(chunk: &NamedChunk) -> bool {
 pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, until: Instant) {
     let lessons = {
         let mut facts = block.facts();
-        let graphs = watched::graph_launches();
-        if graphs != facts.graph_launches {
-            let captured = facts.captured.clone();
-            captured.into_iter().for_each(|parameter| facts.window.note(parameter));
-        }
+        let graph_launches = graphs::launches();
+        let reaching = graphs::reaching(&block.range);
+        let ran = graphs::ran_since(&block.range, &mut facts.graphs_seen);
+        reaching.iter().for_each(|parameter| facts.note_user(*parameter));
         let same =
             facts.prints.iter().all(|(index, before)| prints.get(index).is_none_or(|now| now == before));
         let is_first = facts.prints.is_empty() || facts.is_void;
@@ -69,6 +72,18 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, un
             (false, true) => WindowOutcome::Unchanged,
             (false, false) => WindowOutcome::Changed,
         };
+        match outcome {
+            // Any graph may have been the one.
+            WindowOutcome::Changed if graph_launches != facts.graph_launches => {
+                reaching.into_iter().for_each(|parameter| facts.window.note(parameter));
+            }
+            WindowOutcome::Unchanged => {
+                for (parameter, launches) in ran {
+                    (0..launches.min(MOST_LAUNCHES)).for_each(|_| facts.window.note(parameter));
+                }
+            }
+            _ => {}
+        }
         let lessons = readers().close(&facts.window, outcome);
         if outcome == WindowOutcome::Changed {
             let changed: Vec<u64> = facts
@@ -84,7 +99,7 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, un
         facts.unchanged = if outcome == WindowOutcome::Unchanged { facts.unchanged + 1 } else { 0 };
         facts.window.clear();
         facts.is_void = false;
-        facts.graph_launches = graphs;
+        facts.graph_launches = graph_launches;
         facts.prints = prints;
         lessons
     };

@@ -5,6 +5,7 @@
 //! | [`program`] | what the program does that matters here, call by call |
 //! | `watched` | blocks that hold what arrived by copies, and what is known of each |
 //! | `learned` | which kernels only read |
+//! | `graphs` | which kernels graphs have, and which of them ran |
 //! | `turn` | what is done while nothing is in flight, for two milliseconds at a time |
 //! | `judgement` | which blocks may be shared, by what fingerprints show |
 //! | `prepared` | what of an exchange needs no stillness, ahead of it |
@@ -25,6 +26,7 @@ mod captured;
 pub(crate) mod client;
 mod exchange;
 mod figures;
+mod graphs;
 #[allow(dead_code, reason = "tests name the broker's place")]
 pub(crate) mod home;
 mod judgement;

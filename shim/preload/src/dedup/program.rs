@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
-use wm_abi::CUfunction;
+use wm_abi::{CUfunction, CUgraph, CUgraphExec};
 use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
 use wm_memory::Manager;
@@ -15,7 +15,7 @@ use wm_memory::Manager;
 use super::learned::{parameter, readers};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
-use super::{broker_thread, captured, part, standing, turn};
+use super::{broker_thread, captured, graphs, part, standing, turn};
 use crate::launches::{self, LaunchArguments};
 use crate::registry;
 
@@ -126,7 +126,12 @@ fn make_way(block: &Arc<WatchedBlock>, when: Submission) {
 
 /// A stream is about to be captured, of which `note` tells everybody.
 pub(crate) fn capturing(note: impl FnOnce()) {
-    if is_on() { captured::begin(note) } else { note() }
+    if is_on() {
+        graphs::begin_capture();
+        captured::begin(note);
+    } else {
+        note();
+    }
 }
 
 /// A call that is not captured uses memory of the device while a stream is.
@@ -143,10 +148,18 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
         return;
     }
     let mut writes: SmallVec<[(Arc<WatchedBlock>, ParameterKey); 4]> = SmallVec::new();
+    let mut has_room = true;
     let mut each = |offset: u32, word: u64| {
-        let Some(block) = watched::find(word) else { return };
+        let found = watched::find(word);
+        if when != Submission::Now {
+            has_room &= graphs::note_word((word, parameter(function, offset)), when == Submission::Captured);
+        }
+        let Some(block) = found else { return };
         let key = parameter(function, offset);
-        block.facts().note(key, when != Submission::Now);
+        match when {
+            Submission::Now => block.facts().note(key),
+            Submission::Captured | Submission::Node => block.facts().note_user(key),
+        }
         if block.is_shared() && readers().verdict(key) != ParameterVerdict::Reader {
             writes.push((block, key));
         }
@@ -158,20 +171,53 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     if told != Some(true) {
         return give_up("the driver does not tell the parameters of a kernel");
     }
+    if !has_room {
+        return give_up("graphs have too many kernels");
+    }
     for (block, key) in writes {
         make_way(&block, when);
         // What was launched before has only read: a write would have faulted. So what changes from now on is this kernel's doing.
         let mut facts = block.facts();
         facts.window.clear();
-        facts.note(key, when != Submission::Now);
+        match when {
+            Submission::Now => facts.note(key),
+            Submission::Captured | Submission::Node => facts.note_user(key),
+        }
     }
 }
 
-/// Something is launched that names its kernels and copies nowhere: any graph.
-pub(crate) fn graph_launching() {
+/// An executable graph is about to be launched.
+pub(crate) fn graph_launching(executable: CUgraphExec) {
     if is_on() {
-        watched::note_graph_launch();
+        graphs::launched(executable);
     }
+}
+
+/// A capture has ended, with a graph or without.
+pub(crate) fn capture_ended(graph: Option<CUgraph>) {
+    if is_on() {
+        graphs::end_capture(graph);
+    }
+}
+
+/// A graph gets or changes a node other than by a capture, or ends.
+pub(crate) fn graph_changes(graph: CUgraph) {
+    graphs::forget(graph);
+}
+
+/// Some graph does.
+pub(crate) fn graphs_change() {
+    graphs::forget_all();
+}
+
+/// A graph was made executable, or an executable graph was made like it.
+pub(crate) fn instantiated(executable: CUgraphExec, graph: CUgraph) {
+    graphs::instantiated(executable, graph);
+}
+
+/// An executable graph changes otherwise, or ends.
+pub(crate) fn executable_changes(executable: CUgraphExec) {
+    graphs::forget_executable(executable);
 }
 
 /// A graph is about to be made executable, or changed.

@@ -5,9 +5,9 @@
 //! Invariants: facts are locked for moments, never across a call of the driver or the broker; a block that was freed is in no index, and what still holds it
 //! finds it `is_gone`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -20,6 +20,7 @@ use wm_driver::{Device, Handle};
 use wm_memory::Manager;
 
 use super::client::Lease;
+use super::graphs;
 
 /// Parameters that a block may be reached by. With more it is left alone.
 const MOST_PARAMETERS: usize = 4096;
@@ -58,10 +59,9 @@ pub(super) struct BlockFacts {
     pub(super) is_void: bool,
     /// Every parameter that pointed here so far.
     pub(super) parameters: FxHashSet<ParameterKey>,
-    /// Of these, those in graphs, which are launched without being named.
-    pub(super) captured: Vec<ParameterKey>,
-    /// Launches of graphs when the window began.
+    /// Launches of any graph when the window began, and of each that reaches the block.
     pub(super) graph_launches: u64,
+    pub(super) graphs_seen: HashMap<u64, u64>,
     /// By index of the chunk.
     pub(super) prints: BTreeMap<u64, Fingerprint>,
     /// Fingerprints that found nothing changed.
@@ -107,8 +107,8 @@ impl BlockFacts {
             window: LaunchWindow::new(),
             is_void: false,
             parameters: FxHashSet::default(),
-            captured: Vec::new(),
-            graph_launches: graph_launches(),
+            graph_launches: graphs::launches(),
+            graphs_seen: HashMap::new(),
             prints: BTreeMap::new(),
             unchanged: 0,
             touched_at: Instant::now(),
@@ -127,14 +127,16 @@ impl BlockFacts {
         self.touched_at = Instant::now();
     }
 
-    /// A kernel's parameter points here.
-    pub(super) fn note(&mut self, parameter: ParameterKey, is_captured: bool) {
+    /// A kernel that is launched has a parameter that points here.
+    pub(super) fn note(&mut self, parameter: ParameterKey) {
         self.window.note(parameter);
+        self.note_user(parameter);
+    }
+
+    /// The same of a kernel that may be launched.
+    pub(super) fn note_user(&mut self, parameter: ParameterKey) {
         if self.parameters.insert(parameter) && self.parameters.len() > MOST_PARAMETERS {
             self.left_alone = Some("too many kernels use it");
-        }
-        if is_captured && !self.captured.contains(&parameter) {
-            self.captured.push(parameter);
         }
     }
 
@@ -156,17 +158,6 @@ impl ChunkState {
     pub(super) fn is_shared(self) -> bool {
         matches!(self, Self::Taken(_) | Self::Given(_))
     }
-}
-
-/// Launches of graphs so far.
-static GRAPH_LAUNCHES: AtomicU64 = AtomicU64::new(0);
-
-pub(super) fn note_graph_launch() {
-    GRAPH_LAUNCHES.fetch_add(1, Relaxed);
-}
-
-pub(super) fn graph_launches() -> u64 {
-    GRAPH_LAUNCHES.load(Relaxed)
 }
 
 /// 1: a watched block was in a stretch of [`CHUNK_BYTES`] whose number ends so.

@@ -72,7 +72,12 @@ macro_rules! gated_entry {
                     unsafe { writes::look(stringify!($name), KIND, &[$(writes::word(&$argument)),*]) };
                 }
                 // SAFETY: the same.
-                unsafe { next::$name.get()($($argument),*) }
+                let result = unsafe { next::$name.get()($($argument),*) };
+                if matches!(KIND, WriteKind::Instantiate | WriteKind::Update) && program::is_on() {
+                    // SAFETY: the same, and they were written to.
+                    unsafe { writes::look_after(KIND, result, &[$(writes::word(&$argument)),*]) };
+                }
+                result
             })
         }
         const _: <symbol::$name as Symbol>::Function = $name;
@@ -143,7 +148,8 @@ gated! {
         cuGraphAddHostNode, cuGraphAddKernelNode, cuGraphAddKernelNode_v2, cuGraphAddMemAllocNode,
         cuGraphAddMemFreeNode, cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphAddNode, cuGraphAddNode_v2,
         cuGraphAddNode_v3, cuGraphBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams,
-        cuGraphExecChildGraphNodeSetParams, cuGraphExecExternalSemaphoresSignalNodeSetParams,
+        cuGraphDestroy, cuGraphDestroyNode, cuGraphExecChildGraphNodeSetParams, cuGraphExecDestroy,
+        cuGraphExecExternalSemaphoresSignalNodeSetParams,
         cuGraphExecExternalSemaphoresWaitNodeSetParams, cuGraphExecHostNodeSetParams, cuGraphExecKernelNodeSetParams,
         cuGraphExecKernelNodeSetParams_v2, cuGraphExecMemcpyNodeSetParams, cuGraphExecMemsetNodeSetParams,
         cuGraphExecNodeSetParams, cuGraphExecUpdate, cuGraphExecUpdate_v2,
@@ -151,7 +157,7 @@ gated! {
         cuGraphHostNodeSetParams, cuGraphInstantiate, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
         cuGraphInstantiateWithParams_ptsz, cuGraphInstantiate_v2, cuGraphKernelNodeSetParams,
         cuGraphKernelNodeSetParams_v2, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphMemcpyNodeSetParams,
-        cuGraphMemsetNodeSetParams, cuGraphNodeSetParams, cuGraphNodeSetParams_v2, cuGraphUpload, cuGraphUpload_ptsz,
+        cuGraphMemsetNodeSetParams, cuGraphNodeSetEnabled, cuGraphNodeSetParams, cuGraphNodeSetParams_v2, cuGraphUpload, cuGraphUpload_ptsz,
         cuStreamBeginCapture, cuStreamBeginCaptureToCig, cuStreamBeginCaptureToCig_ptsz, cuStreamBeginCaptureToGraph,
         cuStreamBeginCaptureToGraph_ptsz, cuStreamBeginCapture_ptsz, cuStreamBeginCapture_v2,
         cuStreamBeginCapture_v2_ptsz, cuStreamBeginRecaptureToGraph, cuStreamBeginRecaptureToGraph_ptsz;

@@ -158,6 +158,7 @@ fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);
+        program::capture_ended(None);
     }
     result
 }
@@ -173,6 +174,9 @@ where
     let still = matches!(result, CUresult::STREAM_CAPTURE_WRONG_THREAD | CUresult::ILLEGAL_STATE);
     if !still {
         streams().capture_ended(resolve_default::<D>(stream));
+        let place = if result == CUresult::SUCCESS { graph } else { std::ptr::null_mut() };
+        // SAFETY: null, or the driver has written a graph there.
+        program::capture_ended(unsafe { place.as_ref() }.copied());
     }
     result
 }

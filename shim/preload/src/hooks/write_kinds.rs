@@ -41,7 +41,15 @@ pub(super) enum WriteKind {
     SetNode(usize),
     /// The same, of a node whose kind is told with it.
     AnyNode(usize),
+    /// `(place of an executable graph, graph)`.
     Instantiate,
+    /// `(executable graph, graph)`.
+    Update,
+    /// A node of another kind, which may have kernels or stand for some.
+    OtherNode,
+    /// `(graph)`, which ends, and `(executable graph)`, which does.
+    GraphEnd,
+    ExecutableEnd,
     /// Sharing does not go with it.
     Foreign,
 }
@@ -90,7 +98,11 @@ pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
         ("cuGraphLaunch", GraphLaunch),
         ("cuGraphUpload", Nothing),
         ("cuGraphInstantiate", Instantiate),
-        ("cuGraphExecUpdate", Instantiate),
+        ("cuGraphExecUpdate", Update),
+        ("cuGraphExecDestroy", ExecutableEnd),
+        ("cuGraphDestroyNode", OtherNode),
+        ("cuGraphNodeSetEnabled", OtherNode),
+        ("cuGraphDestroy", GraphEnd),
         ("cuGraphAddKernelNode", KernelNode(4)),
         ("cuGraphKernelNodeSetParams", KernelNode(1)),
         ("cuGraphExecKernelNodeSetParams", KernelNode(2)),
@@ -100,7 +112,7 @@ pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
         ("cuGraphAddMemsetNode", SetNode(4)),
         ("cuGraphMemsetNodeSetParams", SetNode(1)),
         ("cuGraphExecMemsetNodeSetParams", SetNode(2)),
-        ("cuGraphAddChildGraphNode", Nothing),
+        ("cuGraphAddChildGraphNode", OtherNode),
         ("cuGraphAddEmptyNode", Nothing),
         ("cuGraphAddEventRecordNode", Nothing),
         ("cuGraphAddEventWaitNode", Nothing),
@@ -109,7 +121,7 @@ pub(super) const fn kind(name: &str, meaning: Passage) -> WriteKind {
         ("cuGraphAddMemFreeNode", Nothing),
         ("cuGraphHostNodeSetParams", Nothing),
         ("cuGraphExecHostNodeSetParams", Nothing),
-        ("cuGraphExecChildGraphNodeSetParams", Instantiate),
+        ("cuGraphExecChildGraphNodeSetParams", OtherNode),
         // They look at what is mapped.
         ("cuMemAdvise", Nothing),
         ("cuMemGet", Nothing),

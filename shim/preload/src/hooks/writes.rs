@@ -81,21 +81,26 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
         WriteKind::KernelNode(at) => {
             // SAFETY: null, or the program's description of a node.
             unsafe { kernel_node(arguments.get(at).copied().unwrap_or(0) as *const _) };
+            node_changes(name, [zero, one]);
             program::instantiating();
         }
         WriteKind::AnyNode(at) => {
             // SAFETY: the same.
             unsafe { any_node(name, arguments.get(at).copied().unwrap_or(0) as *const _) };
+            node_changes(name, [zero, one]);
             program::instantiating();
         }
+        WriteKind::OtherNode => node_changes(name, [zero, one]),
         WriteKind::Reads => {
             submission(asynchronous());
         }
         WriteKind::GraphLaunch => {
             submission(Some(one));
-            program::graph_launching();
+            program::graph_launching(CUgraphExec(zero as usize));
         }
-        WriteKind::Instantiate => boundary::look(program::instantiating),
+        WriteKind::Instantiate | WriteKind::Update => boundary::look(program::instantiating),
+        WriteKind::GraphEnd => program::graph_changes(CUgraph(zero as usize)),
+        WriteKind::ExecutableEnd => program::executable_changes(CUgraphExec(zero as usize)),
         WriteKind::Foreign => boundary::look(|| program::give_up(reason(name))),
         _ => boundary::look(|| {
             let is_node = matches!(kind, WriteKind::VolumeNode(_) | WriteKind::SetNode(_));
@@ -111,6 +116,37 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
                 program::instantiating();
             }
         }),
+    }
+}
+
+/// Shows a call to sharing that was made, of the kinds that are understood only then.
+///
+/// # Safety
+/// As for [`look`].
+pub(super) unsafe fn look_after(kind: WriteKind, result: CUresult, arguments: &[u64]) {
+    let [first, graph] = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or(0) as usize);
+    if result != CUresult::SUCCESS {
+        return;
+    }
+    let executable = match kind {
+        // SAFETY: after a success the driver has written it there.
+        WriteKind::Instantiate => unsafe { (first as *const CUgraphExec).as_ref() }.copied(),
+        WriteKind::Update => Some(CUgraphExec(first)),
+        _ => None,
+    };
+    if let Some(executable) = executable {
+        program::instantiated(executable, CUgraph(graph));
+    }
+}
+
+/// A node is made, changed or removed, other than by a capture: of an executable graph, of a graph, or of one that the call does not name.
+fn node_changes(name: &str, [first, second]: [u64; 2]) {
+    if name.starts_with("cuGraphExec") || name.starts_with("cuGraphNodeSetEnabled") {
+        program::executable_changes(CUgraphExec(first as usize));
+    } else if name.starts_with("cuGraphAdd") {
+        program::graph_changes(CUgraph(second as usize));
+    } else {
+        program::graphs_change();
     }
 }
 
