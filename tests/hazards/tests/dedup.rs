@@ -121,14 +121,18 @@ fn a_node_that_writes_into_a_shared_block_is_the_writers_alone() {
 #[test]
 fn a_graph_that_was_made_before_writes_right() {
     let stage = Stage::new();
-    let blocks = [(0, 7, 4), (1, 8, 8)];
-    let mut sharers = stage.loaded::<2>(&blocks);
-    sharers[0].obey("capture kernel 0 901");
-    sharers[0].obey("launch");
-    share(&mut sharers, 8);
-    sharers[0].obey("launch");
-    sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched again"));
-    stage.end(sharers);
+    // On a busy machine the first look at the block may come between its load and the graph: then whatever reads it too is suspect, and nothing is shared.
+    let was_shared = (0..4).any(|_| {
+        let mut sharers = stage.loaded::<2>(&[(0, 7, 4), (1, 8, 8)]);
+        sharers[0].obey("capture kernel 0 901");
+        sharers[0].obey("launch");
+        let shared = read_until(&mut sharers, 8, PATIENCE / 2);
+        sharers[0].obey("launch");
+        sharers.iter_mut().for_each(|sharer| sharer.expect_right("the graph was launched again"));
+        stage.end(sharers);
+        shared.iter().all(|shared| *shared >= 8)
+    });
+    assert!(was_shared, "8 MiB are equal");
 }
 
 /// A graph has a kernel that writes, and another one is launched again and again while nothing changes: that proves nothing of the first one.

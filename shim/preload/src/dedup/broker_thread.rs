@@ -152,7 +152,7 @@ impl BrokerThread {
                 batch.iter().map(|(chunk, give)| Some((chunk.name, give.open.get().ok()?))).collect();
             let answers = offered.and_then(|offered| self.client().map(|client| client.offer(&offered)));
             let Some(Ok(answers)) = answers else {
-                mailbox::reply(batch.into_iter().map(|(chunk, _)| TurnReply::Declined(chunk)));
+                mailbox::reply(batch.into_iter().map(|_| TurnReply::Declined));
                 continue;
             };
             let replies: Vec<_> = batch
@@ -163,7 +163,7 @@ impl BrokerThread {
                         self.exported.insert(lease, chunk.address());
                         TurnReply::Offered(chunk, lease)
                     }
-                    OfferAnswer::Present | OfferAnswer::Full => TurnReply::Declined(chunk),
+                    OfferAnswer::Present | OfferAnswer::Full => TurnReply::Declined,
                 })
                 .collect();
             mailbox::reply(replies);

@@ -22,6 +22,9 @@ use crate::process::streams;
 /// How long to wait for calls that are being made.
 const CLOSE: Duration = Duration::from_millis(10);
 
+/// How often: a turn may be under way.
+const TRIES: u32 = 10;
+
 /// How long to wait for the work before the capture.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -49,13 +52,18 @@ pub(super) fn begin(note: impl FnOnce()) {
         if streams().capturing() { None } else { watched::all().into_iter().find(|it| it.is_shared()) };
     let Some(manager) = shared.map(|block| block.manager) else { return note() };
     let mut note = Some(note);
-    gate::alone(CLOSE, || {
-        let events = manager.gpu().record_all().unwrap_or_default();
-        forget();
-        *before() = (!events.is_empty()).then_some(Before { manager, events });
-        BESIDE.store(false, Relaxed);
-        note.take().into_iter().for_each(|note| note());
-    });
+    for _ in 0..TRIES {
+        gate::alone(CLOSE, || {
+            let events = manager.gpu().record_all().unwrap_or_default();
+            forget();
+            *before() = (!events.is_empty()).then_some(Before { manager, events });
+            BESIDE.store(false, Relaxed);
+            note.take().into_iter().for_each(|note| note());
+        });
+        if note.is_none() {
+            return;
+        }
+    }
     if let Some(note) = note {
         // Somebody was inside for long: what he submits is not known of.
         forget();
@@ -106,7 +114,7 @@ fn turn(block: &WatchedBlock) -> Result<bool, ()> {
     }
     match block.manager.unshare_synchronized(block.range.clone(), false, TURN) {
         Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Ok(true),
-        Ok(moved) if moved.count > 0 || moved.stays == Some(Stays::Busy) => Ok(false),
+        Ok(moved) if moved.count > 0 || matches!(moved.stays, Some(Stays::Busy | Stays::InUse)) => Ok(false),
         Ok(_) | Err(_) => Err(()),
     }
 }

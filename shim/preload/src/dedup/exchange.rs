@@ -3,6 +3,7 @@
 //! What somebody else has is compared byte by byte with the chunk, and takes its place if it is equal. What nobody has is fingerprinted once more and mapped for reading only. A chunk with
 //! which that fails stays private; one for which there was no time keeps what was prepared for it.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use wm_abi::CUresult;
@@ -174,24 +175,19 @@ pub(super) fn note_offered(chunk: &NamedChunk, lease: Lease) {
     }
 }
 
-/// Others were first: it becomes private, and is looked up again. Where that fails now, [`take_back`] tries again.
-pub(super) fn decline(chunk: &NamedChunk) {
-    let given = chunk.block.facts().chunks.get(&chunk.index) == Some(&ChunkState::Given(None));
-    if given && !chunk.block.is_gone() {
-        part::take_back(&chunk.block, chunk.address());
+/// Takes back what a block has given that nobody knows of, because others were first or there is no broker, as far as that can be had now. For when nothing is being offered.
+pub(super) fn take_back(block: &WatchedBlock, limit: Duration) {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for (index, state) in &block.facts().chunks {
+        if *state == ChunkState::Given(None) {
+            let chunk = block.chunk_address(*index)..block.chunk_address(*index + 1);
+            match runs.last_mut().filter(|run| run.end == chunk.start) {
+                Some(run) => run.end = chunk.end,
+                None => runs.push(chunk),
+            }
+        }
     }
-}
-
-/// Takes back what a block has given that nobody knows of, as far as that can be had now. For when nothing is being offered.
-pub(super) fn take_back(block: &WatchedBlock) {
-    let unknown: Vec<u64> = {
-        let facts = block.facts();
-        let given = facts.chunks.iter().filter(|(_, state)| **state == ChunkState::Given(None));
-        given.map(|(index, _)| block.chunk_address(*index)).collect()
-    };
-    for address in unknown {
-        part::take_back(block, address);
-    }
+    runs.into_iter().for_each(|run| part::take_back(block, run, limit));
 }
 
 /// It is asked about again some time.

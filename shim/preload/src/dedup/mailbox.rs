@@ -52,7 +52,7 @@ pub(super) enum TurnReply {
     /// Others know of it now.
     Offered(NamedChunk, Lease),
     /// Others were first, or there is no room: it becomes private again.
-    Declined(NamedChunk),
+    Declined,
     /// There is no broker to ask.
     Paused(NamedChunk),
 }

@@ -3,6 +3,7 @@
 //! Needs a moment in which nothing is in flight, for which calls that submit work are held at the gate. What is waited for is bounded: work that waits for the very
 //! thread that waits here would never be over. Then the caller's call goes on, and a write into what is shared still faults and harms nobody.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,9 +81,9 @@ pub(super) fn part_until(block: &WatchedBlock, until: Instant) {
     note_copied(settle(block));
 }
 
-/// One chunk becomes private that nobody else has, behind the closed gate, if it can now.
-pub(super) fn take_back(block: &WatchedBlock, address: u64) {
-    let _stayed = block.manager.unshare(address..address + 1, false, TURN);
+/// Chunks become private that nobody else has, behind the closed gate, if they can now.
+pub(super) fn take_back(block: &WatchedBlock, chunks: Range<u64>, limit: Duration) {
+    let _stayed = block.manager.unshare(chunks, false, limit);
     settle(block);
 }
 

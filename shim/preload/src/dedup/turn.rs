@@ -187,6 +187,9 @@ impl OpenTurn<'_> {
     /// Bytes of this process's memory that nobody needs now.
     fn run(mut self) -> u64 {
         let freed = self.serve_replies();
+        if mailbox::is_idle() {
+            self.take_back();
+        }
         if self.is_over() {
             return freed;
         }
@@ -222,7 +225,7 @@ impl OpenTurn<'_> {
     }
 
     fn exchange(&mut self) -> ChunkExchange<'_> {
-        let limit = self.until.saturating_duration_since(Instant::now());
+        let limit = self.left();
         ChunkExchange { manager: self.manager, kernels: &mut self.tools.kernels, limit }
     }
 
@@ -242,6 +245,19 @@ impl OpenTurn<'_> {
         freed
     }
 
+    /// What was given and nobody knows of. Before fingerprints, which may take all the time there is.
+    fn take_back(&self) {
+        for block in watched::all().iter().filter(|block| block.is_shared()) {
+            if !self.is_over() && std::ptr::eq(block.manager, self.manager) {
+                exchange::take_back(block, self.left());
+            }
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
     /// Few enough that the time is looked at again soon.
     fn serve_some(&mut self) -> (Exchanged, Exchanged) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
@@ -250,7 +266,8 @@ impl OpenTurn<'_> {
                 Some(TurnReply::Found(chunk, take)) => found.push((chunk, take)),
                 Some(TurnReply::Missing(chunk, give)) => missing.push((chunk, give)),
                 Some(TurnReply::Offered(chunk, lease)) => exchange::note_offered(&chunk, lease),
-                Some(TurnReply::Declined(chunk)) => exchange::decline(&chunk),
+                // It is taken back when nothing is being offered.
+                Some(TurnReply::Declined) => {}
                 Some(TurnReply::Paused(chunk)) => exchange::forget(&chunk),
                 None => break,
             }
@@ -314,9 +331,6 @@ impl OpenTurn<'_> {
         for block in blocks[first..].iter().chain(&blocks[..first]) {
             if !std::ptr::eq(block.manager, self.manager) {
                 continue;
-            }
-            if !self.is_over() {
-                exchange::take_back(block);
             }
             let mut facts = block.facts();
             if !is_ready(&facts) {
