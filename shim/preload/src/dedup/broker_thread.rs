@@ -13,11 +13,11 @@ use wm_multipath::measured::cache;
 
 use super::client::{Client, Lease, OfferAnswer};
 use super::home::BrokerHome;
-use super::judgement::{is_ready_chunk, relying_on};
+use super::judgement::{self, is_ready_chunk};
 use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{exchange, figures, part, turn};
+use super::{exchange, figures, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
@@ -59,9 +59,7 @@ impl BrokerThread {
                 Some(request) => self.serve(request),
                 None => registry::all().for_each(idle_turn),
             }
-            relying_on(&self.lessons.exchange()).iter().for_each(|block| {
-                part::make_private(block);
-            });
+            let _blocks = judgement::distrust(&self.lessons.exchange());
         }
     }
 

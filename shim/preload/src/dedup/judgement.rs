@@ -11,7 +11,7 @@ use super::graphs;
 use super::learned::{self, readers};
 use super::mailbox::NamedChunk;
 use super::watched::{self, BlockFacts, WatchedBlock};
-use super::{part, standing};
+use super::{part, pending, standing};
 
 /// A block is looked at so long after it was last loaded or written.
 const QUIET: Duration = Duration::from_millis(300);
@@ -106,12 +106,18 @@ pub(super) fn learn(block: &WatchedBlock, prints: BTreeMap<u64, Fingerprint>, un
         lessons
     };
     learned::keep(&lessons);
-    // Not all of them have to be private at once: a launch of such a kernel is preceded by that.
-    relying_on(&lessons.reversed).iter().for_each(|block| part::part_until(block, until));
+    distrust(&lessons.reversed).iter().for_each(|block| part::part_until(block, until));
+}
+
+/// These parameters are no readers: what relies on them becomes private before a launch of such a kernel, or of any graph. What that is.
+pub(super) fn distrust(reversed: &[ParameterKey]) -> Vec<Arc<WatchedBlock>> {
+    let blocks = relying_on(reversed);
+    pending::add(blocks.iter().map(Arc::clone));
+    blocks
 }
 
 /// Blocks that are shared because these parameters were taken for readers.
-pub(super) fn relying_on(reversed: &[ParameterKey]) -> Vec<Arc<WatchedBlock>> {
+fn relying_on(reversed: &[ParameterKey]) -> Vec<Arc<WatchedBlock>> {
     if reversed.is_empty() {
         return Vec::new();
     }

@@ -11,7 +11,7 @@
 //! | `prepared` | what of an exchange needs no stillness, ahead of it |
 //! | `exchange` | chunks that are taken and given |
 //! | `part` | the way back, before a write |
-//! | `captured` | the same while a stream is captured |
+//! | `captured`, `pending` | the same while a stream is captured, and before a graph is launched |
 //! | `kernels` | our kernels on the GPU |
 //! | `mailbox`, `broker_thread` | questions for the broker, and the thread that asks them |
 //! | [`client`], [`home`], `link`, `start` | the broker as its client sees it: leases, where it is, one connection, how one is started unseen |
@@ -35,6 +35,7 @@ mod learned;
 mod link;
 mod mailbox;
 mod part;
+mod pending;
 mod prepared;
 pub(crate) mod program;
 mod standing;

@@ -4,7 +4,7 @@
 //! is memory of this process alone. All of them return at once where sharing is off.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use wm_abi::{CUfunction, CUgraph, CUgraphExec};
@@ -15,7 +15,7 @@ use wm_memory::Manager;
 use super::learned::{parameter, readers};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
-use super::{broker_thread, captured, graphs, part, standing, turn};
+use super::{broker_thread, captured, graphs, part, pending, standing, turn};
 use crate::launches::{self, LaunchArguments};
 use crate::registry;
 
@@ -28,13 +28,6 @@ pub(crate) enum Submission {
     Captured,
     /// Whenever a graph is launched of which the call makes or changes a node.
     Node,
-}
-
-/// Blocks that a graph will write, which become private before it can be launched: nothing can be waited for during a capture.
-static PENDING: Mutex<Vec<Arc<WatchedBlock>>> = Mutex::new(Vec::new());
-
-fn pending() -> std::sync::MutexGuard<'static, Vec<Arc<WatchedBlock>>> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Does anything below look at what it is told?
@@ -119,7 +112,7 @@ fn make_way(block: &Arc<WatchedBlock>, when: Submission) {
         }
         Submission::Captured | Submission::Node => {
             block.facts().left_alone = Some("a graph may write it");
-            pending().push(Arc::clone(block));
+            pending::add([Arc::clone(block)]);
         }
     }
 }
@@ -189,6 +182,7 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
 /// An executable graph is about to be launched.
 pub(crate) fn graph_launching(executable: CUgraphExec) {
     if is_on() {
+        pending::settle();
         graphs::launched(executable);
     }
 }
@@ -225,11 +219,7 @@ pub(crate) fn instantiating() {
     if !is_on() {
         return;
     }
-    let blocks = std::mem::take(&mut *pending());
-    for block in blocks.iter().filter(|block| block.is_shared()) {
-        part::note_write(block);
-        part::make_private(block);
-    }
+    pending::settle();
 }
 
 /// The program does something that sharing does not go with, for the rest of the process.
