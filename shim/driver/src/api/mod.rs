@@ -122,7 +122,9 @@ pub trait Api {
         device_attribute(attribute: c_uint, device: CUdevice) -> (value: c_int) = cuDeviceGetAttribute(&mut value, attribute, device);
         /// Memory of a device, bytes.
         device_total_mem(device: CUdevice) -> (bytes: usize) = cuDeviceTotalMem_v2(&mut bytes, device);
-        /// A device's identity.
+        /// A device's identity; for a part of a GPU (MIG) the whole GPU's.
+        gpu_uuid(device: CUdevice) -> (uuid: CUuuid) = cuDeviceGetUuid(&mut uuid, device);
+        /// A device's identity; for a part of a GPU the part's.
         device_uuid(device: CUdevice) -> (uuid: CUuuid) = cuDeviceGetUuid_v2(&mut uuid, device);
         /// Not 0: `device` can use memory of `peer`.
         device_can_access_peer(device: CUdevice, peer: CUdevice) -> (able: c_int) = cuDeviceCanAccessPeer(&mut able, device, peer);

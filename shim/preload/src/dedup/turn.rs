@@ -68,6 +68,8 @@ struct Tools {
     /// The block whose turn it was last.
     cursor: u64,
     device: [u8; 16],
+    /// The device is a part of a GPU.
+    is_partial: bool,
 }
 
 static TOOLS: Mutex<Option<Tools>> = Mutex::new(None);
@@ -107,6 +109,10 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
     }
     if tools.as_ref().is_none_or(|tools| !tools.kernels.is_of(context)) {
         match Tools::new(manager, context) {
+            Ok(new) if new.is_partial => {
+                standing::end("the device is a part of a GPU (MIG)");
+                return;
+            }
             Ok(new) => *tools = Some(new),
             Err(code) => {
                 log::warn!("nothing is shared: its kernels could not be loaded: {code}");
@@ -167,12 +173,15 @@ pub(super) fn end_context() {
 
 impl Tools {
     fn new(manager: &Manager<Device>, context: CUcontext) -> Result<Self, CUresult> {
+        let ordinal = manager.gpu().ordinal();
+        let device = driver().device_uuid(ordinal)?.bytes;
         Ok(Self {
+            is_partial: driver().gpu_uuid(ordinal)?.bytes != device,
+            device,
             kernels: ChunkKernels::load(context)?,
             next_prints: Instant::now(),
             next_count: Instant::now(),
             cursor: 0,
-            device: driver().device_uuid(manager.gpu().ordinal())?.bytes,
         })
     }
 }
