@@ -22,14 +22,17 @@ pub(super) fn add(blocks: impl IntoIterator<Item = Arc<WatchedBlock>>) {
     ARE_THERE.store(!pending.is_empty(), Relaxed);
 }
 
-/// Makes all of them private.
+/// Makes all of them private. A block stays listed until it was tried, so that no other thread's graph is launched meanwhile.
 pub(super) fn settle() {
-    if !ARE_THERE.swap(false, Relaxed) {
+    if !ARE_THERE.load(Relaxed) {
         return;
     }
-    let blocks = std::mem::take(&mut *pending());
+    let blocks = pending().clone();
     for block in blocks.iter().filter(|block| block.is_shared()) {
         part::note_write(block);
         part::make_private(block);
     }
+    let mut pending = pending();
+    pending.retain(|left| !blocks.iter().any(|tried| Arc::ptr_eq(left, tried)));
+    ARE_THERE.store(!pending.is_empty(), Relaxed);
 }
