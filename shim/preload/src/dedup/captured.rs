@@ -104,12 +104,20 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
     true
 }
 
-/// `Ok(false)`: there is more to do. An error: it cannot be done.
+/// `Ok(false)`: there is more to do. An error: it cannot be done. Behind the closed gate, where no capture begins; so the events are taken out meanwhile, and no lock is held while the
+/// driver is asked.
 fn turn(block: &WatchedBlock) -> Result<bool, ()> {
-    let is_known = !BESIDE.load(Relaxed) && streams().capturing();
-    let before = before();
-    let before = before.as_ref().filter(|it| is_known && std::ptr::eq(it.manager, block.manager)).ok_or(())?;
-    if block.manager.gpu().wait_any(&[&before.events], TURN).is_none() {
+    let known = before().take().ok_or(())?;
+    let parted = part_after(&known, block);
+    *before() = Some(known);
+    parted
+}
+
+fn part_after(known: &Before, block: &WatchedBlock) -> Result<bool, ()> {
+    if BESIDE.load(Relaxed) || !streams().capturing() || !std::ptr::eq(known.manager, block.manager) {
+        return Err(());
+    }
+    if block.manager.gpu().wait_any(&[&known.events], TURN).is_none() {
         return Ok(false);
     }
     match block.manager.unshare_synchronized(block.range.clone(), false, TURN) {

@@ -144,11 +144,14 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     let mut has_room = true;
     let mut each = |offset: u32, word: u64| {
         let found = watched::find(word);
+        if found.is_none() && when == Submission::Now {
+            return;
+        }
+        let key = parameter(function, offset);
         if when != Submission::Now {
-            has_room &= graphs::note_word((word, parameter(function, offset)), when == Submission::Captured);
+            has_room &= graphs::note_word((word, key), when == Submission::Captured);
         }
         let Some(block) = found else { return };
-        let key = parameter(function, offset);
         match when {
             Submission::Now => block.facts().note(key),
             Submission::Captured | Submission::Node => block.facts().note_user(key),

@@ -46,19 +46,16 @@ pub(super) unsafe fn library_enumerate_kernels(
     unsafe { note_kernels(result, kernels, known as usize, library) }
 }
 
-/// Notes what a call has answered. One that was short of memory did nothing, and is made again after some was given back.
+/// Notes what a call has answered.
 ///
 /// # Safety
 /// After a success, `count` kernels stand at `place`.
 unsafe fn note_kernels(result: CUresult, place: *mut CUkernel, count: usize, library: CUlibrary) -> Outcome {
-    if result == CUresult::OUT_OF_MEMORY {
-        return Outcome::Forward;
-    }
     if result == CUresult::SUCCESS && !place.is_null() {
         // SAFETY: by contract.
         (0..count).for_each(|index| layouts::note_kernel(unsafe { place.add(index).read() }, library));
     }
-    result.into()
+    answered(result)
 }
 
 /// `cuModuleLoadData`.
@@ -106,11 +103,11 @@ unsafe fn load_module(
         // SAFETY: after a success, a module has been written there.
         unsafe { images::note_module(module.read(), image) };
     }
-    loaded(result)
+    answered(result)
 }
 
 /// A call that was short of memory did nothing, and is made again after some was given back.
-fn loaded(result: CUresult) -> Outcome {
+fn answered(result: CUresult) -> Outcome {
     if result == CUresult::OUT_OF_MEMORY { Outcome::Forward } else { result.into() }
 }
 
@@ -136,7 +133,7 @@ pub(super) unsafe fn library_load_data(
         // SAFETY: after a success, a library has been written there.
         unsafe { images::note_library(library.read(), image) };
     }
-    loaded(result)
+    answered(result)
 }
 
 /// `cuLibraryUnload`.
