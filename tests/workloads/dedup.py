@@ -284,7 +284,7 @@ def same(done, others=()):
 def serve(options, stats):
     part, count = "serve", options.processes
     path, made = weights(options, options.billions)
-    model, base = dict(path=path, billions=options.billions), used()
+    model, base = dict(path=path, billions=options.billions, every=options.every), used()
     deadline = time.monotonic() + 145
     stage[0] = "serve: a process without weights"
     ours, bare = own(options, base, stats, **model), own(options, base, None, **model)
@@ -517,6 +517,7 @@ def arguments(words=None):
     parser.add_argument("--billions", type=float, default=7, help="parameters in `serve`")
     parser.add_argument("--small", type=float, default=1, help="billions of parameters in the other parts")
     parser.add_argument("--seconds", type=float, default=10, help="how long tokens are counted at a time")
+    parser.add_argument("--every", type=int, default=1, help="tokens between two waits of the host in `serve`")
     parser.add_argument("--ratio", type=float, default=5.5, help="times less memory for weights that `serve` is to reach")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--kill-seconds", type=float, default=120, help="for all of them, at most")

@@ -161,9 +161,9 @@ class Decoder:
 
 
 def serve(options):
-    """The same sequence again and again; `go` begins, any line ends."""
+    """The same sequence again and again; `go` begins, any line ends. The host waits after `every` so many tokens, as servers do that send each on."""
     begin = time.monotonic()
-    decoder, step = Decoder(options), None
+    decoder, step, every = Decoder(options), None, options.get("every", 1)
     with torch.no_grad():
         if options.get("graph"):
             side = torch.cuda.Stream()
@@ -187,8 +187,9 @@ def serve(options):
                 for place in range(CONTEXT):
                     step()
                     count += 1
-                    if count % 16 == 0:
+                    if count % every == 0:
                         torch.cuda.synchronize()
+                    if count % 16 == 0:
                         say("tokens", time=time.monotonic(), count=count)
                     if sequences and count % 16 == 0 and asked(wait=False):
                         break

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Once;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_dedup::chunk::ChunkName;
 use wm_driver::{Api, Device};
@@ -17,13 +17,16 @@ use super::judgement::{self, is_ready_chunk};
 use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{exchange, figures, turn};
+use super::{ask, exchange, figures, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
 
 /// How long it waits for requests before it looks whether the program waits for nothing, either.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How long the broker is asked nothing after it gave no answer.
+const REST: Duration = Duration::from_millis(50);
 
 const STACK: usize = 256 << 10;
 
@@ -32,8 +35,16 @@ pub(super) fn start() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
         let lessons = SharedLessons::new(cache::folder());
-        let body =
-            move || BrokerThread { client: None, exported: HashMap::new(), talks: true, lessons }.run();
+        let body = move || {
+            BrokerThread {
+                client: None,
+                exported: HashMap::new(),
+                talks: true,
+                next_question: Instant::now(),
+                lessons,
+            }
+            .run()
+        };
         if let Err(error) = wm_driver::thread::spawn(c"wmshim-dedup", STACK, body) {
             log::warn!("WMSHIM_DEDUP has no effect: no thread could be started: {error}");
         }
@@ -45,6 +56,8 @@ struct BrokerThread {
     /// Chunks that this process holds, by lease: for a broker that starts anew.
     exported: HashMap<Lease, u64>,
     talks: bool,
+    /// When the broker is asked again.
+    next_question: Instant,
     lessons: SharedLessons,
 }
 
@@ -59,14 +72,17 @@ impl BrokerThread {
                 Some(request) => self.serve(request),
                 None => registry::all().for_each(idle_turn),
             }
+            self.ask();
             let _blocks = judgement::distrust(&self.lessons.exchange());
         }
     }
 
     fn serve(&mut self, request: BackgroundRequest) {
         match request {
-            BackgroundRequest::LookUp(chunks) => self.look_up(chunks),
-            BackgroundRequest::Offer(chunks) => self.offer(chunks),
+            BackgroundRequest::Offer(chunks) => {
+                self.offer(chunks);
+                mailbox::offered();
+            }
             BackgroundRequest::Release(leases) => {
                 self.exported.retain(|lease, _| !leases.contains(lease));
                 self.client.iter_mut().for_each(|client| client.release(&leases));
@@ -100,24 +116,32 @@ impl BrokerThread {
         client.reconnect(|lease, _| export(lease)).then_some(client)
     }
 
+    /// Sees to it that the next turn has enough to do.
+    fn ask(&mut self) {
+        if Instant::now() < self.next_question {
+            return;
+        }
+        for manager in registry::all() {
+            self.look_up(ask::next_chunks(manager));
+        }
+    }
+
     fn look_up(&mut self, chunks: Vec<NamedChunk>) {
         let mut chunks = chunks.into_iter().peekable();
         while chunks.peek().is_some() {
             let batch: Vec<NamedChunk> = chunks.by_ref().take(Client::BATCH).collect();
             let names: Vec<_> = batch.iter().map(|chunk| chunk.name).collect();
             let Some(Ok(found)) = self.client().map(|client| client.look_up(&names)) else {
-                mailbox::reply(batch.into_iter().map(TurnReply::Paused));
+                batch.iter().for_each(exchange::forget);
+                self.next_question = Instant::now() + REST;
                 continue;
             };
-            let replies: Vec<_> = batch
-                .into_iter()
-                .zip(found)
-                .map(|(chunk, found)| match found {
+            for (chunk, found) in batch.into_iter().zip(found) {
+                mailbox::reply(match found {
                     Some((lease, open)) => self.prepare_to_take(chunk, lease, &open),
                     None => prepare_to_give(chunk),
-                })
-                .collect();
-            mailbox::reply(replies);
+                });
+            }
         }
     }
 
@@ -128,15 +152,16 @@ impl BrokerThread {
         }
     }
 
-    fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> TurnReply {
+    fn prepare_to_take(&mut self, chunk: NamedChunk, lease: Lease, open: &Descriptor) -> Option<TurnReply> {
         match prepared(&chunk, |device| ChunkToTake::import(device, lease, open)) {
             Some(prepared) => {
                 self.exported.insert(lease, chunk.address());
-                TurnReply::Found(chunk, prepared)
+                Some(TurnReply::Found(chunk, prepared))
             }
             None => {
                 self.client.iter_mut().for_each(|client| client.release(&[lease]));
-                TurnReply::Paused(chunk)
+                exchange::forget(&chunk);
+                None
             }
         }
     }
@@ -149,30 +174,25 @@ impl BrokerThread {
             let offered: Option<Vec<_>> =
                 batch.iter().map(|(chunk, give)| Some((chunk.name, give.open.get().ok()?))).collect();
             let answers = offered.and_then(|offered| self.client().map(|client| client.offer(&offered)));
-            let Some(Ok(answers)) = answers else {
-                mailbox::reply(batch.into_iter().map(|_| TurnReply::Declined));
-                continue;
-            };
-            let replies: Vec<_> = batch
-                .into_iter()
-                .zip(answers)
-                .map(|((chunk, _), answer)| match answer {
-                    OfferAnswer::Accepted(lease) => {
-                        self.exported.insert(lease, chunk.address());
-                        TurnReply::Offered(chunk, lease)
-                    }
-                    OfferAnswer::Present | OfferAnswer::Full => TurnReply::Declined,
-                })
-                .collect();
-            mailbox::reply(replies);
+            let Some(Ok(answers)) = answers else { continue };
+            for ((chunk, _), answer) in batch.iter().zip(answers) {
+                // Where others were first, or there is no room, a turn takes it back.
+                if let OfferAnswer::Accepted(lease) = answer {
+                    self.exported.insert(lease, chunk.address());
+                    exchange::note_offered(chunk, lease);
+                }
+            }
         }
     }
 }
 
-fn prepare_to_give(chunk: NamedChunk) -> TurnReply {
+fn prepare_to_give(chunk: NamedChunk) -> Option<TurnReply> {
     match prepared(&chunk, |device| ChunkToGive::export(device, chunk.address())) {
-        Some(prepared) => TurnReply::Missing(chunk, prepared),
-        None => TurnReply::Paused(chunk),
+        Some(prepared) => Some(TurnReply::Missing(chunk, prepared)),
+        None => {
+            exchange::forget(&chunk);
+            None
+        }
     }
 }
 

@@ -4,10 +4,10 @@
 //! which that fails stays private; one for which there was no time keeps what was prepared for it.
 
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_dedup::chunk::CHUNK_BYTES;
+use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_driver::{Device, Handle};
 use wm_memory::{Manager, ShareOutcome, Stays};
 
@@ -20,43 +20,58 @@ use super::prepared::{ChunkToGive, ChunkToTake};
 use super::watched::{self, ChunkState, WatchedBlock};
 use crate::sockets::descriptor::Descriptor;
 
-/// What chunks are exchanged with.
-pub(super) struct ChunkExchange<'a> {
-    pub(super) manager: &'static Manager<Device>,
-    pub(super) kernels: &'a mut ChunkKernels,
-    /// No chunk is begun afterwards.
-    pub(super) limit: Duration,
+/// What the GPU says of chunks for which there are answers, and the time that is left to exchange them.
+pub(super) struct ChunkExchange {
+    manager: &'static Manager<Device>,
+    until: Instant,
+    /// Replies that have to wait for another turn.
+    again: Vec<TurnReply>,
 }
 
-/// What came of it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Exchanged {
-    /// Bytes of this process's memory that nobody needs now.
-    pub(super) freed: u64,
-    /// Some chunks have to wait for another turn.
-    pub(super) is_over: bool,
-}
+impl ChunkExchange {
+    /// Exchanges chunks for `limit` after the GPU was asked about all of them: other processes may have its time meanwhile, and the program's work would wait as well. Bytes of this
+    /// process's memory that nobody needs now.
+    pub(super) fn run(
+        manager: &'static Manager<Device>,
+        kernels: &mut ChunkKernels,
+        replies: Vec<TurnReply>,
+        limit: Duration,
+    ) -> u64 {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for reply in replies {
+            match reply {
+                TurnReply::Found(chunk, take) if is_ready_chunk(&chunk) => found.push((chunk, take)),
+                TurnReply::Missing(chunk, give) if is_ready_chunk(&chunk) => missing.push((chunk, give)),
+                TurnReply::Found(chunk, take) => {
+                    drop_chunk(&chunk, Some(take.lease), None);
+                    mailbox::post(BackgroundRequest::PutBack(vec![take]));
+                }
+                TurnReply::Missing(chunk, _) => forget(&chunk),
+            }
+        }
+        let pairs: Vec<_> = found.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
+        let addresses: Vec<u64> = missing.iter().map(|(chunk, _)| chunk.address()).collect();
+        let equal = answered(kernels.compare(&pairs));
+        let prints = answered(kernels.fingerprints(&addresses));
+        let mut exchange = Self { manager, until: Instant::now() + limit, again: Vec::new() };
+        let freed = exchange.take(found, &equal);
+        exchange.give(missing, &prints);
+        mailbox::return_replies(exchange.again);
+        freed
+    }
 
-impl ChunkExchange<'_> {
-    /// Compares, and takes what is equal.
-    pub(super) fn take(&mut self, found: Vec<(NamedChunk, ChunkToTake)>) -> Exchanged {
-        let (ready, other): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(chunk, _)| is_ready_chunk(chunk));
-        let pairs: Vec<_> = ready.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
-        let equal = self.kernels.compare(&pairs).unwrap_or_else(|code| {
-            log::info!("shared memory could not be compared: {code}");
-            Vec::new()
-        });
+    /// Takes what is equal; what the GPU did not compare is asked about again some time.
+    fn take(&mut self, found: Vec<(NamedChunk, ChunkToTake)>, equal: &[bool]) -> u64 {
         let is_equal = |at: usize| equal.get(at).copied();
-        let pairs: Vec<(u64, Handle)> = ready
+        let pairs: Vec<(u64, Handle)> = found
             .iter()
             .enumerate()
             .filter(|(at, _)| is_equal(*at) == Some(true))
             .filter_map(|(_, (chunk, take))| Some((chunk.address(), take.handle()?)))
             .collect();
-        let mut outcomes = self.manager.share_chunks(&pairs, self.limit).outcomes.into_iter();
-        let (mut freed, mut done, mut again) = (0, Vec::new(), Vec::new());
-        for (at, (chunk, mut take)) in ready.into_iter().enumerate() {
+        let mut outcomes = self.manager.share_chunks(&pairs, self.left()).outcomes.into_iter();
+        let (mut freed, mut done) = (0, Vec::new());
+        for (at, (chunk, mut take)) in found.into_iter().enumerate() {
             match is_equal(at) {
                 None => drop_chunk(&chunk, Some(take.lease), None),
                 Some(false) => drop_chunk(&chunk, Some(take.lease), Some(ChunkState::Refused)),
@@ -66,7 +81,7 @@ impl ChunkExchange<'_> {
                         freed += CHUNK_BYTES;
                     }
                     Some(outcome) if is_for_later(outcome) => {
-                        again.push(TurnReply::Found(chunk, take));
+                        self.again.push(TurnReply::Found(chunk, take));
                         continue;
                     }
                     _ => drop_chunk(&chunk, Some(take.lease), None),
@@ -74,24 +89,15 @@ impl ChunkExchange<'_> {
             }
             done.push(take);
         }
-        for (chunk, take) in other {
-            drop_chunk(&chunk, Some(take.lease), None);
-            done.push(take);
+        if !done.is_empty() {
+            mailbox::post(BackgroundRequest::PutBack(done));
         }
-        let is_over = !again.is_empty();
-        mailbox::return_replies(again);
-        mailbox::post(BackgroundRequest::PutBack(done));
-        Exchanged { freed, is_over }
+        freed
     }
 
     /// Gives chunks away that nobody has, if their bytes still are what they were.
-    pub(super) fn give(&mut self, missing: Vec<(NamedChunk, ChunkToGive)>) -> Exchanged {
-        let (ready, other): (Vec<_>, Vec<_>) =
-            missing.into_iter().partition(|(chunk, _)| is_ready_chunk(chunk));
-        other.iter().for_each(|(chunk, _)| forget(chunk));
-        let addresses: Vec<u64> = ready.iter().map(|(chunk, _)| chunk.address()).collect();
-        let prints = self.kernels.fingerprints(&addresses).unwrap_or_default();
-        let (same, other): (Vec<_>, Vec<_>) = ready
+    fn give(&mut self, missing: Vec<(NamedChunk, ChunkToGive)>, prints: &[Fingerprint]) {
+        let (same, other): (Vec<_>, Vec<_>) = missing
             .into_iter()
             .enumerate()
             .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
@@ -99,7 +105,7 @@ impl ChunkExchange<'_> {
         let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
         let addresses: Vec<u64> = same.iter().map(|(chunk, _)| chunk.address()).collect();
         let mut handles: Vec<Handle> = Vec::new();
-        let given = self.manager.donate_chunks(&addresses, self.limit, |address, handle| {
+        let given = self.manager.donate_chunks(&addresses, self.left(), |address, handle| {
             let is_its =
                 |(chunk, give): &(NamedChunk, ChunkToGive)| chunk.address() == address && give.is_of(handle);
             // Its block was freed, and another one has the address now.
@@ -107,27 +113,36 @@ impl ChunkExchange<'_> {
             handles.push(handle);
             Ok(())
         });
-        let (mut handles, mut offers, mut again) = (handles.into_iter(), Vec::new(), Vec::new());
+        let (mut handles, mut offers) = (handles.into_iter(), Vec::new());
         for ((chunk, give), outcome) in same.into_iter().zip(given.outcomes) {
             match outcome {
                 ShareOutcome::Shared => {
                     note_given(&chunk, handles.next());
                     offers.push((chunk, give));
                 }
-                outcome if is_for_later(outcome) => again.push(TurnReply::Missing(chunk, give)),
+                outcome if is_for_later(outcome) => self.again.push(TurnReply::Missing(chunk, give)),
                 outcome => {
                     log::debug!("a chunk at {:#x} was not given away: {outcome:?}", chunk.address());
                     drop_chunk(&chunk, None, Some(ChunkState::Refused));
                 }
             }
         }
-        let is_over = !again.is_empty();
-        mailbox::return_replies(again);
         if !offers.is_empty() {
             mailbox::post(BackgroundRequest::Offer(offers));
         }
-        Exchanged { freed: 0, is_over }
     }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
+/// What the GPU says; nothing where it cannot be asked.
+fn answered<T>(answer: Result<Vec<T>, CUresult>) -> Vec<T> {
+    answer.unwrap_or_else(|code| {
+        log::info!("chunks could not be looked at: {code}");
+        Vec::new()
+    })
 }
 
 /// There was no time for it now, or it was in use.

@@ -29,8 +29,6 @@ impl NamedChunk {
 
 /// For the background thread.
 pub(super) enum BackgroundRequest {
-    /// Has anybody memory with these bytes?
-    LookUp(Vec<NamedChunk>),
     /// These are this process's, mapped for reading only.
     Offer(Vec<(NamedChunk, ChunkToGive)>),
     /// Names of what could be shared: how many there are of each is to be counted, and nothing else done.
@@ -49,20 +47,14 @@ pub(super) enum TurnReply {
     Found(NamedChunk, ChunkToTake),
     /// Nobody has: this process's could be the first.
     Missing(NamedChunk, ChunkToGive),
-    /// Others know of it now.
-    Offered(NamedChunk, Lease),
-    /// Others were first, or there is no room: it becomes private again.
-    Declined,
-    /// There is no broker to ask.
-    Paused(NamedChunk),
 }
 
 #[derive(Default)]
 struct Mail {
     requests: VecDeque<BackgroundRequest>,
     replies: VecDeque<TurnReply>,
-    /// Chunks that were asked about, until the turn that takes the last reply.
-    asked: usize,
+    /// Offers that the broker has not answered.
+    offers: usize,
 }
 
 static MAIL: Mutex<Option<Mail>> = Mutex::new(None);
@@ -80,14 +72,7 @@ fn with<T>(change: impl FnOnce(&mut Mail) -> T) -> T {
 /// For the background thread, which is woken.
 pub(super) fn post(request: BackgroundRequest) {
     with(|mail| {
-        mail.asked += match &request {
-            BackgroundRequest::LookUp(chunks) => chunks.len(),
-            BackgroundRequest::Offer(chunks) => chunks.len(),
-            BackgroundRequest::Release(_)
-            | BackgroundRequest::PutBack(_)
-            | BackgroundRequest::Count(_)
-            | BackgroundRequest::GiveBack(..) => 0,
-        };
+        mail.offers += usize::from(matches!(request, BackgroundRequest::Offer(_)));
         mail.requests.push_back(request);
     });
     POSTED.notify_one();
@@ -105,29 +90,30 @@ pub(super) fn reply(replies: impl IntoIterator<Item = TurnReply>) {
     with(|mail| mail.replies.extend(replies));
 }
 
-/// A reply for a turn.
-pub(super) fn take_reply() -> Option<TurnReply> {
+/// Replies for a turn, the oldest first, and no more than `most`.
+pub(super) fn take_replies(most: usize) -> Vec<TurnReply> {
     with(|mail| {
-        let reply = mail.replies.pop_front();
-        mail.asked -= usize::from(reply.is_some()).min(mail.asked);
-        reply
+        let count = most.min(mail.replies.len());
+        mail.replies.drain(..count).collect()
     })
 }
 
 /// A turn had no time for these: they are the first of the next one.
 pub(super) fn return_replies(replies: Vec<TurnReply>) {
-    with(|mail| {
-        mail.asked += replies.len();
-        replies.into_iter().rev().for_each(|reply| mail.replies.push_front(reply));
-    });
+    with(|mail| replies.into_iter().rev().for_each(|reply| mail.replies.push_front(reply)));
 }
 
-/// Is there anything for a turn?
-pub(super) fn has_replies() -> bool {
-    mail().as_ref().is_some_and(|mail| !mail.replies.is_empty())
+/// How many there are for a turn.
+pub(super) fn replies() -> usize {
+    mail().as_ref().map_or(0, |mail| mail.replies.len())
 }
 
-/// Is nothing being asked?
-pub(super) fn is_idle() -> bool {
-    mail().as_ref().is_none_or(|mail| mail.asked == 0)
+/// An offer was answered, and what that is was noted.
+pub(super) fn offered() {
+    with(|mail| mail.offers = mail.offers.saturating_sub(1));
+}
+
+/// Is the broker about to learn of memory?
+pub(super) fn is_offering() -> bool {
+    mail().as_ref().is_some_and(|mail| mail.offers > 0)
 }

@@ -8,6 +8,7 @@
 //! | `graphs` | which kernels graphs have, and which of them ran |
 //! | `turn` | what is done while nothing is in flight, for two milliseconds at a time |
 //! | `judgement` | which blocks may be shared, by what fingerprints show |
+//! | `ask` | which chunks the broker is asked about next |
 //! | `prepared` | what of an exchange needs no stillness, ahead of it |
 //! | `exchange` | chunks that are taken and given |
 //! | `part` | the way back, before a write |
@@ -20,6 +21,7 @@
 //! Invariants: what is shared is mapped for reading only, so a write that nobody foresaw faults this process and harms no other; memory is exchanged behind the closed
 //! gate, with nothing in flight; in doubt a block stays private.
 
+mod ask;
 mod broker_thread;
 mod captured;
 #[allow(dead_code, reason = "tests name the broker's place")]

@@ -3,25 +3,24 @@
 //! A turn is taken at a wait of the program's, where the GPU has just nothing to do, or by the background thread while the program waits for nothing. It gives up at once
 //! where work is in flight.
 //!
-//! A block is shared after its kernels are known to read only; then each chunk's name is looked up. Where somebody has memory of that name, the bytes are compared here, and
-//! it takes the chunk's place if they are equal. Where nobody has, the chunk is mapped for reading only and offered to others.
+//! A block is shared after its kernels are known to read only; then each chunk's name is looked up, ahead of the turn ([`super::ask`]). Where somebody has memory of that name, the
+//! bytes are compared here, and it takes the chunk's place if they are equal. Where nobody has, the chunk is mapped for reading only and offered to others.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUresult};
-use wm_dedup::chunk::ChunkName;
 use wm_driver::{Api, Device, Gpu};
 use wm_memory::Manager;
 
-use super::exchange::{self, ChunkExchange, Exchanged};
+use super::exchange::{self, ChunkExchange};
 use super::figures::COUNTS;
-use super::judgement::{due_chunks, is_ready, learn};
+use super::judgement::{due_chunks, learn};
 use super::kernels::{ChunkKernels, MOST};
-use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
-use super::watched::{self, ChunkState, WatchedBlock};
-use super::{part, standing};
+use super::mailbox::{self, BackgroundRequest};
+use super::watched::{self, WatchedBlock};
+use super::{ask, part, standing};
 use crate::moves::obstacle;
 use crate::process::{self, driver, streams};
 use crate::{gate, settings};
@@ -35,12 +34,8 @@ const LOOK: Duration = Duration::from_micros(300);
 /// How long calls are held at once.
 const TURN: Duration = Duration::from_millis(2);
 
-/// Chunks that are looked up at once. Each may need a descriptor until the next turn; of those that the program may have, it is left fifteen of sixteen.
-const ASKED: usize = 48;
-const OF_DESCRIPTORS: usize = 16;
-
-/// Chunks that are exchanged before the time is looked at.
-const EXCHANGED: usize = 16;
+/// Chunks that a turn exchanges at most: each takes some 0.04 ms.
+const EXCHANGED: usize = 48;
 
 /// Between turns in which there is little to do.
 const REST: Duration = Duration::from_millis(20);
@@ -82,7 +77,7 @@ fn now() -> u64 {
 /// Is there anything to do now?
 pub(super) fn is_due() -> bool {
     let (now, [next, earliest]) = (now(), NEXT.each_ref().map(|at| at.load(Relaxed)));
-    standing::is_on() && (now >= next || now >= earliest && mailbox::has_replies())
+    standing::is_on() && (now >= next || now >= earliest && mailbox::replies() > 0)
 }
 
 /// There is no turn for so long, and for longer where there is nothing to do.
@@ -149,9 +144,8 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
 fn end(manager: &'static Manager<Device>) {
     let _parted = gate::alone(CLOSE, || {
         let until = Instant::now() + TURN;
-        let shared = watched::all().into_iter().filter(|block| block.is_shared());
-        let here = shared.filter(|block| std::ptr::eq(block.manager, manager));
-        here.for_each(|block| part::part_until(&block, until));
+        let shared = watched::of(manager).into_iter().filter(|block| block.is_shared());
+        shared.for_each(|block| part::part_until(&block, until));
     });
     // What could not be had now may not be had soon.
     pause(LONG_REST, LONG_REST);
@@ -195,8 +189,8 @@ struct OpenTurn<'a> {
 impl OpenTurn<'_> {
     /// Bytes of this process's memory that nobody needs now.
     fn run(mut self) -> u64 {
-        let freed = self.serve_replies();
-        if mailbox::is_idle() {
+        let freed = self.exchange();
+        if !mailbox::is_offering() {
             self.take_back();
         }
         if self.is_over() {
@@ -209,93 +203,43 @@ impl OpenTurn<'_> {
             let pause = if count > 0 { begin.elapsed().div_f64(share) } else { REST };
             self.tools.next_prints = Instant::now() + pause;
         }
-        if standing::shares() && mailbox::is_idle() {
-            self.ask();
-        }
         if standing::advises() && Instant::now() >= self.tools.next_count {
             self.tools.next_count = Instant::now() + COUNTED;
-            mailbox::post(BackgroundRequest::Count(self.shareable()));
+            mailbox::post(BackgroundRequest::Count(ask::names(self.manager, self.tools.device)));
         }
         freed
     }
 
-    /// Names of all chunks that may be shared by what is known now.
-    fn shareable(&self) -> Vec<ChunkName> {
-        let device = self.tools.device;
-        let mut names = Vec::new();
-        for block in watched::all().iter().filter(|block| std::ptr::eq(block.manager, self.manager)) {
-            let facts = block.facts();
-            if is_ready(&facts) {
-                let prints = facts.prints.values();
-                names.extend(prints.map(|fingerprint| ChunkName { device, fingerprint: *fingerprint }));
-            }
+    /// What was found out about chunks ahead of the turn.
+    fn exchange(&mut self) -> u64 {
+        let replies = mailbox::take_replies(EXCHANGED);
+        if replies.is_empty() {
+            0
+        } else {
+            ChunkExchange::run(self.manager, &mut self.tools.kernels, replies, TURN)
         }
-        names
-    }
-
-    fn exchange(&mut self) -> ChunkExchange<'_> {
-        let limit = self.left();
-        ChunkExchange { manager: self.manager, kernels: &mut self.tools.kernels, limit }
     }
 
     fn is_over(&self) -> bool {
         Instant::now() >= self.until
     }
 
-    fn serve_replies(&mut self) -> u64 {
-        let mut freed = 0;
-        while !self.is_over() && mailbox::has_replies() {
-            let (taken, given) = self.serve_some();
-            freed += taken.freed;
-            if taken.is_over || given.is_over {
-                break;
-            }
-        }
-        freed
-    }
-
     /// What was given and nobody knows of. Before fingerprints, which may take all the time there is.
     fn take_back(&self) {
-        for block in watched::all().iter().filter(|block| block.is_shared()) {
-            if !self.is_over() && std::ptr::eq(block.manager, self.manager) {
-                exchange::take_back(block, self.left());
+        for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
+            if !self.is_over() {
+                exchange::take_back(block, self.until.saturating_duration_since(Instant::now()));
             }
         }
-    }
-
-    fn left(&self) -> Duration {
-        self.until.saturating_duration_since(Instant::now())
-    }
-
-    /// Few enough that the time is looked at again soon.
-    fn serve_some(&mut self) -> (Exchanged, Exchanged) {
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
-        while found.len() + missing.len() < EXCHANGED {
-            match mailbox::take_reply() {
-                Some(TurnReply::Found(chunk, take)) => found.push((chunk, take)),
-                Some(TurnReply::Missing(chunk, give)) => missing.push((chunk, give)),
-                Some(TurnReply::Offered(chunk, lease)) => exchange::note_offered(&chunk, lease),
-                // It is taken back when nothing is being offered.
-                Some(TurnReply::Declined) => {}
-                Some(TurnReply::Paused(chunk)) => exchange::forget(&chunk),
-                None => break,
-            }
-        }
-        let taken = if found.is_empty() { Exchanged::default() } else { self.exchange().take(found) };
-        let given = if missing.is_empty() { Exchanged::default() } else { self.exchange().give(missing) };
-        (taken, given)
     }
 
     /// Fingerprints blocks that are due, as many as fit into a turn; chunks that were.
     fn fingerprint_due(&mut self) -> usize {
-        let blocks = watched::all();
+        let blocks = watched::of(self.manager);
         let first = blocks.partition_point(|block| block.range.start <= self.tools.cursor);
         let mut chosen: Vec<(Arc<WatchedBlock>, Vec<u64>)> = Vec::new();
         let mut count = 0;
         for block in blocks[first..].iter().chain(&blocks[..first]) {
-            if !std::ptr::eq(block.manager, self.manager) {
-                continue;
-            }
             let chunks = due_chunks(&block.facts());
             if chunks.is_empty() || count > 0 && count + chunks.len() > MOST {
                 continue;
@@ -329,48 +273,4 @@ impl OpenTurn<'_> {
         }
         count
     }
-
-    /// Asks the broker about chunks of blocks that may be shared.
-    fn ask(&mut self) {
-        let mut asked = Vec::new();
-        let most = most_asked();
-        let blocks = watched::all();
-        // Processes that start together begin with different blocks, so that each finds what others have given.
-        let first = process_number() % blocks.len().max(1);
-        for block in blocks[first..].iter().chain(&blocks[..first]) {
-            if !std::ptr::eq(block.manager, self.manager) {
-                continue;
-            }
-            let mut facts = block.facts();
-            if !is_ready(&facts) {
-                continue;
-            }
-            let open: Vec<_> = facts
-                .prints
-                .iter()
-                .filter(|(index, _)| !facts.chunks.contains_key(index))
-                .map(|(i, p)| (*i, *p))
-                .collect();
-            for (index, fingerprint) in open.into_iter().take(most - asked.len()) {
-                facts.chunks.insert(index, ChunkState::Asked);
-                let name = ChunkName { device: self.tools.device, fingerprint };
-                asked.push(NamedChunk { block: Arc::clone(block), index, name });
-            }
-            if asked.len() >= most {
-                break;
-            }
-        }
-        if !asked.is_empty() {
-            mailbox::post(BackgroundRequest::LookUp(asked));
-        }
-    }
-}
-
-fn most_asked() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.map_or(ASKED, |limit| (limit as usize / OF_DESCRIPTORS).clamp(1, ASKED))
-}
-
-fn process_number() -> usize {
-    (std::process::id() as usize).wrapping_mul(0x9e37_79b9) >> 7
 }

@@ -235,6 +235,13 @@ pub(super) fn forget(address: u64) -> Option<Arc<WatchedBlock>> {
     Some(block)
 }
 
+/// Those of a device, by address.
+pub(super) fn of(manager: &'static Manager<Device>) -> Vec<Arc<WatchedBlock>> {
+    let mut blocks = all();
+    blocks.retain(|block| std::ptr::eq(block.manager, manager));
+    blocks
+}
+
 /// All of them, by address.
 pub(super) fn all() -> Vec<Arc<WatchedBlock>> {
     let starts = index().iter().filter(|entry| *entry.key() == entry.range.start / CHUNK_BYTES);
