@@ -330,8 +330,10 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
         let shared = Shared::new(64 * MIB, ManagerSettings { chunked: true, ..settings(vec![]) });
         let blocks = [(); 2].map(|()| shared.manager.allocate(4 * MB, stream(1)).expect("there is room"));
         shared.manager.gpu().write(blocks[0], 7);
-        let chunks =
-            blocks.map(|block| [block, block + 2 * MIB].map(|at| (at, shared.manager.gpu().import_like(at))));
+        let chunks = blocks.map(|block| {
+            [block, block + 2 * MIB]
+                .map(|at| (shared.manager.chunk_at(at), shared.manager.gpu().import_like(at)))
+        });
         let share = move |shared: &Shared| {
             for chunks in chunks {
                 let done = shared.manager.share_chunks(&chunks, Duration::from_secs(60));
@@ -360,6 +362,31 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
         shared.manager.free(blocks[0], Order::Device).expect("a live block");
         shared.manager.gpu().drain_all();
         assert_eq!(shared.manager.unpark(Duration::from_secs(60)).left, 0);
+        shared.end();
+    });
+}
+
+/// Hazard: memory is unmapped while a kernel of the library's own reads it, since another thread freed its block and gave memory back.
+#[test]
+fn what_is_being_read_stays_mapped_beside_threads_that_free_it() {
+    under_all_schedulers(|| {
+        let shared = Shared::new(64 * MIB, settings(vec![]));
+        let address = shared.manager.allocate(2 * MB, Order::Device).expect("there is room");
+        let id = shared.manager.block(address).expect("it lives").id;
+        let read = move |shared: &Shared| {
+            shared.manager.keep_mapped(|| {
+                let lives = shared.manager.block(address).is_some_and(|block| block.id == id);
+                for _ in 0..3 {
+                    assert!(!lives || shared.manager.gpu().is_writable(address));
+                    thread::yield_now();
+                }
+            });
+        };
+        let free = move |shared: &Shared| {
+            shared.manager.free(address, Order::Device).expect("a live block");
+            shared.manager.trim(0);
+        };
+        join([spawn(&shared, read), spawn(&shared, free)]);
         shared.end();
     });
 }

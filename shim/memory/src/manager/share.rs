@@ -17,14 +17,24 @@ use super::migrate::{LOOK, PATIENCE, StartedMove, WINDOW};
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
-use crate::vocabulary::share::{ShareOutcome, SharedChunks, Unparked};
+use crate::vocabulary::share::{BlockChunk, ShareOutcome, SharedChunks, Unparked};
 
 /// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15 us.
 const BATCH: usize = 16;
 
+/// A pin of all mappings, until it is dropped.
+struct MappingPin<'a, G: Gpu>(&'a Manager<G>);
+
+impl<G: Gpu> Drop for MappingPin<'_, G> {
+    fn drop(&mut self) {
+        self.0.lock().under_way.unpin();
+        self.0.waiters.notify();
+    }
+}
+
 impl<G: Gpu> Manager<G> {
-    /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever their own was mapped. Each chunk is named by its first address
-    /// and is one handle of the device, of the driver's granularity, wholly under one block. The caller has seen that the bytes are the same; its own memory is
+    /// Gives chunks of live blocks the memory of foreign handles, mapped for reading only wherever their own was mapped. Each chunk
+    /// is one handle of the device, of the driver's granularity, wholly under one block. The caller has seen that the bytes are the same; its own memory is
     /// idle device memory afterwards. A foreign handle is the manager's from then on; that of a chunk that stays is the caller's still.
     ///
     /// The foreign memory must not be any that this process holds itself, under whatever name: that would be given to other blocks, for writing. What was this
@@ -32,9 +42,9 @@ impl<G: Gpu> Manager<G> {
     ///
     /// The caller sees to it that from before it compares until this returns no thread of the process submits work to the GPU, and that no other
     /// process uses the blocks. Whether earlier work is over is looked at here, once. Frees and allocations of other threads do no harm. No chunk is begun once `limit` is over.
-    pub fn share_chunks(&self, chunks: &[(u64, Handle)], limit: Duration) -> SharedChunks {
-        self.share_each(chunks, limit, |(address, foreign)| {
-            let handle = self.draft_share(*address)?;
+    pub fn share_chunks(&self, chunks: &[(BlockChunk, Handle)], limit: Duration) -> SharedChunks {
+        self.share_each(chunks, limit, |(chunk, foreign)| {
+            let handle = self.draft_share(*chunk)?;
             if handle.raw == *foreign {
                 return self.end_share(&handle, Err(RemapFailure::Undone(CUresult::INVALID_VALUE)), *foreign);
             }
@@ -47,15 +57,15 @@ impl<G: Gpu> Manager<G> {
     /// handle stays the manager's. Where `export` fails nothing has changed. For the rest as [`Manager::share_chunks`].
     pub fn donate_chunks(
         &self,
-        chunks: &[u64],
+        chunks: &[BlockChunk],
         limit: Duration,
         mut export: impl FnMut(u64, Handle) -> Result<(), CUresult>,
     ) -> SharedChunks {
-        self.share_each(chunks, limit, |address| {
-            let handle = self.draft_share(*address)?;
+        self.share_each(chunks, limit, |chunk| {
+            let handle = self.draft_share(*chunk)?;
             let mut remapped = self.map_for_reading(&handle, handle.raw);
             if remapped.is_ok()
-                && let Err(code) = export(*address, handle.raw)
+                && let Err(code) = export(chunk.address, handle.raw)
             {
                 remapped = Err(self
                     .map_for_writing(&handle)
@@ -81,8 +91,21 @@ impl<G: Gpu> Manager<G> {
         SharedChunks { outcomes: chunks.iter().map(&mut outcome).collect() }
     }
 
-    fn draft_share(&self, address: u64) -> Result<OccupiedHandle, Stays> {
-        self.lock().draft_share(address, &self.rules)
+    fn draft_share(&self, chunk: BlockChunk) -> Result<OccupiedHandle, Stays> {
+        self.lock().draft_share(chunk, &self.rules)
+    }
+
+    /// The chunk that begins at an address, of the block that is there now.
+    pub fn chunk_at(&self, address: u64) -> BlockChunk {
+        BlockChunk { address, block: self.block(address).map_or(0, |block| block.id) }
+    }
+
+    /// Does what reads blocks that live: nothing of what is mapped when it begins is unmapped until it has ended, also where other threads free those blocks. Other threads that want
+    /// to give memory back wait for it.
+    pub fn keep_mapped<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.wait_until(|state| !state.under_way.is_moving()).under_way.pin();
+        let _pin = MappingPin(self);
+        body()
     }
 
     fn map_for_reading(&self, handle: &OccupiedHandle, new: Handle) -> Result<(), RemapFailure> {

@@ -14,11 +14,13 @@ use crate::state::trade::{Trade, without};
 use crate::vocabulary::moves::{MoveOrder, Stays};
 use crate::vocabulary::plan::Undo;
 use crate::vocabulary::settings::Rules;
+use crate::vocabulary::share::BlockChunk;
 use crate::vocabulary::tiers::only;
 
 impl State {
-    /// Takes the handle that begins at an address, if it is a chunk that one live block covers.
-    pub(crate) fn draft_share(&mut self, address: u64, rules: &Rules) -> Result<OccupiedHandle, Stays> {
+    /// Takes the handle of a chunk, if its block lives and covers it.
+    pub(crate) fn draft_share(&mut self, chunk: BlockChunk, rules: &Rules) -> Result<OccupiedHandle, Stays> {
+        let address = chunk.address;
         if self.fixed {
             return Err(Stays::Fixed);
         }
@@ -35,6 +37,9 @@ impl State {
             block.address <= address && handle.range.end <= block.address + block.tiers.total()
         });
         let block = block.ok_or(Stays::Shared)?;
+        if block.id != chunk.block {
+            return Err(Stays::NoBlock);
+        }
         if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
             return Err(Stays::InUse);
         }

@@ -2,6 +2,15 @@
 
 use crate::vocabulary::moves::Stays;
 
+/// A part of a block that is one handle: its first address, and the block's number ([`crate::Block::id`]). After the block's end it is nothing, whoever has the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockChunk {
+    /// Where it begins.
+    pub address: u64,
+    /// Which block it is a part of.
+    pub block: u64,
+}
+
 /// What came of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOutcome {

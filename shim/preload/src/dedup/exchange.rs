@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUresult;
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_driver::{Device, Handle};
-use wm_memory::{Manager, ShareOutcome, Stays};
+use wm_memory::{BlockChunk, Manager, ShareOutcome, Stays};
 
 use super::client::Lease;
 use super::judgement::is_ready_chunk;
@@ -38,21 +38,25 @@ impl ChunkExchange {
         limit: Duration,
     ) -> u64 {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for reply in replies {
-            match reply {
-                TurnReply::Found(chunk, take) if is_ready_chunk(&chunk) => found.push((chunk, take)),
-                TurnReply::Missing(chunk, give) if is_ready_chunk(&chunk) => missing.push((chunk, give)),
-                TurnReply::Found(chunk, take) => {
-                    drop_chunk(&chunk, Some(take.lease), None);
-                    mailbox::post(BackgroundRequest::PutBack(vec![take]));
+        let (equal, prints) = manager.keep_mapped(|| {
+            for reply in replies {
+                match reply {
+                    TurnReply::Found(chunk, take) if is_ready_chunk(&chunk) => found.push((chunk, take)),
+                    TurnReply::Missing(chunk, give) if is_ready_chunk(&chunk) => missing.push((chunk, give)),
+                    TurnReply::Found(chunk, take) => {
+                        drop_chunk(&chunk, Some(take.lease), None);
+                        mailbox::post(BackgroundRequest::PutBack(vec![take]));
+                    }
+                    TurnReply::Missing(chunk, _) => forget(&chunk),
                 }
-                TurnReply::Missing(chunk, _) => forget(&chunk),
             }
-        }
-        let pairs: Vec<_> = found.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
-        let addresses: Vec<u64> = missing.iter().map(|(chunk, _)| chunk.address()).collect();
-        let equal = answered(kernels.compare(&pairs));
-        let prints = answered(kernels.fingerprints(&addresses));
+            let pairs: Vec<_> = found.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
+            let chunks: Vec<_> = missing.iter().map(|(chunk, _)| chunk.address()).collect();
+            kernels.look(&pairs, &chunks).unwrap_or_else(|code| {
+                log::info!("chunks could not be looked at: {code}");
+                Default::default()
+            })
+        });
         let mut exchange = Self { manager, until: Instant::now() + limit, again: Vec::new() };
         let freed = exchange.take(found, &equal);
         exchange.give(missing, &prints);
@@ -63,11 +67,11 @@ impl ChunkExchange {
     /// Takes what is equal; what the GPU did not compare is asked about again some time.
     fn take(&mut self, found: Vec<(NamedChunk, ChunkToTake)>, equal: &[bool]) -> u64 {
         let is_equal = |at: usize| equal.get(at).copied();
-        let pairs: Vec<(u64, Handle)> = found
+        let pairs: Vec<(BlockChunk, Handle)> = found
             .iter()
             .enumerate()
             .filter(|(at, _)| is_equal(*at) == Some(true))
-            .filter_map(|(_, (chunk, take))| Some((chunk.address(), take.handle()?)))
+            .filter_map(|(_, (chunk, take))| Some((chunk.of_block(), take.handle()?)))
             .collect();
         let mut outcomes = self.manager.share_chunks(&pairs, self.left()).outcomes.into_iter();
         let (mut freed, mut done) = (0, Vec::new());
@@ -103,12 +107,12 @@ impl ChunkExchange {
             .partition(|(at, (chunk, _))| prints.get(*at) == Some(&chunk.name.fingerprint));
         other.iter().for_each(|(_, (chunk, _))| forget(chunk));
         let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
-        let addresses: Vec<u64> = same.iter().map(|(chunk, _)| chunk.address()).collect();
+        let chunks: Vec<BlockChunk> = same.iter().map(|(chunk, _)| chunk.of_block()).collect();
         let mut handles: Vec<Handle> = Vec::new();
-        let given = self.manager.donate_chunks(&addresses, self.left(), |address, handle| {
+        let given = self.manager.donate_chunks(&chunks, self.left(), |address, handle| {
             let is_its =
                 |(chunk, give): &(NamedChunk, ChunkToGive)| chunk.address() == address && give.is_of(handle);
-            // Its block was freed, and another one has the address now.
+            // The block has other memory there than it had: what stands for that is no use.
             same.iter().find(|prepared| is_its(prepared)).ok_or(CUresult::INVALID_HANDLE)?;
             handles.push(handle);
             Ok(())
@@ -135,14 +139,6 @@ impl ChunkExchange {
     fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
-}
-
-/// What the GPU says; nothing where it cannot be asked.
-fn answered<T>(answer: Result<Vec<T>, CUresult>) -> Vec<T> {
-    answer.unwrap_or_else(|code| {
-        log::info!("chunks could not be looked at: {code}");
-        Vec::new()
-    })
 }
 
 /// There was no time for it now, or it was in use.

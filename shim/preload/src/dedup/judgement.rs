@@ -50,9 +50,8 @@ pub(super) fn is_ready(facts: &BlockFacts) -> bool {
 
 pub(super) fn is_ready_chunk(chunk: &NamedChunk) -> bool {
     let block = &chunk.block;
-    let lives = || block.manager.block(block.range.start).is_some_and(|live| live.id == block.id);
     let is_named = |facts: &BlockFacts| facts.prints.get(&chunk.index) == Some(&chunk.name.fingerprint);
-    !block.is_gone() && !standing::is_ending() && lives() && {
+    !standing::is_ending() && block.lives() && {
         let facts = block.facts();
         is_ready(&facts) && is_named(&facts)
     }

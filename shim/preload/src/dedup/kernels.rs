@@ -1,6 +1,7 @@
 //! Our kernels on the GPU: fingerprints and comparisons of chunks, and the memory in which they get their lists and leave their results.
 //!
-//! They run in a stream of the library's own, and who starts one waits for it: about 0.5 us a chunk. Only behind the closed gate, with nothing in flight.
+//! They run in a stream of the library's own, and who starts one waits for it: about 0.5 us a chunk. Only behind the closed gate, with nothing in flight, and where what is mapped
+//! stays so ([`Manager::keep_mapped`](wm_memory::Manager::keep_mapped)).
 
 use std::ffi::c_void;
 
@@ -68,53 +69,71 @@ impl ChunkKernels {
 
     /// Fingerprints of chunks, at most [`MOST`].
     pub(super) fn fingerprints(&mut self, chunks: &[u64]) -> Result<Vec<Fingerprint>, CUresult> {
-        let chunks = &chunks[..chunks.len().min(MOST)];
-        self.put(chunks);
-        let arguments = FingerprintChunks {
-            chunks: self.lists.addresses as u64,
-            count: chunks.len() as _,
-            fingerprints: self.lists.results as u64,
-        };
-        self.run(self.fingerprint, chunks.len(), &arguments)?;
-        let half = |index| self.result(index);
-        Ok((0..chunks.len()).map(|at| Fingerprint::from_halves(half(2 * at), half(2 * at + 1))).collect())
+        Ok(self.look(&[], chunks)?.1)
     }
 
-    /// Whether two chunks hold the same bytes, for each pair of at most [`MOST`].
-    pub(super) fn compare(&mut self, pairs: &[(u64, u64)]) -> Result<Vec<bool>, CUresult> {
+    /// Whether two chunks hold the same bytes, for each pair, and fingerprints of others; at most [`MOST`] of both together.
+    pub(super) fn look(
+        &mut self,
+        pairs: &[(u64, u64)],
+        chunks: &[u64],
+    ) -> Result<(Vec<bool>, Vec<Fingerprint>), CUresult> {
         let pairs = &pairs[..pairs.len().min(MOST)];
+        let chunks = &chunks[..chunks.len().min(MOST - pairs.len())];
         let flat: Vec<u64> = pairs.iter().flat_map(|(one, other)| [*one, *other]).collect();
-        self.put(&flat);
-        let arguments = CompareChunks {
+        let (after, words) = (self.lists.after(flat.len()), 2 * chunks.len());
+        self.lists.put(&flat);
+        after.put(chunks);
+        let compare = CompareChunks {
             pairs: self.lists.addresses as u64,
             count: pairs.len() as _,
             equal: self.lists.results as u64,
         };
-        self.run(self.compare, pairs.len(), &arguments)?;
-        // SAFETY: so many words of 32 bits were written, in memory of the library's own.
-        let equal = |at| unsafe { self.lists.results.cast::<u32>().add(at).read_volatile() };
-        Ok((0..pairs.len()).map(|at| equal(at) == 1).collect())
+        let fingerprint = FingerprintChunks {
+            chunks: after.addresses as u64,
+            count: chunks.len() as _,
+            fingerprints: after.results as u64,
+        };
+        let started = self.start(self.compare, pairs.len(), &compare);
+        let started = started.and_then(|()| self.start(self.fingerprint, chunks.len(), &fingerprint));
+        // What was started reads the chunks until this is over.
+        driver().stream_synchronize(self.stream)?;
+        started?;
+        // SAFETY: the kernels have written so many words of 32 and of 64 bits, in memory of the library's own.
+        let (equal, halves) = unsafe {
+            let equal = |at| self.lists.results.cast::<u32>().add(at).read_volatile() == 1;
+            let half = |at| after.results.add(at).read_volatile();
+            ((0..pairs.len()).map(equal).collect(), (0..words).map(half).collect::<Vec<u64>>())
+        };
+        Ok((equal, halves.chunks_exact(2).map(|pair| Fingerprint::from_halves(pair[0], pair[1])).collect()))
     }
 
-    fn put(&mut self, words: &[u64]) {
-        // SAFETY: memory of the library's own for twice [`MOST`] words, which no kernel reads now.
-        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.lists.addresses, words.len()) };
-    }
-
-    fn result(&self, index: usize) -> u64 {
-        // SAFETY: the kernel has written it.
-        unsafe { self.lists.results.add(index).read_volatile() }
-    }
-
-    fn run<A: Arguments>(&self, function: CUfunction, blocks: usize, arguments: &A) -> Result<(), CUresult> {
+    fn start<A: Arguments>(
+        &self,
+        function: CUfunction,
+        blocks: usize,
+        arguments: &A,
+    ) -> Result<(), CUresult> {
         if blocks == 0 {
             return Ok(());
         }
         let pointers = arguments.pointers();
         let parameters = pointers.as_ref().as_ptr().cast_mut().cast();
-        // SAFETY: the arguments outlive the call; the chunks are mapped, and stay so until the wait below is over.
-        unsafe { driver().launch_kernel(function, blocks as u32, THREADS, self.stream, parameters) }?;
-        driver().stream_synchronize(self.stream)
+        // SAFETY: the driver copies the arguments; the chunks are mapped, and stay so until the caller has waited.
+        unsafe { driver().launch_kernel(function, blocks as u32, THREADS, self.stream, parameters) }
+    }
+}
+
+impl KernelLists {
+    /// What follows so many words.
+    fn after(&self, words: usize) -> Self {
+        // SAFETY: both lists have twice [`MOST`] words.
+        unsafe { Self { addresses: self.addresses.add(words), results: self.results.add(words) } }
+    }
+
+    fn put(&self, words: &[u64]) {
+        // SAFETY: memory of the library's own, for at least so many words, which no kernel reads now.
+        unsafe { std::ptr::copy_nonoverlapping(words.as_ptr(), self.addresses, words.len()) };
     }
 }
 

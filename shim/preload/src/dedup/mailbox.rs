@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use wm_dedup::chunk::ChunkName;
 use wm_driver::Device;
-use wm_memory::Manager;
+use wm_memory::{BlockChunk, Manager};
 
 use super::client::Lease;
 use super::prepared::{ChunkToGive, ChunkToTake};
@@ -24,6 +24,10 @@ pub(super) struct NamedChunk {
 impl NamedChunk {
     pub(super) fn address(&self) -> u64 {
         self.block.chunk_address(self.index)
+    }
+
+    pub(super) fn of_block(&self) -> BlockChunk {
+        BlockChunk { address: self.address(), block: self.block.id }
     }
 }
 

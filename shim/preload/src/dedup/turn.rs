@@ -37,6 +37,9 @@ const TURN: Duration = Duration::from_millis(2);
 /// Chunks that a turn exchanges at most: each takes some 0.04 ms.
 const EXCHANGED: usize = 48;
 
+/// What a launch costs beside what its chunks do.
+const LAUNCH: Duration = Duration::from_micros(50);
+
 /// Between turns in which there is little to do.
 const REST: Duration = Duration::from_millis(20);
 
@@ -46,9 +49,10 @@ const COUNTED: Duration = Duration::from_secs(2);
 /// Between turns after sharing has ended.
 const LONG_REST: Duration = Duration::from_millis(500);
 
-/// Times as long as a turn took before there is another one, however much is to be done: a program that waits all the time is slower by a tenth. But no longer than that.
+/// Times as long as a turn took before there is another one, however much is to be done: a program that waits all the time is slower by a tenth. But no longer than ten turns:
+/// what takes longer waits for the GPU while other processes have it, and so would the program.
 const PAUSE: u32 = 9;
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Milliseconds since the first turn, when the next one is due, and when one is for which there are replies.
 static NEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -58,6 +62,9 @@ struct Tools {
     kernels: ChunkKernels,
     /// When the next fingerprints may be taken.
     next_prints: Instant,
+    cost: PrintCost,
+    /// The last turn took some.
+    has_printed: bool,
     /// When what could be shared is counted again, where nothing is.
     next_count: Instant,
     /// The block whose turn it was last.
@@ -174,6 +181,8 @@ impl Tools {
             device,
             kernels: ChunkKernels::load(context)?,
             next_prints: Instant::now(),
+            cost: PrintCost::default(),
+            has_printed: false,
             next_count: Instant::now(),
             cursor: 0,
         })
@@ -189,88 +198,115 @@ struct OpenTurn<'a> {
 impl OpenTurn<'_> {
     /// Bytes of this process's memory that nobody needs now.
     fn run(mut self) -> u64 {
-        let freed = self.exchange();
-        if !mailbox::is_offering() {
-            self.take_back();
-        }
-        if self.is_over() {
-            return freed;
-        }
-        if Instant::now() >= self.tools.next_prints {
-            let begin = Instant::now();
-            let count = self.fingerprint_due();
-            let share = settings::load().dedup_share;
-            let pause = if count > 0 { begin.elapsed().div_f64(share) } else { REST };
+        // Not in two turns on end while there is something to exchange: they may take all the time.
+        let gives_way = self.tools.has_printed && mailbox::replies() > 0;
+        self.tools.has_printed = !gives_way && Instant::now() >= self.tools.next_prints;
+        if self.tools.has_printed {
+            let pause = self.fingerprint_due();
             self.tools.next_prints = Instant::now() + pause;
         }
         if standing::advises() && Instant::now() >= self.tools.next_count {
             self.tools.next_count = Instant::now() + COUNTED;
             mailbox::post(BackgroundRequest::Count(ask::names(self.manager, self.tools.device)));
         }
-        freed
+        if !mailbox::is_offering() {
+            self.take_back();
+        }
+        self.exchange()
     }
 
     /// What was found out about chunks ahead of the turn.
     fn exchange(&mut self) -> u64 {
-        let replies = mailbox::take_replies(EXCHANGED);
+        let limit = self.left();
+        let replies = if limit.is_zero() { Vec::new() } else { mailbox::take_replies(EXCHANGED) };
         if replies.is_empty() {
-            0
-        } else {
-            ChunkExchange::run(self.manager, &mut self.tools.kernels, replies, TURN)
+            return 0;
         }
+        ChunkExchange::run(self.manager, &mut self.tools.kernels, replies, limit)
     }
 
-    fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
     }
 
-    /// What was given and nobody knows of. Before fingerprints, which may take all the time there is.
+    /// What was given and nobody knows of.
     fn take_back(&self) {
         for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
-            if !self.is_over() {
-                exchange::take_back(block, self.until.saturating_duration_since(Instant::now()));
+            if !self.left().is_zero() {
+                exchange::take_back(block, self.left());
             }
         }
     }
 
-    /// Fingerprints blocks that are due, as many as fit into a turn; chunks that were.
-    fn fingerprint_due(&mut self) -> usize {
+    /// Fingerprints blocks that are due, one or as many as one launch can have; how long there are none afterwards.
+    fn fingerprint_due(&mut self) -> Duration {
+        let manager = self.manager;
+        let chosen = manager.keep_mapped(|| {
+            let chosen = self.choose();
+            let of_block = |(block, chunks): &(Arc<WatchedBlock>, Vec<u64>)| {
+                chunks.iter().map(|index| block.chunk_address(*index)).collect::<Vec<u64>>()
+            };
+            let addresses: Vec<u64> = chosen.iter().flat_map(of_block).collect();
+            let begin = Instant::now();
+            let mut prints = Vec::with_capacity(addresses.len());
+            for batch in addresses.chunks(MOST) {
+                prints.extend(self.tools.kernels.fingerprints(batch)?);
+            }
+            Ok((chosen, prints, begin.elapsed()))
+        });
+        let (chosen, prints, taken) = match chosen {
+            Ok(taken) => taken,
+            Err::<_, CUresult>(code) => {
+                standing::end("fingerprints could not be taken");
+                log::warn!("fingerprints could not be taken: {code}");
+                return REST;
+            }
+        };
+        if prints.is_empty() {
+            return REST;
+        }
+        let pause = self.tools.cost.of(prints.len(), taken).div_f64(settings::load().dedup_share);
+        let mut prints = prints.into_iter();
+        for (block, chunks) in &chosen {
+            let prints = chunks.iter().copied().zip(prints.by_ref()).collect();
+            learn(block, prints, self.until);
+        }
+        pause
+    }
+
+    /// Chunks of blocks that are due, and live.
+    fn choose(&mut self) -> Vec<(Arc<WatchedBlock>, Vec<u64>)> {
         let blocks = watched::of(self.manager);
         let first = blocks.partition_point(|block| block.range.start <= self.tools.cursor);
-        let mut chosen: Vec<(Arc<WatchedBlock>, Vec<u64>)> = Vec::new();
+        let mut chosen = Vec::new();
         let mut count = 0;
-        for block in blocks[first..].iter().chain(&blocks[..first]) {
+        for block in blocks[first..].iter().chain(&blocks[..first]).filter(|block| block.lives()) {
             let chunks = due_chunks(&block.facts());
+            // A block that is larger than that has launches of its own.
             if chunks.is_empty() || count > 0 && count + chunks.len() > MOST {
                 continue;
             }
             self.tools.cursor = block.range.start;
             count += chunks.len();
             chosen.push((Arc::clone(block), chunks));
-            if count >= MOST {
-                break;
-            }
         }
-        let addresses: Vec<u64> = chosen
-            .iter()
-            .flat_map(|(block, chunks)| chunks.iter().map(|index| block.chunk_address(*index)))
-            .collect();
-        let mut prints = Vec::with_capacity(addresses.len());
-        for batch in addresses.chunks(MOST) {
-            match self.tools.kernels.fingerprints(batch) {
-                Ok(some) => prints.extend(some),
-                Err(code) => {
-                    standing::end("fingerprints could not be taken");
-                    log::warn!("fingerprints could not be taken: {code}");
-                    return 0;
-                }
-            }
-        }
-        let mut prints = prints.into_iter();
-        for (block, chunks) in &chosen {
-            let prints = chunks.iter().copied().zip(prints.by_ref()).collect();
-            learn(block, prints, self.until);
-        }
-        count
+        chosen
+    }
+}
+
+/// What fingerprints cost the GPU. While other processes use it they take longer than that.
+#[derive(Debug, Default)]
+struct PrintCost {
+    /// For a chunk, at best.
+    least: Option<Duration>,
+}
+
+impl PrintCost {
+    /// Of so many chunks, for which it took so long.
+    fn of(&mut self, chunks: usize, taken: Duration) -> Duration {
+        let each = taken / chunks as u32;
+        let least = self.least.map_or(each, |least| least.min(each));
+        self.least = Some(least);
+        taken.min(least * chunks as u32 + LAUNCH)
     }
 }

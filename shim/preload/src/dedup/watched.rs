@@ -95,6 +95,11 @@ impl WatchedBlock {
         self.is_gone.load(Relaxed)
     }
 
+    /// The program has it still, by what the manager says, too.
+    pub(super) fn lives(&self) -> bool {
+        !self.is_gone() && self.manager.block(self.range.start).is_some_and(|block| block.id == self.id)
+    }
+
     pub(super) fn chunk_address(&self, index: u64) -> u64 {
         self.range.start + index * CHUNK_BYTES
     }

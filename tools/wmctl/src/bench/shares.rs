@@ -14,7 +14,7 @@ use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
 use wm_driver::{Api, Device, Handle};
-use wm_memory::{Manager, ManagerSettings, Order, ShareOutcome, SharedChunks, Stays};
+use wm_memory::{BlockChunk, Manager, ManagerSettings, Order, ShareOutcome, SharedChunks, Stays};
 
 use super::machine;
 use crate::output;
@@ -126,7 +126,8 @@ impl SharingBlocks {
         note("give away", start);
         let import = |descriptor: &OwnedFd| self.manager.gpu().import_handle(descriptor.as_fd());
         let imported = exported.iter().map(import).collect::<Result<Vec<Handle>, _>>()?;
-        let pairs: Vec<(u64, Handle)> = self.chunks(1).zip(imported).collect();
+        let pairs: Vec<(BlockChunk, Handle)> =
+            self.chunks(1).map(|at| self.manager.chunk_at(at)).zip(imported).collect();
         let start = Instant::now();
         self.share_all(|| self.manager.share_chunks(&pairs, PATIENCE))?;
         note("share", start);
@@ -152,7 +153,7 @@ impl SharingBlocks {
 
     fn donate(&self) -> Result<Vec<OwnedFd>> {
         let mut exported = Vec::new();
-        let chunks: Vec<u64> = self.chunks(0).collect();
+        let chunks: Vec<BlockChunk> = self.chunks(0).map(|at| self.manager.chunk_at(at)).collect();
         let mut export =
             |_, handle| self.manager.gpu().export(handle).map(|descriptor| exported.push(descriptor));
         self.share_all(|| self.manager.donate_chunks(&chunks, PATIENCE, &mut export))?;

@@ -41,7 +41,8 @@ impl World {
 
     fn share_with_others(&mut self, chunks: &[u64], fail: Option<(u64, u64)>) -> Vec<ShareOutcome> {
         let model = self.manager.gpu();
-        let pairs: Vec<_> = chunks.iter().map(|at| (*at, model.import_like(*at))).collect();
+        let pairs: Vec<_> =
+            chunks.iter().map(|at| (self.manager.chunk_at(*at), model.import_like(*at))).collect();
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
         let shared = self.manager.share_chunks(&pairs, LONG);
         model.fail_no_more();
@@ -59,7 +60,8 @@ impl World {
         let model = self.manager.gpu();
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
         let mut given = Vec::new();
-        let shared = self.manager.donate_chunks(chunks, LONG, |address, handle| {
+        let named: Vec<_> = chunks.iter().map(|at| self.manager.chunk_at(*at)).collect();
+        let shared = self.manager.donate_chunks(&named, LONG, |address, handle| {
             assert!(!model.is_writable(address), "{address:#x} is given away, and may be written");
             given.push((address, handle));
             if (address / GRANULARITY).is_multiple_of(3) { Err(wm_abi::CUresult::UNKNOWN) } else { Ok(()) }
