@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measures memory that processes share because it holds the same bytes (WMSHIM_DEDUP=on), on one GPU, and prints one table.
 
-    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--only serve,tuned,graph,overwrite,kill] [--json FILE]
+    python3 tests/workloads/dedup.py [--library dist/lib/libwmshim.so] [--only serve,tuned,graph,overwrite,kill,programs] [--json FILE]
 
 `serve`: so many processes (`--processes`) generate tokens with the same weights: memory for weights, how long until it is shared, tokens a second
 before and after, and without wmshim. `tuned`: two models that differ in a tenth of their tensors, and the training of adapters beside them. `graph`: servers that
 replay a captured step. `overwrite`: a process writes over weights that it shares, by each way. `kill`: processes are killed at random while others read
-all weights. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
+all weights. `programs`: six programs of `dedup_programs.py`, two processes each, all at once, for `--launches` kernels each. A file of random weights is made once for each size (`--folder`); it takes 2 bytes a parameter, in host memory by default.
 """
 import argparse
 import json
@@ -32,13 +32,13 @@ class Broken(Exception):
 
 
 class Process:
-    """One of `dedup_process.py`; with `stats`, the folder of its sockets, under the library. What it says is kept with the second it came."""
+    """One of `dedup_process.py`, or of another script; with `stats`, the folder of its sockets, under the library. What it says is kept with the second it came."""
 
-    def __init__(self, options, kind, stats=None, variables={}, **words):
+    def __init__(self, options, kind, stats=None, variables={}, script="dedup_process.py", **words):
         environment = dict(os.environ, PYTHONUNBUFFERED="1", **variables)
         if stats:
             environment |= {"LD_PRELOAD": str(options.library), "WMSHIM_DEDUP": "on", "WMSHIM_STATS_DIR": stats} | options.set
-        command = [sys.executable, str(HERE / "dedup_process.py"), kind, json.dumps(words)]
+        command = [sys.executable, str(HERE / script), kind, json.dumps(words)]
         self.log = tempfile.TemporaryFile("w+")
         self.kind, self.said, self.changed = kind, [], threading.Condition()
         self.process = subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
@@ -358,23 +358,31 @@ def tuned(options, stats):
         processes = [*servers, Process(options, "train", folder, path=first, billions=options.small)]
         for process in processes:
             process.wait("loaded")
-        for process in processes:
+        pids = [process.process.pid for process in processes]
+        training, trained = processes[2], processes[2].all("loaded")[0]["trained"]
+        for process in servers:
             process.tell("go")
+        training.tell("look")
         if folder:
             follow(options, stats, base, 60)
             figures = shared(options, stats)
-        time.sleep(options.seconds / 2)
+        training.tell("stop")
+        training.wait("done")
+        training.tell("go")
+        time.sleep(options.seconds)
         for process in processes:
             process.tell("stop")
-        outcomes.append([process.wait("done") for process in processes])
-        pids = [process.process.pid for process in processes]
+        outcomes.append([*(process.wait("done") for process in servers), training.wait("done", after=1)])
+        later = shared(options, stats) if folder else {}
         end(processes)
         settle(base)
     bare, ours = outcomes
     equal = made["bytes"] - changed["changed"]
-    for name, pid, least in zip(("first model", "second model", "training"), pids, (made["bytes"], equal, made["bytes"])):
-        bytes_shared = figures.get(pid, {}).get("shared_bytes", 0)
-        row(part, f"shared by the {name}, of what is equal", f"{bytes_shared / least:.3f}", "0.9", bytes_shared >= 0.9 * least)
+    for name, pid in zip(("first model", "second model", "training, while it only reads"), pids):
+        row(part, f"shared by the {name}, of its weights", f"{figures.get(pid, {}).get('shared_bytes', 0) / made['bytes']:.3f}")
+    saved = [figures.get(pid, {}).get("saved_bytes", 0) for pid in pids]
+    good = saved[0] + saved[1] >= 0.9 * equal
+    row(part, "taken from others by both models and the training, of what two have equal", f"{sum(saved) / equal:.3f}", "> 0.9", good)
     for name, number in (("first", 0), ("second", 1)):
         row(part, f"same tokens of the {name} as bare", same([ours[number]], [bare[number]]), True, same([ours[number]], [bare[number]]))
     row(part, "the models' tokens differ", ours[0]["digest"] != ours[1]["digest"], True, ours[0]["digest"] != ours[1]["digest"])
@@ -382,7 +390,10 @@ def tuned(options, stats):
     apart = max((abs(one - other) for one, other in losses), default=1.0)
     row(part, "steps of training compared, first and last loss", f"{len(losses)}, {losses[0][1]:.4f}, {losses[-1][1]:.4f}" if losses else "none")
     row(part, "losses apart from bare, at most", f"{apart:.2e}", "0", apart == 0)
-    row(part, "copied back by the training", gib(figures.get(pids[2], {}).get("copied_back_bytes", 0)))
+    figures, before = later.get(pids[2], {}), figures.get(pids[2], {})
+    row(part, "of its weights, what the optimizer writes", gib(trained))
+    row(part, "made private by the training, before and after it began", ", ".join(gib(one.get("copied_back_bytes", 0)) for one in (before, figures)))
+    row(part, "blocks of the training left alone", "; ".join(f"{one['count']} {one['reason']}" for one in figures.get("refused", [])) or "none")
     leftovers(options, part, base, stats)
 
 
@@ -505,7 +516,65 @@ def kill(options, stats):
     leftovers(options, part, base, stats)
 
 
-PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite, "kill": kill}
+PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}, "cupy": {}, "quantised": {}}
+
+
+def programs(options, stats):
+    """Each of the six bare, for what is right; then two of each under the library, all at once."""
+    part, base = "programs", used()
+    stage[0] = "programs, bare"
+
+    def begin(folder, count):
+        started = {
+            name: [Process(options, name, folder, variables, script="dedup_programs.py") for _ in range(count)]
+            for name, variables in PROGRAMS.items()
+        }
+        for process in sum(started.values(), []):
+            process.wait("loaded", 240)
+            process.tell("go")
+        return started
+
+    right = {}
+    for name, (process,) in begin(None, 1).items():
+        right[name] = process.wait("passed")["digest"]
+        process.tell("stop")
+        process.wait("done")
+        process.end()
+    settle(base)
+    stage[0] = "programs, shared"
+    started = begin(stats, 2)
+    pids = {name: [process.process.pid for process in processes] for name, processes in started.items()}
+    begin_time, complete, figures = time.monotonic(), {}, {}
+    while time.monotonic() - begin_time < options.launch_seconds:
+        figures = shared(options, stats)
+        for name, numbers in pids.items():
+            now = sum(figures.get(pid, {}).get("shared_bytes", 0) for pid in numbers)
+            if now != complete.get(name, (0, 0))[0]:
+                complete[name] = now, time.monotonic() - begin_time
+        least = {name: min(figures.get(pid, {}).get("launches", 0) for pid in numbers) for name, numbers in pids.items()}
+        stage[0] = "programs, shared: " + ", ".join(f"{name} {count / 1e6:.2f}" for name, count in least.items()) + " million launches"
+        if min(least.values()) >= options.launches:
+            break
+        time.sleep(1)
+    for name, processes in started.items():
+        for process in processes:
+            process.tell("stop")
+        done = [process.wait("done", 240) for process in processes]
+        weights_loaded = processes[0].all("loaded")[0]["bytes"]
+        mine = [figures.get(pid, {}) for pid in pids[name]]
+        bytes_shared, when = complete.get(name, (0, 0.0))
+        launches = ", ".join(f"{one.get('launches', 0) / 1e6:.2f}" for one in mine)
+        row(part, f"{name}: millions of launches, and passes, of both", f"{launches}; {', '.join(str(one['passes']) for one in done)}")
+        row(part, f"{name}: shared, of the weights of both; s", f"{bytes_shared / 2 / weights_loaded:.3f}, {when:.0f}")
+        row(part, f"{name}: private copies first, MiB", ", ".join(f"{one.get('faults_avoided', 0)}, {one.get('copied_back_bytes', 0) / MIB:.0f}" for one in mine))
+        good = {one["digest"] for one in done} == {right[name]} and not any(one["wrong"] for one in done)
+        row(part, f"{name}: every answer as bare", good, True, good)
+        well = end(processes)
+        row(part, f"{name}: ended well", well, True, well)
+    leftovers(options, part, base, stats)
+
+
+PARTS = {"serve": serve, "tuned": tuned, "graph": graph, "overwrite": overwrite, "kill": kill, "programs": programs}
 
 
 def arguments(words=None):
@@ -521,6 +590,8 @@ def arguments(words=None):
     parser.add_argument("--ratio", type=float, default=5.5, help="times less memory for weights that `serve` is to reach")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--kill-seconds", type=float, default=120, help="for all of them, at most")
+    parser.add_argument("--launches", type=int, default=1000000, help="of kernels, in each of `programs`")
+    parser.add_argument("--launch-seconds", type=float, default=200, help="for all of them, at most")
     parser.add_argument("--seed", type=int, default=1, help="of the times of the kills")
     parser.add_argument("--format", choices=("safetensors", "torch"), help="of the file of weights; default: safetensors if it can be imported")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))

@@ -1,4 +1,4 @@
-"""The processes of `dedup.py`: `dedup_process.py KIND OPTIONS`, OPTIONS in JSON. They obey lines on standard input, and say one JSON object a line.
+"""The processes of `dedup.py`: `dedup_process.py KIND OPTIONS`, OPTIONS in JSON. What they obey and say is in `dedup_talk.py`.
 
 `make` writes a file of random weights and the checksum of each; `serve` generates tokens; `train` trains adapters beside frozen weights; `check`
 reads all weights again and again; `overwrite` writes over some of them; `nursery` forks processes that `check`, which is sooner than to start them.
@@ -6,19 +6,17 @@ reads all weights again and again; `overwrite` writes over some of them; `nurser
 import ctypes
 import json
 import os
-import select
 import signal
 import sys
 import time
 import zlib
 
 import torch
+from dedup_talk import asked, say
 from torch.nn import functional
 
 CONTEXT, PROMPT, ADAPTER = 128, 16, 8
 VOCABULARY = 32000
-# Without a buffer, so that what was not read can be seen from outside.
-COMMANDS = open(0, "rb", buffering=0, closefd=False)
 
 
 class Shape:
@@ -36,21 +34,6 @@ class Shape:
         each = sum(torch.Size(size).numel() for size in self.layer.values())
         self.layers = max(2, round((billions * 1e9 - 2 * VOCABULARY * kept) / each))
         self.tensors = ends | {f"{number}.{name}": size for number in range(self.layers) for name, size in self.layer.items()}
-
-
-def say(event, **more):
-    # One write, so that lines of forked processes do not mix.
-    os.write(1, (json.dumps(dict(event=event, pid=os.getpid(), **more)) + "\n").encode())
-
-
-def asked(wait=True):
-    """The next line of standard input; without waiting, whether there is one. At its end the process ends."""
-    if not wait:
-        return bool(select.select([COMMANDS], [], [], 0)[0])
-    line = COMMANDS.readline()
-    if not line:
-        sys.exit()
-    return line.decode().split()
 
 
 def checksum(tensor):
@@ -202,7 +185,7 @@ def serve(options):
 
 
 def train(options):
-    """Adapters of rank 8 beside the frozen query and value weights, by Adam, on one batch of tokens."""
+    """Adapters of rank 8 beside the frozen query and value weights, all scales and one matrix of the file itself, by Adam, on one batch of tokens. `look` only reads, until a line."""
     decoder = Decoder(options)
     generator = torch.Generator("cuda").manual_seed(5)
     for at in decoder.names:
@@ -211,14 +194,22 @@ def train(options):
             down = torch.empty(ADAPTER, columns, dtype=torch.bfloat16, device="cuda").normal_(0, 0.02, generator=generator)
             up = torch.zeros(rows, ADAPTER, dtype=torch.bfloat16, device="cuda")
             decoder.adapters[name] = down.requires_grad_(), up.requires_grad_()
-    adam = torch.optim.Adam([one for pair in decoder.adapters.values() for one in pair], lr=1e-3)
+    own = [name for name, weight in decoder.weights.items() if weight.ndim == 1] + [decoder.names[-1] + "down"]
     ids = torch.randint(VOCABULARY, (CONTEXT,), device="cuda", generator=generator)
-    say("loaded", bytes=size_of(decoder.weights))
-    while asked()[0] == "go":
-        losses = []
+    forward = lambda: decoder.logits(ids, decoder.places, lambda number, k, v: (k, v))
+    adam = None
+    say("loaded", bytes=size_of(decoder.weights), trained=size_of({name: decoder.weights[name] for name in own}))
+    while True:
+        command, losses = asked()[0], []
+        if command != "look" and adam is None:
+            trained = [*(one for pair in decoder.adapters.values() for one in pair), *(decoder.weights[name].requires_grad_() for name in own)]
+            adam = torch.optim.Adam(trained, lr=1e-3)
         while not asked(wait=False):
-            logits = decoder.logits(ids, decoder.places, lambda number, k, v: (k, v))
-            loss = functional.cross_entropy(logits[:-1].float(), ids[1:])
+            if command == "look":
+                with torch.no_grad():
+                    forward().sum().item()
+                continue
+            loss = functional.cross_entropy(forward()[:-1].float(), ids[1:])
             adam.zero_grad()
             loss.backward()
             adam.step()

@@ -316,6 +316,8 @@ pub struct DedupStats {
     pub writers: u64,
     /// Parameters of kernels of which too little is known.
     pub unknown: u64,
+    /// Kernels that were launched, those of captured graphs with them.
+    pub launches: u64,
     /// Times that launches were held while memory was exchanged.
     pub turns: u64,
     /// Blocks that were not shared, by reason.

@@ -169,6 +169,7 @@ class DedupStats(TypedDict, total=False):
     readers: int
     writers: int
     unknown: int
+    launches: int
     turns: int
     refused: List[Reason]
 

@@ -14,12 +14,14 @@ use crate::settings::{self, Dedup};
 pub(super) struct SharingCounts {
     pub(super) copied_back_bytes: AtomicU64,
     pub(super) faults_avoided: AtomicU64,
+    pub(super) launches: AtomicU64,
     pub(super) turns: AtomicU64,
 }
 
 pub(super) static COUNTS: SharingCounts = SharingCounts {
     copied_back_bytes: AtomicU64::new(0),
     faults_avoided: AtomicU64::new(0),
+    launches: AtomicU64::new(0),
     turns: AtomicU64::new(0),
 };
 
@@ -60,6 +62,7 @@ pub(crate) fn figures() -> Option<DedupStats> {
     (stats.readers, stats.writers, stats.unknown) = (counts.readers, counts.writers, counts.unknown);
     stats.copied_back_bytes = COUNTS.copied_back_bytes.load(Relaxed);
     stats.faults_avoided = COUNTS.faults_avoided.load(Relaxed);
+    stats.launches = COUNTS.launches.load(Relaxed);
     stats.turns = COUNTS.turns.load(Relaxed);
     stats.refused =
         refused.into_iter().map(|(reason, count)| Reason { reason: reason.to_owned(), count }).collect();

@@ -22,21 +22,28 @@ type GraphWord = (u64, ParameterKey);
 /// Words of all graphs together. With more, sharing ends.
 const MOST: usize = 1 << 20;
 
+/// What was captured.
+#[derive(Debug, Default)]
+struct CapturedKernels {
+    count: u64,
+    words: BTreeSet<GraphWord>,
+}
+
 /// What is known of graphs that are not executable yet.
 #[derive(Default)]
 struct GraphBook {
     captures: u32,
     /// Several captures were open at a time, so that nobody knows which word belongs to which.
     is_mixed: bool,
-    captured: BTreeSet<GraphWord>,
-    graphs: HashMap<usize, Arc<BTreeSet<GraphWord>>>,
+    captured: CapturedKernels,
+    graphs: HashMap<usize, Arc<CapturedKernels>>,
     ever: BTreeSet<GraphWord>,
 }
 
 /// An executable graph of which is known what it runs.
 struct ExecutableGraph {
     number: u64,
-    words: Arc<BTreeSet<GraphWord>>,
+    kernels: Arc<CapturedKernels>,
     launches: AtomicU64,
 }
 
@@ -70,22 +77,27 @@ pub(super) fn begin_capture() {
 pub(super) fn end_capture(graph: Option<CUgraph>) {
     with(|book| {
         book.captures = book.captures.saturating_sub(1);
-        let words = std::mem::take(&mut book.captured);
+        let kernels = std::mem::take(&mut book.captured);
         if let Some(graph) = graph {
             match book.is_mixed {
                 true => drop(book.graphs.remove(&graph.0)),
-                false => drop(book.graphs.insert(graph.0, Arc::new(words))),
+                false => drop(book.graphs.insert(graph.0, Arc::new(kernels))),
             }
         }
         book.is_mixed &= book.captures > 0;
     });
 }
 
+/// A kernel is captured.
+pub(super) fn note_kernel() {
+    with(|book| book.captured.count += 1);
+}
+
 /// A kernel's argument in a graph, captured or not. `false`: there are too many.
 pub(super) fn note_word(word: GraphWord, is_captured: bool) -> bool {
     with(|book| {
         if is_captured {
-            book.captured.insert(word);
+            book.captured.words.insert(word);
         }
         book.ever.insert(word);
         book.ever.len() <= MOST
@@ -105,12 +117,12 @@ pub(super) fn forget_all() {
 /// A graph was made executable, or an executable graph was made like it.
 pub(super) fn instantiated(executable: CUgraphExec, graph: CUgraph) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let Some(words) = with(|book| book.graphs.get(&graph.0).cloned()) else {
+    let Some(kernels) = with(|book| book.graphs.get(&graph.0).cloned()) else {
         return forget_executable(executable);
     };
     let number = NUMBER.fetch_add(1, Relaxed);
     executables()
-        .insert(executable.0, Arc::new(ExecutableGraph { number, words, launches: AtomicU64::new(0) }));
+        .insert(executable.0, Arc::new(ExecutableGraph { number, kernels, launches: AtomicU64::new(0) }));
 }
 
 /// An executable graph was changed, or ends.
@@ -118,11 +130,13 @@ pub(super) fn forget_executable(executable: CUgraphExec) {
     executables().remove(&executable.0);
 }
 
-pub(super) fn launched(executable: CUgraphExec) {
+/// It is launched. The kernels that it is known to have.
+pub(super) fn launched(executable: CUgraphExec) -> u64 {
     LAUNCHES.fetch_add(1, Relaxed);
-    if let Some(known) = executables().get(&executable.0) {
+    executables().get(&executable.0).map_or(0, |known| {
         known.launches.fetch_add(1, Relaxed);
-    }
+        known.kernels.count
+    })
 }
 
 /// Launches of graphs so far.
@@ -156,7 +170,7 @@ pub(super) fn ran_since(range: &Range<u64>, seen: &mut HashMap<u64, u64>) -> Vec
     for executable in all {
         let launches = executable.launches.load(Relaxed);
         let since = seen.get(&executable.number).map_or(0, |before| launches - before);
-        let parameters: BTreeSet<_> = words_in(&executable.words, range).collect();
+        let parameters: BTreeSet<_> = words_in(&executable.kernels.words, range).collect();
         if !parameters.is_empty() {
             now.insert(executable.number, launches);
         }
@@ -181,7 +195,10 @@ mod tests {
 
     fn capture(graph: usize, words: &[GraphWord]) {
         begin_capture();
-        words.iter().for_each(|word| assert!(note_word(*word, true)));
+        words.iter().for_each(|word| {
+            note_kernel();
+            assert!(note_word(*word, true));
+        });
         end_capture(Some(CUgraph(graph)));
     }
 
@@ -194,7 +211,7 @@ mod tests {
         capture(2, &[word(5000, 2)]);
         instantiated(one, CUgraph(1));
         instantiated(other, CUgraph(2));
-        launched(other);
+        assert_eq!((launched(one), launched(other)), (2, 1));
         assert_eq!(ran_since(&range, &mut seen), [], "what ran before the first look proves nothing");
         launched(other);
         launched(other);
@@ -216,6 +233,6 @@ mod tests {
         instantiated(one, CUgraph(4));
         let mut fresh = HashMap::new();
         assert_eq!((ran_since(&range, &mut fresh), fresh.len()), (vec![], 0), "it was changed");
-        assert_eq!(launches(), 6);
+        assert_eq!(launches(), 7);
     }
 }

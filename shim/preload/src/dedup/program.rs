@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 use wm_abi::{CUfunction, CUgraph, CUgraphExec};
@@ -12,6 +13,7 @@ use wm_dedup::readers::{ParameterKey, ParameterVerdict};
 use wm_driver::Device;
 use wm_memory::Manager;
 
+use super::figures::COUNTS;
 use super::learned::{parameter, readers};
 use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
@@ -140,6 +142,11 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
     if !is_on() {
         return;
     }
+    match when {
+        Submission::Now => drop(COUNTS.launches.fetch_add(1, Relaxed)),
+        Submission::Captured => graphs::note_kernel(),
+        Submission::Node => {}
+    }
     let mut writes: SmallVec<[(Arc<WatchedBlock>, ParameterKey); 4]> = SmallVec::new();
     let mut has_room = true;
     let mut each = |offset: u32, word: u64| {
@@ -186,7 +193,7 @@ pub(crate) unsafe fn launching(function: CUfunction, arguments: LaunchArguments,
 pub(crate) fn graph_launching(executable: CUgraphExec) {
     if is_on() {
         pending::settle();
-        graphs::launched(executable);
+        COUNTS.launches.fetch_add(graphs::launched(executable), Relaxed);
     }
 }
 

@@ -208,7 +208,7 @@ fn dedup(answer: &Value) -> TextTable {
         let size = number(dedup, name).map_or_else(|| "-".into(), human::bytes);
         table.row([name.trim_end_matches("_bytes").replace('_', " "), size]);
     }
-    for name in ["faults_avoided", "readers", "writers", "unknown", "turns"] {
+    for name in ["faults_avoided", "readers", "writers", "unknown", "launches", "turns"] {
         table.row([name.replace('_', " "), figure(dedup, name)]);
     }
     for reason in items(dedup, "refused") {

@@ -100,6 +100,7 @@ fn stats() -> Stats {
             readers: 216,
             writers: 217,
             unknown: 218,
+            launches: 221,
             turns: 219,
             refused: vec![Reason { reason: "it is exported".to_owned(), count: 220 }],
         }),
