@@ -17,7 +17,7 @@ use super::judgement::{self, is_ready_chunk};
 use super::learned::SharedLessons;
 use super::mailbox::{self, BackgroundRequest, NamedChunk, TurnReply};
 use super::prepared::{ChunkToGive, ChunkToTake};
-use super::{ask, exchange, figures, turn};
+use super::{ask, exchange, figures, standing, turn};
 use crate::process::{self, driver};
 use crate::registry;
 use crate::sockets::descriptor::Descriptor;
@@ -88,6 +88,7 @@ impl BrokerThread {
                 self.client.iter_mut().for_each(|client| client.release(&leases));
             }
             BackgroundRequest::PutBack(taken) => drop(taken),
+            BackgroundRequest::LetGo(reply) => exchange::let_go(reply),
             BackgroundRequest::Count(names) => self.count(&names),
             BackgroundRequest::GiveBack(manager, bytes) => {
                 manager.relieve(bytes);
@@ -118,6 +119,10 @@ impl BrokerThread {
 
     /// Sees to it that the next turn has enough to do.
     fn ask(&mut self) {
+        if standing::is_ending() {
+            // What was prepared is memory of others, and descriptors of the program's.
+            return mailbox::take_replies(usize::MAX).into_iter().for_each(exchange::let_go);
+        }
         if Instant::now() < self.next_question {
             return;
         }

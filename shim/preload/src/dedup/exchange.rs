@@ -43,11 +43,8 @@ impl ChunkExchange {
                 match reply {
                     TurnReply::Found(chunk, take) if is_ready_chunk(&chunk) => found.push((chunk, take)),
                     TurnReply::Missing(chunk, give) if is_ready_chunk(&chunk) => missing.push((chunk, give)),
-                    TurnReply::Found(chunk, take) => {
-                        drop_chunk(&chunk, Some(take.lease), None);
-                        mailbox::post(BackgroundRequest::PutBack(vec![take]));
-                    }
-                    TurnReply::Missing(chunk, _) => forget(&chunk),
+                    // What it holds goes where there is time for that.
+                    reply => mailbox::post(BackgroundRequest::LetGo(reply)),
                 }
             }
             let pairs: Vec<_> = found.iter().map(|(chunk, take)| (chunk.address(), take.address())).collect();
@@ -187,7 +184,8 @@ pub(super) fn note_offered(chunk: &NamedChunk, lease: Lease) {
 }
 
 /// Takes back what a block has given that nobody knows of, because others were first or there is no broker, as far as that can be had now. For when nothing is being offered.
-pub(super) fn take_back(block: &WatchedBlock, limit: Duration) {
+/// `false`: there is nothing.
+pub(super) fn take_back(block: &WatchedBlock, limit: Duration) -> bool {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for (index, state) in &block.facts().chunks {
         if *state == ChunkState::Given(None) {
@@ -198,7 +196,17 @@ pub(super) fn take_back(block: &WatchedBlock, limit: Duration) {
             }
         }
     }
+    let is_any = !runs.is_empty();
     runs.into_iter().for_each(|run| part::take_back(block, run, limit));
+    is_any
+}
+
+/// What was prepared is not needed: the driver and the broker are told.
+pub(super) fn let_go(reply: TurnReply) {
+    match reply {
+        TurnReply::Found(chunk, take) => drop_chunk(&chunk, Some(take.lease), None),
+        TurnReply::Missing(chunk, _) => forget(&chunk),
+    }
 }
 
 /// It is asked about again some time.

@@ -39,6 +39,8 @@ pub(super) enum BackgroundRequest {
     Count(Vec<ChunkName>),
     /// A turn needs these no longer.
     PutBack(Vec<ChunkToTake>),
+    /// The same, of what could not be exchanged.
+    LetGo(TurnReply),
     /// These are used no longer.
     Release(Vec<Lease>),
     /// So many bytes of a device were freed by sharing, and are for other processes.

@@ -40,8 +40,10 @@ const EXCHANGED: usize = 48;
 /// What a launch costs beside what its chunks do.
 const LAUNCH: Duration = Duration::from_micros(50);
 
-/// Between turns in which there is little to do.
+/// Between turns in which there is little to do. After each in which there was nothing it is twice as long, up to the longest: a server waits for the GPU at each token, and should
+/// not be held for nothing.
 const REST: Duration = Duration::from_millis(20);
+const LONGEST_IDLE_REST: Duration = Duration::from_millis(320);
 
 /// Between two counts of what could be shared.
 const COUNTED: Duration = Duration::from_secs(2);
@@ -65,6 +67,8 @@ struct Tools {
     cost: PrintCost,
     /// The last turn took some.
     has_printed: bool,
+    /// How long there is no turn for which there is nothing to do.
+    rest: Duration,
     /// When what could be shared is counted again, where nothing is.
     next_count: Instant,
     /// The block whose turn it was last.
@@ -102,7 +106,8 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
         // Another thread takes one.
         Err(TryLockError::WouldBlock) => return,
     };
-    pause(Duration::ZERO, REST);
+    // For where it comes to nothing now.
+    pause(Duration::ZERO, tools.as_ref().map_or(REST, |tools| tools.rest));
     if streams().capturing() || process::exiting() {
         return;
     }
@@ -137,8 +142,9 @@ pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
         }
         COUNTS.turns.fetch_add(1, Relaxed);
         let begin = Instant::now();
-        let freed = OpenTurn { manager, tools, until: begin + TURN }.run();
-        pause((PAUSE * begin.elapsed()).min(LONGEST_PAUSE), REST);
+        let (freed, has_worked) = OpenTurn { manager, tools, until: begin + TURN, has_worked: false }.run();
+        tools.rest = if has_worked { REST } else { (2 * tools.rest).min(LONGEST_IDLE_REST) };
+        pause((PAUSE * begin.elapsed()).min(LONGEST_PAUSE), tools.rest);
         freed
     });
     if let Some(freed) = done.filter(|freed| *freed > 0) {
@@ -183,6 +189,7 @@ impl Tools {
             next_prints: Instant::now(),
             cost: PrintCost::default(),
             has_printed: false,
+            rest: REST,
             next_count: Instant::now(),
             cursor: 0,
         })
@@ -193,11 +200,12 @@ struct OpenTurn<'a> {
     manager: &'static Manager<Device>,
     tools: &'a mut Tools,
     until: Instant,
+    has_worked: bool,
 }
 
 impl OpenTurn<'_> {
-    /// Bytes of this process's memory that nobody needs now.
-    fn run(mut self) -> u64 {
+    /// Bytes of this process's memory that nobody needs now, and whether there was anything to do.
+    fn run(mut self) -> (u64, bool) {
         // Not in two turns on end while there is something to exchange: they may take all the time.
         let gives_way = self.tools.has_printed && mailbox::replies() > 0;
         self.tools.has_printed = !gives_way && Instant::now() >= self.tools.next_prints;
@@ -212,7 +220,8 @@ impl OpenTurn<'_> {
         if !mailbox::is_offering() {
             self.take_back();
         }
-        self.exchange()
+        let freed = self.exchange();
+        (freed, self.has_worked)
     }
 
     /// What was found out about chunks ahead of the turn.
@@ -222,6 +231,7 @@ impl OpenTurn<'_> {
         if replies.is_empty() {
             return 0;
         }
+        self.has_worked = true;
         ChunkExchange::run(self.manager, &mut self.tools.kernels, replies, limit)
     }
 
@@ -230,10 +240,10 @@ impl OpenTurn<'_> {
     }
 
     /// What was given and nobody knows of.
-    fn take_back(&self) {
+    fn take_back(&mut self) {
         for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
             if !self.left().is_zero() {
-                exchange::take_back(block, self.left());
+                self.has_worked |= exchange::take_back(block, self.left());
             }
         }
     }
@@ -265,6 +275,7 @@ impl OpenTurn<'_> {
         if prints.is_empty() {
             return REST;
         }
+        self.has_worked = true;
         let pause = self.tools.cost.of(prints.len(), taken).div_f64(settings::load().dedup_share);
         let mut prints = prints.into_iter();
         for (block, chunks) in &chosen {
