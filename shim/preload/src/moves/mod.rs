@@ -5,6 +5,7 @@
 //! stays.
 
 pub(crate) mod obstacle;
+mod pace;
 pub(crate) mod recency;
 mod refusals;
 mod room;
@@ -28,6 +29,9 @@ pub(crate) fn choose(settings: &Settings) {
         Some(why) => log::warn!("WMSHIM_MIGRATE has no effect with {why}"),
         None => {
             switch::turn_on();
+            if let Migrate::Share(share) = settings.migrate {
+                pace::set(share);
+            }
             gate::turn_on();
             launches::subscribe(Subscriber::Words);
         }

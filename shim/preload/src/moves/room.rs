@@ -14,7 +14,7 @@ use wm_memory::{Manager, MoveOrder, Stays};
 
 use super::refusals::WhyNot;
 use super::turns::{carry_out, ends};
-use super::{obstacle, recency, switch};
+use super::{obstacle, pace, recency, switch};
 use crate::gate;
 
 /// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
@@ -102,6 +102,11 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     if missing == 0 {
         return false;
     }
+    pace::within_share(|| leave_for(manager, missing)).unwrap_or(false)
+}
+
+/// Waits for the GPU, and lets blocks leave until so many bytes are unused.
+fn leave_for(manager: &Manager<Device>, missing: u64) -> bool {
     let until = Instant::now() + PATIENCE;
     while manager.gpu().is_settled(until.saturating_duration_since(Instant::now())).unwrap_or(false) {
         match leave(manager, missing.max(LEAST)) {
@@ -124,6 +129,10 @@ pub(crate) fn come_back(manager: &Manager<Device>) {
     if !switch::is_on() || gate::kept().is_some() || manager.usage().live.host == 0 {
         return;
     }
+    pace::within_share(|| bring_back(manager));
+}
+
+fn bring_back(manager: &Manager<Device>) {
     let mut blocks = candidates(manager, |tiers| tiers.host);
     blocks.retain(|block| recency::was_missed(&block.range, block.id));
     blocks.sort_unstable_by_key(|block| Reverse(block.used));

@@ -123,9 +123,9 @@ settings! {
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
         /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no
-        /// room, at the host's waits, and where a program asks for it with `wmshim_advise` ([overflow.md](overflow.md#what-moves)). Calls that
-        /// submit work cost some nanoseconds more.
-        "WMSHIM_MIGRATE": "on, off", "off"
+        /// room, at the host's waits, and where a program asks for it with `wmshim_advise` ([overflow.md](overflow.md#what-moves)). A share bounds the
+        /// time for which blocks leave for others and come back. Calls that submit work cost some nanoseconds more.
+        "WMSHIM_MIGRATE": "on, off, or a share of the time such as 5%", "off"
             => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         // PyTorch.
         /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
@@ -324,6 +324,23 @@ mod tests {
             read(&[("WMSHIM_DEDUP", "Advise"), ("WMSHIM_DEDUP_PROOF", "1"), ("WMSHIM_DEDUP_SHARE", "0.5%")]);
         assert!(lines.is_empty(), "{lines:?}");
         assert_eq!((settings.dedup, settings.dedup_proof, settings.dedup_share), (Dedup::Advise, 1, 0.005));
+    }
+
+    #[test]
+    fn moves_are_on_or_off_or_have_a_share() {
+        for (text, migrate) in [
+            ("on", Migrate::On),
+            ("off", Migrate::Off),
+            ("5%", Migrate::Share(0.05)),
+            ("100%", Migrate::Share(1.0)),
+        ] {
+            let (settings, lines) = read(&[("WMSHIM_MIGRATE", text)]);
+            assert_eq!((settings.migrate, lines.len()), (migrate, 0), "{text}");
+        }
+        for text in ["5", "0%", "101%", "some"] {
+            let (settings, lines) = read(&[("WMSHIM_MIGRATE", text)]);
+            assert_eq!((settings.migrate, lines.len()), (Migrate::Off, 1), "{text}");
+        }
     }
 
     /// The words among a row's values: `on, off`, without what is described, such as `a size`.

@@ -91,7 +91,11 @@ impl Shown for Created {
 
 impl Shown for Migrate {
     fn shown(&self) -> Option<String> {
-        Some(if *self == Self::On { "on" } else { "off" }.to_owned())
+        Some(match self {
+            Self::Off => "off".to_owned(),
+            Self::On => "on".to_owned(),
+            Self::Share(share) => format!("{}%", share * 100.0),
+        })
     }
 }
 

@@ -66,11 +66,12 @@ pub(crate) enum TorchPieces {
 }
 
 /// May memory of live blocks move?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Migrate {
     Off,
-    /// Where a program or the driver asks for it.
     On,
+    /// For at most this share of the time, but for what a program or the driver asks for.
+    Share(f64),
 }
 
 /// Which links copies may use.
@@ -248,6 +249,9 @@ pub(super) fn torch_pieces(text: &str) -> Parsed<TorchPieces> {
 }
 
 pub(super) fn migrate(text: &str) -> Parsed<Migrate> {
+    if text.ends_with('%') {
+        return share(text).map(Migrate::Share);
+    }
     switch(text).map(|on| if on { Migrate::On } else { Migrate::Off })
 }
 
