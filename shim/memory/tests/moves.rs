@@ -156,6 +156,29 @@ fn a_copy_that_takes_too_long_is_left_to_end() {
     }
 }
 
+/// Hazard: a reservation goes while a mapping is left in it. One of its handles could not be unmapped before, the other one is the spare of a move that is given up.
+#[test]
+fn the_spare_of_a_move_that_is_given_up_lay_beside_what_could_not_be_unmapped() {
+    let chunked = ManagerSettings { chunked: true, ..settings() };
+    let mut world = World::new(Model::new(8 * MIB, 256 * MIB), chunked);
+    [8 * MB, 4 * MB].iter().for_each(|bytes| world.run(&Step::Allocate { bytes: *bytes, order: S }));
+    world.manager.gpu().drain_all();
+    world.run(&Step::Free { index: 1, order: Order::Device });
+    world.run(&Step::SynchronizeAll);
+    assert_eq!(world.manager.usage().reserved, on(8, 4));
+    let unmapped = world.manager.gpu().calls("unmap");
+    // The first call asks whether the free is past.
+    world.manager.gpu().fail_in(2, 1);
+    world.manager.trim(10 * MIB);
+    world.manager.gpu().fail_no_more();
+    assert_eq!((world.manager.gpu().calls("unmap") - unmapped, world.manager.usage().quarantined), (1, 2));
+    world.run(&Step::SlowCopies(true));
+    assert_eq!(world.relocate(0, 0, Tier::Host, None), Some(Stays::Slow));
+    world.check();
+    world.run(&Step::SlowCopies(false));
+    world.end();
+}
+
 /// A stitched extent shares its handles with the one that they come from: both are to have the new memory.
 #[test]
 fn other_mappings_of_what_moves_follow() {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
+use std::time::Instant;
 
 use wm_driver::Table;
 
@@ -18,13 +19,14 @@ pub(crate) fn play_all(arguments: &Arguments) -> Verdict {
     let chosen: Vec<_> = chosen.filter(|scenario| scenario.fits(arguments)).collect();
     let mut failed = Vec::new();
     for scenario in &chosen {
+        let start = Instant::now();
         let found = if arguments.threads {
             as_threads(arguments, scenario)
         } else {
             as_processes(arguments, scenario)
         };
         match found {
-            Ok(()) => println!("{:<40} ok", scenario.name),
+            Ok(()) => println!("{:<40} ok {:>8.1} s", scenario.name, start.elapsed().as_secs_f64()),
             Err(reason) => {
                 println!("{:<40} FAILED\n{reason}", scenario.name);
                 failed.push(scenario.name);

@@ -12,7 +12,7 @@ use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use crate::state::trade::{StrandedTrade, Trade};
+use crate::state::trade::Trade;
 use crate::vocabulary::moves::{MoveOrder, Moved, MovedRange, Stays};
 use crate::vocabulary::plan::{Built, Undo};
 
@@ -205,9 +205,7 @@ impl<G: Gpu> Manager<G> {
         let StartedMove { trade, built, copies, outcome } = started;
         let left = until.saturating_duration_since(Instant::now());
         if !copies.is_empty() && self.gpu.wait_any(&[&copies], left).is_none() {
-            let StrandedTrade { at_once, given_up } = self.lock().strand_trade(&trade, copies, built.undo);
-            let failed = self.dismantle(&at_once);
-            self.lock().quarantine(failed);
+            let given_up = self.lock().strand_trade(&trade, copies, built.undo);
             self.recycle(given_up);
             return Err(Stays::Slow);
         }

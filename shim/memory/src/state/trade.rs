@@ -163,19 +163,22 @@ impl State {
     }
 
     /// Nobody knows when the copy into the spare will be over. Until then the spare is nobody's, and nothing is unmapped where the copy reads
-    /// or writes; then `steps` are taken. What can be taken apart at once comes back.
+    /// or writes; then `steps` are taken. What else is mapped of the spare is unmapped when memory is next given back, behind the steps that failed before: a reservation may go
+    /// with it in which one of them left a mapping. Returns a fence that is given up for the copy's; its events are to be recycled.
+    #[must_use]
     pub(crate) fn strand_trade(
         &mut self,
         trade: &Trade,
         events: Vec<Event>,
         mut steps: Vec<Undo>,
-    ) -> StrandedTrade {
-        let mut at_once = Steps::default();
+    ) -> Option<Arc<Fence>> {
         match &trade.spare {
             Some(taken) => {
+                let mut spare = Steps::default();
                 self.holdings.ledger.put_back(taken);
-                self.holdings.ledger.take_handle(taken.key, &mut at_once);
-                steps.append(&mut at_once.release);
+                self.holdings.ledger.take_handle(taken.key, &mut spare);
+                steps.append(&mut spare.release);
+                self.holdings.quarantine(spare.in_order());
             }
             None => {
                 self.holdings.drop_plan(&only(trade.to, trade.handle.bytes()));
@@ -188,19 +191,8 @@ impl State {
         self.holdings.ledger.note_use(&trade.handle, until);
         self.holdings.strand(until, steps);
         self.let_go(trade.handle.key);
-        let given_up = self.timeline.add_fence(&Arc::new(fence));
-        StrandedTrade { at_once: at_once.in_order(), given_up }
+        self.timeline.add_fence(&Arc::new(fence))
     }
-}
-
-/// What is left to do for a move whose copy takes too long.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct StrandedTrade {
-    /// Mappings of the spare that the copy does not use.
-    pub(crate) at_once: Vec<Undo>,
-    /// A fence that is given up for the copy's; its events are to be recycled.
-    pub(crate) given_up: Option<Arc<Fence>>,
 }
 
 /// The step that gives up this process's part in memory of others.
