@@ -45,13 +45,15 @@ enum Parting {
     Fails,
 }
 
-/// Makes a block private. `false`: some of it is shared still.
+/// Makes a block private. `false`: some of it is shared still. Who calls this stands inside the gate, and has seen to it that the block is not ready to be shared any more.
 pub(super) fn make_private(block: &WatchedBlock) -> bool {
     let until = Instant::now() + PATIENCE;
     let mut failures = 0;
     let done = loop {
         let parting = gate::alone(CLOSE, || turn(block));
-        if parting == Some(Parting::Done) {
+        note_copied(settle(block));
+        // Other threads' turns may have come before this one was inside again; none comes until it leaves.
+        if parting == Some(Parting::Done) && !block.is_shared() {
             break true;
         }
         failures += u32::from(parting == Some(Parting::Fails) && !streams().capturing());
@@ -65,7 +67,6 @@ pub(super) fn make_private(block: &WatchedBlock) -> bool {
             let _settled = block.manager.gpu().is_quiet(LOOK);
         }
     };
-    note_copied(settle(block));
     if !done {
         log::warn!(
             "memory at {:#x} could not be made private in time: a write into it will be refused",
@@ -105,12 +106,12 @@ pub(super) fn note_parted(block: &WatchedBlock) {
     note_copied(settle(block));
 }
 
-/// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no longer.
+/// Notes what is shared still, and gives the leases of the rest back. Chunks that are shared no longer. What is shared meanwhile is noted afterwards: that needs the facts, too.
 fn settle(block: &WatchedBlock) -> usize {
-    let shared = block.manager.shared_in(block.range.clone());
-    let is_shared = |address: u64| shared.iter().any(|range| range.contains(&address));
     let mut leases = Vec::new();
     let mut facts = block.facts();
+    let shared = block.manager.shared_in(block.range.clone());
+    let is_shared = |address: u64| shared.iter().any(|range| range.contains(&address));
     let before = facts.chunks.len();
     facts.chunks.retain(|index, state| {
         let stays = !state.is_shared() || is_shared(block.chunk_address(*index));
@@ -118,8 +119,8 @@ fn settle(block: &WatchedBlock) -> usize {
         stays
     });
     let parted = before - facts.chunks.len();
-    drop(facts);
     block.set_shared(!shared.is_empty());
+    drop(facts);
     if !leases.is_empty() {
         mailbox::post(BackgroundRequest::Release(leases));
     }

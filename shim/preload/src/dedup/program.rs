@@ -4,7 +4,7 @@
 //! is memory of this process alone. All of them return at once where sharing is off.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use wm_memory::Manager;
 use super::figures::COUNTS;
 use super::learned::{parameter, readers};
 use super::mailbox::{self, BackgroundRequest};
-use super::watched::{self, WatchedBlock};
+use super::watched::{self, BlockFacts, WatchedBlock};
 use super::{broker_thread, captured, graphs, part, pending, standing, turn};
 use crate::launches::{self, LaunchArguments};
 use crate::registry;
@@ -47,9 +47,7 @@ pub(crate) fn loaded(to: Range<u64>, when: Submission) {
         return written(to, when);
     }
     let Some(block) = watched_at(to.start) else { return written(to, when) };
-    make_way(&block, when);
-    let mut facts = block.facts();
-    facts.touch();
+    let mut facts = overwritten(&block, when);
     let (start, end) = (to.start - block.range.start, to.end - block.range.start);
     facts.candidates.loaded(start..end);
 }
@@ -71,9 +69,7 @@ pub(crate) fn written(to: Range<u64>, when: Submission) {
         if when == Submission::Captured && block.is_shared() && captured::make_private(&block) {
             part::note_write(&block);
         }
-        make_way(&block, when);
-        let mut facts = block.facts();
-        facts.touch();
+        let mut facts = overwritten(&block, when);
         if when != Submission::Now {
             facts.left_alone = Some("a graph writes it");
         }
@@ -90,16 +86,24 @@ pub(crate) fn copied(to: Range<u64>, from: u64, when: Submission) {
     let source = watched::find(from).filter(|_| when == Submission::Now);
     let Some((source, target)) = source.zip(watched_at(to.start)) else { return written(to, when) };
     let copied = source.facts().candidates.clone();
-    make_way(&target, when);
     let (at, begin) = (to.start - target.range.start, from - source.range.start);
-    let mut facts = target.facts();
-    facts.touch();
+    let mut facts = overwritten(&target, when);
     facts.candidates.written(at..at + (to.end - to.start));
     if Arc::ptr_eq(&source, &target) {
         facts.candidates.copied_within(begin..begin + (to.end - to.start), at);
     } else {
         facts.candidates.copied(&copied, begin..begin + (to.end - to.start), at);
     }
+}
+
+/// A call gives a block other bytes.
+fn overwritten(block: &Arc<WatchedBlock>, when: Submission) -> MutexGuard<'_, BlockFacts> {
+    // Before, too: no turn shares it again between its becoming private and the call.
+    block.facts().touch();
+    make_way(block, when);
+    let mut facts = block.facts();
+    facts.touch();
+    facts
 }
 
 /// A write is coming: what is shared becomes private, or does so before the graph can be launched.
