@@ -45,6 +45,6 @@ pub use vocabulary::moves::{MoveOrder, Moved, MovedRange, Moves, Stays};
 pub use vocabulary::order::Order;
 pub use vocabulary::request::FirstTier;
 pub use vocabulary::settings::ManagerSettings;
-pub use vocabulary::share::{BlockChunk, ShareOutcome, SharedChunks, Unparked};
+pub use vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 pub use vocabulary::tiers::TierBytes;
 pub use vocabulary::usage::Usage;

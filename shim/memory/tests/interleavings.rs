@@ -44,7 +44,7 @@ use vocabulary::block::Block;
 use vocabulary::moves::MoveOrder;
 use vocabulary::order::Order;
 use vocabulary::settings::ManagerSettings;
-use vocabulary::share::ShareOutcome;
+use vocabulary::share::{Quiet, ShareOutcome};
 use vocabulary::tiers::TierBytes;
 use wm_driver::{Gpu, StreamId, Tier};
 
@@ -336,14 +336,19 @@ fn chunks_are_shared_beside_threads_that_change_everything_else() {
         });
         let share = move |shared: &Shared| {
             for chunks in chunks {
-                let done = shared.manager.share_chunks(&chunks, Duration::from_secs(60));
+                let done = shared.manager.share_chunks(&chunks, Quiet::Look, Duration::from_secs(60));
                 for ((_, handle), outcome) in chunks.iter().zip(&done.outcomes) {
                     if *outcome != ShareOutcome::Shared {
                         shared.manager.gpu().release(*handle).expect("the caller's");
                     }
                 }
             }
-            let _ = shared.manager.unshare(blocks[0]..blocks[0] + 3 * MIB, false, Duration::from_secs(60));
+            let _ = shared.manager.unshare(
+                blocks[0]..blocks[0] + 3 * MIB,
+                false,
+                Quiet::Look,
+                Duration::from_secs(60),
+            );
         };
         let change = |shared: &Shared| {
             for bytes in [500, 4 * MB] {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::model::{GRANULARITY, MIB, Model};
 use support::world::{Step, World};
 use wm_driver::{Gpu, StreamId, Tier};
-use wm_memory::{ManagerSettings, Order, ShareOutcome, Stays, Unparked};
+use wm_memory::{ManagerSettings, Order, Quiet, ShareOutcome, Stays, Unparked};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -87,7 +87,7 @@ fn what_work_may_touch_stays_as_it_is() {
     world.run(&Step::Capture { stream: StreamId(2), on: true });
     assert!(matches!(world.unshare(0, 0, None), Some(Err(Stays::Driver(_)))));
     let moved =
-        world.manager.unshare_synchronized(block..block + 8 * MIB, true, LONG).expect("it is not asked");
+        world.manager.unshare(block..block + 8 * MIB, true, Quiet::Seen, LONG).expect("it is not asked");
     assert_eq!((moved.count, moved.stays), (4, None));
     world.manager.audit().expect("the books balance");
     world.manager.discard();
@@ -102,7 +102,9 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     let of = |bytes: u64| blocks.iter().find(|block| block.bytes == bytes).expect("allocated").address;
     // Its memory comes in handles of 8 MiB.
     let foreign = model.create(Tier::Device, GRANULARITY as usize).expect("room");
-    let outcome = |address| manager.share_chunks(&[(manager.chunk_at(address), foreign)], LONG).outcomes[0];
+    let outcome = |address| {
+        manager.share_chunks(&[(manager.chunk_at(address), foreign)], Quiet::Look, LONG).outcomes[0]
+    };
     assert_eq!(outcome(of(64 * MIB)), ShareOutcome::Stays(Stays::Unfit));
     assert_eq!(outcome(of(64 * MIB) + 512), ShareOutcome::Stays(Stays::Unfit));
     assert_eq!(outcome(0x1000), ShareOutcome::Stays(Stays::NoBlock));
@@ -112,7 +114,8 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     let address = world.manager.blocks()[0].address;
     let foreign = world.manager.gpu().import_like(address);
     let outcome = |address, handle| {
-        world.manager.share_chunks(&[(world.manager.chunk_at(address), handle)], LONG).outcomes[0]
+        world.manager.share_chunks(&[(world.manager.chunk_at(address), handle)], Quiet::Look, LONG).outcomes
+            [0]
     };
     assert_eq!(
         outcome(address + 2 * MIB, foreign),
@@ -121,7 +124,10 @@ fn what_is_no_chunk_of_one_block_is_not_shared() {
     );
     assert_eq!(outcome(address + 512, foreign), ShareOutcome::Stays(Stays::Unfit));
     assert_eq!(
-        world.manager.share_chunks(&[(world.manager.chunk_at(address), foreign)], Duration::ZERO).outcomes,
+        world
+            .manager
+            .share_chunks(&[(world.manager.chunk_at(address), foreign)], Quiet::Look, Duration::ZERO)
+            .outcomes,
         [ShareOutcome::NotTried]
     );
     assert_eq!(outcome(address, foreign), ShareOutcome::Shared);
@@ -145,9 +151,9 @@ fn a_chunk_of_a_block_that_has_ended_is_not_shared() {
     assert_eq!(world.manager.blocks()[0].address, address, "the next block has the address of the last one");
     world.manager.gpu().drain_all();
     let foreign = world.manager.gpu().import_like(address);
-    let outcomes = world.manager.share_chunks(&[(chunk, foreign)], LONG).outcomes;
+    let outcomes = world.manager.share_chunks(&[(chunk, foreign)], Quiet::Look, LONG).outcomes;
     assert_eq!(outcomes, [ShareOutcome::Stays(Stays::NoBlock)]);
-    let outcomes = world.manager.donate_chunks(&[chunk], LONG, |_, _| Ok(())).outcomes;
+    let outcomes = world.manager.donate_chunks(&[chunk], Quiet::Look, LONG, |_, _| Ok(())).outcomes;
     assert_eq!(outcomes, [ShareOutcome::Stays(Stays::NoBlock)]);
     world.manager.gpu().release(foreign).expect("the caller's still");
     world.end();
@@ -209,7 +215,10 @@ fn what_is_discarded_is_not_copied() {
     let mut world = world(&[8 * MB]);
     assert_eq!(world.share(0, 0, false, None), ALL_SHARED);
     let address = world.manager.blocks()[0].address;
-    let moved = world.manager.unshare(address + 2 * MIB..address + 5 * MIB, true, LONG).expect("no work");
+    let moved = world
+        .manager
+        .unshare(address + 2 * MIB..address + 5 * MIB, true, Quiet::Look, LONG)
+        .expect("no work");
     assert_eq!((moved.count, moved.next, world.manager.gpu().calls("copy")), (2, address + 5 * MIB, 1));
     assert_eq!(
         world.manager.shared_in(address..address + 8 * MIB),

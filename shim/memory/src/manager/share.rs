@@ -10,14 +10,14 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use wm_abi::CUresult;
-use wm_driver::{Gpu, Handle, Tier, gpu};
+use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
 use super::migrate::{LOOK, PATIENCE, StartedMove, WINDOW};
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};
-use crate::vocabulary::share::{BlockChunk, ShareOutcome, SharedChunks, Unparked};
+use crate::vocabulary::share::{BlockChunk, Quiet, ShareOutcome, SharedChunks, Unparked};
 
 /// Parked handles that are given up under one lock of the mappings: each is unmapped, in some 15 us.
 const BATCH: usize = 16;
@@ -41,9 +41,14 @@ impl<G: Gpu> Manager<G> {
     /// process's own is given away by [`Manager::donate_chunks`].
     ///
     /// The caller sees to it that from before it compares until this returns no thread of the process submits work to the GPU, and that no other
-    /// process uses the blocks. Whether earlier work is over is looked at here, once. Frees and allocations of other threads do no harm. No chunk is begun once `limit` is over.
-    pub fn share_chunks(&self, chunks: &[(BlockChunk, Handle)], limit: Duration) -> SharedChunks {
-        self.share_each(chunks, limit, |(chunk, foreign)| {
+    /// process uses the blocks. Frees and allocations of other threads do no harm. No chunk is begun once `limit` is over.
+    pub fn share_chunks(
+        &self,
+        chunks: &[(BlockChunk, Handle)],
+        quiet: Quiet,
+        limit: Duration,
+    ) -> SharedChunks {
+        self.share_each(chunks, quiet, limit, |(chunk, foreign)| {
             let handle = self.draft_share(*chunk)?;
             if handle.raw == *foreign {
                 return self.end_share(&handle, Err(RemapFailure::Undone(CUresult::INVALID_VALUE)), *foreign);
@@ -58,10 +63,11 @@ impl<G: Gpu> Manager<G> {
     pub fn donate_chunks(
         &self,
         chunks: &[BlockChunk],
+        quiet: Quiet,
         limit: Duration,
         mut export: impl FnMut(u64, Handle) -> Result<(), CUresult>,
     ) -> SharedChunks {
-        self.share_each(chunks, limit, |chunk| {
+        self.share_each(chunks, quiet, limit, |chunk| {
             let handle = self.draft_share(*chunk)?;
             let mut remapped = self.map_for_reading(&handle, handle.raw);
             if remapped.is_ok()
@@ -78,17 +84,22 @@ impl<G: Gpu> Manager<G> {
     fn share_each<C>(
         &self,
         chunks: &[C],
+        quiet: Quiet,
         limit: Duration,
         mut share: impl FnMut(&C) -> Result<(), Stays>,
     ) -> SharedChunks {
         let until = Instant::now() + limit;
-        let settled = self.is_fixed().and_then(|()| self.see_over(|gpu| gpu.is_quiet(LOOK)));
+        let settled = self.is_fixed().and_then(|()| self.see_quiet(quiet));
         let mut outcome = |chunk: &C| match settled {
             Err(stays) => ShareOutcome::Stays(stays),
             Ok(()) if Instant::now() >= until => ShareOutcome::NotTried,
             Ok(()) => share(chunk).into(),
         };
         SharedChunks { outcomes: chunks.iter().map(&mut outcome).collect() }
+    }
+
+    fn see_quiet(&self, quiet: Quiet) -> Result<(), Stays> {
+        self.see_over(|gpu| if quiet == Quiet::Seen { Ok(true) } else { gpu.is_quiet(LOOK) })
     }
 
     fn draft_share(&self, chunk: BlockChunk) -> Result<OccupiedHandle, Stays> {
@@ -161,34 +172,17 @@ impl<G: Gpu> Manager<G> {
     /// Gives every shared chunk that a range touches memory of its own again, with the bytes it has, or, where it `discards`, without those of the range. Memory of the device
     /// comes first, and then that of other tiers, as far as the user allows. The answer counts chunks; `stays` says why the last one stayed that did.
     ///
-    /// As [`Manager::move_range`], with two differences: it is done also where others rely on where memory is; and nothing is asked where nothing is shared.
+    /// As [`Manager::move_range`], with three differences: it is done also where others rely on where memory is; nothing is asked where nothing is shared; and one chunk is
+    /// begun however short `limit` is.
     ///
     /// # Errors
     /// Why no chunk can have its own memory now: [`Stays::InUse`] where work is not over.
-    pub fn unshare(&self, range: Range<u64>, discards: bool, limit: Duration) -> Result<MovedRange, Stays> {
-        self.unshare_where(range, discards, limit, |gpu| gpu.is_quiet(LOOK))
-    }
-
-    /// As [`Manager::unshare`], for a caller that has itself waited behind the closed gate for all work of all contexts: for where the GPU cannot be asked, as in a process with
-    /// several contexts.
-    ///
-    /// # Errors
-    /// As [`Manager::unshare`], but for those of the look.
-    pub fn unshare_synchronized(
+    pub fn unshare(
         &self,
         range: Range<u64>,
         discards: bool,
+        quiet: Quiet,
         limit: Duration,
-    ) -> Result<MovedRange, Stays> {
-        self.unshare_where(range, discards, limit, |_| Ok(true))
-    }
-
-    fn unshare_where(
-        &self,
-        range: Range<u64>,
-        discards: bool,
-        limit: Duration,
-        is_over: impl FnOnce(&G) -> gpu::Result<bool>,
     ) -> Result<MovedRange, Stays> {
         let until = Instant::now() + limit;
         let mut moved = MovedRange { next: range.start, ..MovedRange::default() };
@@ -196,11 +190,11 @@ impl<G: Gpu> Manager<G> {
             moved.next = range.end;
             return Ok(moved);
         }
-        self.see_over(is_over)?;
+        self.see_quiet(quiet)?;
         let mut started = VecDeque::new();
         let mut goes_on = true;
         loop {
-            while goes_on && started.len() < WINDOW && Instant::now() < until {
+            while goes_on && started.len() < WINDOW && (moved.next == range.start || Instant::now() < until) {
                 let begin = self.begin_unshare(&range, moved.next, discards, started.len());
                 match begin {
                     Some((_, Err(Stays::Full))) if !started.is_empty() => break,

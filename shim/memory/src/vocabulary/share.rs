@@ -11,6 +11,16 @@ pub struct BlockChunk {
     pub block: u64,
 }
 
+/// Whether all earlier work of the GPU is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quiet {
+    /// It is looked, once.
+    Look,
+    /// The caller has looked, or waited, since it began to see to it that no work is submitted: for where the GPU cannot be asked again, as in a process with several contexts, or
+    /// where that takes as long as other processes have it.
+    Seen,
+}
+
 /// What came of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareOutcome {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use wm_driver::gpu::Event;
 use wm_driver::{Device, Gpu};
-use wm_memory::{Manager, Stays};
+use wm_memory::{Manager, Quiet, Stays};
 
 use super::part;
 use super::watched::{self, WatchedBlock};
@@ -120,7 +120,7 @@ fn part_after(known: &Before, block: &WatchedBlock) -> Result<bool, ()> {
     if block.manager.gpu().wait_any(&[&known.events], TURN).is_none() {
         return Ok(false);
     }
-    match block.manager.unshare_synchronized(block.range.clone(), false, TURN) {
+    match block.manager.unshare(block.range.clone(), false, Quiet::Seen, TURN) {
         Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Ok(true),
         Ok(moved) if moved.count > 0 || matches!(moved.stays, Some(Stays::Busy | Stays::InUse)) => Ok(false),
         Ok(_) | Err(_) => Err(()),

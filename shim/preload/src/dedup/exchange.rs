@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUresult;
 use wm_dedup::chunk::{CHUNK_BYTES, Fingerprint};
 use wm_driver::{Device, Handle};
-use wm_memory::{BlockChunk, Manager, ShareOutcome, Stays};
+use wm_memory::{BlockChunk, Manager, Quiet, ShareOutcome, Stays};
 
 use super::client::Lease;
 use super::judgement::is_ready_chunk;
@@ -70,7 +70,7 @@ impl ChunkExchange {
             .filter(|(at, _)| is_equal(*at) == Some(true))
             .filter_map(|(_, (chunk, take))| Some((chunk.of_block(), take.handle()?)))
             .collect();
-        let mut outcomes = self.manager.share_chunks(&pairs, self.left()).outcomes.into_iter();
+        let mut outcomes = self.manager.share_chunks(&pairs, Quiet::Seen, self.left()).outcomes.into_iter();
         let (mut freed, mut done) = (0, Vec::new());
         for (at, (chunk, mut take)) in found.into_iter().enumerate() {
             match is_equal(at) {
@@ -106,7 +106,7 @@ impl ChunkExchange {
         let same: Vec<(NamedChunk, ChunkToGive)> = same.into_iter().map(|(_, chunk)| chunk).collect();
         let chunks: Vec<BlockChunk> = same.iter().map(|(chunk, _)| chunk.of_block()).collect();
         let mut handles: Vec<Handle> = Vec::new();
-        let given = self.manager.donate_chunks(&chunks, self.left(), |address, handle| {
+        let given = self.manager.donate_chunks(&chunks, Quiet::Seen, self.left(), |address, handle| {
             let is_its =
                 |(chunk, give): &(NamedChunk, ChunkToGive)| chunk.address() == address && give.is_of(handle);
             // The block has other memory there than it had: what stands for that is no use.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use wm_dedup::chunk::CHUNK_BYTES;
 use wm_driver::Gpu;
-use wm_memory::Stays;
+use wm_memory::{Quiet, Stays};
 
 use super::figures::COUNTS;
 use super::mailbox::{self, BackgroundRequest};
@@ -84,12 +84,12 @@ pub(super) fn part_until(block: &WatchedBlock, until: Instant) {
 
 /// Chunks become private that nobody else has, behind the closed gate, if they can now.
 pub(super) fn take_back(block: &WatchedBlock, chunks: Range<u64>, limit: Duration) {
-    let _stayed = block.manager.unshare(chunks, false, limit);
+    let _stayed = block.manager.unshare(chunks, false, Quiet::Seen, limit);
     settle(block);
 }
 
 fn turn(block: &WatchedBlock) -> Parting {
-    match block.manager.unshare(block.range.clone(), false, TURN) {
+    match block.manager.unshare(block.range.clone(), false, Quiet::Look, TURN) {
         Ok(moved) if moved.stays.is_none() && moved.next >= block.range.end => Parting::Done,
         Ok(moved) if moved.count > 0 => Parting::More,
         Ok(moved) => after(moved.stays.unwrap_or(Stays::Busy)),

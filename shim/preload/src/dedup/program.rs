@@ -4,8 +4,8 @@
 //! is memory of this process alone. All of them return at once where sharing is off.
 
 use std::ops::Range;
-use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 use wm_abi::{CUfunction, CUgraph, CUgraphExec};

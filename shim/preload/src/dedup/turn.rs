@@ -67,6 +67,8 @@ struct Tools {
     cost: PrintCost,
     /// The last turn took some.
     has_printed: bool,
+    /// Something is given that nobody knows of.
+    has_to_take_back: bool,
     /// How long there is no turn for which there is nothing to do.
     rest: Duration,
     /// When what could be shared is counted again, where nothing is.
@@ -189,6 +191,7 @@ impl Tools {
             next_prints: Instant::now(),
             cost: PrintCost::default(),
             has_printed: false,
+            has_to_take_back: false,
             rest: REST,
             next_count: Instant::now(),
             cursor: 0,
@@ -206,8 +209,8 @@ struct OpenTurn<'a> {
 impl OpenTurn<'_> {
     /// Bytes of this process's memory that nobody needs now, and whether there was anything to do.
     fn run(mut self) -> (u64, bool) {
-        // Not in two turns on end while there is something to exchange: they may take all the time.
-        let gives_way = self.tools.has_printed && mailbox::replies() > 0;
+        // Not in two turns on end while there is something else to do: they may take all the time.
+        let gives_way = self.tools.has_printed && (mailbox::replies() > 0 || self.tools.has_to_take_back);
         self.tools.has_printed = !gives_way && Instant::now() >= self.tools.next_prints;
         if self.tools.has_printed {
             let pause = self.fingerprint_due();
@@ -241,11 +244,11 @@ impl OpenTurn<'_> {
 
     /// What was given and nobody knows of.
     fn take_back(&mut self) {
-        for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
-            if !self.left().is_zero() {
-                self.has_worked |= exchange::take_back(block, self.left());
-            }
-        }
+        let shared = watched::of(self.manager).into_iter().filter(|block| block.is_shared());
+        self.tools.has_to_take_back = shared.fold(false, |is_any, block| {
+            is_any | (self.left().is_zero() || exchange::take_back(&block, self.left()))
+        });
+        self.has_worked |= self.tools.has_to_take_back;
     }
 
     /// Fingerprints blocks that are due, one or as many as one launch can have; how long there are none afterwards.

@@ -14,7 +14,7 @@ use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
 use wm_driver::{Api, Device, Handle};
-use wm_memory::{BlockChunk, Manager, ManagerSettings, Order, ShareOutcome, SharedChunks, Stays};
+use wm_memory::{BlockChunk, Manager, ManagerSettings, Order, Quiet, ShareOutcome, SharedChunks, Stays};
 
 use super::machine;
 use crate::output;
@@ -129,7 +129,7 @@ impl SharingBlocks {
         let pairs: Vec<(BlockChunk, Handle)> =
             self.chunks(1).map(|at| self.manager.chunk_at(at)).zip(imported).collect();
         let start = Instant::now();
-        self.share_all(|| self.manager.share_chunks(&pairs, PATIENCE))?;
+        self.share_all(|| self.manager.share_chunks(&pairs, Quiet::Look, PATIENCE))?;
         note("share", start);
         ensure!(self.manager.usage().shared == 2 * self.bytes, "not all is shared");
         for block in 0..2 {
@@ -156,7 +156,7 @@ impl SharingBlocks {
         let chunks: Vec<BlockChunk> = self.chunks(0).map(|at| self.manager.chunk_at(at)).collect();
         let mut export =
             |_, handle| self.manager.gpu().export(handle).map(|descriptor| exported.push(descriptor));
-        self.share_all(|| self.manager.donate_chunks(&chunks, PATIENCE, &mut export))?;
+        self.share_all(|| self.manager.donate_chunks(&chunks, Quiet::Look, PATIENCE, &mut export))?;
         Ok(exported)
     }
 
@@ -177,7 +177,7 @@ impl SharingBlocks {
         let range = self.addresses[block]..self.addresses[block] + self.bytes;
         let until = Instant::now() + PATIENCE;
         let moved = loop {
-            match self.manager.unshare(range.clone(), false, PATIENCE) {
+            match self.manager.unshare(range.clone(), false, Quiet::Look, PATIENCE) {
                 Err(Stays::InUse) if Instant::now() < until => {}
                 moved => break moved.map_err(|stays| anyhow!("{stays}"))?,
             }

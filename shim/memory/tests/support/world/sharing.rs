@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wm_driver::{Gpu, StreamId};
-use wm_memory::{MovedRange, ShareOutcome, Stays, Unparked};
+use wm_memory::{MovedRange, Quiet, ShareOutcome, Stays, Unparked};
 
 use super::World;
 use crate::support::model::GRANULARITY;
@@ -44,7 +44,7 @@ impl World {
         let pairs: Vec<_> =
             chunks.iter().map(|at| (self.manager.chunk_at(*at), model.import_like(*at))).collect();
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
-        let shared = self.manager.share_chunks(&pairs, LONG);
+        let shared = self.manager.share_chunks(&pairs, Quiet::Look, LONG);
         model.fail_no_more();
         for ((_, handle), outcome) in pairs.iter().zip(&shared.outcomes) {
             assert!(!matches!(outcome, ShareOutcome::Stays(Stays::Lost(_))), "{outcome:?}");
@@ -61,7 +61,7 @@ impl World {
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
         let mut given = Vec::new();
         let named: Vec<_> = chunks.iter().map(|at| self.manager.chunk_at(*at)).collect();
-        let shared = self.manager.donate_chunks(&named, LONG, |address, handle| {
+        let shared = self.manager.donate_chunks(&named, Quiet::Look, LONG, |address, handle| {
             assert!(!model.is_writable(address), "{address:#x} is given away, and may be written");
             given.push((address, handle));
             if (address / GRANULARITY).is_multiple_of(3) { Err(wm_abi::CUresult::UNKNOWN) } else { Ok(()) }
@@ -87,7 +87,7 @@ impl World {
         let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let moved = self.manager.unshare(range.clone(), false, LONG);
+        let moved = self.manager.unshare(range.clone(), false, Quiet::Look, LONG);
         self.model().fail_no_more();
         self.see_places();
         if let Ok(MovedRange { bytes, stays, next, .. }) = moved {
@@ -120,7 +120,7 @@ impl World {
             return false;
         }
         self.model().drain_all();
-        let moved = self.manager.unshare(range.clone(), false, LONG);
+        let moved = self.manager.unshare(range.clone(), false, Quiet::Look, LONG);
         self.see_places();
         moved.is_ok() && self.manager.shared_in(range).is_empty()
     }
