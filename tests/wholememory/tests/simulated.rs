@@ -45,8 +45,18 @@ fn passes(output: &Output) {
 }
 
 #[test]
-fn ranks_that_are_threads() {
-    ["1", "3"].iter().for_each(|ranks| passes(&bare(&["--threads", "--ranks", ranks])));
+fn a_rank_alone() {
+    passes(&bare(&["--ranks", "1"]));
+}
+
+#[test]
+fn a_rank_alone_that_is_a_thread() {
+    passes(&bare(&["--threads", "--ranks", "1"]));
+}
+
+#[test]
+fn three_ranks_that_are_threads() {
+    passes(&bare(&["--threads", "--ranks", "3"]));
 }
 
 #[test]
@@ -55,8 +65,8 @@ fn eight_ranks_that_are_threads() {
 }
 
 #[test]
-fn ranks_that_are_processes() {
-    ["1", "2"].iter().for_each(|ranks| passes(&bare(&["--ranks", ranks])));
+fn two_ranks_that_are_processes() {
+    passes(&bare(&["--ranks", "2"]));
 }
 
 #[test]
@@ -64,13 +74,20 @@ fn eight_ranks_that_are_processes() {
     passes(&bare(&["--ranks", "8"]));
 }
 
+fn preloaded(arguments: &[&str]) -> Output {
+    let mut command = suite(arguments);
+    command.env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
+    command.output().expect("the suite starts")
+}
+
 #[test]
-fn under_the_preloaded_library() {
-    for arguments in [["--threads", "--ranks", "3"].as_slice(), &["--ranks", "2"]] {
-        let mut command = suite(arguments);
-        command.env("LD_PRELOAD", built("libwmshim.so")).env("WMSHIM_DRIVER", built("libsimcuda.so"));
-        passes(&command.output().expect("the suite starts"));
-    }
+fn three_threads_under_the_preloaded_library() {
+    passes(&preloaded(&["--threads", "--ranks", "3"]));
+}
+
+#[test]
+fn two_processes_under_the_preloaded_library() {
+    passes(&preloaded(&["--ranks", "2"]));
 }
 
 #[test]

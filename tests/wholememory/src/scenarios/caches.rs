@@ -248,7 +248,7 @@ pub(super) fn taken_while_read(rank: &Rank) -> Verdict {
         let cached = Cached::new(rank, Description::matrix(64, 128, 128, FLOAT), kind, 0.1, None)?;
         let mut draws = Draws(17 + rank.number as u64);
         // Two ranks that share two cores meet in a line most often.
-        for round in 0..240 / rank.size.max(2) {
+        for round in 0..80 / rank.size.max(2) {
             // What is hot changes: lines are taken from rows that others still ask for.
             let rows: Vec<_> =
                 (0..512 / rank.size.max(2)).map(|_| (draws.below(16) + round % 5 * 12) as i64).collect();
@@ -266,7 +266,7 @@ pub(super) fn ordered(rank: &Rank) -> Verdict {
         let rows = 5000;
         let cached = Cached::new(rank, Description::matrix(rows, columns, columns, dtype), kind, 0.1, None)?;
         let mut draws = Draws(91 + rank.number as u64);
-        for round in 0..3 {
+        for round in 0..2 {
             // Many rows come again; some numbers name no row.
             let mut chosen = draws.zipf(rows as usize, (1 << 14) + round);
             chosen.iter_mut().step_by(50).for_each(|row| *row -= 40);
