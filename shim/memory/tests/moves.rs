@@ -50,6 +50,23 @@ fn a_block_goes_out_and_comes_back_in_the_memory_that_it_left() {
     world.end();
 }
 
+/// Hazard: moves at half of the link's rate, since mapping memory of the host takes most of the time that copying it does.
+#[test]
+fn memory_of_the_host_is_mapped_where_it_is_filled_once() {
+    let mut world = world(&[32 * MB]);
+    let mut calls = Vec::new();
+    for to in [Tier::Host, Tier::Device, Tier::Host, Tier::Device] {
+        let before = ["reserve", "map", "allow"].map(|name| world.manager.gpu().calls(name));
+        move_all(&mut world, 0, to);
+        let after = ["reserve", "map", "allow"].map(|name| world.manager.gpu().calls(name));
+        let handles = world.manager.gpu().resolve(world.manager.blocks()[0].address, 32 * MIB).len() as u64;
+        calls.push([0, 1, 2].map(|at| (after[at] - before[at]) / handles));
+    }
+    // Where it is filled, and in its place.
+    assert_eq!(calls, [[1, 2, 2], [1, 2, 2], [0, 1, 1], [1, 2, 2]]);
+    world.end();
+}
+
 #[test]
 fn memory_that_work_may_touch_stays_and_nothing_waits_for_it() {
     let mut world = world(&[32 * MB]);

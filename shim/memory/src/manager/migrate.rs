@@ -1,6 +1,6 @@
 //! Moves: a handle's worth of live memory to another tier, at the same addresses.
 //!
-//! The spare is made or taken, mapped in a range of its own and filled by a copy; then it takes the old memory's place wherever that is mapped. A failure before that changes nothing,
+//! The spare is made or taken, mapped in a range of its own, where memory of the host stays mapped for the next time, and filled by a copy; then it takes the old memory's place wherever that is mapped. A failure before that changes nothing,
 //! one during it is undone. Nothing is waited for but the copy, and that for a bounded time.
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
@@ -189,7 +189,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes the spare of a draft, or maps it, and starts to fill it.
     pub(super) fn start(&self, trade: Trade) -> Result<StartedMove, Stays> {
-        match self.build(&trade.scratch()) {
+        match trade.staged().map_or_else(|| self.build(&trade.scratch()), Ok) {
             Ok(built) => {
                 let (copies, outcome) = self.start_copies(&trade, built.base);
                 Ok(StartedMove { trade, built, copies, outcome })
@@ -244,12 +244,10 @@ impl<G: Gpu> Manager<G> {
     }
 
     fn finish(&self, trade: &Trade, built: Built) -> Moved {
-        let spare = built.handles[0];
-        let (moved, given_up) = self.lock().commit_trade(trade, spare);
-        let mut scratch: Vec<Undo> =
-            built.undo.into_iter().filter(|step| !matches!(step, Undo::Release { .. })).collect();
-        scratch.extend(given_up);
-        let failed = self.dismantle(&scratch);
+        let (moved, given_up) = self.lock().commit_trade(trade, built.handles[0], built.base);
+        let is_scratch = |step: &Undo| !trade.stays_staged() && !matches!(step, Undo::Release { .. });
+        let steps: Vec<Undo> = built.undo.into_iter().filter(is_scratch).chain(given_up).collect();
+        let failed = self.dismantle(&steps);
         self.lock().quarantine(failed);
         moved
     }

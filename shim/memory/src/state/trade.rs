@@ -9,14 +9,14 @@ use std::sync::Arc;
 use wm_driver::{Event, Handle, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
+use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle, staging_steps};
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::trade::{Spare, spare};
 use crate::state::State;
 use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
 use crate::vocabulary::order::Order;
-use crate::vocabulary::plan::{Build, ExtentPart, Steps, Undo};
+use crate::vocabulary::plan::{Build, Built, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::only;
 
@@ -35,7 +35,18 @@ pub(crate) struct Trade {
 }
 
 impl Trade {
-    /// The extent in which the spare is filled.
+    /// The spare as it is mapped already, to be filled there.
+    pub(crate) fn staged(&self) -> Option<Built> {
+        let taken = self.spare.as_ref()?;
+        Some(Built { base: taken.staging?, handles: vec![taken.raw], undo: Vec::new() })
+    }
+
+    /// Does the spare stay mapped where it was filled?
+    pub(crate) fn stays_staged(&self) -> bool {
+        self.to != Tier::Device
+    }
+
+    /// The extent in which the spare is filled otherwise.
     pub(crate) fn scratch(&self) -> Build {
         let (tier, bytes) = (self.to, self.handle.bytes());
         let new = ExtentPart::New { tier, bytes };
@@ -121,8 +132,8 @@ impl State {
         self.holdings.ledger.occupied_handle(address).ok_or(Stays::NoBlock)
     }
 
-    /// The spare has the handle's bytes, and is mapped wherever the handle was. Comes with the step that gives up what other processes use too.
-    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle) -> (Moved, Option<Undo>) {
+    /// The spare, which was filled at `base`, has the handle's bytes, and is mapped wherever the handle was. Comes with the step that gives up what other processes use too.
+    pub(crate) fn commit_trade(&mut self, trade: &Trade, made: Handle, base: u64) -> (Moved, Option<Undo>) {
         let (range, bytes) = (&trade.handle.range, trade.handle.bytes());
         // A cached block would be given out with its part elsewhere, although the device may have room.
         if !trade.handle.foreign && self.program.has_cached(range) {
@@ -138,6 +149,9 @@ impl State {
                 key
             }
         };
+        if trade.stays_staged() {
+            self.holdings.ledger.stage(spare, Some(base));
+        }
         let foreign = self.holdings.ledger.trade(trade.handle.key, spare);
         if trade.handle.tier != trade.to {
             self.program.move_to(range, [trade.handle.tier, trade.to]);
@@ -176,6 +190,8 @@ impl State {
             Some(taken) => {
                 let mut spare = Steps::default();
                 self.holdings.ledger.put_back(taken);
+                let staging = self.holdings.ledger.stage(taken.key, None);
+                steps.extend(staging.into_iter().flat_map(|at| staging_steps(at, taken.bytes, taken.raw)));
                 self.holdings.ledger.take_handle(taken.key, &mut spare);
                 steps.append(&mut spare.release);
                 self.holdings.quarantine(spare.in_order());

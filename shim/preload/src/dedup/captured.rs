@@ -22,10 +22,7 @@ use crate::process::streams;
 /// How long to wait for calls that are being made.
 const CLOSE: Duration = Duration::from_millis(10);
 
-/// How often: a turn may be under way.
-const TRIES: u32 = 10;
-
-/// How long to wait for the work before the capture.
+/// How long to wait for such a moment, and then for the work before the capture. Without them the driver refuses what is captured.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long calls are held at once.
@@ -52,7 +49,8 @@ pub(super) fn begin(note: impl FnOnce()) {
         if streams().capturing() { None } else { watched::all().into_iter().find(|it| it.is_shared()) };
     let Some(manager) = shared.map(|block| block.manager) else { return note() };
     let mut note = Some(note);
-    for _ in 0..TRIES {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until {
         gate::alone(CLOSE, || {
             let events = manager.gpu().record_all().unwrap_or_default();
             forget();

@@ -1,5 +1,7 @@
 //! Checks the ledger's invariants. Slow: for tests and for a person with a suspicion.
 
+use wm_driver::Tier;
+
 use super::{HandleKey, HandleRecord, Ledger};
 
 impl Ledger {
@@ -51,6 +53,10 @@ impl Ledger {
         extents.sort_unstable();
         let twice = extents.windows(2).find(|pair| pair[0] == pair[1]);
         ensure(twice.is_none(), || format!("{key:?} is mapped twice in the extent {twice:x?}"))?;
+        ensure(
+            memory.staging.is_none_or(|at| memory.tier != Tier::Device && self.extents.at(at).is_none()),
+            || format!("{key:?} of {:?} has a staging place at {:x?}", memory.tier, memory.staging),
+        )?;
         let Some(at) = memory.active else { return Ok(()) };
         let free = overlap(at, memory.bytes, self.runs.all().map(|(address, run)| (address, run.bytes)));
         let due = if memory.barred { 0 } else { memory.bytes - used };

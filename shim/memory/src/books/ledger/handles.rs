@@ -30,6 +30,9 @@ pub(crate) struct HandleRecord {
     pub(super) barred: bool,
     /// Its memory is not this process's alone, and counts as nobody's here. It is barred.
     pub(crate) foreign: bool,
+    /// Where it is mapped for the copies of moves, alone in a reservation, for as long as it lives: mapping memory of the host takes most of the time that copying it does. Memory of
+    /// the device has no such place.
+    pub(crate) staging: Option<u64>,
     /// Index of the set that it is in while it is idle.
     set: usize,
 }
@@ -86,6 +89,7 @@ impl HandleTable {
             held: false,
             barred: false,
             foreign: false,
+            staging: None,
             set,
         };
         let index = self.vacant.pop().unwrap_or_else(|| {
@@ -129,12 +133,12 @@ impl HandleTable {
     }
 
     /// Other memory of the same size takes a handle's place. The handle is not idle.
-    pub(super) fn exchange(&mut self, key: HandleKey, raw: Handle, tier: Tier) {
+    pub(super) fn exchange(&mut self, key: HandleKey, raw: Handle, tier: Tier, staging: Option<u64>) {
         let Some(bytes) = self.get(key).map(|memory| memory.bytes) else { return };
         debug_assert!(!self.is_idle(key), "{key:?} is in the index of another tier");
         let set = self.set(tier, bytes);
         if let Some(memory) = self.table.get_mut(key.0 as usize).and_then(Option::as_mut) {
-            (memory.raw, memory.tier, memory.set) = (raw, tier, set);
+            (memory.raw, memory.tier, memory.staging, memory.set) = (raw, tier, staging, set);
         }
     }
 

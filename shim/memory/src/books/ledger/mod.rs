@@ -32,6 +32,7 @@ pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use keys::HandleKey;
 pub(crate) use occupied::OccupiedHandle;
+pub(crate) use removal::staging_steps;
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;
@@ -47,6 +48,7 @@ pub(crate) struct TakenHandle {
     pub(crate) raw: Handle,
     pub(crate) tier: Tier,
     pub(crate) bytes: u64,
+    pub(crate) staging: Option<u64>,
     pub(crate) segments: Segments,
     was: Option<u64>,
 }
@@ -222,7 +224,15 @@ impl Ledger {
         let segments = self.deactivate(key);
         self.handles.change(key, |memory| {
             memory.held = true;
-            TakenHandle { key, raw: memory.raw, tier: memory.tier, bytes: memory.bytes, segments, was }
+            TakenHandle {
+                key,
+                raw: memory.raw,
+                tier: memory.tier,
+                bytes: memory.bytes,
+                staging: memory.staging,
+                segments,
+                was,
+            }
         })
     }
 

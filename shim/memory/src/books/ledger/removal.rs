@@ -1,6 +1,6 @@
 //! What leaves the ledger: handles, mappings and extents, with the steps that take them apart.
 
-use wm_driver::Tier;
+use wm_driver::{Handle, Tier};
 
 use super::{HandleKey, HandleRecord, Ledger, Mapping};
 use crate::vocabulary::order::Pending;
@@ -20,6 +20,7 @@ impl Ledger {
     pub(crate) fn take_handle(&mut self, key: HandleKey, steps: &mut Steps) {
         let Some(memory) = self.handles.get(key) else { return };
         let (handle, tier, bytes, counted) = (memory.raw, memory.tier, memory.bytes, memory.counted());
+        unstage(memory, steps);
         for address in memory.mapped.clone() {
             self.unmap(address);
             steps.unmap.push(Undo::Unmap { address, bytes, handle });
@@ -76,11 +77,23 @@ impl Ledger {
             steps.unmap.extend(mappings.filter_map(|(address, mapping)| self.unmapping(address, &mapping)));
             steps.unreserve.push(Undo::Unreserve { address: base, bytes: extent.bytes });
         }
-        let release = |(_, memory): (HandleKey, &HandleRecord)| Undo::Release {
-            handle: memory.raw,
-            tier: memory.tier,
-            bytes: memory.counted(),
-        };
-        steps.release.extend(self.handles.all().map(release));
+        for (_, memory) in self.handles.all() {
+            unstage(memory, steps);
+            let (handle, tier, bytes) = (memory.raw, memory.tier, memory.counted());
+            steps.release.push(Undo::Release { handle, tier, bytes });
+        }
     }
+}
+
+/// The end of a handle's staging place.
+fn unstage(memory: &HandleRecord, steps: &mut Steps) {
+    let Some(address) = memory.staging else { return };
+    let [unmap, unreserve] = staging_steps(address, memory.bytes, memory.raw);
+    steps.unmap.push(unmap);
+    steps.unreserve.push(unreserve);
+}
+
+/// What takes a staging place apart.
+pub(crate) fn staging_steps(address: u64, bytes: u64, handle: Handle) -> [Undo; 2] {
+    [Undo::Unmap { address, bytes, handle }, Undo::Unreserve { address, bytes }]
 }

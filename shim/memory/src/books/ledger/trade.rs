@@ -1,7 +1,7 @@
 //! Trades: a handle that blocks lie on gets other memory, of another tier and the same size, at the same addresses.
 //!
 //! The handle keeps its name, its mappings and what lies on it; the other handle's mappings become its own. The memory that it had is
-//! an idle handle without a mapping afterwards.
+//! an idle handle afterwards, without a mapping but for its staging place, which stays with the memory.
 
 use std::ops::Range;
 
@@ -93,22 +93,28 @@ impl Ledger {
             free.push((part, segments));
         }
         let foreign = self.is_foreign(key);
-        let (old, new) = (self.memory(key)?, self.handles.remove(spare)?);
+        let (raw, tier, bytes, staging) = self.memory(key)?;
+        let new = self.handles.remove(spare)?;
         new.mapped.iter().for_each(|address| self.extents.rename(*address, key));
         self.handles.change(key, |memory| memory.mapped.extend(new.mapped));
-        self.handles.exchange(key, new.raw, new.tier);
+        self.handles.exchange(key, new.raw, new.tier, new.staging);
         free.into_iter().for_each(|(part, segments)| self.give(part, key, segments));
-        let (raw, tier, bytes) = old;
         if foreign {
             self.unbar(key);
             return Some(raw);
         }
-        self.insert_handle(raw, tier, bytes);
+        let idle = self.insert_handle(raw, tier, bytes);
+        self.stage(idle, staging);
         None
     }
 
-    fn memory(&self, key: HandleKey) -> Option<(Handle, Tier, u64)> {
-        self.handles.get(key).map(|memory| (memory.raw, memory.tier, memory.bytes))
+    /// Notes where a handle is mapped for the copies of moves, or that it is nowhere. Returns where it was.
+    pub(crate) fn stage(&mut self, key: HandleKey, staging: Option<u64>) -> Option<u64> {
+        self.handles.change(key, |memory| std::mem::replace(&mut memory.staging, staging)).flatten()
+    }
+
+    fn memory(&self, key: HandleKey) -> Option<(Handle, Tier, u64, Option<u64>)> {
+        self.handles.get(key).map(|memory| (memory.raw, memory.tier, memory.bytes, memory.staging))
     }
 
     fn active_range(&self, key: HandleKey) -> Option<Range<u64>> {
