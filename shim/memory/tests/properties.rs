@@ -143,11 +143,12 @@ proptest! {
     #[test]
     fn so_it_is_where_memory_is_shared(
         settings in settings(),
-        chunked in prop::bool::weighted(0.8),
+        (chunked, knows) in (prop::bool::weighted(0.8), any::<bool>()),
         steps in prop::collection::vec(sharing(chunks()), 1..150),
     ) {
         let settings = ManagerSettings { chunked, ..settings };
         let mut world = World::new(Model::new(512 * MIB, 400 * MIB), settings);
+        world.knows_what_is_over = knows;
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }
@@ -156,10 +157,12 @@ proptest! {
     #[test]
     fn so_it_is_where_memory_is_shared_on_a_full_device(
         settings in settings(),
+        knows in any::<bool>(),
         steps in prop::collection::vec(sharing(chunks()), 50..200),
     ) {
         let settings = ManagerSettings { headroom: 0, chunked: true, ..settings };
         let mut world = World::new(Model::new(48 * MIB, 16 * MIB), settings);
+        world.knows_what_is_over = knows;
         steps.iter().for_each(|step| world.run(step));
         world.end();
     }

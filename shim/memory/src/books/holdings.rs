@@ -98,6 +98,11 @@ impl Holdings {
         self.stranded.push(Stranded { until, steps });
     }
 
+    /// Does anything wait for a point?
+    pub(crate) fn has_stranded(&self) -> bool {
+        !self.stranded.is_empty()
+    }
+
     /// Steps whose point is past are tried whenever memory is given back.
     pub(crate) fn free_stranded(&mut self, is_past: impl Fn(Point) -> bool) {
         let over = self.stranded.extract_if(.., |stranded| is_past(stranded.until));

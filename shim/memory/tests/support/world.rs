@@ -117,6 +117,8 @@ pub struct World {
     pub refused: usize,
     pub moved: u64,
     next_word: u64,
+    /// The caller of shares looks itself whether work is over.
+    pub knows_what_is_over: bool,
 }
 
 impl World {
@@ -128,7 +130,18 @@ impl World {
     pub fn guarded(model: Model, settings: ManagerSettings, guard: Option<BlockGuard>) -> Self {
         let manager = Manager::new(model, settings.clone());
         let (live, ghosts, names) = (Vec::new(), Vec::new(), Vec::new());
-        Self { manager, settings, guard, live, ghosts, names, refused: 0, moved: 0, next_word: 1 }
+        Self {
+            manager,
+            settings,
+            guard,
+            live,
+            ghosts,
+            names,
+            refused: 0,
+            moved: 0,
+            next_word: 1,
+            knows_what_is_over: false,
+        }
     }
 
     fn model(&self) -> &Model {

@@ -44,7 +44,7 @@ impl World {
         let pairs: Vec<_> =
             chunks.iter().map(|at| (self.manager.chunk_at(*at), model.import_like(*at))).collect();
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
-        let shared = self.manager.share_chunks(&pairs, Quiet::Look, LONG);
+        let shared = self.manager.share_chunks(&pairs, self.quiet(), LONG);
         model.fail_no_more();
         for ((_, handle), outcome) in pairs.iter().zip(&shared.outcomes) {
             assert!(!matches!(outcome, ShareOutcome::Stays(Stays::Lost(_))), "{outcome:?}");
@@ -61,7 +61,7 @@ impl World {
         fail.into_iter().for_each(|(k, count)| model.fail_in(k, count));
         let mut given = Vec::new();
         let named: Vec<_> = chunks.iter().map(|at| self.manager.chunk_at(*at)).collect();
-        let shared = self.manager.donate_chunks(&named, Quiet::Look, LONG, |address, handle| {
+        let shared = self.manager.donate_chunks(&named, self.quiet(), LONG, |address, handle| {
             assert!(!model.is_writable(address), "{address:#x} is given away, and may be written");
             given.push((address, handle));
             if (address / GRANULARITY).is_multiple_of(3) { Err(wm_abi::CUresult::UNKNOWN) } else { Ok(()) }
@@ -87,7 +87,7 @@ impl World {
         let range = live.address + live.bytes * u64::from(part) / 256..live.address + live.bytes;
         let quiet = self.model().is_quiet();
         fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
-        let moved = self.manager.unshare(range.clone(), false, Quiet::Look, LONG);
+        let moved = self.manager.unshare(range.clone(), false, self.quiet(), LONG);
         self.model().fail_no_more();
         self.see_places();
         if let Ok(MovedRange { bytes, stays, next, .. }) = moved {
@@ -120,9 +120,14 @@ impl World {
             return false;
         }
         self.model().drain_all();
-        let moved = self.manager.unshare(range.clone(), false, Quiet::Look, LONG);
+        let moved = self.manager.unshare(range.clone(), false, self.quiet(), LONG);
         self.see_places();
         moved.is_ok() && self.manager.shared_in(range).is_empty()
+    }
+
+    /// Who knows that the program's work is over need not ask again. Copies of moves that were given up may be under way.
+    fn quiet(&self) -> Quiet {
+        if self.knows_what_is_over && self.model().is_quiet() { Quiet::Seen } else { Quiet::Look }
     }
 
     fn see_places(&mut self) {
