@@ -70,13 +70,19 @@ fn move_block(manager: &Manager<Device>, block: &Candidate, to: Tier, most: u64)
     (moved, refusal.filter(|why| !is_its_own(why)))
 }
 
-/// Moves blocks to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device is unused then, and still the
-/// manager's. Small blocks stay: others lie on the same memory.
+/// The driver has no room for what it needs itself: blocks move to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device
+/// is unused then, and still the manager's. Small blocks stay: others lie on the same memory. Waits as [`make_for`]: the program's call would fail otherwise.
 pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
-    if switch::is_on() { leave(manager, bytes).0 } else { 0 }
+    if !switch::is_on() || obstacle::of_process().is_some() {
+        0
+    } else if is_vain() {
+        leave(manager, bytes).0
+    } else {
+        leave_for(manager, bytes)
+    }
 }
 
-/// As [`leave_device`]; and why no more left, if it does not concern single blocks.
+/// Blocks move to the host; bytes that moved, and why no more did, if it does not concern single blocks.
 fn leave(manager: &Manager<Device>, bytes: u64) -> (u64, Option<WhyNot>) {
     let mut blocks = candidates(manager, |tiers| tiers.device);
     recency::retain(|address, id| manager.block(address).is_some_and(|block| block.id == id));
@@ -102,22 +108,22 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     if missing == 0 {
         return false;
     }
-    pace::within_share(|| leave_for(manager, missing)).unwrap_or(false)
+    pace::within_share(|| leave_for(manager, missing.max(LEAST))).is_some_and(|left| left > 0)
 }
 
-/// Waits for the GPU, and lets blocks leave until so many bytes are unused.
-fn leave_for(manager: &Manager<Device>, missing: u64) -> bool {
+/// Waits for the GPU, and lets blocks leave until so many bytes are unused; bytes that moved.
+fn leave_for(manager: &Manager<Device>, bytes: u64) -> u64 {
     let until = Instant::now() + PATIENCE;
     while manager.gpu().is_settled(until.saturating_duration_since(Instant::now())).unwrap_or(false) {
-        match leave(manager, missing.max(LEAST)) {
+        match leave(manager, bytes) {
             // Other threads have submitted work meanwhile, or are about to.
             (0, Some(WhyNot::Crowded | WhyNot::Stays(Stays::InUse))) if Instant::now() < until => {}
             (0, _) => break,
-            _ => return true,
+            (left, _) => return left,
         }
     }
     *VAIN_UNTIL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + AFTER_VAIN);
-    false
+    0
 }
 
 fn is_vain() -> bool {
