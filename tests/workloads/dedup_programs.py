@@ -3,7 +3,6 @@ what came of it and goes on, until a line comes. What they obey and say is in `d
 
 `generate` is transformers' own loop; `compiled` a model by `torch.compile`; `replayed` a graph that is replayed; `jax`, `cupy` and `quantised` (eight bits a weight) say it by name.
 """
-import json
 import sys
 import time
 import zlib
