@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wm_driver::{Event, Handle, Tier};
 
 use crate::books::free_cache::FlushScope;
-use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle, staging_steps};
+use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
 use crate::ordering::fence::{Fence, Numbered};
 use crate::policy::attempt::Room;
 use crate::policy::trade::{Spare, spare};
@@ -191,7 +191,9 @@ impl State {
                 let mut spare = Steps::default();
                 self.holdings.ledger.put_back(taken);
                 let staging = self.holdings.ledger.stage(taken.key, None);
-                steps.extend(staging.into_iter().flat_map(|at| staging_steps(at, taken.bytes, taken.raw)));
+                steps.extend(
+                    staging.into_iter().flat_map(|at| Undo::of_lone_mapping(at, taken.bytes, taken.raw)),
+                );
                 self.holdings.ledger.take_handle(taken.key, &mut spare);
                 steps.append(&mut spare.release);
                 self.holdings.quarantine(spare.in_order());

@@ -48,6 +48,13 @@ pub(crate) enum Undo {
     },
 }
 
+impl Undo {
+    /// Of a handle that is mapped alone in a reservation.
+    pub(crate) fn of_lone_mapping(address: u64, bytes: u64, handle: Handle) -> [Self; 2] {
+        [Self::Unmap { address, bytes, handle }, Self::Unreserve { address, bytes }]
+    }
+}
+
 /// Steps in the order they must be taken.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {

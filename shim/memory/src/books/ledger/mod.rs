@@ -32,7 +32,6 @@ pub(crate) use extents::Extents;
 pub(crate) use handles::{HandleRecord, HandleTable};
 pub(crate) use keys::HandleKey;
 pub(crate) use occupied::OccupiedHandle;
-pub(crate) use removal::staging_steps;
 pub(crate) use run::Run;
 pub(crate) use runs::Runs;
 pub(crate) use segments::Segments;

@@ -1,6 +1,6 @@
 //! What leaves the ledger: handles, mappings and extents, with the steps that take them apart.
 
-use wm_driver::{Handle, Tier};
+use wm_driver::Tier;
 
 use super::{HandleKey, HandleRecord, Ledger, Mapping};
 use crate::vocabulary::order::Pending;
@@ -88,12 +88,7 @@ impl Ledger {
 /// The end of a handle's staging place.
 fn unstage(memory: &HandleRecord, steps: &mut Steps) {
     let Some(address) = memory.staging else { return };
-    let [unmap, unreserve] = staging_steps(address, memory.bytes, memory.raw);
+    let [unmap, unreserve] = Undo::of_lone_mapping(address, memory.bytes, memory.raw);
     steps.unmap.push(unmap);
     steps.unreserve.push(unreserve);
-}
-
-/// What takes a staging place apart.
-pub(crate) fn staging_steps(address: u64, bytes: u64, handle: Handle) -> [Undo; 2] {
-    [Undo::Unmap { address, bytes, handle }, Undo::Unreserve { address, bytes }]
 }
