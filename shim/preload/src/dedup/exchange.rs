@@ -197,7 +197,15 @@ pub(super) fn take_back(block: &WatchedBlock, limit: Duration) -> bool {
         }
     }
     let is_any = !runs.is_empty();
-    runs.into_iter().for_each(|run| part::take_back(block, run, limit));
+    let until = Instant::now() + limit;
+    for run in runs {
+        let left = until.saturating_duration_since(Instant::now());
+        // With any time at all, a run begins one chunk.
+        if left.is_zero() {
+            break;
+        }
+        part::take_back(block, run, left);
+    }
     is_any
 }
 

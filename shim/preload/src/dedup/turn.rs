@@ -67,7 +67,7 @@ struct Tools {
     cost: PrintCost,
     /// The last turn took some.
     has_printed: bool,
-    /// Something is given that nobody knows of.
+    /// The last turn has seen, or had no time to see, what is given and nobody knows of.
     has_to_take_back: bool,
     /// How long there is no turn for which there is nothing to do.
     rest: Duration,
@@ -244,11 +244,13 @@ impl OpenTurn<'_> {
 
     /// What was given and nobody knows of.
     fn take_back(&mut self) {
-        let shared = watched::of(self.manager).into_iter().filter(|block| block.is_shared());
-        self.tools.has_to_take_back = shared.fold(false, |is_any, block| {
-            is_any | (self.left().is_zero() || exchange::take_back(&block, self.left()))
-        });
-        self.has_worked |= self.tools.has_to_take_back;
+        let mut is_any = false;
+        for block in watched::of(self.manager).iter().filter(|block| block.is_shared()) {
+            // Of what there is no time to look at there may be some.
+            is_any |= self.left().is_zero() || exchange::take_back(block, self.left());
+        }
+        self.tools.has_to_take_back = is_any;
+        self.has_worked |= is_any;
     }
 
     /// Fingerprints blocks that are due, one or as many as one launch can have; how long there are none afterwards.
