@@ -148,6 +148,17 @@ def same(done, others=()):
     return len(digests) == 1 and not any(one["wrong"] for one in [*done, *others]) and all(one["different"] > 1 for one in done)
 
 
+def in_turns(one, other, seconds, times):
+    """First one group generates, then the other, so many times: the tokens a second of each in each turn, and what they said at the end of all."""
+    groups = [(one, [], []), (other, [], [])]
+    for _ in range(times):
+        for processes, rates, said in groups:
+            measured, done = generate(processes, seconds)
+            rates.append(measured)
+            said += done
+    return groups[0][1:], groups[1][1:]
+
+
 def serve(options, stats):
     part, count = "serve", options.processes
     path, made = weights(options, options.billions)
@@ -155,13 +166,6 @@ def serve(options, stats):
     deadline = time.monotonic() + 145
     stage[0] = "serve: a process without weights"
     ours, bare = own(options, base, stats, **model), own(options, base, None, **model)
-    stage[0] = f"serve: {count} processes without wmshim"
-    processes = start(options, count, "serve", **model)
-    without = used() - base - count * bare
-    alone, _ = generate(processes[:1], options.seconds / 2)
-    together, bare_done = generate(processes, options.seconds)
-    end(processes)
-    settle(base)
     stage[0] = "serve, shared"
     begin = time.monotonic()
     processes = start(options, count, "serve", stats, **model)
@@ -170,7 +174,7 @@ def serve(options, stats):
         process.tell("go")
     for process in processes:
         process.wait("tokens")
-    target = without / options.ratio + count * ours
+    target = count * (made["bytes"] / options.ratio + ours)
     series, reached = follow(options, stats, base, max(10.0, deadline - time.monotonic() - options.seconds - 10), target)
     complete = settled([(when, figures) for when, _, figures in series], 4 * MIB) or time.monotonic()
     after = time.monotonic()
@@ -181,8 +185,15 @@ def serve(options, stats):
         process.tell("stop")
     done = [process.wait("done") for process in processes]
     before, later = rate(processes, loaded, complete), rate(processes, after, finish)
+    # Those without the library begin only now: before memory is shared there is no room for both. In turns, since a machine that others use is not as fast at all times.
+    stage[0] = f"serve: {count} processes without wmshim, in turns with those that share"
+    beside = used()
+    bare_processes = start(options, count, "serve", **model)
+    without = used() - beside - count * bare
+    alone, _ = generate(bare_processes[:1], options.seconds / 2)
+    (bare_rates, bare_done), (rates, shared_done) = in_turns(bare_processes, processes, options.seconds / 2, 4)
     SERIES[part] = [(round(when - loaded, 2), bytes_used, figures) for when, bytes_used, figures in series]
-    ratio = without / with_dedup if with_dedup > 0 else 0.0
+    ratio, to_bare = without / with_dedup if with_dedup > 0 else 0.0, sum(rates) / sum(bare_rates)
     row(part, "used before", gib(base))
     row(part, "beside weights, a process: bare, with wmshim", f"{gib(bare)}, {gib(ours)}")
     row(part, "weights of one process, by their size", gib(made["bytes"]))
@@ -192,16 +203,19 @@ def serve(options, stats):
     row(part, "s until that, since all were loaded, and since start", f"{reached - loaded:.1f}, {reached - begin:.1f}" if reached else "never")
     row(part, "s until nothing changed", f"{complete - loaded:.1f}")
     row(part, "used after each 5 s, GiB", " ".join(f"{bytes_used / GIB:.1f}" for _, bytes_used, _ in series[::10]))
-    row(part, "tokens a second, bare, one process", f"{alone:.1f}")
-    row(part, f"tokens a second, bare, {count} together", f"{together:.1f}")
     row(part, "tokens a second, until shared", f"{before:.1f}")
     row(part, "tokens a second, shared", f"{later:.1f}")
-    row(part, "shared to not yet shared", f"{later / before:.3f}" if before else "-", "0.99", bool(before) and later / before >= 0.99)
-    row(part, "shared to bare", f"{later / together:.3f}" if together else "-", "0.99", bool(together) and later / together >= 0.99)
-    row(part, "same tokens as bare", same(done, bare_done), True, same(done, bare_done))
+    row(part, "tokens a second, bare, one process", f"{alone:.1f}")
+    row(part, f"tokens a second, bare, {count} together, in turns with:", " ".join(f"{one:.1f}" for one in bare_rates))
+    row(part, f"tokens a second, shared, {count} together", " ".join(f"{one:.1f}" for one in rates))
+    row(part, "shared to not yet shared", f"{later / before:.3f}" if before else "-")
+    row(part, "shared to bare, of all turns", f"{to_bare:.3f}", "0.99", to_bare >= 0.99)
+    equal = same(done + shared_done, bare_done)
+    row(part, "same tokens as bare", equal, True, equal)
     for name, value in figures.items():
         row(part, f"dedup {name}, all processes", value)
-    row(part, "ended well", end(processes), True, True)
+    well = end(processes + bare_processes)
+    row(part, "ended well", well, True, well)
     leftovers(options, part, base, stats)
 
 
@@ -383,7 +397,9 @@ def kill(options, stats):
     leftovers(options, part, base, stats)
 
 
-PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}, "cupy": {}, "quantised": {}}
+# JAX's other allocators make their memory by `cuMemCreate`, which is the program's own and never shared.
+JAX = {"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_FLAGS": "--xla_gpu_autotune_level=0"}
+PROGRAMS = {"generate": {}, "compiled": {}, "replayed": {}, "jax": JAX, "cupy": {}, "quantised": {}}
 
 
 def programs(options, stats):
@@ -395,6 +411,7 @@ def programs(options, stats):
         started = {
             name: [Process(options, name, folder, variables, script="dedup_programs.py") for _ in range(count)]
             for name, variables in PROGRAMS.items()
+            if name in options.programs
         }
         for process in sum(started.values(), []):
             process.wait("loaded", 240)
@@ -459,21 +476,23 @@ def arguments(words=None):
     parser.add_argument("--kill-seconds", type=float, default=120, help="for all of them, at most")
     parser.add_argument("--launches", type=int, default=1000000, help="of kernels, in each of `programs`")
     parser.add_argument("--launch-seconds", type=float, default=200, help="for all of them, at most")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help="of `programs`, by name")
     parser.add_argument("--seed", type=int, default=1, help="of the times of the kills")
     parser.add_argument("--format", choices=("safetensors", "torch"), help="of the file of weights; default: safetensors if it can be imported")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()))
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="variables for the processes under the library")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
     options = parser.parse_args(words)
-    options.library, options.only = options.library.resolve(), options.only.split(",")
+    options.library, options.only, options.programs = options.library.resolve(), options.only.split(","), options.programs.split(",")
     options.wmctl = options.wmctl or options.library.parents[1] / "bin/wmctl"
     options.set = dict(one.split("=", 1) for one in options.set)
     if not options.format:
         found = subprocess.run([sys.executable, "-c", "import safetensors"], capture_output=True).returncode == 0
         options.format = "safetensors" if found else "torch"
-    unknown = [name for name in options.only if name not in PARTS]
-    if unknown:
-        parser.error(f"no part {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    for what, named, known in (("part", options.only, PARTS), ("program", options.programs, PROGRAMS)):
+        unknown = [name for name in named if name not in known]
+        if unknown:
+            parser.error(f"no {what} {', '.join(unknown)}; there are {', '.join(known)}")
     for path in (options.library, options.wmctl):
         if not path.exists():
             parser.error(f"{path} is not there: `make dist` builds it")
