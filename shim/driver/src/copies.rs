@@ -1,6 +1,6 @@
 //! Copies that the library makes for itself, and the look whether a device has nothing left to do: what moving memory needs.
 //!
-//! Invariants: the stream has nothing in it but such copies, and waits for no other, so what is in it ends soon; it belongs to the
+//! Invariants: a stream has nothing in it but such copies, all of one way, and waits for no other, so what is in it ends soon; it belongs to the
 //! device's eldest context and goes with it; no lock is held across a driver call.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,32 @@ use wm_abi::*;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
-use crate::gpu::{Event, Gpu, Result};
+use crate::gpu::{CopyWay, Event, Gpu, Result};
 
-/// The stream of a device's own copies, once there was one.
+/// The streams of a device's own copies, one a way.
 #[derive(Debug, Default)]
-pub(crate) struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
+pub(crate) struct CopyStreams {
+    inwards: CopyStream,
+    outwards: CopyStream,
+}
+
+impl CopyStreams {
+    fn of(&self, way: CopyWay) -> &CopyStream {
+        match way {
+            CopyWay::In => &self.inwards,
+            CopyWay::Out => &self.outwards,
+        }
+    }
+
+    /// The context is gone, and its streams with it.
+    pub(crate) fn forget(&self, context: CUcontext) {
+        [&self.inwards, &self.outwards].into_iter().for_each(|stream| stream.forget(context));
+    }
+}
+
+/// A stream of a device's own copies, once there was one.
+#[derive(Debug, Default)]
+struct CopyStream(Mutex<Option<(CUcontext, CUstream)>>);
 
 impl CopyStream {
     fn lock(&self) -> MutexGuard<'_, Option<(CUcontext, CUstream)>> {
@@ -38,8 +59,7 @@ impl CopyStream {
         }
     }
 
-    /// The context is gone, and its streams with it.
-    pub(crate) fn forget(&self, context: CUcontext) {
+    fn forget(&self, context: CUcontext) {
         let mut kept = self.lock();
         *kept = kept.filter(|(owner, _)| *owner != context);
     }
@@ -69,12 +89,12 @@ impl Device {
         self.has_peers() || contexts.len() != 1 || contexts.iter().any(green)
     }
 
-    /// Starts a copy in the device's own stream.
-    pub(crate) fn start_copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {
+    /// Starts a copy in the device's own stream for that way.
+    pub(crate) fn start_copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         let context = self.context();
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), context)?;
-        let stream = self.stream_for_copies(context)?;
+        let stream = self.stream_for_copies(way, context)?;
         // SAFETY: the caller answers for both ranges until the event is done.
         unsafe { self.measured().memcpy_dtod_async(to, from, bytes, stream) }?;
         self.record_unasked(context, stream).inspect_err(|_| {
@@ -83,12 +103,13 @@ impl Device {
         })
     }
 
-    fn stream_for_copies(&self, context: CUcontext) -> Result<CUstream> {
-        if let Some(stream) = self.copy_stream().of(context) {
+    fn stream_for_copies(&self, way: CopyWay, context: CUcontext) -> Result<CUstream> {
+        let streams = self.copy_streams().of(way);
+        if let Some(stream) = streams.of(context) {
             return Ok(stream);
         }
         let made = self.measured().stream_create(CU_STREAM_NON_BLOCKING)?;
-        let (stream, surplus) = self.copy_stream().keep(context, made);
+        let (stream, surplus) = streams.keep(context, made);
         // It is empty: its end waits for nothing.
         surplus.map_or(Ok(()), |surplus| self.measured().stream_destroy(surplus))?;
         Ok(stream)

@@ -12,9 +12,9 @@ use wm_abi::*;
 use crate::actions::Spares;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
-use crate::copies::CopyStream;
+use crate::copies::CopyStreams;
 use crate::events::Events;
-use crate::gpu::{Aside, Bears, Event, Gpu, Handle, Result, Shortfall, StreamId, Tier};
+use crate::gpu::{Aside, Bears, CopyWay, Event, Gpu, Handle, Result, Shortfall, StreamId, Tier};
 use crate::host;
 use crate::probe::{Measured, Probes};
 use crate::streams::Streams;
@@ -41,7 +41,7 @@ pub struct Device {
     peers: RwLock<Vec<CUdevice>>,
     events: Mutex<Events>,
     spares: Spares,
-    copy_stream: CopyStream,
+    copy_streams: CopyStreams,
     aside: fn(CUdevice) -> Aside,
     bears: fn(CUdevice, Shortfall) -> Bears,
     windows: Windows,
@@ -80,7 +80,7 @@ impl Device {
             peers: RwLock::default(),
             events: Mutex::default(),
             spares: Spares::default(),
-            copy_stream: CopyStream::default(),
+            copy_streams: CopyStreams::default(),
             aside: |_| Aside::default(),
             bears: |_, _| Bears::Elsewhere,
             windows: Windows::default(),
@@ -124,8 +124,8 @@ impl Device {
         &self.spares
     }
 
-    pub(crate) fn copy_stream(&self) -> &CopyStream {
-        &self.copy_stream
+    pub(crate) fn copy_streams(&self) -> &CopyStreams {
+        &self.copy_streams
     }
 
     /// May any other device access blocks?
@@ -214,7 +214,7 @@ impl Device {
         self.contexts.write().unwrap_or_else(PoisonError::into_inner).retain(|known| *known != context);
         self.lock_events().forget(context);
         self.spares.forget(context);
-        self.copy_stream.forget(context);
+        self.copy_streams.forget(context);
     }
 
     fn property(&self, tier: Tier) -> CUmemAllocationProp {
@@ -357,8 +357,8 @@ impl Gpu for Device {
         self.has_settled(limit, false)
     }
 
-    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event> {
-        self.start_copy(to, from, bytes)
+    fn copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
+        self.start_copy(way, to, from, bytes)
     }
 
     fn recycle(&self, event: Event) {

@@ -68,6 +68,15 @@ pub enum Bears {
     LookAgain,
 }
 
+/// Which way a copy of the library's own goes. The link carries both ways at once, so each has a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyWay {
+    /// To the device, or within it.
+    In,
+    /// From the device.
+    Out,
+}
+
 /// Outcome of a driver call.
 pub type Result<T> = std::result::Result<T, CUresult>;
 
@@ -182,13 +191,13 @@ pub trait Gpu: Send + Sync {
         self.is_settled(limit)
     }
 
-    /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own that waits for
-    /// nothing else. The event is behind it; copies end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until
+    /// Starts a copy between two ranges that the GPU may use, with a copy engine, in a stream of the library's own for that way, which waits for
+    /// nothing else. The event is behind it; copies of one way end in the order in which they were started. The caller sees to it that nothing writes either range, and that both stay mapped, until
     /// that is done.
     ///
     /// # Errors
     /// Those of the driver; nothing is being copied then.
-    fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<Event>;
+    fn copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
 
     /// Takes an event back for reuse.
     fn recycle(&self, event: Event);

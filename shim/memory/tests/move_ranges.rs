@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use support::model::{MIB, Model};
 use wm_driver::{StreamId, Tier};
-use wm_memory::{FirstTier, Manager, ManagerSettings, MoveOrder, MovedRange, Order, Stays, TierBytes};
+use wm_memory::{
+    FirstTier, Manager, ManagerSettings, MoveOrder, MovedRange, Order, RangeMove, Stays, TierBytes,
+};
 
 const S: Order = Order::Stream(StreamId(0));
 const MB: usize = MIB as usize;
@@ -107,6 +109,61 @@ fn a_failure_in_a_batch_leaves_whole_handles() {
             scene.end();
         }
     }
+}
+
+fn both_ways(out: &Filled, back: &Filled) -> [RangeMove; 2] {
+    [(out, Tier::Host), (back, Tier::Device)].map(|(block, to)| RangeMove::new(order(block, to), u64::MAX))
+}
+
+/// Hazard: what comes waits until all of what leaves has left, or for room that there never is.
+#[test]
+fn on_a_full_device_one_block_leaves_while_another_one_comes() {
+    for movable in [false, true] {
+        // Not much of the host beside what lies there: spares, which are used again and again.
+        let limits = ManagerSettings { movable, host_limit: 160 * MIB, ..settings() };
+        let scene = Scene::new(256, limits);
+        let blocks = [scene.filled(128, 1), scene.filled(128, 500), scene.filled(128, 900)];
+        assert_eq!([0, 1, 2].map(|at| scene.tiers(&blocks[at]).host), [0, 0, 128 * MIB]);
+        let mut ranges = both_ways(&blocks[0], &blocks[2]);
+        let before = scene.0.gpu().calls("is_settled");
+        scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+        assert_eq!(scene.0.gpu().calls("is_settled") - before, 1);
+        for range in &ranges {
+            assert_eq!((range.moved.bytes, range.moved.stays), (128 * MIB, None), "movable: {movable}");
+        }
+        assert_eq!([0, 1, 2].map(|at| scene.tiers(&blocks[at]).host), [128 * MIB, 0, 0]);
+        blocks.iter().for_each(|block| scene.check(block));
+        scene.end();
+    }
+}
+
+/// Hazard: the device holds idle handles of one size, and what is to come has another one.
+#[test]
+fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
+    let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
+    let blocks = [scene.filled(256, 1), scene.filled(24, 500)];
+    let handles =
+        |block: &Filled| block.bytes / scene.0.gpu().resolve(block.address, block.bytes).len() as u64;
+    assert_eq!((handles(&blocks[0]), handles(&blocks[1])), (64 * MIB, 4 * MIB));
+    assert_eq!(scene.tiers(&blocks[1]).host, 24 * MIB);
+    let mut ranges = both_ways(&blocks[0], &blocks[1]);
+    scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+    assert_eq!(ranges[1].moved.stays, None);
+    assert_eq!([0, 1].map(|at| scene.tiers(&blocks[at]).device), [0, 24 * MIB]);
+    blocks.iter().for_each(|block| scene.check(block));
+    scene.end();
+}
+
+/// Hazard: a block of which a part was asked for comes whole, and takes the room of another one.
+#[test]
+fn no_more_is_begun_than_is_asked_for() {
+    let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
+    let block = scene.filled(160, 1);
+    let mut ranges = [RangeMove::new(order(&block, Tier::Host), 64 * MIB)];
+    scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+    assert_eq!((ranges[0].moved.bytes, scene.tiers(&block).host), (64 * MIB, 64 * MIB));
+    scene.check(&block);
+    scene.end();
 }
 
 #[test]

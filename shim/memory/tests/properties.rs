@@ -48,17 +48,17 @@ fn step(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = 
 fn settings() -> impl Strategy<Value = ManagerSettings> {
     let overflow = prop::sample::select(vec![vec![], vec![Tier::Host], vec![Tier::Peer(1), Tier::Host]]);
     let limit = prop_oneof![Just(u64::MAX), (100..600u64).prop_map(|mib| mib * MIB)];
-    (overflow, limit, 0..4usize, 0..64u64).prop_map(|(overflow, device_limit, stitch_views, headroom)| {
-        ManagerSettings {
-            stitch_views,
-            device_limit,
-            headroom: headroom * MIB,
-            keep_idle: 0,
-            overflow,
-            host_limit: 300 * MIB,
-            peer_limit: 100 * MIB,
-            chunked: false,
-        }
+    let all = (overflow, limit, 0..4usize, 0..64u64, any::<bool>());
+    all.prop_map(|(overflow, device_limit, stitch_views, headroom, movable)| ManagerSettings {
+        stitch_views,
+        device_limit,
+        headroom: headroom * MIB,
+        keep_idle: 0,
+        overflow,
+        host_limit: 300 * MIB,
+        peer_limit: 100 * MIB,
+        movable,
+        chunked: false,
     })
 }
 
@@ -79,12 +79,14 @@ proptest! {
 /// Programs whose memory moves: more often than not where nothing is in flight, and every other time with a driver that fails.
 fn moving(bytes: impl Strategy<Value = usize> + 'static) -> impl Strategy<Value = Step> {
     let tier = prop::sample::select(vec![Tier::Device, Tier::Host, Tier::Peer(1)]);
-    let fail = prop::option::of((1..16u64, 1..7u64));
+    let fail = || prop::option::of((1..16u64, 1..7u64));
     let plain = step(bytes).prop_filter("peers end all moves", |step| !matches!(step, Step::Refresh));
     prop_oneof![
         30 => plain,
-        12 => (any::<usize>(), any::<u8>(), tier, prop::bool::weighted(0.8), fail)
+        12 => (any::<usize>(), any::<u8>(), tier, prop::bool::weighted(0.8), fail())
             .prop_map(|(index, part, to, settle, fail)| Step::Move { index, part, to, settle, fail }),
+        6 => (any::<[usize; 2]>(), any::<[u8; 2]>(), prop::bool::weighted(0.8), fail())
+            .prop_map(|(indices, parts, settle, fail)| Step::Exchange { indices, parts, settle, fail }),
         1 => any::<bool>().prop_map(Step::SlowCopies),
     ]
 }

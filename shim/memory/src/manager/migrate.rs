@@ -5,15 +5,15 @@
 //!
 //! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use wm_driver::{Event, Gpu, Tier, gpu};
 
 use super::Manager;
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
-use crate::state::trade::Trade;
-use crate::vocabulary::moves::{MoveOrder, Moved, MovedRange, Stays};
+use crate::policy::attempt::Room;
+use crate::state::trade::{StrandedTrade, Trade};
+use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
 use crate::vocabulary::plan::{Built, Undo};
 
 /// How long to look whether work is over. Not at once: an event that is recorded in idle streams takes some microseconds to be passed.
@@ -22,9 +22,6 @@ pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// How long the copies of a batch may take. It waits for nothing, so more means that the link is not what it was.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Handles whose copies are started before the first of them is waited for. Each has other memory for so long, and mapping it takes about as long as copying it.
-pub(super) const WINDOW: usize = 4;
-
 /// A move whose copies were started.
 pub(super) struct StartedMove {
     trade: Trade,
@@ -32,15 +29,6 @@ pub(super) struct StartedMove {
     copies: Vec<Event>,
     /// An error if one could not be started.
     outcome: Result<(), Stays>,
-}
-
-/// What came of the try to begin the next move of a range.
-enum NextMove {
-    Begun(Box<StartedMove>),
-    /// Those that were begun have to be finished first.
-    Later,
-    /// There is none, or no sense in one.
-    End,
 }
 
 impl<G: Gpu> Manager<G> {
@@ -62,73 +50,7 @@ impl<G: Gpu> Manager<G> {
         moved
     }
 
-    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies of several handles are under way
-    /// at a time. No handle is begun once `limit` is over.
-    ///
-    /// # Errors
-    /// Why nothing can move now. What concerns single handles is in the answer.
-    pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, Stays> {
-        let until = Instant::now() + limit;
-        self.settle().inspect_err(|stays| self.note_move(order.to, Err(*stays)))?;
-        let mut moved = MovedRange { next: order.range.start, ..MovedRange::default() };
-        let mut started = VecDeque::new();
-        let mut goes_on = true;
-        loop {
-            // While the oldest one takes its place, the others are being copied.
-            while goes_on && started.len() < WINDOW && Instant::now() < until {
-                match self.begin_next(order, &mut moved, started.len()) {
-                    NextMove::Begun(one) => started.push_back(one),
-                    NextMove::Later => break,
-                    NextMove::End => goes_on = false,
-                }
-            }
-            let Some(one) = started.pop_front() else { return Ok(moved) };
-            let one = self.finish_move(*one, Instant::now() + PATIENCE);
-            self.note_move(order.to, one);
-            match one {
-                Ok(one) => (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1),
-                Err(stays) => {
-                    moved.stays = Some(stays);
-                    goes_on &= !stays.is_general();
-                }
-            }
-        }
-    }
-
-    /// Begins the next move of a range. `own` moves of the caller's are under way.
-    fn begin_next(&self, order: &MoveOrder, moved: &mut MovedRange, own: usize) -> NextMove {
-        while moved.next < order.range.end {
-            let address = moved.next;
-            let found = self.lock().occupied_range(address);
-            let Some((range, tier)) = found else {
-                moved.next = (address / self.rules.granularity + 1) * self.rules.granularity;
-                continue;
-            };
-            moved.next = range.end;
-            if tier == order.to {
-                continue;
-            }
-            match self.begin_move(address, order, own) {
-                Ok(started) => return NextMove::Begun(Box::new(started)),
-                // What was begun counts twice as long as it is not finished.
-                Err(Stays::Full) if own > 0 => {
-                    moved.next = range.start;
-                    return NextMove::Later;
-                }
-                Err(stays) => {
-                    self.note_move(order.to, Err(stays));
-                    moved.stays = Some(stays);
-                    if stays.is_general() {
-                        moved.next = range.start;
-                        return NextMove::End;
-                    }
-                }
-            }
-        }
-        NextMove::End
-    }
-
-    fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {
+    pub(super) fn note_move(&self, to: Tier, moved: Result<Moved, Stays>) {
         self.lock().moves.note(to, moved);
         self.waiters.notify();
     }
@@ -159,7 +81,7 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Is all earlier work over?
-    fn settle(&self) -> Result<(), Stays> {
+    pub(super) fn settle(&self) -> Result<(), Stays> {
         self.is_fixed()?;
         self.see_over(|gpu| gpu.is_settled(LOOK))
     }
@@ -181,9 +103,18 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// Takes the spare of a handle, and starts to fill it. `own` moves of the caller's are under way.
-    fn begin_move(&self, address: u64, order: &MoveOrder, own: usize) -> Result<StartedMove, Stays> {
-        let room = self.room()?;
-        let trade = self.lock().draft_trade(address, order, own, room, &self.rules)?;
+    pub(super) fn begin_move(
+        &self,
+        address: u64,
+        order: &MoveOrder,
+        own: usize,
+    ) -> Result<StartedMove, Stays> {
+        let draft = |room| self.lock().draft_trade(address, order, own, room, &self.rules);
+        // What is left is asked for where no idle handle fits: it takes longer than all else here.
+        let trade = match draft(Room::default()) {
+            Err(Stays::Full) => draft(self.room()?),
+            drafted => drafted,
+        }?;
         self.start(trade)
     }
 
@@ -202,13 +133,30 @@ impl<G: Gpu> Manager<G> {
     }
 
     pub(super) fn finish_move(&self, started: StartedMove, until: Instant) -> Result<Moved, Stays> {
-        let StartedMove { trade, built, copies, outcome } = started;
-        let left = until.saturating_duration_since(Instant::now());
-        if !copies.is_empty() && self.gpu.wait_any(&[&copies], left).is_none() {
-            let given_up = self.lock().strand_trade(&trade, copies, built.undo);
-            self.recycle(given_up);
+        if !self.is_copied(&started, until) {
+            self.strand([started]);
             return Err(Stays::Slow);
         }
+        self.conclude(started)
+    }
+
+    /// Waits for the copies of a move. `false`: they are not over.
+    pub(super) fn is_copied(&self, started: &StartedMove, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        started.copies.is_empty() || self.gpu.wait_any(&[&started.copies], left).is_some()
+    }
+
+    /// Gives moves up whose copies are under way.
+    pub(super) fn strand(&self, moves: impl IntoIterator<Item = StartedMove>) {
+        let stranded =
+            |StartedMove { trade, built, copies, .. }| StrandedTrade { trade, copies, undo: built.undo };
+        let given_up = self.lock().strand_trades(moves.into_iter().map(stranded).collect());
+        self.recycle(given_up);
+    }
+
+    /// The copies of a move are over: the spare takes the handle's place.
+    pub(super) fn conclude(&self, started: StartedMove) -> Result<Moved, Stays> {
+        let StartedMove { trade, built, copies, outcome } = started;
         copies.into_iter().for_each(|event| self.gpu.recycle(event));
         let Some(spare) = built.handles.first().copied() else {
             return self.undo(&trade, &built, Stays::Unfit);
@@ -233,9 +181,10 @@ impl<G: Gpu> Manager<G> {
     /// Starts the copies into the spare. Where one cannot be started, those before it may be under way.
     fn start_copies(&self, trade: &Trade, scratch: u64) -> (Vec<Event>, Result<(), Stays>) {
         let mut events = Vec::with_capacity(trade.parts.len());
+        let way = trade.way();
         for part in &trade.parts {
             let target = scratch + (part.start - trade.handle.range.start);
-            match self.gpu.copy(target, part.start, (part.end - part.start) as usize) {
+            match self.gpu.copy(way, target, part.start, (part.end - part.start) as usize) {
                 Ok(event) => events.push(event),
                 Err(code) => return (events, Err(code.into())),
             }

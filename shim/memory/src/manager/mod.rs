@@ -8,6 +8,7 @@ mod allocate;
 pub(crate) mod backing;
 mod borders;
 mod events;
+mod exchange;
 mod execute;
 mod guarded;
 mod mapping_lock;

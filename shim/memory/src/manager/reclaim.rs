@@ -23,9 +23,14 @@ impl<G: Gpu> Manager<G> {
     /// Another call of the driver ran out of device memory: gives at least `bytes` of it back if that much is idle;
     /// returns the bytes given back.
     pub fn relieve(&self, bytes: u64) -> u64 {
-        let before = self.lock().holdings.held().device;
-        self.give_back(Some(Tier::Device), |state| {
-            bytes.saturating_sub(before.saturating_sub(state.holdings.held().device))
+        self.relieve_tier(Tier::Device, bytes)
+    }
+
+    /// The same of any tier.
+    pub(super) fn relieve_tier(&self, tier: Tier, bytes: u64) -> u64 {
+        let before = self.lock().holdings.held().on(tier);
+        self.give_back(Some(tier), |state| {
+            bytes.saturating_sub(before.saturating_sub(state.holdings.held().on(tier)))
         })
     }
 

@@ -13,7 +13,8 @@ use wm_abi::CUresult;
 use wm_driver::{Gpu, Handle, Tier};
 
 use super::Manager;
-use super::migrate::{LOOK, PATIENCE, StartedMove, WINDOW};
+use super::exchange::WINDOW;
+use super::migrate::{LOOK, PATIENCE, StartedMove};
 use super::remap::{Mappable, MappedAccess, Remap, RemapFailure};
 use crate::books::ledger::OccupiedHandle;
 use crate::vocabulary::moves::{MoveOrder, MovedRange, Stays};

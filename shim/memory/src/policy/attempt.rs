@@ -63,7 +63,7 @@ impl Attempt {
 }
 
 /// How far reserved bytes may grow by what the driver and the host have left.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Room {
     pub(crate) device: u64,
     pub(crate) host: u64,

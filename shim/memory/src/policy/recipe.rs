@@ -10,7 +10,8 @@ use crate::policy::attempt::Attempt;
 use crate::policy::facts::Facts;
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::sizes::{
-    Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, least_handle, round_down, round_up,
+    Class, MEDIUM_BELOW, MEDIUM_EXTENT, handle_bytes, handles_for, least_handle, movable_handles, round_down,
+    round_up,
 };
 
 /// May a new extent have new handles?
@@ -140,8 +141,12 @@ fn creation(
     let mut create = Vec::new();
     for tier in tiers {
         let bytes = left.min(allowance(facts, attempt, rules, *tier));
-        let each = chunk.unwrap_or_else(|| handle_bytes(whole, least));
-        create.extend(handles_for(bytes, each).map(|bytes| (*tier, bytes)));
+        if rules.settings.movable && chunk.is_none() {
+            create.extend(movable_handles(bytes, whole, rules.granularity).map(|bytes| (*tier, bytes)));
+        } else {
+            let each = chunk.unwrap_or_else(|| handle_bytes(whole, least));
+            create.extend(handles_for(bytes, each).map(|bytes| (*tier, bytes)));
+        }
         left -= bytes;
     }
     (left == 0).then_some(create)

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wm_driver::{Event, Handle, Tier};
+use wm_driver::{CopyWay, Event, Handle, Tier};
 
 use crate::books::free_cache::FlushScope;
 use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
@@ -15,13 +15,27 @@ use crate::policy::attempt::Room;
 use crate::policy::trade::{Spare, spare};
 use crate::state::State;
 use crate::vocabulary::moves::{MoveOrder, Moved, Stays};
-use crate::vocabulary::order::Order;
+use crate::vocabulary::order::{Order, Point};
 use crate::vocabulary::plan::{Build, Built, ExtentPart, Steps, Undo};
 use crate::vocabulary::settings::Rules;
 use crate::vocabulary::tiers::only;
 
 /// More copies than this for one handle are made as one: what lies between blocks is copied with them.
 const COPIES: usize = 16;
+
+/// A move whose copies are not over, and nobody waits for them any more.
+#[derive(Debug)]
+pub(crate) struct StrandedTrade {
+    pub(crate) trade: Trade,
+    pub(crate) copies: Vec<Event>,
+    /// What takes the spare's range apart.
+    pub(crate) undo: Vec<Undo>,
+}
+
+/// Which way copies to a tier go.
+pub(crate) fn way(to: Tier) -> CopyWay {
+    if to == Tier::Device { CopyWay::In } else { CopyWay::Out }
+}
 
 /// A move under way.
 #[derive(Debug)]
@@ -39,6 +53,11 @@ impl Trade {
     pub(crate) fn staged(&self) -> Option<Built> {
         let taken = self.spare.as_ref()?;
         Some(Built { base: taken.staging?, handles: vec![taken.raw], undo: Vec::new() })
+    }
+
+    /// Which way its copies go.
+    pub(crate) fn way(&self) -> CopyWay {
+        way(self.to)
     }
 
     /// Does the spare stay mapped where it was filled?
@@ -176,16 +195,24 @@ impl State {
         self.quarantine_uncommitted(not_undone);
     }
 
-    /// Nobody knows when the copy into the spare will be over. Until then the spare is nobody's, and nothing is unmapped where the copy reads
-    /// or writes; then `steps` are taken. What else is mapped of the spare is unmapped when memory is next given back, behind the steps that failed before: a reservation may go
-    /// with it in which one of them left a mapping. Returns a fence that is given up for the copy's; its events are to be recycled.
+    /// Nobody knows when the copies into these spares will be over. Until then the spares are nobody's, and nothing is unmapped where the copies read
+    /// or write. All of them have one point and one fence: copies of two ways end in any order, and a point that is past tells that all before it are. Returns a fence that is given up for
+    /// that one; its events are to be recycled.
     #[must_use]
-    pub(crate) fn strand_trade(
-        &mut self,
-        trade: &Trade,
-        events: Vec<Event>,
-        mut steps: Vec<Undo>,
-    ) -> Option<Arc<Fence>> {
+    pub(crate) fn strand_trades(&mut self, trades: Vec<StrandedTrade>) -> Option<Arc<Fence>> {
+        let Numbered { number, life, .. } = self.timeline.freed(Order::Device, 0, true);
+        let mut events = Vec::new();
+        for StrandedTrade { trade, copies, undo } in trades {
+            events.extend(copies);
+            self.strand_trade(&trade, undo, (Order::Device, number));
+        }
+        let fence = Fence { events, order: Order::Device, upto: number, exact: true, life };
+        self.timeline.add_fence(&Arc::new(fence))
+    }
+
+    /// `steps` are taken once the point is past. What else is mapped of the spare is unmapped when memory is next given back, behind the steps that failed before: a reservation may go
+    /// with it in which one of them left a mapping.
+    fn strand_trade(&mut self, trade: &Trade, mut steps: Vec<Undo>, until: Point) {
         match &trade.spare {
             Some(taken) => {
                 let mut spare = Steps::default();
@@ -203,13 +230,9 @@ impl State {
                 self.holdings.hold(&steps);
             }
         }
-        let Numbered { number, life, .. } = self.timeline.freed(Order::Device, 0, true);
-        let fence = Fence { events, order: Order::Device, upto: number, exact: true, life };
-        let until = (Order::Device, number);
         self.holdings.ledger.note_use(&trade.handle, until);
         self.holdings.strand(until, steps);
         self.let_go(trade.handle.key);
-        self.timeline.add_fence(&Arc::new(fence))
     }
 }
 

@@ -33,6 +33,32 @@ pub struct MovedRange {
     pub stays: Option<Stays>,
 }
 
+/// A range of an exchange, and how far it has come.
+#[derive(Debug, Clone)]
+pub struct RangeMove {
+    /// What is to move.
+    pub order: MoveOrder,
+    /// No handle is begun once so many bytes have moved.
+    pub most: u64,
+    /// What came of it so far.
+    pub moved: MovedRange,
+    /// Bytes of handles that were begun.
+    pub(crate) begun: u64,
+}
+
+impl RangeMove {
+    /// Nothing has moved yet.
+    pub fn new(order: MoveOrder, most: u64) -> Self {
+        let moved = MovedRange { next: order.range.start, ..MovedRange::default() };
+        Self { order, most, moved, begun: 0 }
+    }
+
+    /// Is there nothing more to begin?
+    pub fn is_over(&self) -> bool {
+        self.moved.next >= self.order.range.end || self.begun >= self.most
+    }
+}
+
 /// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {

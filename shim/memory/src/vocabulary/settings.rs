@@ -19,6 +19,8 @@ pub struct ManagerSettings {
     pub host_limit: u64,
     /// Other GPUs' memory that the manager may hold, all of them together.
     pub peer_limit: u64,
+    /// Live memory moves between tiers: handles have few sizes, however little is left, so that what one leaves is the spare of another.
+    pub movable: bool,
     /// All handles are of the driver's granularity, and blocks of that size and more begin on one: then equal blocks have equal chunks wherever they lie,
     /// which can be shared between processes.
     pub chunked: bool,
@@ -34,6 +36,7 @@ impl Default for ManagerSettings {
             overflow: vec![Tier::Host],
             host_limit: u64::MAX,
             peer_limit: u64::MAX,
+            movable: false,
             chunked: false,
         }
     }

@@ -128,6 +128,24 @@ pub(crate) fn handles_for(bytes: u64, each: u64) -> impl Iterator<Item = u64> {
     (0..bytes).step_by(each as usize).map(move |offset| each.min(bytes - offset))
 }
 
+/// A block that may move is made of at least so many handles: part of it can leave.
+const MOVABLE_PARTS: u64 = 4;
+
+/// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and what is left at the end is made of ever smaller ones. Large ones, for mapping
+/// memory of the host takes 50 us beside what it takes by size.
+pub(crate) fn movable_handles(bytes: u64, whole: u64, granularity: u64) -> impl Iterator<Item = u64> {
+    let part = (whole / MOVABLE_PARTS).max(1);
+    let mut each = (1 << part.ilog2()).clamp(granularity, HANDLE_MAX.max(granularity));
+    let mut left = bytes;
+    std::iter::from_fn(move || {
+        while each > left && each > granularity {
+            each /= 2;
+        }
+        left = left.checked_sub(each).filter(|_| left > 0)?;
+        Some(each)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +167,18 @@ mod tests {
         let handles: Vec<u64> = handles_for(70 * MIB, handle_bytes(1024 * MIB, 2 * MIB)).collect();
         assert_eq!(handles, [16 * MIB, 16 * MIB, 16 * MIB, 16 * MIB, 6 * MIB]);
         assert_eq!(handles_for(2 * MIB, handle_bytes(2 * MIB, 8 * MIB)).collect::<Vec<_>>(), [2 * MIB]);
+    }
+
+    #[test]
+    fn handles_of_what_may_move_have_few_sizes() {
+        let mib = |bytes, whole| -> Vec<u64> {
+            movable_handles(bytes * MIB, whole * MIB, 2 * MIB).map(|bytes| bytes / MIB).collect()
+        };
+        assert_eq!(mib(136, 136), [32, 32, 32, 32, 8]);
+        assert_eq!(mib(70, 136), [32, 32, 4, 2], "a part of it");
+        assert_eq!(mib(22, 22), [4, 4, 4, 4, 4, 2]);
+        assert_eq!(mib(300, 4096), [64, 64, 64, 64, 32, 8, 4]);
+        assert_eq!((mib(2, 2), mib(0, 64)), (vec![2], vec![]));
     }
 
     #[test]

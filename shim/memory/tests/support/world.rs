@@ -61,6 +61,13 @@ pub enum Step {
         settle: bool,
         fail: Option<(u64, u64)>,
     },
+    /// All of one block from a part on leaves the device, as much of another one as that is comes to it.
+    Exchange {
+        indices: [usize; 2],
+        parts: [u8; 2],
+        settle: bool,
+        fail: Option<(u64, u64)>,
+    },
     /// Copies end late, or at once again.
     SlowCopies(bool),
     /// As a move: chunks of a block share memory with other processes.
@@ -186,6 +193,10 @@ impl World {
                     0 => drop(self.relocate(*index, *part, *to, *fail)),
                     _ => self.relocate_rest(*index, *part, *to, *fail),
                 }
+            }
+            Step::Exchange { indices, parts, settle, fail } => {
+                self.settle_if(*settle);
+                self.exchange(*indices, *parts, *fail);
             }
             Step::SlowCopies(slow) => self.model().copies_take_long(*slow),
             Step::Share { index, part, donates, settle, fail } => {

@@ -101,6 +101,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         peer_limit: bytes(settings.peer_limit, u64::MAX),
         overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
         stitch_views: stitch_views(settings),
+        movable: settings.migrate != settings::Migrate::Off,
         chunked: settings.dedup == settings::Dedup::On,
     }
 }

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use wm_driver::CopyWay;
+
 /// A handle, and a byte of it.
 type Place = (u64, u64);
 
 struct Copy {
+    way: CopyWay,
     addresses: [u64; 2],
     places: [Place; 2],
     bytes: u64,
@@ -46,8 +49,15 @@ impl Contents {
     }
 
     /// Target and source, by address and by place.
-    pub(super) fn start(&mut self, event: u64, addresses: [u64; 2], places: [Place; 2], bytes: u64) {
-        self.copies.insert(event, Copy { addresses, places, bytes });
+    pub(super) fn start(
+        &mut self,
+        event: u64,
+        way: CopyWay,
+        addresses: [u64; 2],
+        places: [Place; 2],
+        bytes: u64,
+    ) {
+        self.copies.insert(event, Copy { way, addresses, places, bytes });
     }
 
     /// The event comes behind all copies there are.
@@ -64,9 +74,10 @@ impl Contents {
     /// Are the copies over that an event is behind, if it is behind any?
     pub(super) fn passes(&mut self, event: u64) -> bool {
         let mut others = self.behind.get(&event).cloned().unwrap_or_default();
-        // Copies end in the order in which they were started.
-        if self.copies.contains_key(&event) {
-            others.extend(self.copies.keys().copied().filter(|copy| *copy < event));
+        // Copies of one way end in the order in which they were started.
+        if let Some(way) = self.copies.get(&event).map(|copy| copy.way) {
+            let before = self.copies.range(..event).filter(|(_, copy)| copy.way == way);
+            others.extend(before.map(|(event, _)| *event));
         }
         others.into_iter().chain([event]).all(|copy| self.ends(copy))
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wm_driver::Tier;
-use wm_memory::{MoveOrder, Stays};
+use wm_memory::{MoveOrder, RangeMove, Stays};
 
 use super::World;
 
@@ -36,6 +36,32 @@ impl World {
         }
         self.moved += moved.bytes;
         None
+    }
+
+    /// One block leaves the device from a piece on, while another one comes.
+    pub(super) fn exchange(&mut self, indices: [usize; 2], parts: [u8; 2], fail: Option<(u64, u64)>) {
+        let range = |at: usize| {
+            let live = &self.live[indices[at].checked_rem(self.live.len())?];
+            Some(live.address + live.bytes * u64::from(parts[at]) / 256..live.address + live.bytes)
+        };
+        let [Some(out), Some(back)] = [range(0), range(1)] else { return };
+        let most = out.end - out.start;
+        let ways = [(out, Tier::Host, u64::MAX), (back, Tier::Device, most)];
+        let order =
+            |(range, to, most)| RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, most);
+        let mut ranges = ways.map(order);
+        let quiet = self.model().is_quiet();
+        fail.into_iter().for_each(|(k, count)| self.model().fail_in(k, count));
+        let refused = self.manager.exchange(&mut ranges, Duration::from_secs(60)).err();
+        self.model().fail_no_more();
+        let stays = ranges.iter().map(|range| range.moved.stays).chain([refused]);
+        stays.for_each(|stays| assert!(!matches!(stays, Some(Stays::Lost(_))), "{stays:?}"));
+        let bytes: u64 = ranges.iter().map(|range| range.moved.bytes).sum();
+        assert!(quiet || bytes == 0, "memory moves while work may be touching it");
+        assert!(refused.is_none() || bytes == 0);
+        let model = self.manager.gpu();
+        self.live.iter_mut().for_each(|live| live.places = model.resolve(live.address, live.bytes));
+        self.moved += bytes;
     }
 
     /// Moves all of a block from a piece on.

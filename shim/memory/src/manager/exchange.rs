@@ -1,0 +1,222 @@
+//! Moves of many handles, out of the device and into it at the same time: the link carries both ways at once, and what leaves makes the room, and the spares, for what comes.
+//!
+//! Each way is a lane: its handles are begun in the order of their ranges, a few at a time, and while the oldest of all takes its place the others are being copied. A lane for whose next
+//! handle there is no memory stands until a move has ended.
+//!
+//! Only where nothing is in flight: see [`Manager::move_handle`] for what the caller has to see to.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use wm_driver::{CopyWay, Gpu, Tier};
+
+use super::Manager;
+use super::migrate::{PATIENCE, StartedMove};
+use crate::state::trade::way;
+use crate::vocabulary::moves::{MoveOrder, MovedRange, RangeMove, Stays};
+
+/// Handles of one way whose copies are started before the first of them is waited for. Each has other memory for so long, and mapping it takes about as long as copying it.
+pub(super) const WINDOW: usize = 4;
+
+/// The moves of one way.
+struct MoveLane {
+    way: CopyWay,
+    /// The range that is moved now.
+    at: usize,
+    under_way: usize,
+    goes_on: bool,
+    /// There was no memory for a handle of so many bytes, to be on that tier.
+    stands: Option<(Tier, u64)>,
+    /// Idle memory was given back for it.
+    is_relieved: bool,
+}
+
+/// What came of the try to begin the next move of a range.
+enum NextMove {
+    Begun(Box<StartedMove>),
+    /// There is no memory for a handle of so many bytes.
+    Stands(u64),
+    /// All of it was tried.
+    Over,
+    /// No other one will move either.
+    End,
+}
+
+impl<G: Gpu> Manager<G> {
+    /// As [`Manager::move_handle`], for every handle that lies in a range. It is looked once whether work is over; copies of several handles are under way
+    /// at a time. No handle is begun once `limit` is over.
+    ///
+    /// # Errors
+    /// Why nothing can move now. What concerns single handles is in the answer.
+    pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, Stays> {
+        let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
+        self.exchange(&mut ranges, limit)?;
+        let [range] = ranges;
+        Ok(range.moved)
+    }
+
+    /// As [`Manager::move_range`], for several ranges. Those that leave the device go in their order, and those that come to it in theirs, at the same time.
+    ///
+    /// # Errors
+    /// Why nothing can move now.
+    pub fn exchange(&self, ranges: &mut [RangeMove], limit: Duration) -> Result<(), Stays> {
+        let until = Instant::now() + limit;
+        let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
+        self.settle().inspect_err(|stays| self.note_move(to, Err(*stays)))?;
+        let mut lanes = [CopyWay::Out, CopyWay::In].map(MoveLane::new);
+        let mut started = VecDeque::new();
+        loop {
+            for lane in &mut lanes {
+                while lane.is_free() && Instant::now() < until {
+                    self.begin_in(lane, ranges, &mut started);
+                }
+            }
+            let Some((index, one)) = started.pop_front() else {
+                if Instant::now() < until && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
+                    continue;
+                }
+                self.note_standing(&lanes, ranges);
+                return Ok(());
+            };
+            if !self.is_copied(&one, Instant::now() + PATIENCE) {
+                self.strand_rest(ranges, (index, one), started);
+                return Ok(());
+            }
+            let goes_on = self.conclude_in(&mut ranges[index], *one);
+            for lane in &mut lanes {
+                lane.under_way -= usize::from(lane.way == way(ranges[index].order.to));
+                lane.goes_on &= goes_on;
+                lane.stands = None;
+            }
+        }
+    }
+
+    /// Begins the next move of a lane, if there is one.
+    fn begin_in(
+        &self,
+        lane: &mut MoveLane,
+        ranges: &mut [RangeMove],
+        started: &mut VecDeque<(usize, Box<StartedMove>)>,
+    ) {
+        let index = lane.at;
+        let Some(range) = ranges.get_mut(index) else {
+            lane.goes_on = false;
+            return;
+        };
+        if way(range.order.to) != lane.way || range.is_over() {
+            lane.at += 1;
+            return;
+        }
+        match self.begin_next(range, started.len()) {
+            NextMove::Begun(one) => {
+                lane.under_way += 1;
+                lane.is_relieved = false;
+                started.push_back((index, one));
+            }
+            NextMove::Stands(bytes) => lane.stands = Some((range.order.to, bytes)),
+            NextMove::Over => lane.at += 1,
+            NextMove::End => lane.goes_on = false,
+        }
+    }
+
+    /// Begins the next move of a range. `own` moves of the caller's are under way.
+    fn begin_next(&self, range: &mut RangeMove, own: usize) -> NextMove {
+        let RangeMove { order, moved, begun, .. } = range;
+        while moved.next < order.range.end {
+            let address = moved.next;
+            let found = self.lock().occupied_range(address);
+            let Some((handle, tier)) = found else {
+                moved.next = (address / self.rules.granularity + 1) * self.rules.granularity;
+                continue;
+            };
+            moved.next = handle.end;
+            if tier == order.to {
+                continue;
+            }
+            match self.begin_move(address, order, own) {
+                Ok(started) => {
+                    *begun += handle.end - handle.start;
+                    return NextMove::Begun(Box::new(started));
+                }
+                Err(Stays::Full) => {
+                    moved.next = handle.start;
+                    return NextMove::Stands(handle.end - handle.start);
+                }
+                Err(stays) => {
+                    self.note_move(order.to, Err(stays));
+                    moved.stays = Some(stays);
+                    if stays.is_general() {
+                        moved.next = handle.start;
+                        return NextMove::End;
+                    }
+                }
+            }
+        }
+        NextMove::Over
+    }
+
+    /// A copy takes too long: that move and all that were begun after it are given up together.
+    fn strand_rest(
+        &self,
+        ranges: &mut [RangeMove],
+        first: (usize, Box<StartedMove>),
+        rest: VecDeque<(usize, Box<StartedMove>)>,
+    ) {
+        let (indices, moves): (Vec<_>, Vec<_>) = std::iter::once(first).chain(rest).unzip();
+        self.strand(moves.into_iter().map(|one| *one));
+        for index in indices {
+            self.note_move(ranges[index].order.to, Err(Stays::Slow));
+            ranges[index].moved.stays = Some(Stays::Slow);
+        }
+    }
+
+    /// Ends a move whose copies are over. Will others move?
+    fn conclude_in(&self, range: &mut RangeMove, started: StartedMove) -> bool {
+        let one = self.conclude(started);
+        self.note_move(range.order.to, one);
+        let moved = &mut range.moved;
+        match one {
+            Ok(one) => {
+                (moved.bytes, moved.count) = (moved.bytes + one.bytes, moved.count + 1);
+                true
+            }
+            Err(stays) => {
+                moved.stays = Some(stays);
+                !stays.is_general()
+            }
+        }
+    }
+
+    /// Nothing is under way, and a lane stands. Idle handles of other sizes may have the memory that it lacks: they are given back, once for each handle. `false` where there are none.
+    fn relieve_lane(&self, lane: &mut MoveLane) -> bool {
+        let Some((tier, bytes)) = lane.stands.filter(|_| lane.goes_on && !lane.is_relieved) else {
+            return false;
+        };
+        lane.is_relieved = true;
+        let is_relieved = self.relieve_tier(tier, bytes) > 0;
+        if is_relieved {
+            lane.stands = None;
+        }
+        is_relieved
+    }
+
+    /// Notes that lanes stand at the end, and why.
+    fn note_standing(&self, lanes: &[MoveLane], ranges: &mut [RangeMove]) {
+        for lane in lanes.iter().filter(|lane| lane.goes_on && lane.stands.is_some()) {
+            let Some(range) = ranges.get_mut(lane.at) else { continue };
+            self.note_move(range.order.to, Err(Stays::Full));
+            range.moved.stays = Some(Stays::Full);
+        }
+    }
+}
+
+impl MoveLane {
+    fn new(way: CopyWay) -> Self {
+        Self { way, at: 0, under_way: 0, goes_on: true, stands: None, is_relieved: false }
+    }
+
+    /// May it begin another move?
+    fn is_free(&self) -> bool {
+        self.goes_on && self.stands.is_none() && self.under_way < WINDOW
+    }
+}
