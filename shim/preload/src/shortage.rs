@@ -37,6 +37,8 @@ const MAPPING: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 struct TorchBlocks {
     refused: Option<RefusedBlock>,
+    /// One that was not refused, and was not met yet: it may ask for room several times.
+    granted: Option<(CUdevice, usize)>,
     /// Blocks that are not refused first.
     spared: u32,
 }
@@ -50,11 +52,15 @@ struct RefusedBlock {
 }
 
 impl TorchBlocks {
-    const NEW: Self = Self { refused: None, spared: 0 };
+    const NEW: Self = Self { refused: None, granted: None, spared: 0 };
 
     /// A block for which the device has no room.
     fn answer(&mut self, request: RefusedBlock) -> Bears {
         let RefusedBlock { device, bytes, frees } = request;
+        if self.granted == Some((device, bytes)) {
+            return Bears::Elsewhere;
+        }
+        self.granted = None;
         let before = self.refused.take().filter(|before| (before.device, before.bytes) == (device, bytes));
         match before {
             Some(before) => self.spared = if before.frees == frees { FRUITLESS } else { 0 },
@@ -64,7 +70,13 @@ impl TorchBlocks {
                 return Bears::NotYet;
             }
         }
+        self.granted = Some((device, bytes));
         Bears::Elsewhere
+    }
+
+    /// The thread was given a block.
+    fn met(&mut self) {
+        (self.refused, self.granted) = (None, None);
     }
 }
 
@@ -169,19 +181,19 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
         return Bears::Never;
     }
     let Some(manager) = registry::of_device(device) else { return Bears::Elsewhere };
+    // What its cache holds is used by nothing: that goes before anything that lives moves.
+    if !in_stream && is_told() && callers::is_torch() {
+        let frees = manager.usage().counters.frees;
+        let answer = with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }));
+        if answer != Bears::Elsewhere {
+            return answer;
+        }
+    }
     if moves::make_for(manager, bytes as u64) {
         return Bears::LookAgain;
     }
-    let answer = if !in_stream && is_told() && callers::is_torch() {
-        let frees = manager.usage().counters.frees;
-        with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }))
-    } else {
-        Bears::Elsewhere
-    };
-    if answer == Bears::Elsewhere {
-        physical::make_host_room(manager, bytes as u64);
-    }
-    answer
+    physical::make_host_room(manager, bytes as u64);
+    Bears::Elsewhere
 }
 
 /// The same for physical memory that the program makes itself.
@@ -211,9 +223,10 @@ pub(crate) fn mapped() {
 /// This thread was given a block.
 #[inline]
 pub(crate) fn met() {
-    let blocks = BLOCKS.get();
-    if blocks.refused.is_some() {
-        BLOCKS.set(TorchBlocks { refused: None, ..blocks });
+    let mut blocks = BLOCKS.get();
+    if blocks.refused.is_some() || blocks.granted.is_some() {
+        blocks.met();
+        BLOCKS.set(blocks);
     }
 }
 
@@ -242,6 +255,12 @@ mod tests {
         let mut blocks = TorchBlocks::NEW;
         assert_eq!(ask(&mut blocks, 0, 5, 1), Bears::NotYet);
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::Elsewhere);
+        assert_eq!(
+            ask(&mut blocks, 0, 5, 9),
+            Bears::Elsewhere,
+            "blocks left, and there is not enough room yet"
+        );
+        blocks.met();
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
     }
 
@@ -260,6 +279,7 @@ mod tests {
         assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
         for _ in 0..=FRUITLESS {
             assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::Elsewhere);
+            blocks.met();
         }
         assert_eq!(ask(&mut blocks, 0, 5, 7), Bears::NotYet);
     }

@@ -6,6 +6,7 @@
  *   advised IMAGE kept WHAT                     what a move out answers before and after the program did WHAT
  *   advised IMAGE room WHAT                     what a pool of the program's own answers on a full device: idle, or busy with a stream that waits
  *   advised IMAGE turns                         the shim's figures while three blocks that do not fit together take turns on the device
+ *   advised IMAGE layers COUNT PERIODS          a kernel uses one block after the other, again and again; the shim's figures after each period
  *   advised IMAGE fork                          children that are forked while memory moves, and what their calls answer
  *   advised IMAGE hold                          what a move answers while another thread is inside a copy that does not end, and after it
  */
@@ -356,6 +357,30 @@ static void turns(void)
     puts(wmshim_stats_json());
 }
 
+/* What a kernel writes into a block in one period is there in the next one. Beside it one block that all kernels use, as activations are. */
+static void layers(unsigned count, unsigned periods)
+{
+    struct block *layers = calloc(count, sizeof *layers), common = {.bytes = 4 * MIB};
+    CUstream stream;
+    MUST(cuStreamCreate(&stream, NON_BLOCKING));
+    MUST(cuMemAlloc_v2(&common.address, common.bytes));
+    for (unsigned i = 0; i < count; i++) {
+        layers[i].bytes = 8 * MIB;
+        MUST(cuMemAlloc_v2(&layers[i].address, layers[i].bytes));
+        MUST(fill_by_kernel(layers[i].address, layers[i].bytes, layers[i].word = i, stream));
+    }
+    for (unsigned period = 1; period <= periods; period++) {
+        for (unsigned i = 0; i < count; i++) {
+            MUST(fill_by_kernel(layers[i].address, layers[i].bytes, layers[i].word = period * count + i, stream));
+            MUST(fill_by_kernel(common.address, common.bytes, common.word = i, stream));
+        }
+        expect(&common, stream);
+        puts(wmshim_stats_json());
+        for (unsigned i = period % 3; i < count; i += 3)
+            expect(&layers[i], stream);
+    }
+}
+
 int main(int count, char **argument)
 {
     if (count < 3)
@@ -371,6 +396,8 @@ int main(int count, char **argument)
         room(argument[3]);
     else if (!strcmp(argument[2], "turns"))
         turns();
+    else if (!strcmp(argument[2], "layers"))
+        layers(atoi(argument[3]), atoi(argument[4]));
     else if (!strcmp(argument[2], "fork"))
         forked();
     else

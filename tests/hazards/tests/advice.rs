@@ -72,6 +72,23 @@ fn what_was_not_used_for_longest_leaves_for_a_new_block_and_comes_back_when_it_i
     assert_eq!([full[3], freed[3], missed[3]], [0; 3], "it was not asked for");
 }
 
+/// Hazard: a program that uses more than the device has, one block after the other, has all of it carried over the link in each period: what was not used for longest is what it
+/// uses next. Only what does not fit has to be.
+#[test]
+fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
+    const PERIODS: usize = 12;
+    let room = [ON, ("SIMCUDA_MEMORY", "128MiB"), ("WMSHIM_HEADROOM", "0")];
+    let outcome = advised(&["layers", "24", &PERIODS.to_string()], &room);
+    let moved = |line: &str| {
+        let device = serde_json::from_str::<serde_json::Value>(line).expect("JSON")["devices"][0].clone();
+        ["in_bytes", "out_bytes"].map(|name| device["moves"][name].as_u64().expect("bytes") >> 20)
+    };
+    let moved: Vec<[u64; 2]> = outcome.expect_success().lines().map(moved).collect();
+    // 194 MiB on 128. A simulated kernel is as fast wherever its memory lies, so what is used comes before as long as that is tried, and is no faster.
+    let each = |way: usize| moved.windows(2).map(move |pair| pair[1][way] - pair[0][way]);
+    assert!(each(0).chain(each(1)).all(|mib| mib <= 110) && each(0).any(|mib| mib >= 8), "MiB: {moved:?}");
+}
+
 /// The codes of `advised calls`, in its order.
 fn codes(variables: &[(&str, &str)]) -> (Vec<u32>, serde_json::Value, String) {
     let outcome = advised(&["calls"], variables);

@@ -116,7 +116,10 @@ impl State {
         if to != Tier::Device && self.has_pinned(&handle.range) {
             return Err(Stays::Pinned);
         }
-        if !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle)) {
+        // What is held moves already: two ranges of an exchange may name it.
+        if self.holdings.ledger.is_held(handle.key)
+            || !self.timeline.all_past(&self.holdings.ledger.touching_occupied(&handle))
+        {
             return Err(Stays::InUse);
         }
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;

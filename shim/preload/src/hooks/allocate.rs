@@ -60,7 +60,7 @@ pub(crate) fn allocate_placed(bytes: usize, first_tier: FirstTier) -> Result<u64
             if trace::is_on() {
                 trace::allocated(site.device, address, bytes, Order::Device);
             }
-            moves::allocated(address, bytes);
+            moves::allocated(site.manager, address, bytes);
             dedup::program::allocated(address, bytes as u64);
             context_blocks::insert(&site, address);
             Ok(address)
@@ -192,7 +192,7 @@ fn allocate(
             if trace::is_on() {
                 trace::allocated(site.device, address, bytes, order);
             }
-            moves::allocated(address, bytes);
+            moves::allocated(site.manager, address, bytes);
             dedup::program::allocated(address, bytes as u64);
             store(address);
             Outcome::Return(CUresult::SUCCESS)
@@ -256,7 +256,7 @@ pub(super) unsafe fn mem_free(address: CUdeviceptr) -> Outcome {
 /// Frees a block that `cuMemAlloc` gave out.
 fn free_of_mem_alloc(manager: &'static Manager<Device>, address: u64, id: u64) -> Outcome {
     if !settings::load().free_waits && guard::is_off() {
-        dedup::program::freed(address);
+        gone(manager, address);
         match manager.free_behind_all(address) {
             Err(FreeError::Unrecorded(_)) => {}
             freed => return finish_free(manager, address, Order::Device, freed),
@@ -285,7 +285,7 @@ pub(super) unsafe fn mem_free_async<D: DefaultStream>(address: CUdeviceptr, stre
         check_action(named, site.manager.gpu().act_as_free(named.context, named.stream));
     }
     if named.kind == StreamKind::PerThread && guard::is_off() {
-        dedup::program::freed(address);
+        gone(manager, address);
         return finish_free(manager, address, named.order(), manager.free_in_own(address, named.id));
     }
     let call = || Call::ordered("cuMemFreeAsync", Some(named.context), named.stream);
@@ -309,14 +309,20 @@ fn free(
     if let Some(error) = sticky_error::failure() {
         return Outcome::Return(error);
     }
-    // Before: at once afterwards another thread may get a block there.
-    dedup::program::freed(address);
+    gone(manager, address);
     let freed = if guard::is_off() {
         manager.free(address, order)
     } else {
         guard::free(manager, address, order, call)
     };
     finish_free(manager, address, order, freed)
+}
+
+/// The program gives a block back. Told before it is: at once afterwards another thread may get a block there.
+#[inline]
+fn gone(manager: &Manager<Device>, address: u64) {
+    moves::follow::freed(manager, address);
+    dedup::program::freed(address);
 }
 
 #[inline]

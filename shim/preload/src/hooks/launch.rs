@@ -11,7 +11,7 @@ use wm_abi::{CUfunction, CUgraphExec, CUlaunchConfig, CUstream};
 use super::boundary;
 use super::stream::{DefaultStream, is_captured};
 use crate::launches::{self, LaunchArguments, Subscriber, Touched};
-use crate::moves::recency;
+use crate::moves::{follow, recency};
 use crate::process;
 use crate::{registry, trace};
 
@@ -94,10 +94,27 @@ pub(super) unsafe fn observe<D: DefaultStream>(call: &impl LaunchCall) {
             });
         }
     }
+    if follow::is_on() {
+        // SAFETY: by contract.
+        unsafe { follow_launch(call) };
+    }
     if launches::has_subscribed(Subscriber::Blocks) {
         // SAFETY: by contract.
         unsafe { trace_launch::<D>(call) };
     }
+}
+
+/// Memory may move before the launch, for it and for what comes next.
+#[cold]
+#[inline(never)]
+unsafe fn follow_launch(call: &impl LaunchCall) {
+    boundary::look(|| {
+        let Some((function, arguments)) = call.kernel().filter(|_| !process::exiting()) else { return };
+        // SAFETY: by contract.
+        if let Touched::Blocks(blocks) = unsafe { launches::touched(function, arguments) } {
+            follow::launched(&blocks);
+        }
+    });
 }
 
 #[cold]

@@ -4,6 +4,7 @@
 //! submitted before is looked for by the manager, and what relies on memory is looked for here, behind the closed gate. All of it errs towards memory that
 //! stays.
 
+pub(crate) mod follow;
 pub(crate) mod obstacle;
 mod pace;
 pub(crate) mod recency;
@@ -11,6 +12,10 @@ mod refusals;
 mod room;
 mod switch;
 mod turns;
+mod vain;
+
+use wm_driver::Device;
+use wm_memory::Manager;
 
 use crate::gate;
 use crate::launches::{self, Subscriber};
@@ -40,8 +45,11 @@ pub(crate) fn choose(settings: &Settings) {
 
 /// The program was given a block.
 #[inline]
-pub(crate) fn allocated(address: u64, bytes: usize) {
+pub(crate) fn allocated(manager: &Manager<Device>, address: u64, bytes: usize) {
     if is_on() {
         recency::born(address, bytes as u64);
+        if follow::is_on() {
+            follow::allocated(manager, address);
+        }
     }
 }

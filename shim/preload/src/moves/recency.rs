@@ -1,14 +1,12 @@
-//! When kernel launches used which memory last: who leaves first where the device is full, and who may come back.
+//! When kernel launches used which memory last: who leaves first when a device has become full, and nothing else is known.
 //!
 //! Every word of a launch's arguments that may be an address notes the launch's number for the stretch of 2 MiB that it lies in; no block is looked up, for a launch is to
 //! cost nanoseconds. A number that looks like an address does the same for memory that is nobody's. Copies and memsets are no uses here.
 //!
 //! Invariants: stretches that share an entry take turns, and what is forgotten so counts as unused; a block that is given out has no uses of its addresses' last tenant.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::launches::ADDRESS_BITS;
 
@@ -30,12 +28,6 @@ static ENTRIES: [AtomicU64; 1 << ENTRY_BITS] = [const { AtomicU64::new(0) }; 1 <
 
 /// Launches so far, about: those of two threads at once may count as one.
 static LAUNCHES: AtomicU64 = AtomicU64::new(1);
-
-/// Blocks that left the device: their numbers, and the last launch before that.
-fn departures() -> MutexGuard<'static, HashMap<u64, (u64, u64)>> {
-    static DEPARTURES: OnceLock<Mutex<HashMap<u64, (u64, u64)>>> = OnceLock::new();
-    DEPARTURES.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A launch begins: its number.
 #[inline]
@@ -84,22 +76,6 @@ pub(super) fn last(block: &Range<u64>) -> Option<u64> {
     used.max()
 }
 
-/// A block has left the device.
-pub(super) fn left(address: u64, id: u64) {
-    departures().insert(address, (id, LAUNCHES.load(Relaxed)));
-}
-
-/// Was it used since it left the device?
-pub(super) fn was_missed(block: &Range<u64>, id: u64) -> bool {
-    let departure = departures().get(&block.start).copied();
-    departure.is_some_and(|(of, left)| of == id && last(block).is_some_and(|used| used > left))
-}
-
-/// Forgets blocks that are gone.
-pub(super) fn retain(is_live: impl Fn(u64, u64) -> bool) {
-    departures().retain(|address, (id, _)| is_live(*address, *id));
-}
-
 #[cfg(test)]
 mod tests {
     //! Hazard: a block is taken for one that lay at its address before, or one comes back that nothing uses.
@@ -135,18 +111,6 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn who_left_is_missed_once_it_is_used() {
-        let (one, number) = (block(100), launch());
-        note(one.start, number);
-        left(one.start, 7);
-        assert!(!was_missed(&one, 7));
-        note(one.end - 8, launch());
-        assert!(was_missed(&one, 7) && !was_missed(&one, 9));
-        retain(|_, _| false);
-        assert!(!was_missed(&one, 7));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use wm_driver::Device;
-use wm_memory::{Manager, MoveOrder, Stays};
+use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 
 use super::refusals::{self, WhyNot};
 use super::{obstacle, switch};
@@ -35,6 +35,21 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64)
     (bytes, refusal)
 }
 
+/// The same for several ranges, in both directions at once. Why some of it stays that concerns not only single handles.
+pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Option<WhyNot> {
+    while !ranges.iter().all(RangeMove::is_over) {
+        let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
+        let done = alone(manager, || manager.exchange(ranges, TURN));
+        if let Err(why) = done {
+            return Some(why);
+        }
+        if ranges.iter().zip(before).all(|(range, before)| range.moved.next == before) {
+            break;
+        }
+    }
+    None
+}
+
 /// Will the next handle stay, too?
 pub(super) fn ends(stays: Stays) -> bool {
     !matches!(stays, Stays::NoBlock | Stays::Unfit | Stays::Shared | Stays::Pinned | Stays::InUse)
@@ -43,6 +58,12 @@ pub(super) fn ends(stays: Stays) -> bool {
 type TurnResult = Result<(u64, u64, Option<Stays>), WhyNot>;
 
 fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
+    let moved = alone(manager, || manager.move_range(order, TURN))?;
+    Ok((moved.bytes, moved.next, moved.stays))
+}
+
+/// Closes the gate, and moves memory if nothing is in the way.
+fn alone<R>(manager: &Manager<Device>, moves: impl FnOnce() -> Result<R, Stays>) -> Result<R, WhyNot> {
     if !switch::is_on() {
         return Err(WhyNot::Off);
     }
@@ -53,8 +74,7 @@ fn turn(manager: &Manager<Device>, order: &MoveOrder) -> TurnResult {
         if let Some(why) = obstacle::of_process() {
             return Err(WhyNot::Kept(why));
         }
-        let moved = manager.move_range(order, TURN).map_err(WhyNot::Stays)?;
-        Ok((moved.bytes, moved.next, moved.stays))
+        moves().map_err(WhyNot::Stays)
     });
     let done = done.unwrap_or(Err(WhyNot::Crowded));
     if let Err(why) = &done {

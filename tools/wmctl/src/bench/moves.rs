@@ -14,7 +14,7 @@ use wm_abi::*;
 use wm_driver::api::Named;
 use wm_driver::streams::Streams;
 use wm_driver::{Api, Device, Tier};
-use wm_memory::{Manager, ManagerSettings, MoveOrder, Moved, Order, Stays};
+use wm_memory::{Manager, ManagerSettings, MoveOrder, Moved, Order, RangeMove, Stays};
 
 use super::machine;
 use crate::output;
@@ -94,6 +94,7 @@ pub(crate) fn moves(arguments: &MovesArguments) -> Result<()> {
         for (way, to) in [("out, together", Tier::Host), ("in, together", Tier::Device)] {
             rows.push(block.go_together(round, way, to)?);
         }
+        rows.push(block.go_both_ways(round)?);
     }
     if arguments.json {
         return output::print_json(&json!({ "rows": rows }));
@@ -126,7 +127,7 @@ impl MovedBlock {
         driver.ctx_set_current(context)?;
         let device =
             Device::new(table, streams, arguments.device, context).map_err(|reason| anyhow!(reason))?;
-        let manager = Manager::new(device, ManagerSettings::default());
+        let manager = Manager::new(device, ManagerSettings { movable: true, ..ManagerSettings::default() });
         let stream = driver.stream_create(CU_STREAM_NON_BLOCKING)?;
         let bytes = arguments.mib << 20;
         let order = Order::Stream(streams.identify(context, stream));
@@ -211,6 +212,32 @@ impl MovedBlock {
         let seconds = start.elapsed().as_secs_f64();
         self.check()?;
         Ok(MoveRate::of(round, way, moves, bytes, seconds))
+    }
+
+    /// The first half comes back while the second one leaves; the figures are of one of the two.
+    fn go_both_ways(&mut self, round: u32) -> Result<MoveRate> {
+        let half = self.address + self.bytes / 2;
+        self.move_to(self.address, half, Tier::Host)?;
+        self.fill()?;
+        self.driver.stream_synchronize(self.stream)?;
+        let end = self.address + self.bytes;
+        // A handle may lie across the middle.
+        let ways = [(half..end, Tier::Host), (self.address..half, Tier::Device)];
+        let order = |(range, to)| MoveOrder { range, to, alone: false, discards: false };
+        let mut ranges = ways.map(|way| RangeMove::new(order(way), u64::MAX));
+        let start = Instant::now();
+        while !ranges.iter().all(RangeMove::is_over) {
+            match self.manager.exchange(&mut ranges, PATIENCE) {
+                Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
+                Ok(()) if ranges.iter().all(|range| range.moved.stays.is_none()) => {}
+                other => return Err(anyhow!("{other:?}: {:?}", ranges.map(|range| range.moved.stays))),
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        self.check()?;
+        self.move_to(half, end, Tier::Device)?;
+        let [out, _] = ranges;
+        Ok(MoveRate::of(round, "both ways, each", out.moved.count, out.moved.bytes, seconds))
     }
 
     fn move_to(&self, from: u64, upto: u64, to: Tier) -> Result<(Distance, f64)> {

@@ -80,6 +80,11 @@ impl Ledger {
         }
     }
 
+    /// Has a plan taken the handle?
+    pub(crate) fn is_held(&self, key: HandleKey) -> bool {
+        self.handles.get(key).is_some_and(|memory| memory.held)
+    }
+
     /// `key`, which a plan holds, gets the memory of `spare`, which a plan has taken. What it had is idle, or, where it was foreign, comes back.
     pub(crate) fn trade(&mut self, key: HandleKey, spare: HandleKey) -> Option<Handle> {
         let range = self.active_range(key)?;

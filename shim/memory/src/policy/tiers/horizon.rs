@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::{Residency, SMALLEST, TierMove};
+use super::residency::{PlacedBlock, Residency, SMALLEST, TierMove};
 
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
@@ -18,12 +18,20 @@ const FARTHEST: u64 = 2048;
 /// What comes is used that many times sooner than what leaves for it: that crosses the link, too, and the farther use is guessed worse.
 const GAIN: u64 = 3;
 
+/// One part in so many of the room stays when blocks come back for which nothing is foretold.
+const SPARED_PART: u64 = 16;
+
+/// A larger part of the device is not brought for one use, however eager one is: as much would have to leave, and be used from the host itself.
+const EAGER_PART: u64 = 16;
+
 /// A stop under way.
 pub(super) struct Stop<'a> {
     pub(super) residency: &'a mut Residency,
     pub(super) order: &'a mut LeavingOrder,
     pub(super) moves: &'a mut Vec<TierMove>,
     now: u64,
+    /// What is used comes before, from whatever is used later.
+    eager: bool,
     left: HashSet<u64>,
     /// Room that later allocations will take, and memory that will be freed before them.
     reserved: u64,
@@ -36,9 +44,10 @@ impl<'a> Stop<'a> {
         order: &'a mut LeavingOrder,
         moves: &'a mut Vec<TierMove>,
         now: u64,
+        eager: bool,
     ) -> Self {
         order.prepare(now);
-        Self { residency, order, moves, now, left: HashSet::new(), reserved: 0, later: 0 }
+        Self { residency, order, moves, now, eager, left: HashSet::new(), reserved: 0, later: 0 }
     }
 
     fn room(&self) -> u64 {
@@ -69,7 +78,7 @@ impl<'a> Stop<'a> {
                 break;
             };
             let missing = bytes.saturating_add(self.reserved) - self.residency.room();
-            let bytes = self.residency.leave(block, missing);
+            let bytes = self.residency.leave(block, missing, self.now);
             self.moves.push(TierMove::Leave { block, bytes });
             self.left.insert(block);
             if self.residency.get(block).is_none_or(|placed| placed.on_device == 0) {
@@ -90,9 +99,30 @@ impl<'a> Stop<'a> {
         let bytes = self.residency.come(block, found);
         if bytes > 0 {
             self.moves.push(TierMove::Come { block, bytes });
-            self.order.set_can_leave(block, placed.bytes >= SMALLEST);
+            self.order.set_can_leave(block, placed.bytes >= SMALLEST && !placed.stays);
         }
         bytes
+    }
+
+    /// Does a block come for whatever is used later?
+    pub(super) fn is_eager_for(&self, block: u64) -> bool {
+        let part = self.residency.capacity() / EAGER_PART;
+        self.eager && self.residency.get(block).is_some_and(|placed| placed.bytes <= part)
+    }
+
+    /// What was used since it left comes, if there is room for all of it: the program has become smaller. Where it has not, what comes now would leave for what is allocated next.
+    pub(super) fn bring_back(&mut self) {
+        let was_missed =
+            |block, placed: PlacedBlock| self.order.last_use(block).is_some_and(|last| last > placed.away);
+        let missed = self.residency.elsewhere().filter(|(block, placed)| was_missed(*block, *placed));
+        let mut missed: Vec<_> = missed.collect();
+        missed.sort_unstable_by_key(|(block, _)| *block);
+        let bytes: u64 = missed.iter().map(|(_, placed)| placed.elsewhere()).sum();
+        if bytes <= self.room() - self.room() / SPARED_PART {
+            for (block, _) in missed {
+                self.come(block, self.now);
+            }
+        }
     }
 
     /// Serves what comes after `skipped` events, until `batch` bytes are moved or made room for. Returns the number of the first event
@@ -125,6 +155,7 @@ impl<'a> Stop<'a> {
                 (found + again == event.bytes).then_some(found)
             }
             (EventKind::Use, Some(block)) if self.left.contains(&block) => None,
+            (EventKind::Use, Some(block)) if self.is_eager_for(block) => Some(self.come(block, when)),
             (EventKind::Use, Some(block)) => {
                 // What was not used since is used next a period later. It takes room that is there, which needs no other stop.
                 let next = |distance| self.now + (distance + when - self.now) * GAIN;

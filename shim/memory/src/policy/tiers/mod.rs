@@ -9,13 +9,15 @@
 //! | [`repetition`] | a program that repeats itself: where it was one period ago, and so what comes next |
 //! | [`horizon`] | what comes next, turned into what has to leave and what has to come |
 //! | [`order`] | which block leaves first |
-//! | [`placer`] | the four together |
+//! | [`eagerness`] | whether what is used comes before, or is read where it lies |
+//! | [`placer`] | all of them together |
 //!
 //! Words: *leave* and *come* are moves from the device to the host and back. A move is made at a stop, where nothing is in flight:
 //! at the host's own waits, or at one that the mover makes.
 //!
 //! Invariants: the device never holds more than its capacity; a block that was freed is never moved.
 
+mod eagerness;
 mod horizon;
 mod order;
 mod placer;

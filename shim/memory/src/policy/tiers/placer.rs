@@ -1,5 +1,6 @@
 //! Our policy: what comes next if the program repeats itself, else what was used lately.
 
+use super::eagerness::{Eagerness, Progress};
 use super::horizon::Stop;
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
@@ -19,7 +20,8 @@ pub struct TierSettings {
 impl TierSettings {
     /// A stop for each thirty-second part of the device.
     pub fn of_capacity(capacity: u64) -> Self {
-        Self { capacity, batch: (capacity / 32).max(super::CHUNK), stop_bytes: STOP_BYTES.min(capacity / 64) }
+        let stop_bytes = STOP_BYTES.min(capacity / 64);
+        Self { capacity, batch: (capacity / 32).max(super::CHUNK), stop_bytes }
     }
 }
 
@@ -43,6 +45,9 @@ pub struct TierPlacer {
     planned: u64,
     /// Bytes that were used from the host, or placed there, since the last stop.
     debt: u64,
+    /// Bytes that launches have used from the host, however often.
+    from_host: u64,
+    eagerness: Eagerness,
 }
 
 impl TierPlacer {
@@ -55,6 +60,8 @@ impl TierPlacer {
             order: LeavingOrder::default(),
             planned: 0,
             debt: 0,
+            from_host: 0,
+            eagerness: Eagerness::default(),
         }
     }
 
@@ -65,7 +72,7 @@ impl TierPlacer {
         if missing > 0 && self.is_due(missing) {
             self.stop(&[], bytes, moves);
         }
-        let on_device = self.residency.insert(block, bytes);
+        let on_device = self.residency.insert(block, bytes, self.past.now());
         self.add(EventKind::Allocate, block, bytes);
         on_device
     }
@@ -73,16 +80,68 @@ impl TierPlacer {
     /// A kernel is about to be launched that uses these blocks.
     pub fn launch(&mut self, blocks: &[u64], moves: &mut Vec<TierMove>) {
         let elsewhere = |block: &u64| self.residency.get(*block).map_or(0, |placed| placed.elsewhere());
-        let missing = blocks.iter().map(elsewhere).sum();
+        let missing: u64 = blocks.iter().map(elsewhere).sum();
         let after = self.past.now() + blocks.len() as u64;
         let is_foreseen = self.past.position().is_some() && after <= self.planned;
         if missing > 0 && !is_foreseen && self.is_due(missing) {
             self.stop(blocks, 0, moves);
         }
+        self.from_host += blocks
+            .iter()
+            .map(|block| self.residency.get(*block).map_or(0, |placed| placed.elsewhere()))
+            .sum::<u64>();
+        self.used(blocks);
+    }
+
+    /// So many seconds have passed since some moment. Who is not told the time is never eager.
+    pub fn tell_time(&mut self, seconds: f64) {
+        let event = self.past.now();
+        let period = self.past.position().map(|position| event - position - 1);
+        self.eagerness.note(Progress { seconds, event, from_host: self.from_host }, period);
+    }
+
+    /// A kernel was launched that uses these blocks, and nothing can move.
+    pub fn used(&mut self, blocks: &[u64]) {
         for block in blocks {
             if let Some(placed) = self.residency.get(*block) {
                 self.add(EventKind::Use, *block, placed.bytes);
             }
+        }
+    }
+
+    /// A block was allocated of which so many bytes lie on the device.
+    pub fn placed(&mut self, block: u64, bytes: u64, on_device: u64) {
+        self.free(block);
+        self.residency.insert_as(block, bytes, on_device, self.past.now());
+        self.add(EventKind::Allocate, block, bytes);
+    }
+
+    /// A block of so many bytes is about to be allocated, and has no room.
+    pub fn make_room(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
+        self.stop(&[], bytes, moves);
+    }
+
+    /// So many bytes of a block lie on the device, whatever was asked for.
+    pub fn correct(&mut self, block: u64, on_device: u64) {
+        self.residency.correct(block, on_device);
+        self.list(block);
+    }
+
+    /// A block cannot move.
+    pub fn keep(&mut self, block: u64) {
+        self.residency.keep(block);
+        self.list(block);
+    }
+
+    /// The device holds so many bytes of blocks from now on.
+    pub fn set_capacity(&mut self, capacity: u64) {
+        self.settings = TierSettings::of_capacity(capacity);
+        self.residency.set_capacity(capacity);
+    }
+
+    fn list(&mut self, block: u64) {
+        if let Some(placed) = self.residency.get(block) {
+            self.order.set_can_leave(block, placed.can_leave());
         }
     }
 
@@ -96,9 +155,10 @@ impl TierPlacer {
 
     /// Nothing is in flight, and moves cost only their bytes.
     pub fn quiescent(&mut self, moves: &mut Vec<TierMove>) {
-        if !self.residency.is_all_on_device() && self.past.now() >= self.planned {
-            self.stop(&[], 0, moves);
+        if self.residency.is_all_on_device() || self.past.now() < self.planned {
+            return;
         }
+        self.plan(&[], 0, true, moves);
     }
 
     fn add(&mut self, kind: EventKind, block: u64, bytes: u64) {
@@ -116,17 +176,26 @@ impl TierPlacer {
 
     /// Moves for a launch of these blocks, or for a new one of so many bytes, and for what comes next.
     fn stop(&mut self, blocks: &[u64], bytes: u64, moves: &mut Vec<TierMove>) {
+        self.plan(blocks, bytes, false, moves);
+    }
+
+    /// The same; `waited`: the host has waited.
+    fn plan(&mut self, blocks: &[u64], bytes: u64, waited: bool, moves: &mut Vec<TierMove>) {
         self.debt = 0;
-        let now = self.past.now();
-        let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now);
+        let (now, eager) = (self.past.now(), self.eagerness.is_eager());
+        let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now, eager);
         let ages = stop.hold(blocks);
         stop.make_room(bytes, now);
         // A block that was not used for longer than what would leave for it is used from the host.
         for (block, age) in ages {
-            stop.come(block, now + age);
+            let until = if stop.is_eager_for(block) { now } else { now + age };
+            stop.come(block, until);
         }
         if self.past.position().is_none() {
             stop.make_room(SLACK * self.settings.stop_bytes, now + RECENT);
+            if waited {
+                stop.bring_back();
+            }
             return;
         }
         stop.reserve(bytes);
@@ -247,6 +316,61 @@ mod tests {
         fn where_all_fits_nothing_moves(ops in proptest::collection::vec(op(), 1..60), periods in 1..5_usize) {
             prop_assert_eq!(play(&ops, periods, 60 * 6 * CHUNK), 0);
         }
+    }
+
+    /// Hazard: what is used in turn, and read slowly where it lies, is carried to the device whole in each period, or not at all.
+    #[test]
+    fn who_reads_the_host_slowly_has_what_it_uses_next_on_the_device() {
+        const BLOCKS: u64 = 40;
+        let (bytes, capacity) = (4 * CHUNK, 24 * 4 * CHUNK);
+        let mut placer = TierPlacer::new(TierSettings::of_capacity(capacity));
+        let (mut mirror, mut moves, mut seconds) = (Mirror::default(), Vec::new(), 0.0);
+        for block in 0..BLOCKS {
+            let on_device = placer.allocate(block, bytes, &mut moves);
+            mirror.make(&mut moves, capacity);
+            mirror.blocks.insert(block, (bytes, on_device));
+        }
+        let (mut moved, mut slow) = (Vec::new(), Vec::new());
+        for _ in 0..30 {
+            let (before, mut elsewhere) = (mirror.moved, 0);
+            for block in 0..BLOCKS {
+                placer.tell_time(seconds);
+                placer.launch(&[block], &mut moves);
+                mirror.make(&mut moves, capacity);
+                let (all, on_device) = mirror.blocks[&block];
+                elsewhere += all - on_device;
+                seconds += 0.001 + (all - on_device) as f64 / 1e9;
+            }
+            moved.push((mirror.moved - before) / bytes);
+            slow.push(elsewhere / bytes);
+        }
+        // Of 40 blocks 16 do not fit: both ways.
+        let last = moved.len() - 1;
+        assert!(slow[1] >= 15 && slow[last] <= 2, "used from the host: {slow:?}");
+        assert!((28..=44).contains(&moved[last]), "moved: {moved:?}");
+    }
+
+    /// Hazard: what did not move, or cannot, is believed to have moved, or is tried at each stop.
+    #[test]
+    fn what_is_told_is_believed() {
+        let (mut placer, mut moves) = (TierPlacer::new(TierSettings::of_capacity(8 * CHUNK)), Vec::new());
+        placer.placed(1, 4 * CHUNK, 4 * CHUNK);
+        placer.placed(2, 4 * CHUNK, 4 * CHUNK);
+        placer.make_room(2 * CHUNK, &mut moves);
+        assert_eq!(moves, [TierMove::Leave { block: 1, bytes: 2 * CHUNK }]);
+        placer.correct(1, 4 * CHUNK);
+        placer.keep(1);
+        moves.clear();
+        placer.make_room(2 * CHUNK, &mut moves);
+        assert_eq!(moves, [TierMove::Leave { block: 2, bytes: 2 * CHUNK }], "the first one cannot");
+        placer.correct(2, CHUNK);
+        placer.set_capacity(6 * CHUNK);
+        moves.clear();
+        placer.make_room(2 * CHUNK, &mut moves);
+        assert_eq!(moves, [TierMove::Leave { block: 2, bytes: CHUNK }]);
+        placer.correct(7, CHUNK);
+        placer.keep(7);
+        assert_eq!(placer.residency.room(), 2 * CHUNK);
     }
 
     /// The placer is told of blocks that nobody allocated, and of names that come again.

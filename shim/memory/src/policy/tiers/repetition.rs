@@ -25,8 +25,8 @@ const LONGEST: u64 = 192;
 /// Earlier uses of a block from which the program may have come here.
 const PLACES: usize = 12;
 
-/// Events between two searches.
-const PAUSE: u64 = 16;
+/// Events between two searches. A prime: where every other event is of a block that all of the program uses, the others have their turn, too.
+const PAUSE: u64 = 17;
 
 /// Events that may be more or fewer than a period ago before the place is searched for anew.
 const JUMP: u64 = 512;

@@ -1,7 +1,8 @@
 //! What lies where: of each block, how many bytes are on the device. They are its first chunks; which ones they are makes no
 //! difference to a policy, since a launch's pointer says only the block.
 //!
-//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most the capacity.
+//! Invariants: what is on the device is whole chunks of a block, or all of it; their sum is at most the capacity, but where
+//! it was told otherwise.
 
 use rustc_hash::FxHashMap;
 
@@ -40,6 +41,10 @@ pub enum TierMove {
 pub(super) struct PlacedBlock {
     pub(super) bytes: u64,
     pub(super) on_device: u64,
+    /// It cannot move.
+    pub(super) stays: bool,
+    /// Number of the event at which it was allocated, or at which something of it left the device last.
+    pub(super) away: u64,
 }
 
 impl PlacedBlock {
@@ -49,7 +54,7 @@ impl PlacedBlock {
 
     /// Some of it is on the device, and worth a move.
     pub(super) fn can_leave(&self) -> bool {
-        self.on_device > 0 && self.bytes >= SMALLEST
+        !self.stays && self.on_device > 0 && self.bytes >= SMALLEST
     }
 }
 
@@ -69,7 +74,15 @@ impl Residency {
     }
 
     pub(super) fn room(&self) -> u64 {
-        self.capacity - self.used
+        self.capacity.saturating_sub(self.used)
+    }
+
+    pub(super) fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    pub(super) fn set_capacity(&mut self, capacity: u64) {
+        self.capacity = capacity;
     }
 
     pub(super) fn is_all_on_device(&self) -> bool {
@@ -81,13 +94,35 @@ impl Residency {
     }
 
     /// A new block, as much of it on the device as there is room for. Returns those bytes.
-    pub(super) fn insert(&mut self, block: u64, bytes: u64) -> u64 {
+    pub(super) fn insert(&mut self, block: u64, bytes: u64, now: u64) -> u64 {
+        let old = self.get(block).map_or(0, |old| old.on_device);
+        let on_device = chunks_below(bytes, self.room() + old);
+        self.insert_as(block, bytes, on_device, now);
+        on_device
+    }
+
+    /// A new block that lies as it was told.
+    pub(super) fn insert_as(&mut self, block: u64, bytes: u64, on_device: u64, now: u64) {
         self.remove(block);
-        let on_device = chunks_below(bytes, self.room());
+        let on_device = on_device.min(bytes);
         self.used += on_device;
         self.live += bytes;
-        self.blocks.insert(block, PlacedBlock { bytes, on_device });
-        on_device
+        self.blocks.insert(block, PlacedBlock { bytes, on_device, stays: false, away: now });
+    }
+
+    /// A block lies otherwise than was thought.
+    pub(super) fn correct(&mut self, block: u64, on_device: u64) {
+        if let Some(block) = self.blocks.get_mut(&block) {
+            self.used = self.used - block.on_device + on_device.min(block.bytes);
+            block.on_device = on_device.min(block.bytes);
+        }
+    }
+
+    /// A block cannot move.
+    pub(super) fn keep(&mut self, block: u64) {
+        if let Some(block) = self.blocks.get_mut(&block) {
+            block.stays = true;
+        }
     }
 
     pub(super) fn remove(&mut self, block: u64) {
@@ -97,10 +132,16 @@ impl Residency {
         }
     }
 
+    /// Blocks that are not wholly on the device.
+    pub(super) fn elsewhere(&self) -> impl Iterator<Item = (u64, PlacedBlock)> {
+        let blocks = self.blocks.iter().map(|(block, placed)| (*block, *placed));
+        blocks.filter(|(_, placed)| placed.elsewhere() > 0 && !placed.stays)
+    }
+
     /// Up to `bytes` of a block come, as far as there is room. Returns how many do.
     pub(super) fn come(&mut self, block: u64, bytes: u64) -> u64 {
         let room = self.room();
-        let Some(block) = self.blocks.get_mut(&block) else { return 0 };
+        let Some(block) = self.blocks.get_mut(&block).filter(|block| !block.stays) else { return 0 };
         let after = chunks_below(block.bytes, block.on_device + bytes.min(room));
         let moved = after.saturating_sub(block.on_device);
         block.on_device += moved;
@@ -109,10 +150,11 @@ impl Residency {
     }
 
     /// At least `bytes` of a block leave, in whole chunks, or all of it. Returns how many do.
-    pub(super) fn leave(&mut self, block: u64, bytes: u64) -> u64 {
+    pub(super) fn leave(&mut self, block: u64, bytes: u64, now: u64) -> u64 {
         let Some(block) = self.blocks.get_mut(&block) else { return 0 };
         let stays = block.on_device.saturating_sub(bytes) / CHUNK * CHUNK;
         let moved = block.on_device - stays;
+        block.away = now;
         block.on_device = stays;
         self.used -= moved;
         moved

@@ -38,7 +38,7 @@ impl World {
         None
     }
 
-    /// One block leaves the device from a piece on, while another one comes.
+    /// One block leaves the device from a piece on, while another one comes, and leaves again as far as it has.
     pub(super) fn exchange(&mut self, indices: [usize; 2], parts: [u8; 2], fail: Option<(u64, u64)>) {
         let range = |at: usize| {
             let live = &self.live[indices[at].checked_rem(self.live.len())?];
@@ -46,7 +46,13 @@ impl World {
         };
         let [Some(out), Some(back)] = [range(0), range(1)] else { return };
         let most = out.end - out.start;
-        let ways = [(out, Tier::Host, u64::MAX), (back, Tier::Device, most)];
+        let again = (out.clone(), Tier::Host, u64::MAX);
+        let ways = [
+            (out, Tier::Host, most / 2),
+            (back.clone(), Tier::Device, most),
+            again,
+            (back, Tier::Host, most),
+        ];
         let order =
             |(range, to, most)| RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, most);
         let mut ranges = ways.map(order);

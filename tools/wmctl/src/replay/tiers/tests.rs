@@ -118,7 +118,8 @@ fn ours_stays_near_the_best_feasible_on_an_image_classifier() {
 
 #[test]
 fn ours_stays_near_the_best_feasible_on_texts_of_many_lengths() {
-    let held = [(1.44, 1.17), (1.72, 1.19), (2.17, 1.19)];
+    // At 2.17 it was 1.19 before the first step's end brought back what was missed: it leaves in the second one again.
+    let held = [(1.44, 1.17), (1.72, 1.19), (2.17, 1.22)];
     ours_stays_near_the_best_feasible("gpt_varlen", held, &Foresight::VARIANTS);
 }
 
