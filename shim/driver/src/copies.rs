@@ -11,7 +11,7 @@ use wm_abi::*;
 use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::device::Device;
-use crate::gpu::{CopyWay, Event, Gpu, Result};
+use crate::gpu::{Event, Gpu, LinkWay, Result};
 
 /// The streams of a device's own copies, one a way.
 #[derive(Debug, Default)]
@@ -21,10 +21,10 @@ pub(crate) struct CopyStreams {
 }
 
 impl CopyStreams {
-    fn of(&self, way: CopyWay) -> &CopyStream {
+    fn of(&self, way: LinkWay) -> &CopyStream {
         match way {
-            CopyWay::In => &self.inwards,
-            CopyWay::Out => &self.outwards,
+            LinkWay::In => &self.inwards,
+            LinkWay::Out => &self.outwards,
         }
     }
 
@@ -90,7 +90,7 @@ impl Device {
     }
 
     /// Starts a copy in the device's own stream for that way.
-    pub(crate) fn start_copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
+    pub(crate) fn start_copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         let context = self.context();
         let _relaxed = Relaxed::enter(self.driver(), self.streams());
         let _current = Current::make(self.driver(), context)?;
@@ -103,7 +103,7 @@ impl Device {
         })
     }
 
-    fn stream_for_copies(&self, way: CopyWay, context: CUcontext) -> Result<CUstream> {
+    fn stream_for_copies(&self, way: LinkWay, context: CUcontext) -> Result<CUstream> {
         let streams = self.copy_streams().of(way);
         if let Some(stream) = streams.of(context) {
             return Ok(stream);

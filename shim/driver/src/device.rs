@@ -14,7 +14,7 @@ use crate::api::Api;
 use crate::api::scope::{Current, Relaxed};
 use crate::copies::CopyStreams;
 use crate::events::Events;
-use crate::gpu::{Aside, Bears, CopyWay, Event, Gpu, Handle, Result, Shortfall, StreamId, Tier};
+use crate::gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Result, Shortfall, StreamId, Tier};
 use crate::host;
 use crate::probe::{Measured, Probes};
 use crate::streams::Streams;
@@ -357,7 +357,7 @@ impl Gpu for Device {
         self.has_settled(limit, false)
     }
 
-    fn copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
+    fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         self.start_copy(way, to, from, bytes)
     }
 

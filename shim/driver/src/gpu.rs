@@ -70,7 +70,7 @@ pub enum Bears {
 
 /// Which way a copy of the library's own goes. The link carries both ways at once, so each has a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyWay {
+pub enum LinkWay {
     /// To the device, or within it.
     In,
     /// From the device.
@@ -197,7 +197,7 @@ pub trait Gpu: Send + Sync {
     ///
     /// # Errors
     /// Those of the driver; nothing is being copied then.
-    fn copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
+    fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event>;
 
     /// Takes an event back for reuse.
     fn recycle(&self, event: Event);

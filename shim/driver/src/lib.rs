@@ -35,6 +35,6 @@ mod windows;
 pub use api::Api;
 pub use cells::Cells;
 pub use device::Device;
-pub use gpu::{Aside, Bears, CopyWay, Event, Gpu, Handle, Shortfall, StreamId, Tier};
+pub use gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Shortfall, StreamId, Tier};
 pub use loader::Loader;
 pub use table::Table;

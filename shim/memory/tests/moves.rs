@@ -222,3 +222,26 @@ fn small_blocks_move_together_and_what_is_free_between_them_is_not_copied() {
     assert_eq!((moved.copied, world.manager.usage().cached), (5 * 300_032, 0));
     assert_eq!(world.manager.usage().live.host, 5 * 300_032);
 }
+
+/// Hazard: what is made ahead of need is counted twice or not at all, or goes past the user's limit; or nobody gets it.
+#[test]
+fn host_memory_that_was_made_ahead_is_what_overflows_next() {
+    let limits = ManagerSettings { host_limit: 24 * MIB, ..settings() };
+    let mut world = World::new(Model::new(32 * MIB, 256 * MIB), limits);
+    world.run(&Step::Allocate { bytes: 32 * MB, order: S });
+    let stocked = [8, 8, 8, 8].map(|mib| world.manager.stock_host(mib * MIB));
+    assert_eq!(stocked, [Ok(true), Ok(true), Ok(true), Ok(false)]);
+    world.check();
+    let usage = world.manager.usage();
+    assert_eq!((usage.idle.host, usage.reserved.host), (24 * MIB, 24 * MIB));
+    let created = world.manager.gpu().calls("create");
+    world.run(&Step::Allocate { bytes: 16 * MB, order: S });
+    assert_eq!(world.manager.gpu().calls("create"), created, "all of it was there");
+    assert_eq!(world.manager.usage().live.host, 16 * MIB);
+    assert_eq!(world.manager.relieve_host(u64::MAX), 8 * MIB);
+    world.manager.gpu().fail_in(1, 1);
+    assert!(world.manager.stock_host(8 * MIB).is_err());
+    world.manager.gpu().fail_no_more();
+    world.check();
+    world.end();
+}

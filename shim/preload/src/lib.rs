@@ -15,6 +15,7 @@
 #![cfg(target_os = "linux")]
 
 mod advice;
+mod ahead;
 mod counters;
 mod dedup;
 mod endpoint;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use wm_abi::CUdevice;
 use wm_driver::{Bears, Shortfall, Tier};
 
+use crate::ahead::{self, HostNeed};
 use crate::moves;
 use crate::physical::{self, kept};
 use crate::process::{callers, streams};
@@ -189,6 +190,7 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
             return answer;
         }
     }
+    ahead::needed(device, HostNeed::Block(bytes as u64));
     if moves::make_for(manager, bytes as u64) {
         return Bears::LookAgain;
     }

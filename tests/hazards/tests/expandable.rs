@@ -133,7 +133,7 @@ fn a_limit_on_the_device_sends_it_elsewhere_sooner() {
 /// Three pieces, and then six blocks of ours: together they keep the limit, and the rest of the blocks overflows.
 #[test]
 fn a_limit_holds_for_pieces_and_blocks_together() {
-    let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB")];
+    let limits = [("SIMCUDA_MEMORY", "256MiB"), ("WMSHIM_DEVICE_LIMIT", "18MiB"), ("WMSHIM_HOST_AHEAD", "0")];
     let outcome = start(&["3", "plain", "6"], &limits);
     outcome.expect_success();
     let figures = device(&outcome, "mixed");

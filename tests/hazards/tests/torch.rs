@@ -65,6 +65,19 @@ fn the_users_word_about_the_allocator_is_followed() {
     }
 }
 
+/// What expandable segments make themselves does not move.
+#[test]
+fn where_memory_may_move_large_tensors_have_blocks_of_their_own() {
+    let chosen = |value| python(&[("WMSHIM_MIGRATE", value)]);
+    for value in ["on", "5%"] {
+        assert!(["max_split_size_mb:21", "untouched"].contains(&&*chosen(value)), "{value}");
+        assert_eq!(chosen(value) == "untouched", automatic() == "untouched");
+    }
+    assert_eq!([chosen("off"), chosen("perhaps")], [automatic(), automatic()]);
+    let both = [("WMSHIM_MIGRATE", "on"), ("WMSHIM_TORCH_ALLOCATOR", "async")];
+    assert_eq!(python(&both), ASYNC);
+}
+
 #[test]
 fn without_the_memory_manager_nothing_is_chosen() {
     assert_eq!(python(&[("WMSHIM_STITCH", "off")]), "untouched");

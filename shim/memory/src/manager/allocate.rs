@@ -56,7 +56,10 @@ impl<G: Gpu> Manager<G> {
             Question::Wait(fences) => self.wait_for_one(attempt, fences),
             Question::Room => attempt.room = Some(self.room()?),
             Question::Caller => match self.gpu.bears(attempt.request.shortfall()) {
-                Bears::LookAgain => attempt.start_over(),
+                Bears::LookAgain => {
+                    attempt.start_over();
+                    attempt.is_relieved = true;
+                }
                 known => attempt.bears = Some(known),
             },
             Question::Busy(seen) => {

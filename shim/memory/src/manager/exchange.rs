@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use wm_driver::{CopyWay, Gpu, Tier};
+use wm_driver::{Gpu, LinkWay, Tier};
 
 use super::Manager;
 use super::migrate::{PATIENCE, StartedMove};
@@ -20,7 +20,7 @@ pub(super) const WINDOW: usize = 4;
 
 /// The moves of one way.
 struct MoveLane {
-    way: CopyWay,
+    way: LinkWay,
     /// The range that is moved now.
     at: usize,
     under_way: usize,
@@ -63,7 +63,7 @@ impl<G: Gpu> Manager<G> {
         let until = Instant::now() + limit;
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|stays| self.note_move(to, Err(*stays)))?;
-        let mut lanes = [CopyWay::Out, CopyWay::In].map(MoveLane::new);
+        let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
         loop {
             for lane in &mut lanes {
@@ -211,7 +211,7 @@ impl<G: Gpu> Manager<G> {
 }
 
 impl MoveLane {
-    fn new(way: CopyWay) -> Self {
+    fn new(way: LinkWay) -> Self {
         Self { way, at: 0, under_way: 0, goes_on: true, stands: None, is_relieved: false }
     }
 

@@ -16,6 +16,7 @@ mod migrate;
 mod reclaim;
 mod remap;
 mod share;
+mod stock;
 mod waiters;
 
 use std::sync::{Arc, PoisonError};

@@ -24,6 +24,8 @@ pub(crate) struct Attempt {
     pub(crate) waited: bool,
     /// Memory that the driver and the host have left.
     pub(crate) room: Option<Room>,
+    /// Memory of the device was given back for this request: what earlier ones found says nothing.
+    pub(crate) is_relieved: bool,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
     /// The tiers that the caller can use; unknown until the device is full.
@@ -43,6 +45,7 @@ impl Attempt {
             cannot_order,
             waited: false,
             room: None,
+            is_relieved: false,
             full: Vec::new(),
             bears: (request.first_tier == FirstTier::Device).then_some(Bears::Never),
             may_oversize: false,

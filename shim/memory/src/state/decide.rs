@@ -241,7 +241,7 @@ impl State {
     /// Have recent requests of this size or less found the device full? Then existing memory on other tiers is tried before
     /// free device memory is queried again.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
-        attempt.room.is_none() && self.scarcity.spares(attempt.request.bytes)
+        attempt.room.is_none() && !attempt.is_relieved && self.scarcity.spares(attempt.request.bytes)
     }
 
     /// A block that has an extent to itself takes a handle that is far too large only where nothing else is left.

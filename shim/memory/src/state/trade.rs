@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use wm_driver::{CopyWay, Event, Handle, Tier};
+use wm_driver::{Event, Handle, LinkWay, Tier};
 
 use crate::books::free_cache::FlushScope;
 use crate::books::ledger::{HandleKey, OccupiedHandle, TakenHandle};
@@ -33,8 +33,8 @@ pub(crate) struct StrandedTrade {
 }
 
 /// Which way copies to a tier go.
-pub(crate) fn way(to: Tier) -> CopyWay {
-    if to == Tier::Device { CopyWay::In } else { CopyWay::Out }
+pub(crate) fn way(to: Tier) -> LinkWay {
+    if to == Tier::Device { LinkWay::In } else { LinkWay::Out }
 }
 
 /// A move under way.
@@ -56,7 +56,7 @@ impl Trade {
     }
 
     /// Which way its copies go.
-    pub(crate) fn way(&self) -> CopyWay {
+    pub(crate) fn way(&self) -> LinkWay {
         way(self.to)
     }
 

@@ -14,6 +14,7 @@ use wm_memory::Manager;
 
 use super::boundary::Outcome;
 use super::{oom, reserved};
+use crate::ahead::{self, HostNeed};
 use crate::gate;
 use crate::physical::{self, Asked, MemoryKind, book, kept};
 use crate::process::{self, callers, driver};
@@ -62,8 +63,20 @@ pub(super) unsafe fn mem_create(
 impl CreateRequest {
     /// Memory that was given up before, if there is some.
     fn promised(&self, tier: Tier) -> Option<u64> {
-        let token = self.kind.and_then(|kind| kept::promise(kind.on(tier)))?;
-        book().charge(self.device(), tier, self.bytes as u64, u64::MAX);
+        let (device, bytes) = (self.device(), self.bytes as u64);
+        let kind = self.kind?.on(tier);
+        if kept::idle(device, tier) == 0 {
+            return None;
+        }
+        // What was made ahead may have come at the same time as what the program took last.
+        let most = if tier == Tier::Host { self.most_in_use(tier) } else { u64::MAX };
+        if !book().charge(device, tier, bytes, most) {
+            return None;
+        }
+        let Some(token) = kept::promise(kind) else {
+            book().discharge(device, tier, bytes);
+            return None;
+        };
         book().made(token, self.asked(), tier, self.bytes as u64);
         Some(token)
     }
@@ -102,11 +115,16 @@ impl CreateRequest {
         let made = self.promised(Tier::Host).ok_or(code).or_else(|_| {
             // Memory of other kinds may lie idle there.
             physical::make_host_room(manager, self.bytes as u64);
-            self.attempt(Tier::Host)
+            let first = self.attempt(Tier::Host);
+            let is_relieved = first.is_err() && manager.relieve_host(self.bytes as u64) > 0;
+            if is_relieved { self.attempt(Tier::Host) } else { first }
         });
         match made {
             Ok(made) => {
                 physical::note_overflow(self.device());
+                if let Some(kind) = self.kind {
+                    ahead::needed(self.device(), HostNeed::Piece(kind));
+                }
                 Ok(made)
             }
             // The driver's headroom is better than an error.
@@ -144,11 +162,18 @@ impl CreateRequest {
 
     /// Bytes that the program's own memory may have on a tier: what the limit leaves beside our blocks.
     fn most(&self, tier: Tier) -> u64 {
+        match self.most_in_use(tier) {
+            u64::MAX => u64::MAX,
+            most => most.saturating_sub(kept::idle(self.device(), tier)),
+        }
+    }
+
+    /// The same where what lies idle is about to be used.
+    fn most_in_use(&self, tier: Tier) -> u64 {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
         let limit = if tier == Tier::Host { limits.host_limit } else { limits.device_limit };
-        let idle = kept::idle(self.device(), tier);
-        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier) + idle) }
+        if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
     }
 
     /// Memory whose place the program would not notice, and that a limit may therefore refuse.

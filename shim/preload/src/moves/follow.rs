@@ -17,7 +17,7 @@ use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
 
 use super::refusals::WhyNot;
-use super::room::{LOOK, PATIENCE};
+use super::vain::{LOOK, PATIENCE};
 use super::{obstacle, pace, recency, turns, vain};
 use crate::launches::TouchedBlock;
 use crate::{gate, registry};

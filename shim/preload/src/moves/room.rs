@@ -2,20 +2,12 @@
 //!
 //! In doubt a block stays, and what finds no room goes to another tier as it would without moves.
 
-use std::time::Duration;
-
 use wm_driver::Device;
 use wm_memory::Manager;
 
+use super::vain::{LOOK, PATIENCE};
 use super::{follow, obstacle, switch, vain};
 use crate::gate;
-
-/// How long a request that finds no room waits for the GPU to have nothing to do. It would be served by slow memory otherwise; and it may be that the work
-/// waits for the thread that waits here.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
-
-/// The same where nothing is to be waited for: events that are recorded in idle streams take some microseconds to be passed.
-pub(super) const LOOK: Duration = Duration::from_micros(500);
 
 /// The driver has no room for what it needs itself: blocks move to the host until so many bytes of the device are unused or no block is left; bytes that moved. Their memory on the device
 /// is unused then, and still the manager's. Small blocks stay: others lie on the same memory. Waits as [`make_for`]: the program's call would fail otherwise.

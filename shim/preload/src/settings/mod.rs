@@ -119,6 +119,9 @@ settings! {
         /// Off: what is available.
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
+        /// Host memory that is pinned ahead of need, for each device, once something had to lie on the host: a quarter of what does, and no more than this.
+        "WMSHIM_HOST_AHEAD": "a size with its unit such as 512MiB or 2GiB, a share of the machine such as 5%, or 0", "1GiB"
+            => host_ahead: Option<Size> = Some(Size::Bytes(1 << 30)), amount;
         /// Most memory to take on other devices.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
@@ -226,6 +229,11 @@ pub(crate) fn get() -> Option<&'static Settings> {
 /// A value of WMSHIM_TORCH_ALLOCATOR, for the choice that is made before settings are read.
 pub(crate) fn torch_allocator(text: &str) -> Option<TorchAllocator> {
     torch(text).ok()
+}
+
+/// Does a value of WMSHIM_MIGRATE let memory move? For the same choice.
+pub(crate) fn migrates(text: &str) -> bool {
+    values::migrate(text).is_ok_and(|migrate| migrate != Migrate::Off)
 }
 
 /// What the environment holds for a row, or the default.

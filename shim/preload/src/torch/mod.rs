@@ -47,9 +47,12 @@ static NEWS: OnceLock<Choice> = OnceLock::new();
 /// What was decided, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Choice {
-    allocator: Option<TorchAllocator>,
+    /// The variable and the value that make it so; `None`: the environment is left alone.
+    written: Option<Written>,
     reason: &'static str,
 }
+
+type Written = (&'static str, &'static str);
 
 /// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
 /// none of this program's, unless it is a worker.
@@ -72,7 +75,7 @@ pub(crate) fn choose() {
         return;
     }
     let choice = decide(&command, &code);
-    let written = choice.written();
+    let written = choice.written;
     if let Some((variable, value)) = written {
         // SAFETY: as above.
         unsafe { [variable, WRITTEN].into_iter().for_each(|name| std::env::set_var(name, value)) };
@@ -105,9 +108,9 @@ pub(crate) fn announce() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         let Some(choice) = NEWS.get().filter(|_| has_torch() && !devices::is_any_keeping()) else { return };
-        let what = choice.written().map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
-        let lacks = match choice.allocator {
-            Some(TorchAllocator::Async) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
+        let what = choice.written.map_or("left as it is".into(), |(variable, value)| format!("{variable}={value}"));
+        let lacks = match choice.written {
+            Some((_, ASYNC)) => "; without CUDA graph trees, memory pools, snapshots and shared tensors",
             _ => "",
         };
         let level = if lacks.is_empty() { log::Level::Info } else { log::Level::Warn };
@@ -126,8 +129,8 @@ pub(crate) fn back_end() -> &'static str {
     }
     let named = [VARIABLE, NEWER].into_iter().find_map(|name| std::env::var(name).ok());
     match named.unwrap_or_default().as_str() {
-        "backend:cudaMallocAsync" => "async",
-        "backend:native" => "native",
+        ASYNC => "async",
+        NATIVE | MOVABLE => "native",
         EXPANDABLE => "expandable",
         _ => "untouched",
     }
@@ -137,26 +140,26 @@ fn set(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty())
 }
 
-impl Choice {
-    /// The variable and the value that make it so; `None`: the environment is left alone.
-    fn written(&self) -> Option<(&'static str, &'static str)> {
-        Some(match self.allocator? {
-            TorchAllocator::Auto => (NEWER, EXPANDABLE),
-            TorchAllocator::Async => (VARIABLE, "backend:cudaMallocAsync"),
-            TorchAllocator::Native => (VARIABLE, "backend:native"),
-            TorchAllocator::Expandable => (VARIABLE, EXPANDABLE),
-        })
-    }
-}
-
 const EXPANDABLE: &str = "expandable_segments:True";
+const ASYNC: &str = "backend:cudaMallocAsync";
+const NATIVE: &str = "backend:native";
+
+/// PyTorch's own allocator, each of whose large tensors has a block to itself (the least that it takes): so a block is used by few kernels, and one that
+/// PyTorch does not need goes back to us when memory is short.
+const MOVABLE: &str = "max_split_size_mb:21";
 
 fn decide(command: &[String], code: &str) -> Choice {
     match wanted() {
         Some(TorchAllocator::Auto) => automatic(command, code),
-        Some(named) => Choice { allocator: Some(named), reason: "as WMSHIM_TORCH_ALLOCATOR says" },
-        None => Choice { allocator: None, reason: "the memory manager is off" },
+        Some(TorchAllocator::Async) => named(ASYNC),
+        Some(TorchAllocator::Native) => named(NATIVE),
+        Some(TorchAllocator::Expandable) => named(EXPANDABLE),
+        None => Choice { written: None, reason: "the memory manager is off" },
     }
+}
+
+fn named(value: &'static str) -> Choice {
+    Choice { written: Some((VARIABLE, value)), reason: "as WMSHIM_TORCH_ALLOCATOR says" }
 }
 
 /// The user's wish. The settings are read at the first call, which is later: here only what bears on PyTorch is.
@@ -175,15 +178,21 @@ fn wanted() -> Option<TorchAllocator> {
 
 fn automatic(command: &[String], code: &str) -> Choice {
     if std::env::var("WMSHIM_DEDUP").is_ok_and(|value| value.eq_ignore_ascii_case("on")) {
-        return Choice { allocator: None, reason: "blocks of its own allocator can be shared" };
+        return Choice { written: None, reason: "blocks of its own allocator can be shared" };
     }
     let forbidden = "expandable segments could not be shared between processes here";
     let reason =
         program(command).or_else(|| import(code)).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
     match reason {
-        Some(reason) => Choice { allocator: None, reason },
-        None => Choice { allocator: Some(TorchAllocator::Auto), reason: "packs memory best" },
+        Some(reason) => Choice { written: None, reason },
+        None if migrates() => Choice { written: Some((NEWER, MOVABLE)), reason: "its blocks can move" },
+        None => Choice { written: Some((NEWER, EXPANDABLE)), reason: "packs memory best" },
     }
+}
+
+/// Does the user want memory to move? What makes its memory itself, as expandable segments do, does not move.
+fn migrates() -> bool {
+    std::env::var("WMSHIM_MIGRATE").is_ok_and(|value| settings::migrates(&value))
 }
 
 /// What Python was told to run: the code behind `-c`, or the script's text.

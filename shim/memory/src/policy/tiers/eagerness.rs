@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_is_faster_stays() {
         let tried = periods(2.0, 0.3, 11 << 30, 40);
-        assert_eq!(tried[0], false);
+        assert!(!tried[0]);
         assert!(tried[1..].iter().all(|is_eager| *is_eager), "{tried:?}");
     }
 

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wm_driver::CopyWay;
+use wm_driver::LinkWay;
 
 /// A handle, and a byte of it.
 type Place = (u64, u64);
 
 struct Copy {
-    way: CopyWay,
+    way: LinkWay,
     addresses: [u64; 2],
     places: [Place; 2],
     bytes: u64,
@@ -52,7 +52,7 @@ impl Contents {
     pub(super) fn start(
         &mut self,
         event: u64,
-        way: CopyWay,
+        way: LinkWay,
         addresses: [u64; 2],
         places: [Place; 2],
         bytes: u64,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use wm_abi::CUresult;
 use wm_driver::gpu::Result;
-use wm_driver::{Bears, CopyWay, Event, Gpu, Handle, Shortfall, StreamId, Tier};
+use wm_driver::{Bears, Event, Gpu, Handle, LinkWay, Shortfall, StreamId, Tier};
 
 use super::{Access, Clock, GRANULARITY, Inner, Mapping, Model};
 
@@ -183,7 +183,7 @@ impl Gpu for Model {
         Ok(inner.streams.values().all(|stream| stream.done >= stream.head) && inner.contents.settle())
     }
 
-    fn copy(&self, way: CopyWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
+    fn copy(&self, way: LinkWay, to: u64, from: u64, bytes: usize) -> Result<Event> {
         let mut inner = self.enter("copy")?;
         let bytes = bytes as u64;
         for start in [to, from] {
