@@ -39,15 +39,15 @@ const IDLE: Duration = Duration::from_secs(5);
 
 const STACK: usize = 256 << 10;
 
-struct Pool {
+struct HostPool {
     is_running: bool,
     need: Option<(CUdevice, HostNeed)>,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool { is_running: false, need: None });
+static POOL: Mutex<HostPool> = Mutex::new(HostPool { is_running: false, need: None });
 static ASKED: Condvar = Condvar::new();
 
-fn pool() -> MutexGuard<'static, Pool> {
+fn pool() -> MutexGuard<'static, HostPool> {
     POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

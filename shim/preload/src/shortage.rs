@@ -185,7 +185,14 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
     // What its cache holds is used by nothing: that goes before anything that lives moves.
     if !in_stream && is_told() && callers::is_torch() {
         let frees = manager.usage().counters.frees;
-        let answer = with(&BLOCKS, |blocks| blocks.answer(RefusedBlock { device, bytes, frees }));
+        let answer = with(&BLOCKS, |blocks| {
+            let answer = blocks.answer(RefusedBlock { device, bytes, frees });
+            // Where memory moves it is worth to ask each time: what a cache holds would be copied.
+            if moves::is_on() {
+                blocks.spared = 0;
+            }
+            answer
+        });
         if answer != Bears::Elsewhere {
             return answer;
         }

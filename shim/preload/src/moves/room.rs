@@ -20,17 +20,20 @@ pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
     follow::make_room(manager, manager.device_room().saturating_add(bytes), patience)
 }
 
-/// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: nothing has changed.
+/// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: there is no more room than before.
 pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
     // Asked again behind the closed gate: here it spares a wait for nothing.
     if !switch::is_on() || vain::is_vain() || obstacle::of_process().is_some() {
         return false;
     }
-    if bytes <= manager.device_room() {
+    let before = manager.device_room();
+    if bytes <= before {
         return false;
     }
     follow::begin(manager);
-    follow::make_room(manager, bytes, PATIENCE) > 0
+    follow::make_room(manager, bytes, PATIENCE);
+    // What came for later launches may have taken what left. Each try has to bring some, for the request asks again.
+    manager.device_room() > before
 }
 
 /// The host has waited: what was missed comes back, and what comes next is prepared.

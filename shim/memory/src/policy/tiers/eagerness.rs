@@ -26,7 +26,7 @@ const LONGEST_REST: u32 = 256;
 
 /// How far the program has come.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Progress {
+pub(super) struct ProgramClock {
     pub(super) seconds: f64,
     pub(super) event: u64,
     /// Bytes that launches have used from the host so far.
@@ -38,7 +38,7 @@ pub(super) struct Eagerness {
     is_eager: bool,
     /// The first eager period brings what later ones find: it does not count.
     is_first: bool,
-    begin: Progress,
+    begin: ProgramClock,
     /// Seconds of an event, when nothing came before its use.
     lazy: f64,
     rests: u32,
@@ -50,7 +50,7 @@ impl Default for Eagerness {
         Self {
             is_eager: false,
             is_first: false,
-            begin: Progress::default(),
+            begin: ProgramClock::default(),
             lazy: 0.0,
             rests: 0,
             next_rest: REST,
@@ -64,7 +64,7 @@ impl Eagerness {
     }
 
     /// `period`: its events, if the program repeats itself.
-    pub(super) fn note(&mut self, now: Progress, period: Option<u64>) {
+    pub(super) fn note(&mut self, now: ProgramClock, period: Option<u64>) {
         let Some(period) = period else {
             (self.is_eager, self.begin) = (false, now);
             return;
@@ -114,7 +114,7 @@ mod tests {
 
     /// Periods of 100 events that take so long lazily and eagerly, and use so much of the host lazily. Which of them were eager.
     fn periods(lazy: f64, eager: f64, bytes: u64, count: usize) -> Vec<bool> {
-        let (mut eagerness, mut now) = (Eagerness::default(), Progress::default());
+        let (mut eagerness, mut now) = (Eagerness::default(), ProgramClock::default());
         let mut period = || {
             let is_eager = eagerness.is_eager();
             for _ in 0..100 {
@@ -145,12 +145,12 @@ mod tests {
     /// Hazard: a try takes many times as long as the program would.
     #[test]
     fn what_is_much_slower_is_not_waited_for() {
-        let (mut eagerness, mut now) = (Eagerness::default(), Progress::default());
+        let (mut eagerness, mut now) = (Eagerness::default(), ProgramClock::default());
         let mut seconds = 0.0;
         for _ in 0..1000 {
             let an_event = if eagerness.is_eager() { 1.0 } else { 0.02 };
             seconds += if eagerness.is_eager() { an_event } else { 0.0 };
-            now = Progress {
+            now = ProgramClock {
                 event: now.event + 1,
                 seconds: now.seconds + an_event,
                 from_host: now.from_host + (1 << 20),
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn without_a_period_nothing_is_eager() {
         let mut eagerness = Eagerness { is_eager: true, ..Eagerness::default() };
-        eagerness.note(Progress { seconds: 1.0, event: 1000, from_host: 1 << 40 }, None);
+        eagerness.note(ProgramClock { seconds: 1.0, event: 1000, from_host: 1 << 40 }, None);
         assert!(!eagerness.is_eager());
     }
 }

@@ -24,6 +24,10 @@ const SPARED_PART: u64 = 16;
 /// A larger part of the device is not brought for one use, however eager one is: as much would have to leave, and be used from the host itself.
 const EAGER_PART: u64 = 16;
 
+/// A block that needs more than half of the device, and is so many times larger than another one, does not make it leave while it lives itself: of the blocks of a kernel the largest is used least by the
+/// byte. A gather, say, reads each row of a small table many times for a large one.
+const LARGER: u64 = 4;
+
 /// A stop under way.
 pub(super) struct Stop<'a> {
     pub(super) residency: &'a mut Residency,
@@ -73,10 +77,17 @@ impl<'a> Stop<'a> {
 
     /// As much of `bytes` as there is room for, after what is used later than `until` has left.
     pub(super) fn make_room(&mut self, bytes: u64, until: u64) -> u64 {
+        self.make_room_for_life(bytes, until, until)
+    }
+
+    /// The same for a block that lives from `until` to `end`: much smaller ones that are used meanwhile stay.
+    pub(super) fn make_room_for_life(&mut self, bytes: u64, until: u64, end: u64) -> u64 {
+        let is_huge = bytes > self.residency.capacity() / 2;
         while self.room() < bytes {
-            let Some((_, block)) = self.order.farthest(self.now).filter(|(next, _)| *next > until) else {
-                break;
-            };
+            let size = |block| self.residency.get(block).map_or(0, |placed| placed.bytes);
+            let is_small = |block| is_huge && size(block) < bytes / LARGER;
+            let may_leave = |block, next| next > until && (next > end || !is_small(block));
+            let Some((_, block)) = self.order.farthest(self.now, may_leave) else { break };
             let missing = bytes.saturating_add(self.reserved) - self.residency.room();
             let bytes = self.residency.leave(block, missing, self.now);
             self.moves.push(TierMove::Leave { block, bytes });
@@ -150,7 +161,8 @@ impl<'a> Stop<'a> {
             (EventKind::Allocate, _) => {
                 let again = self.later.min(event.bytes);
                 self.later -= again;
-                let found = self.make_room(event.bytes - again, when);
+                let end = when + past.life(number);
+                let found = self.make_room_for_life(event.bytes - again, when, end);
                 self.reserved += found;
                 (found + again == event.bytes).then_some(found)
             }

@@ -99,12 +99,15 @@ impl LeavingOrder {
         }
     }
 
-    /// The block on the device that is used last, and when.
-    pub(super) fn farthest(&self, now: u64) -> Option<(u64, u64)> {
-        let stranger = self.strangers.first().map(|(last, block)| (2 * now - last, *block));
+    /// The block on the device that is used last, and when, of those that may leave.
+    pub(super) fn farthest(&self, now: u64, may_leave: impl Fn(u64, u64) -> bool) -> Option<(u64, u64)> {
+        let may_leave = |(next, block): &(u64, u64)| may_leave(*block, *next);
+        let strangers = self.strangers.iter().map(|(last, block)| (2 * now - last, *block));
+        let stranger = strangers.take(LOOKS).find(may_leave);
         let is_young = |block: u64| self.last_use(block).is_some_and(|last| last + YOUNG > now);
-        let foretold = self.foretold.iter().rev().take(LOOKS).find(|(_, block)| !is_young(*block)).copied();
-        foretold.max(stranger).or_else(|| self.foretold.last().copied())
+        let mut foretold = self.foretold.iter().rev().copied().filter(may_leave).take(LOOKS);
+        let old = foretold.find(|(_, block)| !is_young(*block));
+        old.max(stranger).or_else(|| self.foretold.iter().rev().copied().find(may_leave))
     }
 }
 
@@ -120,10 +123,11 @@ mod tests {
         order.used(2, 90, Some(2000), true);
         order.used(3, 95, Some(3000), false);
         order.prepare(100);
-        assert_eq!(order.farthest(100), Some((1000, 1)), "3 cannot leave, and 2 is young");
-        assert_eq!(order.farthest(90 + YOUNG), Some((2000, 2)));
+        assert_eq!(order.farthest(100, |_, _| true), Some((1000, 1)), "3 cannot leave, and 2 is young");
+        assert_eq!(order.farthest(90 + YOUNG, |_, _| true), Some((2000, 2)));
+        assert_eq!(order.farthest(90 + YOUNG, |block, next| block != 2 && next > 100), Some((1000, 1)));
         order.remove(1);
-        assert_eq!(order.farthest(100), Some((2000, 2)), "there is no other");
+        assert_eq!(order.farthest(100, |_, _| true), Some((2000, 2)), "there is no other");
     }
 
     #[test]
@@ -133,6 +137,6 @@ mod tests {
         order.used(1, 0, Some(50), true);
         order.used(2, 10, Some(400), true);
         order.prepare(300);
-        assert_eq!(order.farthest(300), Some((600, 1)), "as far away as the last use");
+        assert_eq!(order.farthest(300, |_, _| true), Some((600, 1)), "as far away as the last use");
     }
 }

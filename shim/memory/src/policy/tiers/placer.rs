@@ -1,6 +1,6 @@
 //! Our policy: what comes next if the program repeats itself, else what was used lately.
 
-use super::eagerness::{Eagerness, Progress};
+use super::eagerness::{Eagerness, ProgramClock};
 use super::horizon::Stop;
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
@@ -97,7 +97,7 @@ impl TierPlacer {
     pub fn tell_time(&mut self, seconds: f64) {
         let event = self.past.now();
         let period = self.past.position().map(|position| event - position - 1);
-        self.eagerness.note(Progress { seconds, event, from_host: self.from_host }, period);
+        self.eagerness.note(ProgramClock { seconds, event, from_host: self.from_host }, period);
     }
 
     /// A kernel was launched that uses these blocks, and nothing can move.
@@ -185,7 +185,8 @@ impl TierPlacer {
         let (now, eager) = (self.past.now(), self.eagerness.is_eager());
         let mut stop = Stop::new(&mut self.residency, &mut self.order, moves, now, eager);
         let ages = stop.hold(blocks);
-        stop.make_room(bytes, now);
+        let life = self.past.position().map_or(RECENT, |position| self.past.life(position + 1));
+        stop.make_room_for_life(bytes, now, now + life);
         // A block that was not used for longer than what would leave for it is used from the host.
         for (block, age) in ages {
             let until = if stop.is_eager_for(block) { now } else { now + age };

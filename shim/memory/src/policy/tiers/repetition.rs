@@ -38,6 +38,9 @@ const SLIPS: u32 = 40;
 const UNLIKE: u64 = 16;
 const LARGE: u64 = 1 << 20;
 
+/// Uses of a block that are looked at for the end of its life.
+const USES: usize = 256;
+
 /// No block answers to this one.
 const NOBODY: u64 = u64::MAX;
 
@@ -235,6 +238,18 @@ impl Repetition {
         event.kind == old.kind
             && (event.kind != EventKind::Allocate || event.has_size_of(old))
             && can_answer()
+    }
+
+    /// Events from an allocation of the past until its block was freed, or as far as is looked.
+    pub(super) fn life(&self, birth: u64) -> u64 {
+        let mut last = birth;
+        for _ in 0..USES {
+            match self.next_of(last) {
+                Some(next) => last = next,
+                None => break,
+            }
+        }
+        last - birth
     }
 
     /// The live block that the event will be of, if it comes again; `None` of one that will be allocated before.

@@ -106,7 +106,7 @@ fn ours_stays_near_the_best_feasible(name: &str, held: Held, variants: &[Foresig
 
 #[test]
 fn ours_stays_near_the_best_feasible_on_a_graph_network() {
-    let held = [(1.44, 1.02), (1.72, 1.02), (2.17, 1.03)];
+    let held = [(1.44, 1.02), (1.72, 1.02), (2.17, 1.05)];
     ours_stays_near_the_best_feasible("gnn", held, &Foresight::VARIANTS);
 }
 
