@@ -245,3 +245,17 @@ fn host_memory_that_was_made_ahead_is_what_overflows_next() {
     world.check();
     world.end();
 }
+
+/// Hazard: what was made ahead is too large for a block, takes all that the user allows, and the block is refused.
+#[test]
+fn what_was_made_ahead_in_another_size_goes_back_before_a_request_is_refused() {
+    let limits = ManagerSettings { host_limit: 64 * MIB, ..settings() };
+    let mut world = World::new(Model::new(32 * MIB, 256 * MIB), limits);
+    world.run(&Step::Allocate { bytes: 32 * MB, order: S });
+    assert_eq!(world.manager.stock_host(64 * MIB), Ok(true));
+    let address = world.manager.allocate(20 * MB, Order::Device).expect("the host has room");
+    assert_eq!(world.manager.block(address).map(|block| block.tiers), Some(on(0, 20)));
+    assert_eq!(world.manager.usage().counters.out_of_memory, 0);
+    world.manager.free(address, Order::Device).expect("a live block");
+    world.end();
+}

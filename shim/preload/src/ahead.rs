@@ -9,6 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use wm_abi::CUdevice;
+use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
 use wm_memory::Manager;
 
@@ -53,6 +54,8 @@ fn pool() -> MutexGuard<'static, HostPool> {
 
 /// Something has to lie on the host.
 pub(crate) fn needed(device: CUdevice, need: HostNeed) {
+    // The program may cancel the thread, which reads files here.
+    let _whole = Uncancelled::new();
     if limit() == 0 || process::exiting() {
         return;
     }

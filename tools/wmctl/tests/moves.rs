@@ -26,7 +26,7 @@ fn a_block_goes_out_and_comes_back_without_a_race() {
     let answer: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let ways: Vec<_> =
         answer["rows"].as_array().expect("rows").iter().map(|row| row["way"].as_str()).collect();
-    let round = ["out", "in", "out, together", "in, together"].map(Some);
+    let round = ["out", "in", "out, together", "in, together", "both ways, each"].map(Some);
     assert_eq!(ways, [round, round].concat());
     let moves = answer["rows"][0]["moves"].as_u64().expect("a count");
     assert!(moves > 1, "the block lies in several handles");

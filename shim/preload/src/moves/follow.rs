@@ -123,11 +123,25 @@ pub(crate) fn launched(blocks: &[TouchedBlock]) {
 }
 
 /// A block of so many bytes has no room: others leave for it. Bytes that moved.
-pub(super) fn make_room(manager: &Manager<Device>, bytes: u64, patience: Duration) -> u64 {
+pub(super) fn make_room(manager: &Manager<Device>, bytes: u64) -> u64 {
+    stop(manager, PATIENCE, |placer, moves| placer.make_room(bytes, moves))
+}
+
+/// The driver needs so many bytes of the device. Bytes that moved.
+pub(super) fn leave(manager: &Manager<Device>, bytes: u64, patience: Duration) -> u64 {
+    stop(manager, patience, |placer, moves| placer.leave(bytes, moves))
+}
+
+/// A stop for memory, from what is true now.
+fn stop(
+    manager: &Manager<Device>,
+    patience: Duration,
+    ask: impl FnOnce(&mut TierPlacer, &mut Vec<TierMove>),
+) -> u64 {
     let room = manager.device_room();
     let plan = followed().as_mut().filter(|followed| followed.is_of(manager)).and_then(|followed| {
         followed.look(manager, room);
-        followed.plan(|placer, moves| placer.make_room(bytes, moves))
+        followed.plan(ask)
     });
     plan.map_or(0, |plan| plan.carry_out(patience))
 }

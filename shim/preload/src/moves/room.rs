@@ -17,7 +17,7 @@ pub(crate) fn leave_device(manager: &Manager<Device>, bytes: u64) -> u64 {
     }
     follow::begin(manager);
     let patience = if vain::is_vain() { LOOK } else { PATIENCE };
-    follow::make_room(manager, manager.device_room().saturating_add(bytes), patience)
+    follow::leave(manager, manager.device_room().saturating_add(bytes), patience)
 }
 
 /// The device has no room for a block of so many bytes: others leave. Waits, for a bounded time, until the GPU has nothing to do. `false`: there is no more room than before.
@@ -31,7 +31,7 @@ pub(crate) fn make_for(manager: &Manager<Device>, bytes: u64) -> bool {
         return false;
     }
     follow::begin(manager);
-    follow::make_room(manager, bytes, PATIENCE);
+    follow::make_room(manager, bytes);
     // What came for later launches may have taken what left. Each try has to bring some, for the request asks again.
     manager.device_room() > before
 }

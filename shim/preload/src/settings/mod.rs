@@ -126,13 +126,13 @@ settings! {
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
         /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no
-        /// room, at the host's waits, and where a program asks for it with `wmshim_advise` ([overflow.md](overflow.md#what-moves)). A share bounds the
-        /// time for which blocks leave for others and come back. Calls that submit work cost some nanoseconds more.
+        /// room, before launches and at the host's waits, by what the program did a period ago, and where it asks for it with `wmshim_advise`
+        /// ([overflow.md](overflow.md#what-moves)). A share bounds the time that moves take. Calls that submit work cost some nanoseconds more.
         "WMSHIM_MIGRATE": "on, off, or a share of the time such as 5%", "off"
             => migrate: Migrate = Migrate::Off, |text| words(text, migrate);
         // PyTorch.
         /// PyTorch's allocator, chosen when the process loads. `auto` gives PyTorch's own allocator expandable segments when Python
-        /// starts, unless the user chose or such memory could not be shared between processes here, as in most containers
+        /// starts, or, with `WMSHIM_MIGRATE`, blocks of their own for large tensors, unless the user chose or such memory could not be shared between processes here, as in most containers
         /// ([pytorch.md](pytorch.md)).
         "WMSHIM_TORCH_ALLOCATOR": "auto, async, native, expandable", "auto"
             => torch_allocator: TorchAllocator = TorchAllocator::Auto, |text| words(text, torch);

@@ -48,11 +48,11 @@ static NEWS: OnceLock<Choice> = OnceLock::new();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Choice {
     /// The variable and the value that make it so; `None`: the environment is left alone.
-    written: Option<Written>,
+    written: Option<TorchVariable>,
     reason: &'static str,
 }
 
-type Written = (&'static str, &'static str);
+type TorchVariable = (&'static str, &'static str);
 
 /// At load: writes the choice into the environment. Does nothing in a process that is no Python. What a parent chose for itself is
 /// none of this program's, unless it is a worker.

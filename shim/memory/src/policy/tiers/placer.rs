@@ -121,6 +121,12 @@ impl TierPlacer {
         self.stop(&[], bytes, moves);
     }
 
+    /// Somebody else needs so many bytes of the device.
+    pub fn leave(&mut self, bytes: u64, moves: &mut Vec<TierMove>) {
+        let (now, eager) = (self.past.now(), self.eagerness.is_eager());
+        Stop::new(&mut self.residency, &mut self.order, moves, now, eager).make_room(bytes, now);
+    }
+
     /// So many bytes of a block lie on the device, whatever was asked for.
     pub fn correct(&mut self, block: u64, on_device: u64) {
         self.residency.correct(block, on_device);
