@@ -153,7 +153,8 @@ fn a_node_is_not_changed_to_a_block_on_two_tiers() {
     for ((form, outcome), (_, code)) in run(&CHANGES, &[limit]).into_iter().zip(answers) {
         assert!(
             outcome.stdout.ends_with(&format!("{form}: {code}\n")),
-            "{}{}",
+            "{form}: {} {}{}",
+            outcome.status,
             outcome.stdout,
             outcome.stderr
         );
