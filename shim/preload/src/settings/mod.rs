@@ -120,8 +120,8 @@ settings! {
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
         /// Host memory that is pinned ahead of need, for each device, once something had to lie on the host: a quarter of what does, and no more than this.
-        "WMSHIM_HOST_AHEAD": "a size with its unit such as 512MiB or 2GiB, a share of the machine such as 5%, or 0", "0"
-            => host_ahead: Option<Size> = Some(Size::Bytes(0)), amount;
+        "WMSHIM_HOST_AHEAD": "a size with its unit such as 512MiB or 2GiB, a share of the machine such as 5%, 0, or off", "off"
+            => host_ahead: Option<Size> = None, allowance;
         /// Most memory to take on other devices.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
