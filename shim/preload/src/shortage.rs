@@ -239,6 +239,11 @@ pub(crate) fn met() {
     }
 }
 
+/// This thread was refused a block for good: the next request is a new one, whatever its size.
+pub(crate) fn refused() {
+    BLOCKS.set(TorchBlocks { granted: None, ..BLOCKS.get() });
+}
+
 fn is_told() -> bool {
     settings::load().torch_shortage == TorchShortage::Told
 }
@@ -271,6 +276,16 @@ mod tests {
         );
         blocks.met();
         assert_eq!(ask(&mut blocks, 0, 5, 9), Bears::NotYet, "a new request");
+    }
+
+    /// Hazard: a program catches its error and frees, and what PyTorch caches then is never asked for again.
+    #[test]
+    fn after_a_request_that_was_refused_for_good_the_next_one_is_a_first_attempt() {
+        let answer = || with(&BLOCKS, |blocks| ask(blocks, 0, 5, 1));
+        assert_eq!([answer(), answer(), answer()], [Bears::NotYet, Bears::Elsewhere, Bears::Elsewhere]);
+        refused();
+        BLOCKS.set(TorchBlocks { spared: 0, ..BLOCKS.get() });
+        assert_eq!(answer(), Bears::NotYet);
     }
 
     #[test]

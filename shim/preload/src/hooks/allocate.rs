@@ -208,7 +208,10 @@ fn explain(device: CUdevice, bytes: usize, error: AllocateError) -> Outcome {
         AllocateError::OutOfMemory(report) => {
             match report.overflow {
                 OverflowVerdict::Later => log::debug!("device {device}: {report}"),
-                _ => log_refusal(device, &report),
+                _ => {
+                    shortage::refused();
+                    log_refusal(device, &report);
+                }
             }
             Outcome::Return(CUresult::OUT_OF_MEMORY)
         }
