@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::time::Duration;
+
 use support::model::{GRANULARITY, MIB, Model};
 use wm_abi::CUresult;
 use wm_driver::{Bears, StreamId, Tier};
-use wm_memory::{AllocateError, FreeError, Manager, ManagerSettings, Order};
+use wm_memory::{AllocateError, FreeError, Manager, ManagerSettings, MoveOrder, Order};
 
 const S: Order = Order::Stream(StreamId(0));
 const T: Order = Order::Stream(StreamId(1));
@@ -406,6 +408,38 @@ fn a_program_in_overflow_does_not_ask_the_driver_at_every_allocation() {
         }
     });
     assert!(calls < 40, "{calls} calls for a hundred allocations");
+}
+
+/// Hazard: a block lies on the host, which is read at the speed of the link each time, while the device has room.
+#[test]
+fn what_the_device_has_left_goes_before_idle_memory_of_the_host() {
+    let manager = manager(128, vec![Tier::Host]);
+    let (low, high) = (take(&manager, 128 * MB, S), take(&manager, 192 * MB, S));
+    [low, high].iter().for_each(|block| manager.free(*block, S).expect("live"));
+    manager.passed_all();
+    assert_eq!(manager.relieve(128 * MIB), 128 * MIB, "the device is empty, and the host has 192 MiB idle");
+    let again = manager.block(take(&manager, 160 * MB, S)).expect("a live block");
+    assert_eq!((again.tiers.device, again.tiers.host), (128 * MIB, 32 * MIB));
+}
+
+/// The same where its memory is idle, and an extent is there that has more of the host.
+#[test]
+fn an_extent_that_lies_on_the_host_is_not_used_again_while_the_device_is_idle() {
+    let settings = ManagerSettings {
+        headroom: 0,
+        overflow: vec![Tier::Host],
+        movable: true,
+        ..ManagerSettings::default()
+    };
+    let manager = Manager::new(Model::new(128 * MIB, 256 * MIB), settings);
+    let block = take(&manager, 128 * MB, S);
+    manager.gpu().drain_all();
+    let order = MoveOrder { range: block..block + 128 * MIB, to: Tier::Host, alone: false, discards: false };
+    let moved = manager.move_range(&order, Duration::from_secs(60)).expect("nothing is in the way");
+    assert_eq!(moved.bytes, 128 * MIB);
+    manager.free(block, S).expect("live");
+    let again = manager.block(take(&manager, 160 * MB, S)).expect("a live block");
+    assert_eq!((again.tiers.device, again.tiers.host), (128 * MIB, 32 * MIB));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Recipes of new extents: which idle handles to take, and which handles to make for what is missing.
 //!
-//! Idle handles come before new ones, the device before other tiers, large handles before small ones. New ones stay within
+//! The device comes before other tiers, on each of them idle handles before new ones, and large handles before small ones. New ones stay within
 //! the limits, the headroom and what the driver has left.
 
 use wm_driver::Tier;
@@ -81,14 +81,12 @@ fn large_recipe(
     let largest = largest_last(attempt, whole, rules.granularity);
     for tier in tiers {
         missing = gather(facts, attempt, *tier, missing, largest, &mut recipe.take);
-    }
-    match new {
-        NewHandles::None => (missing == 0).then_some(recipe),
-        NewHandles::AsNeeded => {
-            recipe.create = creation(facts, attempt, rules, tiers, missing, whole)?;
-            Some(recipe)
+        if new == NewHandles::AsNeeded {
+            missing =
+                create(facts, attempt, rules, *tier, Missing { bytes: missing, whole }, &mut recipe.create);
         }
     }
+    (missing == 0).then_some(recipe)
 }
 
 /// Adds idle handles of a tier to `take`, large ones first; returns what is still missing. The last one may be longer
@@ -122,34 +120,39 @@ fn gather(
     left
 }
 
-/// Handles to make for what is `missing` of an extent of `whole` bytes, on the first tiers with room. A medium
-/// request's extent is made larger, for the next ones, where the device has the room.
-fn creation(
+/// What an extent of `whole` bytes still lacks.
+#[derive(Debug, Clone, Copy)]
+struct Missing {
+    bytes: u64,
+    whole: u64,
+}
+
+/// Adds handles to make on a tier, as far as it has room; returns what is still missing. A medium request's extent is made larger, for the next ones, where the device has the room.
+fn create(
     facts: &Facts<'_>,
     attempt: &Attempt,
     rules: &Rules,
-    tiers: &[Tier],
-    missing: u64,
-    whole: u64,
-) -> Option<Vec<(Tier, u64)>> {
-    let shared = missing + MEDIUM_EXTENT.saturating_sub(whole);
-    let device = allowance(facts, attempt, rules, Tier::Device);
-    let chunk = rules.settings.chunked.then_some(rules.granularity);
-    let least = least_handle(device, rules.granularity);
-    let medium = whole < MEDIUM_BELOW && attempt.request.class == Some(Class::Large);
-    let mut left = if medium && device >= shared { shared } else { missing };
-    let mut create = Vec::new();
-    for tier in tiers {
-        let bytes = left.min(allowance(facts, attempt, rules, *tier));
-        if rules.settings.movable && chunk.is_none() {
-            create.extend(movable_handles(bytes, whole, rules.granularity).map(|bytes| (*tier, bytes)));
-        } else {
-            let each = chunk.unwrap_or_else(|| handle_bytes(whole, least));
-            create.extend(handles_for(bytes, each).map(|bytes| (*tier, bytes)));
-        }
-        left -= bytes;
+    tier: Tier,
+    Missing { bytes, whole }: Missing,
+    create: &mut Vec<(Tier, u64)>,
+) -> u64 {
+    if bytes == 0 {
+        return 0;
     }
-    (left == 0).then_some(create)
+    let left = allowance(facts, attempt, rules, tier);
+    let shared = bytes + MEDIUM_EXTENT.saturating_sub(whole);
+    let is_medium = whole < MEDIUM_BELOW && attempt.request.class == Some(Class::Large);
+    let is_shared = is_medium && tier == Tier::Device && left >= shared;
+    let made = if is_shared { shared } else { bytes.min(left) };
+    let chunk = rules.settings.chunked.then_some(rules.granularity);
+    if rules.settings.movable && chunk.is_none() {
+        create.extend(movable_handles(made, whole, rules.granularity).map(|bytes| (tier, bytes)));
+    } else {
+        let device = allowance(facts, attempt, rules, Tier::Device);
+        let each = chunk.unwrap_or_else(|| handle_bytes(whole, least_handle(device, rules.granularity)));
+        create.extend(handles_for(made, each).map(|bytes| (tier, bytes)));
+    }
+    bytes.saturating_sub(made)
 }
 
 /// How much more of a tier may be made, in whole units.

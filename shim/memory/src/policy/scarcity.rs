@@ -12,25 +12,25 @@ pub(crate) struct Scarcity {
     /// The smallest request that found no room.
     bytes: u64,
     /// How many more requests may rely on the record.
-    left: u32,
+    spares: u32,
     /// Bytes that the device had for this process at the last query, including those held.
     pub(crate) ceiling: Option<u64>,
 }
 
 impl Scarcity {
     pub(crate) fn note(&mut self, bytes: u64, found_room: bool) {
-        let smallest = if self.left > 0 { self.bytes.min(bytes) } else { bytes };
+        let smallest = if self.spares > 0 { self.bytes.min(bytes) } else { bytes };
         *self = if found_room {
             Self { ceiling: self.ceiling, ..Self::default() }
         } else {
-            Self { bytes: smallest, left: SCARCE_FOR, ..*self }
+            Self { bytes: smallest, spares: SCARCE_FOR, ..*self }
         };
     }
 
     /// May a request of this size assume a full device without a query?
     pub(crate) fn spares(&mut self, bytes: u64) -> bool {
-        let spared = self.left > 0 && bytes >= self.bytes;
-        self.left -= u32::from(spared);
+        let spared = self.spares > 0 && bytes >= self.bytes;
+        self.spares -= u32::from(spared);
         spared
     }
 
@@ -41,7 +41,11 @@ impl Scarcity {
 
     /// Is little memory left, in idle handles and in new ones? `held` and `idle` are bytes of device memory.
     pub(crate) fn is_pressed(&self, held: u64, idle: u64) -> bool {
-        let left = self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held));
-        left.saturating_add(idle) < held / PRESSED_PART
+        self.left(held).saturating_add(idle) < held / PRESSED_PART
+    }
+
+    /// What the device has left for this process, as far as is known: all there may be, where nothing is.
+    pub(crate) fn left(&self, held: u64) -> u64 {
+        self.ceiling.map_or(u64::MAX, |ceiling| ceiling.saturating_sub(held))
     }
 }

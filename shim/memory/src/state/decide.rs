@@ -159,8 +159,16 @@ impl State {
         if attempt.bears.is_none() {
             return Some(Decision::FindOut(Question::Caller));
         }
-        // Existing memory is preferred to new memory.
-        self.overflow(attempt, rules)
+        // Existing memory is preferred to new memory, but not to a good part on the device: that is used more often than it is allocated.
+        let part = (attempt.request.bytes / DEVICE_PART).max(rules.granularity);
+        if attempt.room.is_none() && self.scarcity.left(self.holdings.held().device) >= part {
+            return Some(Decision::FindOut(Question::Room));
+        }
+        let device_first = allowance(&self.facts(), attempt, rules, Tier::Device) >= part;
+        device_first
+            .then(|| self.overflow_anew(attempt, rules))
+            .flatten()
+            .or_else(|| self.overflow(attempt, rules))
             .or_else(|| self.create(attempt, rules))
             .or_else(|| self.overflow_anew(attempt, rules))
     }
@@ -211,9 +219,21 @@ impl State {
     /// A range of the oldest existing extent that becomes free when idle handles are activated there: no driver call.
     fn reuse(&mut self, attempt: &Attempt, tiers: &[Tier]) -> Option<Decision> {
         let address = oldest_idle(&self.facts(), attempt, tiers)?;
+        Some(self.claim(attempt, address))
+    }
+
+    /// The same on several tiers, unless a stitch would have a good part more of it on the device, where `idle` bytes are idle.
+    fn reuse_overflown(&mut self, attempt: &Attempt, tiers: &[Tier], idle: u64) -> Option<Decision> {
+        let address = oldest_idle(&self.facts(), attempt, tiers)?;
+        let bytes = attempt.request.bytes;
+        let on_device = self.holdings.ledger.bytes_on(Tier::Device, address, bytes);
+        (on_device + bytes / DEVICE_PART >= idle.min(bytes)).then(|| self.claim(attempt, address))
+    }
+
+    fn claim(&mut self, attempt: &Attempt, address: u64) -> Decision {
         self.holdings.ledger.claim(address..address + attempt.request.bytes);
         self.counters.reuses += 1;
-        Some(Decision::Grant(self.grant(address, &attempt.request)))
+        Decision::Grant(self.grant(address, &attempt.request))
     }
 
     /// A new extent from idle handles of `tiers`, and new ones for what is missing.
@@ -261,12 +281,12 @@ impl State {
         let all = attempt.tiers(rules)?;
         let idle = self.holdings.ledger.handles().idle_bytes().device;
         let worthwhile = idle >= attempt.request.bytes / DEVICE_PART;
-        self.reuse(attempt, &all)
+        self.reuse_overflown(attempt, &all, idle)
             .or_else(|| worthwhile.then(|| self.stitch(attempt, rules, &all, NewHandles::None)).flatten())
             .or_else(|| self.best_fit(attempt, &rules.settings.overflow, &ALL))
     }
 
-    /// The last resort: new memory on the overflow tiers, and what little the device has.
+    /// New memory on the overflow tiers for what idle and new memory of the device does not suffice for.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
         self.stitch(attempt, rules, &all, NewHandles::AsNeeded)

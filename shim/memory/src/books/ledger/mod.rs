@@ -118,6 +118,14 @@ impl Ledger {
         (tiers, self.runs.take(address, bytes, base + extent.bytes).pending())
     }
 
+    /// How many of the bytes at an address, which are free, are on a tier.
+    pub(crate) fn bytes_on(&self, tier: Tier, address: u64, bytes: u64) -> u64 {
+        let touched = self.extents.touched(address, bytes);
+        let on_tier =
+            touched.filter(|(_, key)| self.handles.get(*key).is_some_and(|memory| memory.tier == tier));
+        on_tier.map(|(part, _)| part.end - part.start).sum()
+    }
+
     /// Takes a block away; its bytes become free runs that wait for `pending`. Handles that are idle now go home: a
     /// program that repeats itself then finds the same free runs again, and each stitched extent when it is due.
     pub(crate) fn vacate(&mut self, address: u64, bytes: u64, pending: &Pending) {
