@@ -131,12 +131,16 @@ pub(crate) fn handles_for(bytes: u64, each: u64) -> impl Iterator<Item = u64> {
 /// A block that may move is made of at least so many handles: part of it can leave.
 const MOVABLE_PARTS: u64 = 4;
 
+/// Size of most handles of such a block of `whole` bytes.
+pub(crate) fn movable_handle(whole: u64, granularity: u64) -> u64 {
+    let part = (whole / MOVABLE_PARTS).max(1);
+    (1 << part.ilog2()).clamp(granularity, HANDLE_MAX.max(granularity))
+}
+
 /// The same for an extent of `whole` bytes whose blocks may move: sizes are powers of two, and what is left at the end is made of ever smaller ones. Large ones, for mapping
 /// memory of the host takes 50 us beside what it takes by size.
 pub(crate) fn movable_handles(bytes: u64, whole: u64, granularity: u64) -> impl Iterator<Item = u64> {
-    let part = (whole / MOVABLE_PARTS).max(1);
-    let mut each = (1 << part.ilog2()).clamp(granularity, HANDLE_MAX.max(granularity));
-    let mut left = bytes;
+    let (mut each, mut left) = (movable_handle(whole, granularity), bytes);
     std::iter::from_fn(move || {
         while each > left && each > granularity {
             each /= 2;

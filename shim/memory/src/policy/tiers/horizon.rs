@@ -4,13 +4,13 @@
 //! stays where it is, because reading it over the link once costs what its coming would. A stop serves a part of the future, so that one
 //! pays for many launches.
 //!
-//! Invariants: moves are possible in their order; what leaves at a stop does not come at it.
-
-use std::collections::HashSet;
+//! Invariants: moves are possible in their order; what leaves at a stop does not come at it, and what comes does not leave; a block is named once.
 
 use super::order::LeavingOrder;
 use super::repetition::{EventKind, Repetition};
-use super::residency::{PlacedBlock, Residency, SMALLEST, TierMove};
+use super::residency::{CHUNK, PlacedBlock, Residency, SMALLEST, TierMove};
+use super::stop_list::StopList;
+use crate::vocabulary::sizes::movable_handle;
 
 /// Events that one stop looks ahead at most.
 const FARTHEST: u64 = 2048;
@@ -28,6 +28,16 @@ const EAGER_PART: u64 = 16;
 /// byte. A gather, say, reads each row of a small table many times for a large one.
 const LARGER: u64 = 4;
 
+/// For what room is made.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    /// Bytes of the whole block.
+    block: u64,
+    /// When it is used, and when it is freed.
+    until: u64,
+    end: u64,
+}
+
 /// A stop under way.
 pub(super) struct Stop<'a> {
     pub(super) residency: &'a mut Residency,
@@ -36,10 +46,14 @@ pub(super) struct Stop<'a> {
     now: u64,
     /// What is used comes before, from whatever is used later.
     eager: bool,
-    left: HashSet<u64>,
+    leaves: StopList,
+    /// What comes, or is used so soon that it would.
+    comes: StopList,
     /// Room that later allocations will take, and memory that will be freed before them.
     reserved: u64,
     later: u64,
+    /// What of the reserved room is for huge blocks: what is used with them, and is much smaller, takes of it.
+    huge: u64,
 }
 
 impl<'a> Stop<'a> {
@@ -51,7 +65,18 @@ impl<'a> Stop<'a> {
         eager: bool,
     ) -> Self {
         order.prepare(now);
-        Self { residency, order, moves, now, eager, left: HashSet::new(), reserved: 0, later: 0 }
+        Self {
+            residency,
+            order,
+            moves,
+            now,
+            eager,
+            leaves: StopList::default(),
+            comes: StopList::default(),
+            reserved: 0,
+            later: 0,
+            huge: 0,
+        }
     }
 
     fn room(&self) -> u64 {
@@ -70,28 +95,46 @@ impl<'a> Stop<'a> {
         ages
     }
 
-    /// Room for a block that is allocated right after the stop.
+    /// Room for a block of so many bytes that is allocated after the stop.
     pub(super) fn reserve(&mut self, bytes: u64) {
-        self.reserved += bytes.min(self.residency.room());
+        let found = bytes.min(self.residency.room());
+        self.reserve_of(bytes, found);
+    }
+
+    /// The same where `found` bytes are known to be had.
+    fn reserve_of(&mut self, bytes: u64, found: u64) {
+        self.reserved += found;
+        self.huge += if self.is_huge(bytes) { found } else { 0 };
+    }
+
+    fn is_huge(&self, bytes: u64) -> bool {
+        bytes > self.residency.capacity() / 2
     }
 
     /// As much of `bytes` as there is room for, after what is used later than `until` has left.
     pub(super) fn make_room(&mut self, bytes: u64, until: u64) -> u64 {
-        self.make_room_for_life(bytes, until, until)
+        self.make_room_for(Life { block: bytes, until, end: until }, bytes)
     }
 
-    /// The same for a block that lives from `until` to `end`: much smaller ones that are used meanwhile stay.
+    /// Room for a new block of so many bytes that lives from `until` to `end`.
     pub(super) fn make_room_for_life(&mut self, bytes: u64, until: u64, end: u64) -> u64 {
-        let is_huge = bytes > self.residency.capacity() / 2;
+        self.make_room_for(Life { block: bytes, until, end }, bytes)
+    }
+
+    /// Room for a part of a block. Where that is huge, much smaller ones stay that are used while it lives.
+    fn make_room_for(&mut self, life: Life, bytes: u64) -> u64 {
+        let is_huge = self.is_huge(life.block);
+        self.take_of_huge(bytes);
         while self.room() < bytes {
             let size = |block| self.residency.get(block).map_or(0, |placed| placed.bytes);
-            let is_small = |block| is_huge && size(block) < bytes / LARGER;
-            let may_leave = |block, next| next > until && (next > end || !is_small(block));
+            let is_small = |block| is_huge && size(block) < life.block / LARGER;
+            let comes = &self.comes;
+            let may_leave =
+                |block, next| next > life.until && (next > life.end || !is_small(block)) && !comes.has(block);
             let Some((_, block)) = self.order.farthest(self.now, may_leave) else { break };
             let missing = bytes.saturating_add(self.reserved) - self.residency.room();
             let bytes = self.residency.leave(block, missing, self.now);
-            self.moves.push(TierMove::Leave { block, bytes });
-            self.left.insert(block);
+            self.leaves.add(block, bytes);
             if self.residency.get(block).is_none_or(|placed| placed.on_device == 0) {
                 self.order.set_can_leave(block, false);
             }
@@ -99,17 +142,30 @@ impl<'a> Stop<'a> {
         bytes.min(self.room())
     }
 
+    /// Much smaller blocks come before the end of a huge one.
+    fn take_of_huge(&mut self, bytes: u64) {
+        if bytes < self.huge / LARGER {
+            let taken = bytes.saturating_sub(self.room());
+            (self.reserved, self.huge) = (self.reserved - taken, self.huge - taken);
+        }
+    }
+
     /// What is missing of a block comes, if it is used again, at `until`, before what leaves for it. Returns its bytes.
     pub(super) fn come(&mut self, block: u64, until: u64) -> u64 {
         let Some(placed) = self.residency.get(block) else { return 0 };
         let missing = placed.elsewhere();
-        if missing == 0 || self.left.contains(&block) {
+        if missing == 0 || self.leaves.has(block) {
             return 0;
         }
-        let found = self.make_room(missing, until);
+        // From here on it does not leave, not even for itself.
+        self.comes.add(block, 0);
+        let found = self.make_room_for(Life { block: placed.bytes, until, end: u64::MAX }, missing);
+        if found < missing.min(movable_handle(placed.bytes, CHUNK)) {
+            return 0;
+        }
         let bytes = self.residency.come(block, found);
         if bytes > 0 {
-            self.moves.push(TierMove::Come { block, bytes });
+            self.comes.add(block, bytes);
             self.order.set_can_leave(block, placed.bytes >= SMALLEST && !placed.stays);
         }
         bytes
@@ -163,10 +219,10 @@ impl<'a> Stop<'a> {
                 self.later -= again;
                 let end = when + past.life(number);
                 let found = self.make_room_for_life(event.bytes - again, when, end);
-                self.reserved += found;
+                self.reserve_of(event.bytes, found);
                 (found + again == event.bytes).then_some(found)
             }
-            (EventKind::Use, Some(block)) if self.left.contains(&block) => None,
+            (EventKind::Use, Some(block)) if self.leaves.has(block) => None,
             (EventKind::Use, Some(block)) if self.is_eager_for(block) => Some(self.come(block, when)),
             (EventKind::Use, Some(block)) => {
                 // What was not used since is used next a period later. It takes room that is there, which needs no other stop.
@@ -188,5 +244,74 @@ impl<'a> Stop<'a> {
                 Some(0)
             }
         }
+    }
+}
+
+/// However it ends, what it has chosen is told: first what leaves, since that makes the room.
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.moves.extend(self.leaves.moving().map(|(block, bytes)| TierMove::Leave { block, bytes }));
+        self.moves.extend(self.comes.moving().map(|(block, bytes)| TierMove::Come { block, bytes }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: memory moves for nothing.
+    use super::*;
+
+    /// What a stop at event 100 moves, on a device that holds `blocks` as (name, chunks, chunks on the device, next use).
+    fn moves(
+        capacity: u64,
+        blocks: &[(u64, u64, u64, u64)],
+        ask: impl FnOnce(&mut Stop<'_>),
+    ) -> Vec<TierMove> {
+        let (mut residency, mut order) = (Residency::new(capacity * CHUNK), LeavingOrder::default());
+        for (block, chunks, on_device, next) in blocks {
+            residency.insert_as(*block, chunks * CHUNK, on_device * CHUNK, 0);
+            order.used(*block, 0, Some(*next), *on_device > 0);
+        }
+        let mut moves = Vec::new();
+        ask(&mut Stop::new(&mut residency, &mut order, &mut moves, 100, false));
+        moves
+    }
+
+    #[test]
+    fn a_block_does_not_leave_for_itself() {
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        assert_eq!(moves(4, &[(1, 8, 4, 1000)], come), []);
+    }
+
+    /// Hazard: a stop for less than a handle, again at each launch.
+    #[test]
+    fn less_than_a_handle_does_not_come() {
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        assert_eq!(moves(20, &[(1, 64, 17, 110)], come), [], "room for 3 chunks, and handles of 16");
+    }
+
+    #[test]
+    fn what_is_used_with_a_huge_block_takes_of_its_room() {
+        let serve = |stop: &mut Stop<'_>| {
+            stop.reserve(12 * CHUNK);
+            assert_eq!(stop.come(1, 110), 2 * CHUNK);
+        };
+        let come = TierMove::Come { block: 1, bytes: 2 * CHUNK };
+        assert_eq!(moves(16, &[(1, 2, 0, 110), (2, 4, 4, 500)], serve), [come]);
+    }
+
+    #[test]
+    fn a_huge_block_does_not_come_for_small_ones_that_are_used() {
+        let come = |stop: &mut Stop<'_>| assert_eq!(stop.come(1, 100), 0);
+        assert_eq!(moves(16, &[(1, 16, 14, 110), (2, 2, 2, 500)], come), []);
+    }
+
+    #[test]
+    fn a_block_that_leaves_in_parts_is_named_once() {
+        let leave = |stop: &mut Stop<'_>| {
+            stop.make_room(CHUNK, 100);
+            stop.reserve(CHUNK);
+            stop.make_room(CHUNK, 100);
+        };
+        assert_eq!(moves(4, &[(1, 4, 4, 500)], leave), [TierMove::Leave { block: 1, bytes: 2 * CHUNK }]);
     }
 }

@@ -8,6 +8,7 @@
 //! | [`residency`] | what lies where, in chunks |
 //! | [`repetition`] | a program that repeats itself: where it was one period ago, and so what comes next |
 //! | [`horizon`] | what comes next, turned into what has to leave and what has to come |
+//! | [`stop_list`] | what moves one way at a stop |
 //! | [`order`] | which block leaves first |
 //! | [`eagerness`] | whether what is used comes before, or is read where it lies |
 //! | [`placer`] | all of them together |
@@ -23,6 +24,7 @@ mod order;
 mod placer;
 mod repetition;
 mod residency;
+mod stop_list;
 
 pub use placer::{TierPlacer, TierSettings};
 pub use residency::{CHUNK, TierMove, chunks_below};

@@ -253,6 +253,10 @@ mod tests {
         }
 
         fn make(&mut self, moves: &mut Vec<TierMove>, capacity: u64) {
+            let named =
+                moves.iter().map(|(TierMove::Leave { block, .. } | TierMove::Come { block, .. })| block);
+            let blocks: std::collections::HashSet<_> = named.collect();
+            assert_eq!(blocks.len(), moves.len(), "a block leaves for itself, or in parts: {moves:?}");
             for step in moves.drain(..) {
                 match step {
                     TierMove::Leave { block, bytes } => {
