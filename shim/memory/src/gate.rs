@@ -29,6 +29,8 @@ pub struct Gate {
     turn: Mutex<()>,
     /// The gate was opened, or somebody left while it was closed.
     changed: Condvar,
+    /// Threads that wait until they may enter.
+    waiting: AtomicU32,
 }
 
 /// The gate is closed and nobody is inside, until this is dropped.
@@ -44,6 +46,7 @@ impl Gate {
             inside: [const { Stripe(AtomicU32::new(0)) }; STRIPES],
             turn: Mutex::new(()),
             changed: Condvar::new(),
+            waiting: AtomicU32::new(0),
         }
     }
 
@@ -61,8 +64,15 @@ impl Gate {
     /// As [`Gate::try_enter`]; waits until the gate is open.
     pub fn enter(&self, stripe: usize) {
         while !self.try_enter(stripe) {
+            self.waiting.fetch_add(1, SeqCst);
             drop(self.until_open(self.lock()));
+            self.waiting.fetch_sub(1, SeqCst);
         }
+    }
+
+    /// Does somebody wait outside? A mover who hears of nobody need not hurry.
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.load(SeqCst) > 0
     }
 
     /// Counts the calling thread out.

@@ -80,3 +80,21 @@ fn a_mover_gives_up_where_somebody_stays_inside() {
     gate.leave(7);
     assert!(gate.close(Duration::ZERO).is_some(), "and it is open again");
 }
+
+/// Hazard: a mover takes its time while calls wait, or hurries for one that has long passed.
+#[test]
+fn a_mover_is_told_who_waits() {
+    let gate = wm_memory::Gate::new();
+    let closed = gate.close(Duration::ZERO).expect("nobody is inside");
+    assert!(!gate.is_awaited());
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| gate.enter(3));
+        while !gate.is_awaited() {
+            std::thread::yield_now();
+        }
+        drop(closed);
+        waits.join().expect("no panic");
+    });
+    assert!(!gate.is_awaited());
+    gate.leave(3);
+}

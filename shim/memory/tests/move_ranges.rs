@@ -126,7 +126,7 @@ fn on_a_full_device_one_block_leaves_while_another_one_comes() {
         assert_eq!([0, 1, 2].map(|at| scene.tiers(&blocks[at]).host), [0, 0, 128 * MIB]);
         let mut ranges = both_ways(&blocks[0], &blocks[2]);
         let before = scene.0.gpu().calls("is_settled");
-        scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+        scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
         assert_eq!(scene.0.gpu().calls("is_settled") - before, 1);
         for range in &ranges {
             assert_eq!((range.moved.bytes, range.moved.stays), (128 * MIB, None), "movable: {movable}");
@@ -147,7 +147,7 @@ fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
     assert_eq!((handles(&blocks[0]), handles(&blocks[1])), (64 * MIB, 4 * MIB));
     assert_eq!(scene.tiers(&blocks[1]).host, 24 * MIB);
     let mut ranges = both_ways(&blocks[0], &blocks[1]);
-    scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+    scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
     assert_eq!(ranges[1].moved.stays, None);
     assert_eq!([0, 1].map(|at| scene.tiers(&blocks[at]).device), [0, 24 * MIB]);
     blocks.iter().for_each(|block| scene.check(block));
@@ -160,7 +160,7 @@ fn no_more_is_begun_than_is_asked_for() {
     let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
     let block = scene.filled(160, 1);
     let mut ranges = [RangeMove::new(order(&block, Tier::Host), 64 * MIB)];
-    scene.0.exchange(&mut ranges, LONG).expect("nothing is in the way");
+    scene.0.exchange(&mut ranges, || false).expect("nothing is in the way");
     assert_eq!((ranges[0].moved.bytes, scene.tiers(&block).host), (64 * MIB, 64 * MIB));
     scene.check(&block);
     scene.end();

@@ -201,6 +201,11 @@ pub(crate) fn alone<R>(patience: Duration, body: impl FnOnce() -> R) -> Option<R
     })
 }
 
+/// Does a call of the program wait for the gate to open?
+pub(crate) fn is_awaited() -> bool {
+    GATE.is_awaited()
+}
+
 /// The thread is outside, whose call is under way, until this is dropped.
 struct Outside;
 

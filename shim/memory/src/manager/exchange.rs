@@ -50,29 +50,36 @@ impl<G: Gpu> Manager<G> {
     /// Why nothing can move now. What concerns single handles is in the answer.
     pub fn move_range(&self, order: &MoveOrder, limit: Duration) -> Result<MovedRange, Stays> {
         let mut ranges = [RangeMove::new(order.clone(), u64::MAX)];
-        self.exchange(&mut ranges, limit)?;
+        let until = Instant::now() + limit;
+        self.exchange(&mut ranges, || Instant::now() >= until)?;
         let [range] = ranges;
         Ok(range.moved)
     }
 
     /// As [`Manager::move_range`], for several ranges. Those that leave the device go in their order, and those that come to it in theirs, at the same time.
+    /// No handle is begun once it `is_over`.
     ///
     /// # Errors
     /// Why nothing can move now.
-    pub fn exchange(&self, ranges: &mut [RangeMove], limit: Duration) -> Result<(), Stays> {
-        let until = Instant::now() + limit;
+    pub fn exchange(&self, ranges: &mut [RangeMove], is_over: impl Fn() -> bool) -> Result<(), Stays> {
         let Some(to) = ranges.first().map(|range| range.order.to) else { return Ok(()) };
         self.settle().inspect_err(|stays| self.note_move(to, Err(*stays)))?;
+        for range in ranges.iter().filter(|range| range.order.to == Tier::Host && !range.is_over()) {
+            self.evict_views_of(
+                &(range.moved.next..range.order.range.end),
+                range.most.saturating_sub(range.begun),
+            );
+        }
         let mut lanes = [LinkWay::Out, LinkWay::In].map(MoveLane::new);
         let mut started = VecDeque::new();
         loop {
             for lane in &mut lanes {
-                while lane.is_free() && Instant::now() < until {
+                while lane.is_free() && !is_over() {
                     self.begin_in(lane, ranges, &mut started);
                 }
             }
             let Some((index, one)) = started.pop_front() else {
-                if Instant::now() < until && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
+                if !is_over() && lanes.iter_mut().any(|lane| self.relieve_lane(lane)) {
                     continue;
                 }
                 self.note_standing(&lanes, ranges);

@@ -120,6 +120,11 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes the spare of a draft, or maps it, and starts to fill it.
     pub(super) fn start(&self, trade: Trade) -> Result<StartedMove, Stays> {
+        // What is still mapped there does no harm: it is unmapped when memory is next given back.
+        let failed = self.dismantle(&trade.unmap_first);
+        if !failed.is_empty() {
+            self.lock().quarantine(failed);
+        }
         match trade.staged().map_or_else(|| self.build(&trade.scratch()), Ok) {
             Ok(built) => {
                 let (copies, outcome) = self.start_copies(&trade, built.base);

@@ -3,6 +3,7 @@
 //! Memory that is given back is taken out of the state first, under the lock, so that no other thread can choose it; then the
 //! driver is called. Nothing is unmapped before all work that may touch it is past.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use wm_abi::CUresult;
@@ -83,8 +84,17 @@ impl<G: Gpu> Manager<G> {
 
     /// Unmaps the views that have been idle longest, if there are too many.
     pub(super) fn evict(&self) {
+        self.take_apart(|state| state.take_views(self.rules.settings.stitch_views));
+    }
+
+    /// Unmaps the idle views of what leaves the device next.
+    pub(super) fn evict_views_of(&self, range: &Range<u64>, most: u64) {
+        self.take_apart(|state| state.take_views_of(range, most));
+    }
+
+    fn take_apart(&self, choose: impl FnOnce(&mut State) -> Vec<Undo>) {
         let mut state = self.lock();
-        let steps = state.take_views(self.rules.settings.stitch_views);
+        let steps = choose(&mut state);
         if steps.is_empty() {
             return;
         }
@@ -107,7 +117,7 @@ impl<G: Gpu> Manager<G> {
         let ledger = &state.holdings.ledger;
         let ranges = ledger.extents().mapped_ranges(|key| ledger.is_foreign(key));
         drop(state);
-        let allow = |(range, foreign): &(std::ops::Range<u64>, bool)| {
+        let allow = |(range, foreign): &(Range<u64>, bool)| {
             self.allow(range.start, (range.end - range.start) as usize, !foreign)
         };
         let first = ranges.iter().filter_map(|range| allow(range).err()).next();

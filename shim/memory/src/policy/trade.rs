@@ -37,11 +37,10 @@ pub(crate) fn spare(
     }
     let fits = |(_, bytes): &(HandleKey, u64)| *bytes == handle.bytes();
     let is_past = |key: &HandleKey| facts.timeline.all_past(&facts.ledger.touching_handle(*key));
-    // It comes to be mapped wherever either was, and an extent must not have one handle twice.
+    // It comes to be mapped wherever either was, and an extent must not have one handle twice: where they meet, the idle one is unmapped first.
     let is_apart = |key: &HandleKey| !facts.ledger.meets(handle, *key);
-    let idle = facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key);
-    let idle = idle.filter(is_apart).find(is_past);
-    if let Some(key) = idle {
+    let idle = || facts.ledger.handles().idle(to).filter(fits).map(|(key, _)| key).filter(is_past);
+    if let Some(key) = idle().find(is_apart).or_else(|| idle().next()) {
         return Ok(Spare::Idle(key));
     }
     let request = Request::new(handle.bytes() as usize, Order::Device).ok_or(Stays::Unfit)?;

@@ -3,6 +3,7 @@
 //! Each function takes its choice out of the ledger and returns the steps that take it apart: unmappings first, then
 //! reservations that have become empty, then handles.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use wm_driver::Tier;
@@ -42,10 +43,25 @@ impl State {
         if excess == 0 || self.under_way.is_pinned() {
             return Vec::new();
         }
+        let longest: Vec<u64> = self.holdings.ledger.extents().idle_views().collect();
+        self.take_settled_views(longest, excess)
+    }
+
+    /// Takes the idle views that map what of a range on the device would move next, up to `most` bytes: each place of it would have to be mapped anew, and what is idle in such a view could not
+    /// take its place.
+    pub(crate) fn take_views_of(&mut self, range: &Range<u64>, most: u64) -> Vec<Undo> {
+        if self.under_way.is_pinned() {
+            return Vec::new();
+        }
+        let views = self.holdings.ledger.idle_views_of(range, Tier::Device, most);
+        self.take_settled_views(views, usize::MAX)
+    }
+
+    /// Takes the first `most` of these views that nothing touches any more.
+    fn take_settled_views(&mut self, views: Vec<u64>, most: usize) -> Vec<Undo> {
         let ledger = &self.holdings.ledger;
         let settled = |base: &u64| !ledger.bars(*base) && self.timeline.all_past(&ledger.touching(*base));
-        let chosen: Vec<u64> =
-            self.holdings.ledger.extents().idle_views().filter(settled).take(excess).collect();
+        let chosen: Vec<u64> = views.into_iter().filter(settled).take(most).collect();
         if chosen.is_empty() {
             return Vec::new();
         }

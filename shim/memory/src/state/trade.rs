@@ -46,6 +46,8 @@ pub(crate) struct Trade {
     spare: Option<TakenHandle>,
     /// What has to be copied, by address.
     pub(crate) parts: Vec<Range<u64>>,
+    /// Steps that unmap the spare where it would come to be mapped twice. They come first.
+    pub(crate) unmap_first: Vec<Undo>,
 }
 
 impl Trade {
@@ -123,16 +125,19 @@ impl State {
             return Err(Stays::InUse);
         }
         let chosen = spare(&self.facts(), &handle, to, room, rules)?;
-        let spare = match chosen {
-            Spare::Idle(key) => Some(self.holdings.ledger.take_for_plan(key).ok_or(Stays::Busy)?),
+        let (spare, unmap_first) = match chosen {
+            Spare::Idle(key) => {
+                let taken = self.holdings.ledger.take_for_plan(key).ok_or(Stays::Busy)?;
+                (Some(taken), self.holdings.ledger.part(&handle, key))
+            }
             Spare::New => {
                 self.holdings.plan(&only(to, handle.bytes()));
-                None
+                (None, Vec::new())
             }
         };
         self.holdings.ledger.hold(handle.key, true);
         self.under_way.begin_move();
-        Ok(Trade { handle, to, spare, parts: joined(parts) })
+        Ok(Trade { handle, to, spare, parts: joined(parts), unmap_first })
     }
 
     /// Is a block in the range that is to stay on the device? Forgets those that were freed.

@@ -222,15 +222,28 @@ struct MovePlan {
 impl MovePlan {
     /// Makes the moves once the GPU has nothing to do, and tells the policy what came of them. Bytes that moved.
     fn carry_out(mut self, patience: Duration) -> u64 {
+        let begin = Instant::now();
         if obstacle::of_process().is_none() {
             let is_made = pace::within_share(|| self.move_all(Instant::now() + patience));
             if is_made == Some(false) && patience == PATIENCE {
                 vain::note();
             }
         }
-        let bytes = self.ranges.iter().map(|range| range.moved.bytes).sum();
-        log::trace!("{} ranges, {bytes} bytes moved", self.ranges.len());
-        bytes
+        let moved =
+            |to| self.ranges.iter().filter(|range| range.order.to == to).map(|range| range.moved.bytes).sum();
+        let [out, back]: [u64; 2] = [Tier::Host, Tier::Device].map(moved);
+        log::debug!("{} MiB out, {} MiB in, {:?}", out >> 20, back >> 20, begin.elapsed());
+        for (number, range) in self.numbers.iter().zip(&self.ranges) {
+            let RangeMove { order, moved, .. } = range;
+            log::trace!(
+                "block {number} of {} MiB: {} MiB to {:?}, stays: {:?}",
+                (order.range.end - order.range.start) >> 20,
+                moved.bytes >> 20,
+                order.to,
+                moved.stays
+            );
+        }
+        out + back
     }
 
     /// `false`: the GPU had something to do all the while.

@@ -1,6 +1,6 @@
 //! Moves in turns: each closes the gate for a bounded time, and calls of the program pass between two of them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wm_driver::Device;
 use wm_memory::{Manager, MoveOrder, RangeMove, Stays};
@@ -14,6 +14,9 @@ const PATIENCE: Duration = Duration::from_millis(2);
 
 /// How long calls may be kept waiting at once, but for the handles that were begun when that is over.
 const TURN: Duration = Duration::from_millis(20);
+
+/// How long a turn takes at most where no call waits: it ends with copies that nothing else is done beside, and the thread's signals wait for it.
+const LONG_TURN: Duration = Duration::from_millis(200);
 
 /// Moves what an order names, handle by handle, and lets calls of the program pass between turns. Nothing is waited for but calls that are being made, and copies. Bytes
 /// that moved, by size of handles, and why the rest stayed. No turn begins once `most` have moved.
@@ -39,7 +42,11 @@ pub(crate) fn carry_out(manager: &Manager<Device>, order: &MoveOrder, most: u64)
 pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> Option<WhyNot> {
     while !ranges.iter().all(RangeMove::is_over) {
         let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
-        let done = alone(manager, || manager.exchange(ranges, TURN));
+        let done = alone(manager, || {
+            let begin = Instant::now();
+            let is_over = || begin.elapsed() >= if gate::is_awaited() { TURN } else { LONG_TURN };
+            manager.exchange(ranges, is_over)
+        });
         if let Err(why) = done {
             return Some(why);
         }

@@ -227,7 +227,7 @@ impl MovedBlock {
         let mut ranges = ways.map(|way| RangeMove::new(order(way), u64::MAX));
         let start = Instant::now();
         while !ranges.iter().all(RangeMove::is_over) {
-            match self.manager.exchange(&mut ranges, PATIENCE) {
+            match self.manager.exchange(&mut ranges, || false) {
                 Err(Stays::InUse) if start.elapsed() < PATIENCE => {}
                 Ok(()) if ranges.iter().all(|range| range.moved.stays.is_none()) => {}
                 other => return Err(anyhow!("{other:?}: {:?}", ranges.map(|range| range.moved.stays))),

@@ -41,7 +41,7 @@ pub(crate) struct Mapping {
 }
 
 impl Extent {
-    pub(super) fn is_idle_view(&self) -> bool {
+    pub(crate) fn is_idle_view(&self) -> bool {
         self.stitched && self.used == 0
     }
 

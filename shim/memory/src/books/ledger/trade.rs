@@ -5,11 +5,13 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
 use wm_driver::{Handle, Tier};
 
 use super::occupied::OccupiedHandle;
 use super::{HandleKey, Ledger};
 use crate::vocabulary::order::{Pending, Point};
+use crate::vocabulary::plan::Undo;
 
 impl Ledger {
     /// The handle that backs an address and has a block on it.
@@ -29,12 +31,45 @@ impl Ledger {
         })
     }
 
+    /// The idle views that map handles of a range which lie on a tier, up to `most` bytes of them.
+    pub(crate) fn idle_views_of(&self, range: &Range<u64>, tier: Tier, most: u64) -> Vec<u64> {
+        let touched = self.extents.touched(range.start, range.end - range.start);
+        let records =
+            touched.filter_map(|(_, key)| self.handles.get(key)).filter(|memory| memory.tier == tier);
+        let (mut bytes, mut views) = (0, Vec::new());
+        for memory in records {
+            if bytes >= most {
+                break;
+            }
+            bytes += memory.bytes;
+            let places = memory.mapped.iter().filter(|place| memory.active != Some(**place));
+            let extents = places.filter_map(|place| self.extents.at(*place));
+            views.extend(extents.filter(|(_, extent)| extent.is_idle_view()).map(|(base, _)| base));
+        }
+        views.sort_unstable();
+        views.dedup();
+        views
+    }
+
     /// Is another handle mapped in an extent that this one is mapped in?
     pub(crate) fn meets(&self, handle: &OccupiedHandle, other: HandleKey) -> bool {
+        self.meetings(handle, other).next().is_some()
+    }
+
+    /// Forgets the mappings of another handle, which a plan has taken, in extents that this one is mapped in. Returns the steps that unmap it there.
+    pub(crate) fn part(&mut self, handle: &OccupiedHandle, other: HandleKey) -> Vec<Undo> {
+        let Some((raw, _, bytes, _)) = self.memory(other) else { return Vec::new() };
+        let places: Vec<u64> = self.meetings(handle, other).collect();
+        places.iter().for_each(|address| self.unmap(*address));
+        places.into_iter().map(|address| Undo::Unmap { address, bytes, handle: raw }).collect()
+    }
+
+    fn meetings(&self, handle: &OccupiedHandle, other: HandleKey) -> impl Iterator<Item = u64> {
         let base = |address: u64| self.extents.at(address).map(|(base, _)| base);
-        let mine = handle.others.iter().chain([&handle.range.start]);
-        let Some(other) = self.handles.get(other) else { return false };
-        mine.copied().any(|at| other.mapped.iter().any(|there| base(*there) == base(at)))
+        let mine: SmallVec<[Option<u64>; 4]> =
+            handle.others.iter().chain([&handle.range.start]).map(|address| base(*address)).collect();
+        let theirs = self.handles.get(other).into_iter().flat_map(|other| other.mapped.iter().copied());
+        theirs.filter(move |address| mine.contains(&base(*address)))
     }
 
     /// What the frees of its free parts, and of former tenants of its addresses, wait for.
