@@ -6,10 +6,10 @@ mod support;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use support::model::{GRANULARITY, Model};
+use support::torch_cache::TorchCache;
 use wm_driver::{StreamId, Tier};
 use wm_memory::tiers::{TierMove, TierPlacer, TierSettings};
 use wm_memory::{Manager, ManagerSettings, MoveOrder, Order, RangeMove, Stays};
@@ -18,6 +18,9 @@ const S: Order = Order::Stream(StreamId(0));
 
 /// Smaller blocks are not followed, as in the library.
 const LEAST: u64 = 4 << 20;
+
+/// Idle memory that stays where memory without a stream is freed.
+const KEPT: u64 = 512 << 20;
 
 /// Bytes over the link.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +43,8 @@ struct Program {
     placer: TierPlacer,
     /// By the recording's names.
     blocks: HashMap<u64, Followed>,
+    /// It caches what it frees, and its memory has no stream.
+    cache: Option<TorchCache<Followed>>,
     follows: bool,
     /// The blocks of the last launch, if nothing happened since.
     last: Vec<u64>,
@@ -47,14 +52,20 @@ struct Program {
 }
 
 impl Program {
-    fn new(device: u64) -> Self {
-        let overflow = vec![Tier::Host];
-        let settings = ManagerSettings { headroom: 0, overflow, movable: true, ..ManagerSettings::default() };
+    fn new(device: u64, caches: bool) -> Self {
+        let settings = ManagerSettings {
+            headroom: 0,
+            overflow: vec![Tier::Host],
+            movable: true,
+            keep_idle: KEPT,
+            ..ManagerSettings::default()
+        };
         let gpu = Model::new(device / GRANULARITY * GRANULARITY, 1 << 40);
         Self {
             manager: Manager::new(gpu, settings),
             placer: TierPlacer::new(TierSettings::of_capacity(device)),
             blocks: HashMap::new(),
+            cache: caches.then(TorchCache::new),
             follows: false,
             last: Vec::new(),
             crossed: Crossed::default(),
@@ -66,12 +77,33 @@ impl Program {
     }
 
     fn allocate(&mut self, name: u64, bytes: u64) {
+        let cached = self.cache.as_mut().filter(|_| bytes >= LEAST).and_then(|cache| cache.take(bytes));
+        let block = cached.unwrap_or_else(|| self.allocate_anew(bytes));
+        self.blocks.insert(name, block);
+    }
+
+    fn allocate_anew(&mut self, bytes: u64) -> Followed {
+        if bytes >= LEAST && self.manager.device_room() < bytes {
+            let given = self.cache.as_mut().map(|cache| cache.give_up(bytes));
+            given.into_iter().flatten().for_each(|block| self.give_back(block));
+        }
         while bytes >= LEAST && self.manager.device_room() < bytes && self.make_room(bytes) {}
-        let address = self.manager.allocate(bytes as usize, S).expect("the host has room");
+        let order = self.whose();
+        let address = self.manager.allocate(bytes as usize, order).expect("the host has room");
         let block = self.manager.block(address).expect("a live block");
         let block = Followed { address, id: block.id, bytes: block.tiers.total() };
-        self.blocks.insert(name, block);
         self.follow(block);
+        block
+    }
+
+    fn whose(&self) -> Order {
+        if self.cache.is_some() { Order::Device } else { S }
+    }
+
+    /// All blocks, also those that nobody uses.
+    fn all(&self) -> Vec<Followed> {
+        let cached = self.cache.iter().flat_map(TorchCache::blocks);
+        self.blocks.values().chain(cached).copied().filter(|block| block.bytes >= LEAST).collect()
     }
 
     fn follow(&mut self, block: Followed) {
@@ -84,7 +116,7 @@ impl Program {
     fn make_room(&mut self, bytes: u64) -> bool {
         let before = self.manager.device_room();
         if !std::mem::replace(&mut self.follows, true) {
-            let mut blocks: Vec<_> = self.blocks.values().copied().collect();
+            let mut blocks = self.all();
             blocks.sort_unstable_by_key(|block| block.id);
             blocks.into_iter().for_each(|block| self.follow(block));
         }
@@ -95,8 +127,19 @@ impl Program {
 
     fn free(&mut self, name: u64) {
         let block = self.blocks.remove(&name).expect("a live block");
+        match &mut self.cache {
+            Some(cache) if block.bytes >= LEAST => cache.put(block.bytes, block.address, block),
+            _ => self.give_back(block),
+        }
+    }
+
+    fn give_back(&mut self, block: Followed) {
         self.placer.free(block.id);
-        self.manager.free(block.address, S).expect("a live block");
+        self.manager.free(block.address, self.whose()).expect("a live block");
+        if self.cache.is_some() {
+            self.manager.passed_all();
+            self.manager.give_back_idle();
+        }
     }
 
     /// Launches of the same blocks one behind the other are parts of one operation: the largest block is used once.
@@ -130,7 +173,7 @@ impl Program {
             return;
         }
         self.manager.gpu().drain_all();
-        self.manager.exchange(&mut ranges, Duration::from_secs(600)).expect("nothing is in the way");
+        self.manager.exchange(&mut ranges, || false).expect("nothing is in the way");
         let moved =
             |to| ranges.iter().filter(|range| range.order.to == to).map(|range| range.moved.bytes).sum();
         let [out, back]: [u64; 2] = [Tier::Host, Tier::Device].map(moved);
@@ -145,15 +188,16 @@ impl Program {
             TierMove::Leave { block, bytes } => (block, Tier::Host, bytes),
             TierMove::Come { block, bytes } => (block, Tier::Device, bytes),
         };
-        let block = self.blocks.values().find(|block| block.id == id).expect("the policy moves what lives");
+        let blocks = self.all();
+        let block = blocks.iter().find(|block| block.id == id).expect("the policy moves what lives");
         let range = block.address..block.address + block.bytes;
         RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, bytes)
     }
 
     fn look(&mut self) {
         let mut on_device = 0;
-        for block in self.blocks.values().filter(|block| block.bytes >= LEAST) {
-            let bytes = block.bytes - self.host_bytes(block);
+        for block in self.all() {
+            let bytes = block.bytes - self.host_bytes(&block);
             on_device += bytes;
             self.placer.correct(block.id, bytes);
         }
@@ -185,9 +229,9 @@ fn peak(lines: &[String]) -> u64 {
     peak
 }
 
-/// What crosses the link in each period that ends with a wait for the device.
-fn periods(lines: &[String], device: u64) -> Vec<Crossed> {
-    let (mut program, mut sets, mut periods) = (Program::new(device), Vec::<Vec<u64>>::new(), Vec::new());
+/// What crosses the link in each period that ends with a wait for the device, and the host's memory that is held then.
+fn periods(lines: &[String], mut program: Program) -> Vec<(Crossed, u64)> {
+    let (mut sets, mut periods) = (Vec::<Vec<u64>>::new(), Vec::new());
     for line in lines {
         let fields: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| fields[at].parse().expect("a number");
@@ -209,7 +253,8 @@ fn periods(lines: &[String], device: u64) -> Vec<Crossed> {
             ("s", "*") => {
                 program.waited();
                 let crossed = std::mem::take(&mut program.crossed);
-                periods.extend((crossed.out + crossed.from_host > 0).then_some(crossed));
+                let host = program.manager.usage().reserved.host;
+                periods.extend((crossed.out + crossed.from_host > 0).then_some((crossed, host)));
             }
             _ => program.manager.passed(StreamId(0)),
         }
@@ -219,17 +264,30 @@ fn periods(lines: &[String], device: u64) -> Vec<Crossed> {
     periods
 }
 
-/// A graph network of 2 million nodes: GiB in each direction in an epoch, when it has learned. Beyond the device are 12.7, 17.4 and 22.4 GiB.
-#[test]
-fn a_graph_network_has_its_excess_carried_over_the_link_once_an_epoch() {
+/// GiB in each direction in an epoch of a graph network of 2 million nodes, when it has learned. Beyond the device are 12.7, 17.4 and 22.4 GiB.
+fn has_its_excess_carried_over_once_an_epoch(caches: bool) {
     let lines = lines("gnn.launches.trace.gz");
     let peak = peak(&lines);
-    for (over, most) in [(1.44, 14.0), (1.72, 19.0), (2.17, 24.0)] {
-        let periods = periods(&lines, (peak as f64 / over) as u64);
+    for (over, most) in [(1.44, 14.0), (1.72, 19.0), (2.17, 20.0)] {
+        let periods = periods(&lines, Program::new((peak as f64 / over) as u64, caches));
         let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        for period in &periods[periods.len() - 3..periods.len() - 1] {
+        let later = &periods[periods.len() - 3..periods.len() - 1];
+        for (period, host) in later {
             let busier = gib(period.out.max(period.back + period.from_host));
             assert!(busier <= most, "{over}: {busier} GiB, {period:?}");
+            // What was pinned for one epoch serves the next ones.
+            assert!(gib(*host) <= most + 5.0, "{over}: {} GiB of the host are held", gib(*host));
         }
     }
+}
+
+#[test]
+fn a_graph_network_has_its_excess_carried_over_the_link_once_an_epoch() {
+    has_its_excess_carried_over_once_an_epoch(false);
+}
+
+/// Hazard: what PyTorch caches is moved as if it were used, memory of the host is taken while the device has room, and more is pinned in each epoch.
+#[test]
+fn so_has_one_whose_framework_caches_what_it_frees() {
+    has_its_excess_carried_over_once_an_epoch(true);
 }

@@ -2,4 +2,5 @@
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test target uses a part of it")]
 
 pub mod model;
+pub mod torch_cache;
 pub mod world;
