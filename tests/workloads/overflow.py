@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures programs that need more memory than the device has, on one GPU, and prints one table.
 
-    python3 tests/workloads/overflow.py [--library dist/lib/libwmshim.so] [--only gnn,large,llm,pair,end] [--allocators auto,async] [--json FILE]
+    python3 tests/workloads/overflow.py [--library dist/lib/libwmshim.so] [--only gnn,large,llm,pair,end,growth] [--allocators auto,async] [--json FILE]
 
 `gnn`: a graph network with the device capped so that its peak is 1.0, 1.44, 1.72 and 2.17 times the cap; `times link` is the time beyond
 the bare epoch over what the excess takes to cross the link once in each direction, one after the other. `large`: the same with 10 million
 nodes on the whole device, and its loss beside that of the same computation done in pieces that fit. `llm`: a decoder of 15 billion parameters with the device capped at 60 % of its need, beside the same decoder with 40 %
 of its layers offloaded without wmshim. `pair`: two processes that together need 1.5 times the GPU; then one is killed. `end`: a program that
-has used up every tier catches PyTorch's error, frees, and goes on.
+has used up every tier catches PyTorch's error, frees, and goes on. `growth`: how long a new tensor takes past the end of the device, with
+host memory pinned ahead and without.
 """
 import argparse
 import json
@@ -198,7 +199,37 @@ def end(options):
         row(f"end {allocator}", **({"failed": failed} if failed else {"wrong": ours["value"], "held_half_gib": ours["held"], "caught": ours["caught"][:90]}))
 
 
-PARTS = {"gnn": gnn, "large": large, "llm": llm, "pair": pair, "end": end}
+GROWTH = """
+import time, torch
+from figures import emit
+kept, taken = [], []
+work = torch.randn(4096, 4096, device="cuda")
+for step in range(170):
+    for _ in range(12):
+        work @ work
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    kept.append(torch.full((1 << 24,), float(step), device="cuda"))
+    torch.cuda.synchronize()
+    taken.append(time.perf_counter() - begin)
+emit("growth", sorted(taken[90:]), sum(int((block != step).sum()) for step, block in enumerate(kept)))
+"""
+
+
+def growth(options):
+    """A program that grows past the device by 64 MiB at a time, between matrix products: how long a new tensor takes there."""
+    for allocator in options.allocators:
+        for ahead in ("off", "1GiB"):
+            ours, failed = run(GROWTH, options.library, WMSHIM_DEVICE_LIMIT="4GiB", WMSHIM_TORCH_ALLOCATOR=allocator, WMSHIM_HOST_AHEAD=ahead)
+            name = f"growth {allocator}, ahead {ahead}"
+            if failed:
+                row(name, failed=failed)
+                continue
+            taken = [round(seconds * 1e3, 2) for seconds in ours["steps_s"]]
+            row(name, wrong=ours["value"], median_ms=taken[len(taken) // 2], p95_ms=taken[len(taken) * 95 // 100], most_ms=taken[-1])
+
+
+PARTS = {"gnn": gnn, "large": large, "llm": llm, "pair": pair, "end": end, "growth": growth}
 
 
 def main():

@@ -3,7 +3,7 @@
 //! The thread starts when something had to lie on the host, and keeps as much idle as a quarter of what does, of the size that was asked for last. When nothing asked for some seconds, what it
 //! has made and nobody uses goes back to the machine, and the thread ends.
 //!
-//! Off by default: what lies idle on the host is used before what little a device has left, and what this saves was not measured.
+//! Off by default: no thread, and nothing is pinned that nobody uses.
 //!
 //! Invariants: a process that fits its devices has no such thread; the user's limit of host memory holds for what is made ahead, too; no lock is held across a driver call.
 

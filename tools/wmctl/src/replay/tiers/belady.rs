@@ -64,8 +64,8 @@ impl Belady {
         let mut frees = vec![NEVER; story.sizes.len()];
         for (now, step) in story.steps.iter().enumerate().rev() {
             match *step {
-                StoryStep::Launch { set } => {
-                    story.sets[set as usize].iter().for_each(|block| uses[*block as usize].push(now as u32));
+                StoryStep::Launch { .. } => {
+                    story.used(now).for_each(|block| uses[block as usize].push(now as u32));
                 }
                 StoryStep::Free { block } => frees[block as usize] = now as u32,
                 StoryStep::Allocate { .. } | StoryStep::Wait => {}

@@ -107,7 +107,6 @@ fn feasible(story: &Story, limit: u64, variants: &[Foresight], others: [LinkTraf
 /// One policy, from the first step to the last.
 fn run(story: &Story, limit: u64, policy: &mut dyn Placement) -> LinkTraffic {
     let mut board = Board::new(limit, &story.sizes);
-    let mut last = None;
     for (now, step) in story.steps.iter().enumerate() {
         match *step {
             StoryStep::Allocate { block } => {
@@ -119,21 +118,14 @@ fn run(story: &Story, limit: u64, policy: &mut dyn Placement) -> LinkTraffic {
                 board.end(block);
             }
             StoryStep::Launch { set } => {
-                let blocks = &story.sets[set as usize];
-                policy.launch(&mut board, blocks);
-                let goes_on = last == Some(set);
-                let divided =
-                    blocks.iter().max_by_key(|block| board.bytes(**block)).filter(|_| goes_on).copied();
-                for block in blocks {
-                    policy.touch(&mut board, now, *block);
-                    if divided != Some(*block) {
-                        board.touch(*block);
-                    }
+                policy.launch(&mut board, &story.sets[set as usize]);
+                for block in story.used(now) {
+                    policy.touch(&mut board, now, block);
+                    board.touch(block);
                 }
             }
             StoryStep::Wait => policy.wait(&mut board),
         }
-        last = if let StoryStep::Launch { set } = *step { Some(set) } else { None };
     }
     board.traffic()
 }

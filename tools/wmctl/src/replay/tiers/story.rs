@@ -54,4 +54,18 @@ impl Story {
         }
         story
     }
+
+    /// The blocks that a launch uses. One that has the blocks of the step before is a part of the same operation, which uses its largest block once.
+    pub(super) fn used(&self, step: usize) -> impl Iterator<Item = u32> {
+        let set_of = |step: &StoryStep| match step {
+            StoryStep::Launch { set } => Some(*set),
+            _ => None,
+        };
+        let set = self.steps.get(step).and_then(set_of);
+        let goes_on =
+            set.is_some() && step.checked_sub(1).and_then(|before| set_of(&self.steps[before])) == set;
+        let blocks = set.map_or(&[][..], |set| &self.sets[set as usize]);
+        let largest = blocks.iter().max_by_key(|block| self.sizes[**block as usize]).filter(|_| goes_on);
+        blocks.iter().filter(move |block| Some(*block) != largest).copied()
+    }
 }

@@ -170,13 +170,11 @@ fn plain_lru(story: &Story, capacity: u64) -> (u64, u64) {
             list.push((block, own));
         }
     };
-    for step in &story.steps {
+    for (now, step) in story.steps.iter().enumerate() {
         match *step {
             StoryStep::Allocate { block } => take(&mut list, block, true),
             StoryStep::Free { block } => list.retain(|(other, _)| *other != block),
-            StoryStep::Launch { set } => {
-                story.sets[set as usize].iter().for_each(|block| take(&mut list, *block, false));
-            }
+            StoryStep::Launch { .. } => story.used(now).for_each(|block| take(&mut list, block, false)),
             StoryStep::Wait => {}
         }
     }
