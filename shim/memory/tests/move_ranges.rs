@@ -154,6 +154,75 @@ fn idle_handles_of_other_sizes_give_their_memory_to_what_comes() {
     scene.end();
 }
 
+/// A block whose extent maps idle memory of the host behind it: no other memory of the host is idle.
+fn beside_idle_host_memory() -> (Scene, Filled) {
+    let scene = Scene::new(512, ManagerSettings { movable: true, ..settings() });
+    let whole = scene.filled(256, 1);
+    let behind = MoveOrder {
+        range: whole.address + 128 * MIB..whole.address + 256 * MIB,
+        ..order(&whole, Tier::Host)
+    };
+    assert_eq!(scene.go(&behind).bytes, 128 * MIB);
+    scene.0.free(whole.address, S).expect("live");
+    scene.0.gpu().drain_all();
+    scene.0.passed_all();
+    let block = scene.filled(128, 500);
+    assert_eq!((block.address, scene.tiers(&block).host), (whole.address, 0), "it is in the same extent");
+    (scene, block)
+}
+
+/// Hazard: idle memory of the host that is mapped in the block's own extent serves no move, and more is pinned in each period; or the extent has one handle twice.
+#[test]
+fn idle_memory_of_the_same_extent_takes_a_handles_place() {
+    let (scene, block) = beside_idle_host_memory();
+    let before = scene.0.usage().reserved.host;
+    assert_eq!(scene.go(&order(&block, Tier::Host)).bytes, 128 * MIB);
+    assert_eq!((scene.0.usage().reserved.host, before), (128 * MIB, 128 * MIB), "nothing is made");
+    scene.check(&block);
+    scene.go(&order(&block, Tier::Device));
+    scene.check(&block);
+    scene.end();
+}
+
+#[test]
+fn so_it_does_where_a_call_fails() {
+    for k in 1..60 {
+        let (scene, block) = beside_idle_host_memory();
+        scene.0.gpu().fail_in(k, 1);
+        let moved = scene.0.move_range(&order(&block, Tier::Host), LONG);
+        scene.0.gpu().fail_no_more();
+        assert!(!matches!(moved, Err(Stays::Lost(_))), "call {k}");
+        scene.check(&block);
+        scene.go(&order(&block, Tier::Host));
+        scene.check(&block);
+        scene.0.trim(0);
+        scene.go(&order(&block, Tier::Device));
+        scene.check(&block);
+        scene.end();
+    }
+}
+
+/// Hazard: a view that nobody uses has to be mapped anew for each handle that leaves, or shows other memory than it should afterwards.
+#[test]
+fn idle_views_of_what_leaves_go() {
+    let scene = Scene::new(256, ManagerSettings { movable: true, ..settings() });
+    let parts = [scene.filled(128, 1), scene.filled(128, 500)];
+    parts.iter().for_each(|part| scene.0.free(part.address, S).expect("live"));
+    let view = scene.filled(256, 900);
+    assert!(parts.iter().all(|part| part.address != view.address), "stitched from both");
+    scene.0.free(view.address, S).expect("live");
+    scene.0.gpu().drain_all();
+    scene.0.passed_all();
+    let block = scene.filled(128, 700);
+    assert!(parts.iter().any(|part| part.address == block.address), "it lies where it is at home");
+    let maps = scene.0.gpu().calls("map");
+    let moved = scene.go(&order(&block, Tier::Host));
+    // Each handle is mapped where it is filled and where the block is.
+    assert_eq!(scene.0.gpu().calls("map") - maps, 2 * u64::from(moved.count));
+    scene.check(&block);
+    scene.end();
+}
+
 /// Hazard: a block of which a part was asked for comes whole, and takes the room of another one.
 #[test]
 fn no_more_is_begun_than_is_asked_for() {

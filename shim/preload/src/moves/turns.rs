@@ -44,8 +44,8 @@ pub(super) fn exchange(manager: &Manager<Device>, ranges: &mut [RangeMove]) -> O
         let before: Vec<u64> = ranges.iter().map(|range| range.moved.next).collect();
         let done = alone(manager, || {
             let begin = Instant::now();
-            let is_over = || begin.elapsed() >= if gate::is_awaited() { TURN } else { LONG_TURN };
-            manager.exchange(ranges, is_over)
+            let limit = || if gate::is_awaited() { TURN } else { LONG_TURN };
+            manager.exchange(ranges, || process::exiting() || begin.elapsed() >= limit())
         });
         if let Err(why) = done {
             return Some(why);
