@@ -229,21 +229,24 @@ impl MovePlan {
                 vain::note();
             }
         }
-        let moved =
-            |to| self.ranges.iter().filter(|range| range.order.to == to).map(|range| range.moved.bytes).sum();
-        let [out, back]: [u64; 2] = [Tier::Host, Tier::Device].map(moved);
-        log::debug!("{} MiB out, {} MiB in, {:?}", out >> 20, back >> 20, begin.elapsed());
-        for (number, range) in self.numbers.iter().zip(&self.ranges) {
-            let RangeMove { order, moved, .. } = range;
-            log::trace!(
-                "block {number} of {} MiB: {} MiB to {:?}, stays: {:?}",
-                (order.range.end - order.range.start) >> 20,
-                moved.bytes >> 20,
-                order.to,
-                moved.stays
-            );
+        self.log(begin.elapsed());
+        self.moved(Tier::Host) + self.moved(Tier::Device)
+    }
+
+    /// Bytes that moved to a tier.
+    fn moved(&self, to: Tier) -> u64 {
+        self.ranges.iter().filter(|range| range.order.to == to).map(|range| range.moved.bytes).sum()
+    }
+
+    /// `took`: with the wait for the GPU.
+    fn log(&self, took: Duration) {
+        let [out, back] = [Tier::Host, Tier::Device].map(|to| self.moved(to) >> 20);
+        log::debug!("device {}: {out} MiB out, {back} MiB in, {took:.1?}", self.manager.gpu().ordinal());
+        for (number, RangeMove { order, moved, .. }) in self.numbers.iter().zip(&self.ranges) {
+            let bytes = (order.range.end - order.range.start) >> 20;
+            let (to, moved, stays) = (order.to, moved.bytes >> 20, moved.stays);
+            log::trace!("block {number} of {bytes} MiB: {moved} MiB to {to:?}, stays: {stays:?}");
         }
-        out + back
     }
 
     /// `false`: the GPU had something to do all the while.
