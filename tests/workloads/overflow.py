@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Measures programs that need more memory than the device has, on one GPU, and prints one table.
 
-    python3 tests/workloads/overflow.py [--library dist/lib/libwmshim.so] [--only gnn,large,llm,pair,end,growth] [--allocators auto,async] [--json FILE]
+    python3 tests/workloads/overflow.py [--library dist/lib/libwmshim.so] [--only gnn,large,llm,pair,end,growth,peer] [--allocators auto,async] [--json FILE]
 
 `gnn`: a graph network with the device capped so that its peak is 1.0, 1.44, 1.72 and 2.17 times the cap; `times link` is the time beyond
 the bare epoch over what the excess takes to cross the link once in each direction, one after the other. `large`: the same with 10 million
 nodes on the whole device, and its loss beside that of the same computation done in pieces that fit. `llm`: a decoder of 15 billion parameters with the device capped at 60 % of its need, beside the same decoder with 40 %
 of its layers offloaded without wmshim. `pair`: two processes that together need 1.5 times the GPU; then one is killed. `end`: a program that
 has used up every tier catches PyTorch's error, frees, and goes on. `growth`: how long a new tensor takes past the end of the device, with
-host memory pinned ahead and without.
+host memory pinned ahead and without. `peer`, on two GPUs and only where it is named: the graph network at 1.44 with its excess on the other
+GPU, where each tensor is a block (`async`) or each segment (`native`).
 """
 import argparse
 import json
@@ -199,6 +200,28 @@ def end(options):
         row(f"end {allocator}", **({"failed": failed} if failed else {"wrong": ours["value"], "held_half_gib": ours["held"], "caught": ours["caught"][:90]}))
 
 
+def peer(options):
+    """The graph network with its excess on another GPU, by allocators whose memory may lie there."""
+    bare, failed = run("gnn.py", NODES="3e6", ITERS=7)
+    if failed:
+        return row("peer, bare", failed=failed)
+    peak = bare["peak_allocated_mib"] << 20
+    for allocator in options.allocators:
+        for migrate in ("off", "on"):
+            ours, failed = run(
+                "gnn.py", options.library, NODES="3e6", ITERS=7, WMSHIM_DEVICE_LIMIT=f"{peak / 1.44 / GIB:.2f}GiB",
+                WMSHIM_TORCH_ALLOCATOR=allocator, WMSHIM_OVERFLOW="peer,host", WMSHIM_MIGRATE=migrate,
+            )
+            name = f"peer 1.44 {allocator}, moves {migrate}"
+            if failed:
+                row(name, failed=failed)
+                continue
+            row(
+                name, seconds=round(ours["median_s"], 4), times_bare=round(ours["median_s"] / bare["median_s"], 3),
+                same_loss=abs(ours["value"] - bare["value"]) < 1e-3, steps=" ".join(f"{step:.2f}" for step in ours["steps_s"]),
+            )
+
+
 GROWTH = """
 import time, torch
 from figures import emit
@@ -229,13 +252,13 @@ def growth(options):
             row(name, wrong=ours["value"], median_ms=taken[len(taken) // 2], p95_ms=taken[len(taken) * 95 // 100], most_ms=taken[-1])
 
 
-PARTS = {"gnn": gnn, "large": large, "llm": llm, "pair": pair, "end": end, "growth": growth}
+PARTS = {"gnn": gnn, "large": large, "llm": llm, "pair": pair, "end": end, "growth": growth, "peer": peer}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, default=HERE.parents[1] / "dist/lib/libwmshim.so")
-    parser.add_argument("--only", default=",".join(PARTS), help="parts, by name")
+    parser.add_argument("--only", default=",".join(part for part in PARTS if part != "peer"), help="parts, by name")
     parser.add_argument("--allocators", default="auto,async", help="values of WMSHIM_TORCH_ALLOCATOR")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the rows")
     options = parser.parse_args()

@@ -218,7 +218,7 @@ fn idle_views_of_what_leaves_go() {
     let maps = scene.0.gpu().calls("map");
     let moved = scene.go(&order(&block, Tier::Host));
     // Each handle is mapped where it is filled and where the block is.
-    assert_eq!(scene.0.gpu().calls("map") - maps, 2 * u64::from(moved.count));
+    assert_eq!(scene.0.gpu().calls("map") - maps, 2 * moved.count);
     scene.check(&block);
     scene.end();
 }

@@ -315,6 +315,42 @@ fn no_request_is_refused_while_a_tier_has_room() {
     assert!(manager.allocate(1, S).is_ok());
 }
 
+/// Hazard: another GPU is left without memory for its own contexts, or has room that is not used because not all of a block fits there.
+#[test]
+fn another_gpu_keeps_its_headroom_and_gives_the_rest() {
+    let settings = ManagerSettings {
+        headroom: 32 * MIB,
+        overflow: vec![Tier::Peer(1), Tier::Host],
+        ..ManagerSettings::default()
+    };
+    let manager = Manager::new(Model::new(96 * MIB, 256 * MIB), settings);
+    let tiers = |bytes: usize| manager.block(take(&manager, bytes, S)).expect("a live block").tiers;
+    assert_eq!(tiers(64 * MB).device, 64 * MIB);
+    assert_eq!(tiers(160 * MB).peer, 160 * MIB);
+    // 96 MiB are left there, of which it keeps 32.
+    let parted = tiers(96 * MB);
+    assert!(
+        (32 * MIB..=64 * MIB).contains(&parted.peer) && parted.host == 96 * MIB - parted.peer,
+        "{parted:?}"
+    );
+    (0..4).for_each(|_| assert!(tiers(16 * MB).elsewhere() == 16 * MIB));
+    let live = manager.usage().live;
+    assert!((208 * MIB..=224 * MIB).contains(&live.peer), "{live:?}");
+    manager.audit().expect("the books balance");
+}
+
+#[test]
+fn a_limit_holds_for_each_other_gpu() {
+    let overflow = vec![Tier::Peer(1), Tier::Peer(2), Tier::Host];
+    let settings =
+        ManagerSettings { headroom: 0, overflow, peer_limit: 64 * MIB, ..ManagerSettings::default() };
+    let manager = Manager::new(Model::new(32 * MIB, 256 * MIB), settings);
+    let blocks: Vec<u64> = (0..6).map(|_| take(&manager, 32 * MB, S)).collect();
+    let live = manager.usage().live;
+    assert_eq!((live.device, live.peer, live.host), (32 * MIB, 128 * MIB, 32 * MIB));
+    blocks.iter().for_each(|block| manager.free(*block, S).expect("live"));
+}
+
 #[test]
 fn requests_without_a_sense_are_refused() {
     let manager = manager(64, vec![]);

@@ -197,6 +197,10 @@ pub(crate) fn of_block(device: CUdevice, short: Shortfall) -> Bears {
             return answer;
         }
     }
+    // Another GPU's memory is faster than moves to the host, and than the host.
+    if moves::is_on() && manager.has_peer_room(bytes as u64) {
+        return Bears::Elsewhere;
+    }
     ahead::needed(device, HostNeed::Block(bytes as u64));
     if moves::make_for(manager, bytes as u64) {
         return Bears::LookAgain;

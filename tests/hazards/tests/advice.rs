@@ -89,6 +89,30 @@ fn of_what_is_used_in_turn_only_the_excess_crosses_the_link() {
     assert!(each(0).chain(each(1)).all(|mib| mib <= 110) && each(0).any(|mib| mib >= 8), "MiB: {moved:?}");
 }
 
+/// Hazard: what another GPU has room for is carried to the host and back, at a seventh of the speed; or that GPU is left without room for contexts of its own.
+#[test]
+fn another_gpus_memory_goes_before_moves() {
+    let layers = |limit: &str| {
+        let two = [
+            ON,
+            ("SIMCUDA_DEVICES", "2"),
+            ("SIMCUDA_MEMORY", "128MiB"),
+            ("WMSHIM_HEADROOM", "16MiB"),
+            ("WMSHIM_OVERFLOW", "peer,host"),
+            ("WMSHIM_PEER_LIMIT", limit),
+        ];
+        let device = figures(&advised(&["layers", "24", "4"], &two))["devices"][0].clone();
+        let live = |tier: &str| device["tiers"][tier]["live_bytes"].as_u64().expect("bytes") >> 20;
+        let moved = |way: &str| device["moves"][way].as_u64().expect("bytes") >> 20;
+        [live("peer"), live("host"), moved("out_bytes")]
+    };
+    // 196 MiB on 112 of the device and as many of the other one.
+    let [peer, host, out] = layers("off");
+    assert!((84..=112).contains(&peer) && host == 0 && out == 0, "{peer} {host} {out}");
+    let [peer, host, out] = layers("32MiB");
+    assert!((24..=32).contains(&peer) && host >= 40 && out >= 8, "{peer} {host} {out}");
+}
+
 /// Hazard: a process that fits pins memory for nothing, one that does not waits each time, or what was pinned ahead stays pinned.
 #[test]
 fn host_memory_is_made_ahead_of_need_and_goes_back_when_nothing_asks() {

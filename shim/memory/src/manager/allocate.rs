@@ -142,10 +142,15 @@ impl<G: Gpu> Manager<G> {
         failure: BuildFailure,
     ) -> Result<Option<u64>, AllocateError> {
         let (code, tier) = (failure.code, failure.tier);
+        let wanted = tier.map_or(0, |tier| draft.created_on(tier));
         self.lock().roll_back(draft, failure);
         self.waiters.notify();
         match tier {
             Some(Tier::Device) if code != CUresult::OUT_OF_MEMORY => Err(code.into()),
+            Some(tier @ Tier::Peer(_)) => {
+                attempt.has_less(tier, wanted, self.rules.granularity);
+                Ok(None)
+            }
             Some(tier) => {
                 attempt.full.push(tier);
                 Ok(None)

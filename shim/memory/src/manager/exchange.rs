@@ -128,7 +128,7 @@ impl<G: Gpu> Manager<G> {
 
     /// Begins the next move of a range. `own` moves of the caller's are under way.
     fn begin_next(&self, range: &mut RangeMove, own: usize) -> NextMove {
-        let RangeMove { order, moved, begun, .. } = range;
+        let RangeMove { order, moved, begun, from, .. } = range;
         while moved.next < order.range.end {
             let address = moved.next;
             let found = self.lock().occupied_range(address);
@@ -137,7 +137,7 @@ impl<G: Gpu> Manager<G> {
                 continue;
             };
             moved.next = handle.end;
-            if tier == order.to {
+            if tier == order.to || from.is_some_and(|from| tier != from) {
                 continue;
             }
             match self.begin_move(address, order, own) {

@@ -10,19 +10,39 @@ use wm_driver::{Gpu, Handle, Tier};
 
 use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
-/// Makes an extent.
-pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build) -> Result<Built, BuildFailure> {
-    let mut undo = Vec::new();
-    match attempt(gpu, build, &mut undo) {
-        Ok((base, handles)) => {
-            undo.reverse();
-            Ok(Built { base, handles, undo })
-        }
-        Err((code, tier)) => {
-            undo.reverse();
-            Err(BuildFailure { code, tier, not_undone: dismantle(gpu, &undo) })
+/// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and released in the end: so much is left to that GPU, and what one has left is not told where no
+/// context is.
+pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build, headroom: u64) -> Result<Built, BuildFailure> {
+    let (mut undo, mut beside) = (Vec::new(), Vec::new());
+    let made =
+        reserve_headroom(gpu, build, headroom, &mut beside).and_then(|()| attempt(gpu, build, &mut undo));
+    undo.reverse();
+    let kept = dismantle(gpu, &beside);
+    match made {
+        Ok((base, handles)) if kept.is_empty() => Ok(Built { base, handles, undo }),
+        made => {
+            let (code, tier) = made.err().unwrap_or((CUresult::UNKNOWN, None));
+            let not_undone = dismantle(gpu, &undo).into_iter().chain(kept).collect();
+            Err(BuildFailure { code, tier, not_undone })
         }
     }
+}
+
+/// Makes what other GPUs keep. The steps release it; it counts as nobody's.
+fn reserve_headroom<G: Gpu>(
+    gpu: &G,
+    build: &Build,
+    headroom: u64,
+    release: &mut Vec<Undo>,
+) -> Result<(), Cause> {
+    let mut peers: Vec<Tier> = build.parts.iter().filter_map(|part| part.peer()).collect();
+    peers.sort_unstable();
+    peers.dedup();
+    for tier in peers.into_iter().filter(|_| headroom > 0) {
+        let handle = gpu.create(tier, headroom as usize).map_err(|code| (code, Some(tier)))?;
+        release.push(Undo::Release { handle, tier, bytes: 0 });
+    }
+    Ok(())
 }
 
 type Cause = (CUresult, Option<Tier>);

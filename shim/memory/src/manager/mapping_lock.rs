@@ -14,6 +14,8 @@ use super::remap::{Remap, RemapFailure};
 use super::{Manager, execute};
 use crate::sync::MutexGuard;
 use crate::vocabulary::plan::{Build, BuildFailure, Built, Undo};
+use crate::vocabulary::settings::Rules;
+use crate::vocabulary::sizes::round_up;
 
 impl<G: Gpu> Manager<G> {
     fn lock_mappings(&self) -> MutexGuard<'_, ()> {
@@ -23,7 +25,9 @@ impl<G: Gpu> Manager<G> {
     /// Makes an extent, or nothing.
     pub(super) fn build(&self, build: &Build) -> Result<Built, BuildFailure> {
         let _mappings = self.lock_mappings();
-        execute::build(&self.gpu, build)
+        let Rules { settings, granularity, .. } = &self.rules;
+        let headroom = round_up(settings.headroom, *granularity).unwrap_or(u64::MAX);
+        execute::build(&self.gpu, build, headroom)
     }
 
     /// Takes things apart; the steps that failed come back.

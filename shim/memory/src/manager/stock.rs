@@ -1,9 +1,10 @@
-//! Memory of the host that is made ahead of need: it takes 170 ms a GiB, and who needs it waits for so long.
+//! Memory of other tiers than the device, beside what blocks get: of the host, made ahead of need, for it takes 170 ms a GiB, and whether other GPUs have some.
 
 use wm_abi::CUresult;
 use wm_driver::{Gpu, Tier};
 
 use super::Manager;
+use crate::vocabulary::sizes::round_up;
 use crate::vocabulary::tiers::only;
 
 impl<G: Gpu> Manager<G> {
@@ -38,6 +39,30 @@ impl<G: Gpu> Manager<G> {
             self.gpu.release(made)?;
         }
         Ok(is_kept)
+    }
+
+    /// Is there another GPU on which so many bytes more may lie, beside its headroom? Nothing tells what it has left where it has no context: so much is made there and released, in some
+    /// microseconds.
+    pub fn has_peer_room(&self, bytes: u64) -> bool {
+        let settings = &self.rules.settings;
+        let peers = settings.overflow.iter().filter(|tier| matches!(tier, Tier::Peer(_)));
+        peers.copied().any(|tier| {
+            let state = self.lock();
+            let held = state.facts().held_on(tier);
+            let is_idle = state.holdings.ledger.handles().idle_bytes().peer >= bytes;
+            drop(state);
+            is_idle || held.saturating_add(bytes) <= settings.peer_limit && self.could_make(tier, bytes)
+        })
+    }
+
+    fn could_make(&self, tier: Tier, bytes: u64) -> bool {
+        let wanted = bytes.checked_add(self.rules.settings.headroom);
+        let Some(wanted) = wanted.and_then(|wanted| round_up(wanted, self.rules.granularity)) else {
+            return false;
+        };
+        let made = self.gpu.create(tier, wanted as usize);
+        // What is not released is lost to all until the process ends, so nothing more is taken there.
+        made.is_ok_and(|handle| self.gpu.release(handle).is_ok())
     }
 
     /// Gives so much idle host memory back, as far as there is some; returns the bytes given back.

@@ -30,6 +30,8 @@ pub(crate) struct Attempt {
     pub(crate) gave_host_back: bool,
     /// Tiers where a create failed.
     pub(crate) full: Vec<Tier>,
+    /// What other GPUs may have at most: nothing tells what they have left.
+    pub(crate) most: Vec<(Tier, u64)>,
     /// The tiers that the caller can use; unknown until the device is full.
     pub(crate) bears: Option<Bears>,
     /// A block with an extent of its own may take a handle that is far too large for it.
@@ -50,6 +52,7 @@ impl Attempt {
             is_relieved: false,
             gave_host_back: false,
             full: Vec::new(),
+            most: Vec::new(),
             bears: (request.first_tier == FirstTier::Device).then_some(Bears::Never),
             may_oversize: false,
         }
@@ -60,6 +63,21 @@ impl Attempt {
         let others = &rules.settings.overflow;
         let may = !others.is_empty() && self.bears == Some(Bears::Elsewhere);
         may.then(|| std::iter::once(Tier::Device).chain(others.iter().copied()).collect())
+    }
+
+    /// A tier has less than so many bytes: half of them are tried next, and in the end none.
+    pub(crate) fn has_less(&mut self, tier: Tier, bytes: u64, least: u64) {
+        self.most.retain(|(other, _)| *other != tier);
+        if bytes / 2 < least {
+            self.full.push(tier);
+        } else {
+            self.most.push((tier, bytes / 2));
+        }
+    }
+
+    /// The most that may be made on a tier, as far as the attempt has found out.
+    pub(crate) fn most_on(&self, tier: Tier) -> u64 {
+        self.most.iter().find(|(other, _)| *other == tier).map_or(u64::MAX, |(_, most)| *most)
     }
 
     /// Another plan has ended: the results of earlier rounds may be outdated.

@@ -1,5 +1,7 @@
 //! What a decision about one request is shown. Borrowed for as long as the decision takes, and never changed by it.
 
+use wm_driver::Tier;
+
 use crate::books::ledger::{HandleKey, Ledger};
 use crate::ordering::timeline::Timeline;
 use crate::policy::attempt::Attempt;
@@ -15,6 +17,18 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
+    /// Bytes held on a tier, those included that plans under way will make. Of other GPUs each has its own, and what plans will make counts for all.
+    pub(crate) fn held_on(&self, tier: Tier) -> u64 {
+        let Tier::Peer(_) = tier else { return self.held.on(tier) };
+        let others = self
+            .ledger
+            .handles()
+            .all()
+            .map(|(_, memory)| memory)
+            .filter(|memory| matches!(memory.tier, Tier::Peer(_)) && memory.tier != tier);
+        self.held.peer.saturating_sub(others.map(|memory| memory.counted()).sum())
+    }
+
     /// May the request have memory that waits for `pending`: now, or, where there is no other, after its stream was ordered
     /// behind events?
     pub(crate) fn is_usable(&self, attempt: &Attempt, pending: &Pending) -> bool {

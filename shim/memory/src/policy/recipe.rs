@@ -163,7 +163,8 @@ pub(crate) fn allowance(facts: &Facts<'_>, attempt: &Attempt, rules: &Rules, tie
         Tier::Peer(_) => (rules.settings.peer_limit, u64::MAX),
         Tier::Host => (rules.settings.host_limit, room.host),
     };
-    round_down(limit.min(room).saturating_sub(facts.held.on(tier)), rules.granularity)
+    let left = limit.min(room).saturating_sub(facts.held_on(tier));
+    round_down(left.min(attempt.most_on(tier)), rules.granularity)
 }
 
 /// Largest handle that may end an extent of `whole` bytes. The bytes that the request does not use become a free run for other

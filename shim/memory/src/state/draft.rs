@@ -66,6 +66,11 @@ impl Draft {
         })
     }
 
+    /// Bytes that are to be made on a tier.
+    pub(crate) fn created_on(&self, tier: Tier) -> u64 {
+        self.created().filter(|(made, _)| *made == tier).map(|(_, bytes)| bytes).sum()
+    }
+
     fn created_bytes(&self) -> TierBytes {
         let mut sum = TierBytes::default();
         self.created().for_each(|(tier, bytes)| sum.add(&only(tier, bytes)));

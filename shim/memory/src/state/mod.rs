@@ -111,7 +111,7 @@ impl State {
     }
 
     /// What a decision is shown.
-    fn facts(&self) -> Facts<'_> {
+    pub(crate) fn facts(&self) -> Facts<'_> {
         Facts { ledger: &self.holdings.ledger, timeline: &self.timeline, held: self.holdings.held() }
     }
 

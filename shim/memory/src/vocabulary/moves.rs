@@ -40,6 +40,8 @@ pub struct RangeMove {
     pub order: MoveOrder,
     /// No handle is begun once so many bytes have moved.
     pub most: u64,
+    /// Only what lies there moves; `None`: wherever it lies.
+    pub from: Option<Tier>,
     /// What came of it so far.
     pub moved: MovedRange,
     /// Bytes of handles that were begun.
@@ -50,7 +52,13 @@ impl RangeMove {
     /// Nothing has moved yet.
     pub fn new(order: MoveOrder, most: u64) -> Self {
         let moved = MovedRange { next: order.range.start, ..MovedRange::default() };
-        Self { order, most, moved, begun: 0 }
+        Self { order, most, from: None, moved, begun: 0 }
+    }
+
+    /// Only what lies on that tier moves.
+    #[must_use]
+    pub fn only_from(self, tier: Tier) -> Self {
+        Self { from: Some(tier), ..self }
     }
 
     /// Is there nothing more to begin?

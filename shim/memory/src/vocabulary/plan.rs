@@ -18,6 +18,14 @@ impl ExtentPart {
             Self::Existing { bytes, .. } | Self::New { bytes, .. } => bytes,
         }
     }
+
+    /// The other GPU of whose memory a handle is to be made.
+    pub(crate) fn peer(self) -> Option<Tier> {
+        match self {
+            Self::New { tier: tier @ Tier::Peer(_), .. } => Some(tier),
+            _ => None,
+        }
+    }
 }
 
 /// An extent to be made: its parts in the order of their addresses.

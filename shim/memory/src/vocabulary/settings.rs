@@ -9,7 +9,7 @@ pub struct ManagerSettings {
     pub stitch_views: usize,
     /// Device memory that the manager may hold; `u64::MAX` for all of it.
     pub device_limit: u64,
-    /// Device memory that stays free for the driver's own needs: modules, local memory, libraries' workspaces.
+    /// Device memory that stays free for the driver's own needs: modules, local memory, libraries' workspaces. As much stays free on other GPUs.
     pub headroom: u64,
     /// Idle device memory that stays where the program frees without a stream.
     pub keep_idle: u64,
@@ -17,7 +17,7 @@ pub struct ManagerSettings {
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
     pub host_limit: u64,
-    /// Other GPUs' memory that the manager may hold, all of them together.
+    /// Memory of each other GPU that the manager may hold.
     pub peer_limit: u64,
     /// Live memory moves between tiers: handles have few sizes, however little is left, so that what one leaves is the spare of another.
     pub movable: bool,

@@ -164,7 +164,7 @@ impl Followed {
 
     fn add(&mut self, block: &wm_memory::Block) {
         self.blocks.insert(block.id, block.address..block.address + block.tiers.total());
-        self.placer.placed(block.id, block.tiers.total(), block.tiers.device);
+        self.placer.placed(block.id, block.tiers.total(), near(block));
     }
 
     fn remove(&mut self, id: u64) {
@@ -186,12 +186,13 @@ impl Followed {
     }
 
     fn order(&self, step: TierMove) -> Option<(u64, RangeMove)> {
-        let (block, to, bytes) = match step {
-            TierMove::Leave { block, bytes } => (block, Tier::Host, bytes),
-            TierMove::Come { block, bytes } => (block, Tier::Device, bytes),
+        let (block, [from, to], bytes) = match step {
+            TierMove::Leave { block, bytes } => (block, [Tier::Device, Tier::Host], bytes),
+            TierMove::Come { block, bytes } => (block, [Tier::Host, Tier::Device], bytes),
         };
         let range = self.blocks.get(&block)?.clone();
-        Some((block, RangeMove::new(MoveOrder { range, to, alone: false, discards: false }, bytes)))
+        let order = MoveOrder { range, to, alone: false, discards: false };
+        Some((block, RangeMove::new(order, bytes).only_from(from)))
     }
 
     /// Looks where all blocks lie, on a device with so much room.
@@ -201,8 +202,8 @@ impl Followed {
         for (id, range) in &self.blocks {
             match manager.block(range.start).filter(|block| block.id == *id) {
                 Some(block) => {
-                    on_device += block.tiers.device;
-                    self.placer.correct(*id, block.tiers.device);
+                    on_device += near(&block);
+                    self.placer.correct(*id, near(&block));
                 }
                 None => gone.push(*id),
             }
@@ -210,6 +211,11 @@ impl Followed {
         gone.into_iter().for_each(|id| self.remove(id));
         self.placer.set_capacity(room.saturating_add(on_device));
     }
+}
+
+/// Bytes of a block that need not come: other GPUs' memory is nearly as good as the device's, and stays.
+fn near(block: &wm_memory::Block) -> u64 {
+    block.tiers.device + block.tiers.peer
 }
 
 /// Moves of one stop, and the blocks that they are of.
@@ -274,7 +280,14 @@ impl Drop for MovePlan {
         followed.is_moving = false;
         followed.look(self.manager, room);
         for (number, range) in self.numbers.iter().zip(&self.ranges) {
-            if matches!(range.moved.stays, Some(Stays::Pinned | Stays::Unfit)) && range.moved.bytes == 0 {
+            let RangeMove { order, moved, .. } = range;
+            // What it has near may lie on other GPUs.
+            let is_near = || self.manager.block(order.range.start).is_some_and(|block| block.tiers.peer > 0);
+            let cannot_move = match moved.stays {
+                Some(stays) => matches!(stays, Stays::Pinned | Stays::Unfit),
+                None => order.to == Tier::Host && moved.next >= order.range.end && is_near(),
+            };
+            if cannot_move && moved.bytes == 0 {
                 followed.placer.keep(*number);
             }
         }

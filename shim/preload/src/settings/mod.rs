@@ -122,7 +122,7 @@ settings! {
         /// Host memory that is pinned ahead of need, for each device, once something had to lie on the host: a quarter of what does, and no more than this.
         "WMSHIM_HOST_AHEAD": "a size with its unit such as 512MiB or 2GiB, a share of the machine such as 5%, 0, or off", "off"
             => host_ahead: Option<Size> = None, allowance;
-        /// Most memory to take on other devices.
+        /// Most memory to take on each other device. As much as `WMSHIM_HEADROOM` says stays free there.
         "WMSHIM_PEER_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share such as 80%, 0, or off for no limit", "off"
             => peer_limit: Option<Size> = None, allowance;
         /// On: memory of live blocks may move between the device and the host, at addresses that stay: where a block or the driver finds no

@@ -98,7 +98,12 @@ impl Model {
 
     /// `on_call` runs at the start of every call: a place for a scheduler to switch threads.
     pub fn with_hook(device: u64, host: u64, on_call: fn()) -> Self {
-        let capacity = BTreeMap::from([(Tier::Device, device), (Tier::Host, host), (Tier::Peer(1), host)]);
+        let capacity = BTreeMap::from([
+            (Tier::Device, device),
+            (Tier::Host, host),
+            (Tier::Peer(1), host),
+            (Tier::Peer(2), host),
+        ]);
         let inner = Inner { capacity, next: 1, next_address: 0x7000_0000_0000, ..Inner::default() };
         Self { inner: Mutex::new(inner), on_call }
     }
