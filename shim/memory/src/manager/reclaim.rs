@@ -36,8 +36,25 @@ impl<G: Gpu> Manager<G> {
     }
 
     /// The program has freed memory without a stream, and waited: gives back what is idle on the device beyond what is kept for
-    /// its next need. Returns the bytes given back.
+    /// its next need, and of other tiers what it has not used for a while. Returns the bytes given back.
     pub fn give_back_idle(&self) -> u64 {
+        self.give_back_device() + self.give_back_elsewhere()
+    }
+
+    fn give_back_elsewhere(&self) -> u64 {
+        let mut state = self.lock();
+        let idle = state.holdings.ledger.handles().idle_bytes().elsewhere();
+        if idle == 0 {
+            return 0;
+        }
+        let used = state.counters.overflows + state.moves.out_bytes;
+        let excess = state.keep_elsewhere.excess(idle, used, Instant::now());
+        drop(state);
+        let tiers = self.rules.settings.overflow.iter().filter(|_| excess > 0);
+        tiers.map(|tier| self.release(Some(*tier), &|_| excess)).sum()
+    }
+
+    fn give_back_device(&self) -> u64 {
         let mut state = self.lock();
         let idle = state.holdings.ledger.handles().idle_bytes().device + state.program.cached_bytes();
         let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());

@@ -1,4 +1,4 @@
-//! How much idle memory stays for the program's next need, where it frees without a stream.
+//! How much idle memory stays for the program's next need, where it frees without a stream: on the device, and on other tiers.
 //!
 //! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps a stated amount, since mapping
 //! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept,
@@ -52,6 +52,30 @@ impl Keep {
     }
 }
 
+/// Less than this goes at once, which takes some 16 ms where it is pinned.
+const AT_ONCE: u64 = 1 << 30;
+
+/// Idle memory of the host and of other GPUs. To make it took long, so it stays while the program goes past its device, and for a while after.
+#[derive(Debug, Default)]
+pub(crate) struct KeepElsewhere {
+    used: u64,
+    since: Option<Instant>,
+}
+
+impl KeepElsewhere {
+    /// Of so much `idle` memory, how much may go. `used` differs from the last call's where memory there was used since.
+    pub(crate) fn excess(&mut self, idle: u64, used: u64, now: Instant) -> u64 {
+        match self.since.filter(|_| self.used == used) {
+            Some(since) if now.duration_since(since) > FORGET => idle.min(AT_ONCE),
+            Some(_) => 0,
+            None => {
+                *self = Self { used, since: Some(now) };
+                0
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     //! Hazard: other processes find no memory, or a program that repeats itself maps its memory anew in every period.
@@ -90,5 +114,19 @@ mod tests {
         keep.made(9 * GIB, now + 3 * REGRET);
         assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET), 0);
         assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET + 2 * FORGET), 9 * GIB);
+    }
+
+    /// Hazard: a program that is past its device no more pins the machine's memory until it ends, or one that is waits for it to be pinned anew.
+    #[test]
+    fn what_lies_elsewhere_goes_when_it_was_not_used_for_a_while() {
+        let (mut keep, mut now) = (KeepElsewhere::default(), Instant::now());
+        for used in 0..5 {
+            assert_eq!(keep.excess(9 * GIB, used, now), 0);
+            now += 2 * FORGET;
+        }
+        assert_eq!(keep.excess(9 * GIB, 4, now), GIB, "a part at a time");
+        assert_eq!(keep.excess(GIB / 2, 4, now), GIB / 2);
+        assert_eq!(keep.excess(GIB / 2, 5, now), 0, "it was used again");
+        assert_eq!(keep.excess(GIB / 2, 5, now + FORGET / 2), 0);
     }
 }

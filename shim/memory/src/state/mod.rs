@@ -25,7 +25,7 @@ use crate::ordering::timeline::Timeline;
 use crate::policy::attempt::{Attempt, Room};
 use crate::policy::facts::Facts;
 use crate::policy::growth::Growth;
-use crate::policy::keep::Keep;
+use crate::policy::keep::{Keep, KeepElsewhere};
 use crate::policy::recipe::allowance;
 use crate::policy::scarcity::Scarcity;
 use crate::state::under_way::UnderWay;
@@ -47,6 +47,7 @@ pub(crate) struct State {
     pub(crate) holdings: Holdings,
     scarcity: Scarcity,
     pub(crate) keep: Keep,
+    pub(crate) keep_elsewhere: KeepElsewhere,
     /// The program forbids that a stream waits for another one's free.
     pub(crate) forbids_dependencies: bool,
     pub(crate) under_way: UnderWay,
