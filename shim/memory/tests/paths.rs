@@ -339,6 +339,36 @@ fn another_gpu_keeps_its_headroom_and_gives_the_rest() {
     manager.audit().expect("the books balance");
 }
 
+/// Hazard: what another GPU keeps is lost to it when a call fails, or a request is refused because its release failed.
+#[test]
+fn what_another_gpu_keeps_is_released_whatever_fails() {
+    let mut met = Vec::new();
+    for k in 1.. {
+        let settings = ManagerSettings {
+            headroom: 32 * MIB,
+            overflow: vec![Tier::Peer(1), Tier::Host],
+            ..ManagerSettings::default()
+        };
+        let manager = Manager::new(Model::new(64 * MIB, 256 * MIB), settings);
+        take(&manager, 32 * MB, S);
+        manager.gpu().fail_in(k, 1);
+        let is_met = manager.allocate(16 * MB, S).is_ok();
+        if !manager.gpu().fail_no_more() {
+            break;
+        }
+        met.push(is_met);
+        manager.audit().expect("the books balance");
+        assert_eq!(
+            manager.block(take(&manager, 16 * MB, S)).expect("a live block").tiers.elsewhere(),
+            16 * MIB
+        );
+        manager.gpu().drain_all();
+        manager.discard();
+        assert_eq!(manager.gpu().objects(), [0; 4], "call {k}");
+    }
+    assert_eq!(met.last(), Some(&true), "the last call is that release: {met:?}");
+}
+
 #[test]
 fn a_limit_holds_for_each_other_gpu() {
     let overflow = vec![Tier::Peer(1), Tier::Peer(2), Tier::Host];

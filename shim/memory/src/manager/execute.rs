@@ -11,21 +11,21 @@ use wm_driver::{Gpu, Handle, Tier};
 use crate::vocabulary::plan::{Build, BuildFailure, Built, ExtentPart, Undo};
 
 /// Makes an extent. Of each other GPU that it takes memory of, `headroom` bytes are made first and released in the end: so much is left to that GPU, and what one has left is not told where no
-/// context is.
-pub(crate) fn build<G: Gpu>(gpu: &G, build: &Build, headroom: u64) -> Result<Built, BuildFailure> {
+/// context is. Comes with the steps that release it and failed.
+pub(crate) fn build<G: Gpu>(
+    gpu: &G,
+    build: &Build,
+    headroom: u64,
+) -> (Result<Built, BuildFailure>, Vec<Undo>) {
     let (mut undo, mut beside) = (Vec::new(), Vec::new());
     let made =
         reserve_headroom(gpu, build, headroom, &mut beside).and_then(|()| attempt(gpu, build, &mut undo));
     undo.reverse();
-    let kept = dismantle(gpu, &beside);
-    match made {
-        Ok((base, handles)) if kept.is_empty() => Ok(Built { base, handles, undo }),
-        made => {
-            let (code, tier) = made.err().unwrap_or((CUresult::UNKNOWN, None));
-            let not_undone = dismantle(gpu, &undo).into_iter().chain(kept).collect();
-            Err(BuildFailure { code, tier, not_undone })
-        }
-    }
+    let built = match made {
+        Ok((base, handles)) => Ok(Built { base, handles, undo }),
+        Err((code, tier)) => Err(BuildFailure { code, tier, not_undone: dismantle(gpu, &undo) }),
+    };
+    (built, dismantle(gpu, &beside))
 }
 
 /// Makes what other GPUs keep. The steps release it; it counts as nobody's.

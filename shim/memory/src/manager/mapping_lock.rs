@@ -24,10 +24,15 @@ impl<G: Gpu> Manager<G> {
 
     /// Makes an extent, or nothing.
     pub(super) fn build(&self, build: &Build) -> Result<Built, BuildFailure> {
-        let _mappings = self.lock_mappings();
         let Rules { settings, granularity, .. } = &self.rules;
         let headroom = round_up(settings.headroom, *granularity).unwrap_or(u64::MAX);
-        execute::build(&self.gpu, build, headroom)
+        let mappings = self.lock_mappings();
+        let (built, failed) = execute::build(&self.gpu, build, headroom);
+        drop(mappings);
+        if !failed.is_empty() {
+            self.lock().quarantine(failed);
+        }
+        built
     }
 
     /// Takes things apart; the steps that failed come back.

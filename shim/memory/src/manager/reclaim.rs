@@ -38,35 +38,27 @@ impl<G: Gpu> Manager<G> {
     /// The program has freed memory without a stream, and waited: gives back what is idle on the device beyond what is kept for
     /// its next need, and of other tiers what it has not used for a while. Returns the bytes given back.
     pub fn give_back_idle(&self) -> u64 {
-        self.give_back_device() + self.give_back_elsewhere()
-    }
-
-    fn give_back_elsewhere(&self) -> u64 {
+        let now = Instant::now();
         let mut state = self.lock();
-        let idle = state.holdings.ledger.handles().idle_bytes().elsewhere();
-        if idle == 0 {
-            return 0;
-        }
+        let idle = state.holdings.ledger.handles().idle_bytes();
+        let on_device = idle.device + state.program.cached_bytes();
+        let excess = state.keep.excess(on_device, self.rules.settings.keep_idle, now);
         let used = state.counters.overflows + state.moves.out_bytes;
-        let excess = state.keep_elsewhere.excess(idle, used, Instant::now());
-        drop(state);
-        let tiers = self.rules.settings.overflow.iter().filter(|_| excess > 0);
-        tiers.map(|tier| self.release(Some(*tier), &|_| excess)).sum()
-    }
-
-    fn give_back_device(&self) -> u64 {
-        let mut state = self.lock();
-        let idle = state.holdings.ledger.handles().idle_bytes().device + state.program.cached_bytes();
-        let excess = state.keep.excess(idle, self.rules.settings.keep_idle, Instant::now());
+        let elsewhere = match idle.elsewhere() {
+            0 => 0,
+            idle => state.keep_elsewhere.excess(idle, used, now),
+        };
         let held = state.holdings.held().device;
         drop(state);
-        if excess == 0 {
-            return 0;
+        let mut given = 0;
+        if excess > 0 {
+            let left =
+                |state: &State| excess.saturating_sub(held.saturating_sub(state.holdings.held().device));
+            given = self.release(Some(Tier::Device), &left);
+            self.lock().keep.gave(given, Instant::now());
         }
-        let left = |state: &State| excess.saturating_sub(held.saturating_sub(state.holdings.held().device));
-        let given = self.release(Some(Tier::Device), &left);
-        self.lock().keep.gave(given, Instant::now());
-        given
+        let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
+        given + tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>()
     }
 
     /// First what is known to be ready, then what proves to be.

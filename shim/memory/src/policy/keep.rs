@@ -52,7 +52,7 @@ impl Keep {
     }
 }
 
-/// Less than this goes at once, which takes some 16 ms where it is pinned.
+/// So many bytes go at a time: they take some 16 ms where they are pinned.
 const AT_ONCE: u64 = 1 << 30;
 
 /// Idle memory of the host and of other GPUs. To make it took long, so it stays while the program goes past its device, and for a while after.

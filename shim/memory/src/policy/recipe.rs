@@ -1,7 +1,7 @@
 //! Recipes of new extents: which idle handles to take, and which handles to make for what is missing.
 //!
-//! The device comes before other tiers, on each of them idle handles before new ones, and large handles before small ones. New ones stay within
-//! the limits, the headroom and what the driver has left.
+//! A large request takes of the device before other tiers, and on each idle handles before new ones, large ones before small ones. A small one takes an idle
+//! handle of any tier before a new one. New ones stay within the limits, the headroom and what the driver has left.
 
 use wm_driver::Tier;
 
@@ -83,7 +83,7 @@ fn large_recipe(
         missing = gather(facts, attempt, *tier, missing, largest, &mut recipe.take);
         if new == NewHandles::AsNeeded {
             missing =
-                create(facts, attempt, rules, *tier, Missing { bytes: missing, whole }, &mut recipe.create);
+                make(facts, attempt, rules, *tier, Missing { bytes: missing, whole }, &mut recipe.create);
         }
     }
     (missing == 0).then_some(recipe)
@@ -128,7 +128,7 @@ struct Missing {
 }
 
 /// Adds handles to make on a tier, as far as it has room; returns what is still missing. A medium request's extent is made larger, for the next ones, where the device has the room.
-fn create(
+fn make(
     facts: &Facts<'_>,
     attempt: &Attempt,
     rules: &Rules,
