@@ -86,20 +86,20 @@ def gnn(options):
     for allocator in options.allocators:
         for over in (1.0, 1.44, 1.72, 2.17):
             cap = peak / over if over > 1 else (bare["peak_reserved_mib"] << 20) + 3 * GIB
-            ours, failed = run(
-                "gnn.py", options.library, NODES="3e6", ITERS=7,
-                WMSHIM_DEVICE_LIMIT=f"{cap / GIB:.2f}GiB", WMSHIM_TORCH_ALLOCATOR=allocator,
-            )
-            name = f"gnn {over} {allocator}"
-            if failed:
-                row(name, failed=failed)
-                continue
-            extra, least = ours["median_s"] - bare["median_s"], 2 * (peak - cap) / rate
-            row(
-                name, seconds=round(ours["median_s"], 4), times_bare=round(ours["median_s"] / bare["median_s"], 3),
-                times_link=round(extra / least, 2) if over > 1 else "-", same_loss=abs(ours["value"] - bare["value"]) < 1e-3,
-                steps=" ".join(f"{step:.2f}" for step in ours["steps_s"]),
-            )
+            capped(f"gnn {over} {allocator}", options, bare, cap, least=2 * (peak - cap) / rate, WMSHIM_TORCH_ALLOCATOR=allocator)
+
+
+def capped(name, options, bare, cap, least=0, **variables):
+    """The graph network on a device of `cap` bytes, beside the bare run. `least`: what its excess takes to cross the link, in seconds."""
+    ours, failed = run("gnn.py", options.library, NODES="3e6", ITERS=7, WMSHIM_DEVICE_LIMIT=f"{cap / GIB:.2f}GiB", **variables)
+    if failed:
+        return row(name, failed=failed)
+    extra = ours["median_s"] - bare["median_s"]
+    row(
+        name, seconds=round(ours["median_s"], 4), times_bare=round(ours["median_s"] / bare["median_s"], 3),
+        times_link=round(extra / least, 2) if least > 0 else "-", same_loss=abs(ours["value"] - bare["value"]) < 1e-3,
+        steps=" ".join(f"{step:.2f}" for step in ours["steps_s"]),
+    )
 
 
 def large(options):
@@ -205,21 +205,11 @@ def peer(options):
     bare, failed = run("gnn.py", NODES="3e6", ITERS=7)
     if failed:
         return row("peer, bare", failed=failed)
-    peak = bare["peak_allocated_mib"] << 20
+    cap = (bare["peak_allocated_mib"] << 20) / 1.44
     for allocator in options.allocators:
         for migrate in ("off", "on"):
-            ours, failed = run(
-                "gnn.py", options.library, NODES="3e6", ITERS=7, WMSHIM_DEVICE_LIMIT=f"{peak / 1.44 / GIB:.2f}GiB",
-                WMSHIM_TORCH_ALLOCATOR=allocator, WMSHIM_OVERFLOW="peer,host", WMSHIM_MIGRATE=migrate,
-            )
-            name = f"peer 1.44 {allocator}, moves {migrate}"
-            if failed:
-                row(name, failed=failed)
-                continue
-            row(
-                name, seconds=round(ours["median_s"], 4), times_bare=round(ours["median_s"] / bare["median_s"], 3),
-                same_loss=abs(ours["value"] - bare["value"]) < 1e-3, steps=" ".join(f"{step:.2f}" for step in ours["steps_s"]),
-            )
+            variables = {"WMSHIM_TORCH_ALLOCATOR": allocator, "WMSHIM_OVERFLOW": "peer,host", "WMSHIM_MIGRATE": migrate}
+            capped(f"peer 1.44 {allocator}, moves {migrate}", options, bare, cap, **variables)
 
 
 GROWTH = """
