@@ -15,6 +15,8 @@ pub mod resident;
 pub mod scratch;
 pub mod sharers;
 pub mod shim;
+pub mod skip;
 
 pub use host::{Host, Outcome};
 pub use scratch::Scratch;
+pub use skip::skip;

@@ -33,7 +33,10 @@ pub fn workspace(path: &str) -> PathBuf {
 }
 
 /// A product of the build: two folders above this test's own executable (`target/<profile>/deps/<test>`).
-fn built(name: &str) -> PathBuf {
+///
+/// # Panics
+/// If it was not built: a test that lacks it has failed.
+pub fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let file = test.ancestors().nth(2).expect("target/<profile>").join(name);
     assert!(file.exists(), "{} is not there; build them first: make test does", file.display());

@@ -2,7 +2,7 @@
 //! process numbers, forked children, strangers that ask, wait in silence or answer, exporters that are stopped or killed,
 //! few descriptors, other devices, and processes that see neither each other's folders nor each other's network.
 //!
-//! What needs a namespace or another user's process is not tested where this process may not make one; it says so.
+//! What needs a namespace or another user's process is skipped where this process may not make one.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,7 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hazards::{Host, Outcome, Scratch, c, driver};
+use hazards::{Host, Outcome, Scratch, c, driver, skip};
 
 const BYTES: &str = "4194304";
 const INVALID_HANDLE: &str = "400";
@@ -222,10 +222,6 @@ fn as_stranger<T: Send>(body: impl FnOnce() -> T + Send) -> Option<T> {
     })
 }
 
-fn not_tested(what: &str) {
-    eprintln!("not tested here: {what}");
-}
-
 #[test]
 fn signals_while_memory_is_opened_cost_nothing() {
     let stage = Stage::new();
@@ -247,7 +243,7 @@ fn threads_open_and_close_one_block_while_access_is_granted() {
 fn equal_process_numbers_are_told_apart() {
     let stage = Stage::new();
     let Some(first) = Exporter::of(stage.host(&["pid", "export", BYTES])) else {
-        return not_tested("namespaces of process numbers");
+        return skip("needs namespaces of process numbers");
     };
     let second = Exporter::of(stage.host(&["pid", "export", BYTES])).expect("the second exports too");
     for exporter in [first, second] {
@@ -357,7 +353,7 @@ fn another_users_process_is_sent_away() {
     });
     match heard {
         Some(heard) => assert_eq!(heard, Some(vec![]), "closed at once, without a word"),
-        None => not_tested("a process of another user"),
+        None => skip("needs root"),
     }
 }
 
@@ -408,7 +404,7 @@ fn an_impostor_is_not_believed_and_not_told_the_key() {
 fn another_users_impostor_hears_nothing() {
     match betrayed(|name| as_stranger(|| listen(name))) {
         Some((heard, code)) => assert_eq!((heard, code.as_str()), (vec![], INVALID_HANDLE)),
-        None => not_tested("an impostor of another user"),
+        None => skip("needs root"),
     }
 }
 
@@ -467,7 +463,7 @@ fn processes_of_one_folder_need_no_common_network() {
     let import = || stage.host(&["net", "import", &exporter.handle, "once"]);
     let outcome = import().run();
     if outcome.status.code() == Some(NOT_ALLOWED) {
-        return not_tested("network namespaces");
+        return skip("needs network namespaces");
     }
     assert_eq!(outcome.expect_success(), "0", "{}", outcome.stderr);
     let apart = import().env("WMSHIM_STATS_DIR", stage.scratch.path().join("other")).run();

@@ -5,6 +5,7 @@ mod support;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
+use hazards::places;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 use support::{Scratch, stdout, wmctl};
@@ -16,7 +17,7 @@ struct TestBroker(Child);
 
 impl TestBroker {
     fn start(scratch: &Scratch) -> Self {
-        let program = support::built("wmshimd").expect("wmshimd is missing: cargo build -p wm-dedup");
+        let program = places::broker();
         let mut command = Command::new(program);
         command.args(["--foreground", "--folder"]).arg(scratch.path());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("started");

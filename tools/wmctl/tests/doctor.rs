@@ -2,8 +2,9 @@
 
 mod support;
 
+use hazards::places;
 use serde_json::Value;
-use support::{Scratch, built, installation_in, marked_library, stderr, stdout, wmctl};
+use support::{Scratch, installation_in, marked_library, stderr, stdout, wmctl};
 
 fn diagnose(scratch: &Scratch, variables: &[(&str, &str)]) -> (Option<i32>, Value) {
     let mut command = wmctl(scratch);
@@ -55,14 +56,10 @@ fn a_damaged_installation_is_found() {
     assert!(findings.contains("cannot be loaded"), "{findings}");
 }
 
-/// Runs where the whole workspace was built: the simulated driver and the library lie beside the program then.
 #[test]
 fn a_simulated_machine_is_fit() {
     let scratch = Scratch::new("fit");
-    let (Some(driver), Some(_)) = (built("libsimcuda.so"), built("libwmshim.so")) else {
-        eprintln!("skipped: build the workspace first");
-        return;
-    };
+    let (driver, _library) = (places::simulated_driver(), places::shim());
     let variables = [("WMSHIM_DRIVER", driver.to_str().expect("UTF-8")), ("SIMCUDA_DEVICES", "2")];
     let (code, report) = diagnose(&scratch, &variables);
     assert_eq!(code, Some(0), "{report:#}");
@@ -79,10 +76,8 @@ fn texts(report: &Value) -> Vec<&str> {
 #[test]
 fn this_shells_settings_are_judged_and_devices_are_not_repeated() {
     let scratch = Scratch::new("shell");
-    if built("libsimcuda.so").is_none() || built("libwmshim.so").is_none() {
-        eprintln!("skipped: build the workspace first");
-        return;
-    }
+    places::simulated_driver();
+    places::shim();
     let shell = [
         ("WMSHIM_DRIVER", "sim"),
         ("SIMCUDA_DEVICES", "8"),

@@ -2,8 +2,9 @@
 
 mod support;
 
+use hazards::places;
 use serde_json::Value;
-use support::{Scratch, built, marked_library, stderr, stdout, wmctl};
+use support::{Scratch, marked_library, stderr, stdout, wmctl};
 
 #[test]
 fn the_list_is_the_librarys_own() {
@@ -33,14 +34,10 @@ fn the_list_is_the_librarys_own() {
     );
 }
 
-/// Runs where the whole workspace was built: the library lies beside the program then.
 #[test]
 fn the_real_library_has_hooks_for_memory() {
     let scratch = Scratch::new("real");
-    if built("libwmshim.so").is_none() {
-        eprintln!("skipped: build the workspace first");
-        return;
-    }
+    places::shim();
     let output = wmctl(&scratch).args(["hooks", "--json"]).output().expect("ran");
     let list: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = list["hooks"].as_array().expect("a list");

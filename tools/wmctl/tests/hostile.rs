@@ -168,7 +168,7 @@ fn a_folder_of_another_user_in_the_usual_place_is_told() {
     let folder = scratch.path().join(format!("wmshim-{user}"));
     fs::create_dir(&folder).expect("a folder");
     if chown(&folder, Some(12_345), None).is_err() {
-        eprintln!("skipped: needs root");
+        hazards::skip("needs root");
         return;
     }
     let output = wmctl(&scratch).env_remove("WMSHIM_STATS_DIR").arg("stats").output().expect("ran");
@@ -259,7 +259,7 @@ fn root_sees_everybodys_programs_and_others_their_own() {
     fs::set_permissions(&folder, Permissions::from_mode(0o700)).expect("private");
     fs::set_permissions(scratch.path(), Permissions::from_mode(0o711)).expect("passed through");
     if chown(&folder, Some(STRANGER), None).is_err() {
-        eprintln!("skipped: needs root");
+        hazards::skip("needs root");
         return;
     }
     let script = "import os, socket, sys\n\

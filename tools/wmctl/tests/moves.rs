@@ -7,11 +7,12 @@ mod support;
 
 use std::process::Output;
 
+use hazards::places;
 use serde_json::Value;
-use support::{Scratch, built, stderr, stdout, wmctl};
+use support::{Scratch, stderr, stdout, wmctl};
 
 fn bench(scratch: &Scratch, arguments: &[&str]) -> Output {
-    let driver = built("libsimcuda.so").expect("`cargo build -p simcuda` comes first");
+    let driver = places::simulated_driver();
     let mut command = wmctl(scratch);
     command.env("WMSHIM_DRIVER", driver).env("SIMCUDA_RACES", "1").env("SIMCUDA_MEMORY", "2GiB");
     command.args(["bench", "moves", "--mib", "24", "--rounds", "2"]).args(arguments);

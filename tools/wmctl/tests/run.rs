@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
-use support::{Scratch, answers, built, installation, installation_in, stderr, stdout, wmctl};
+use hazards::places;
+use support::{Scratch, answers, installation, installation_in, stderr, stdout, wmctl};
 
 #[test]
 fn the_program_gets_the_preload_in_front_of_what_was_there() {
@@ -284,14 +285,11 @@ fn short(scratch: &Scratch) -> String {
     program.to_str().expect("UTF-8").to_owned()
 }
 
-/// Runs where the workspace was built: the library that judges is the real one.
+/// The library that judges is the real one.
 #[test]
 fn a_setting_that_is_not_understood_keeps_the_program_from_starting() {
     let scratch = Scratch::new("judged");
-    if built("libwmshim.so").is_none() {
-        eprintln!("skipped: build the workspace first");
-        return;
-    }
+    places::shim();
     let cases = [
         ("WMSHIM_DEVICE_LIMIT=48", "WMSHIM_DEVICE_LIMIT=48 is not understood"),
         ("WMSHIM_DEVICE_LIMIT=0", "a size above 0"),

@@ -4,13 +4,14 @@
 
 mod support;
 
+use hazards::places;
 use serde_json::Value;
-use support::{Scratch, built, stderr, stdout, wmctl};
+use support::{Scratch, stderr, stdout, wmctl};
 
 #[test]
 fn two_blocks_share_their_memory_and_part() {
     let scratch = Scratch::new("shares");
-    let driver = built("libsimcuda.so").expect("`cargo build -p simcuda` comes first");
+    let driver = places::simulated_driver();
     let mut command = wmctl(&scratch);
     command.env("WMSHIM_DRIVER", driver).env("SIMCUDA_RACES", "1").env("SIMCUDA_MEMORY", "2GiB");
     command.args(["bench", "shares", "--mib", "24", "--rounds", "2", "--json"]);

@@ -9,11 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use hazards::places;
 use serde_json::Value;
-use support::{Scratch, built, stderr, stdout, wmctl};
+use support::{Scratch, stderr, stdout, wmctl};
 
 fn bench(scratch: &Scratch, arguments: &[&str]) -> Output {
-    let driver = built("libsimcuda.so").expect("`cargo build -p simcuda` comes first");
+    let driver = places::simulated_driver();
     let mut command = wmctl(scratch);
     command.env("WMSHIM_DRIVER", driver).env("SIMCUDA_DEVICES", "2");
     command.args(["bench", "wholememory", "--rows", "64", "--gather-mib", "0.03", "--json"]);
@@ -29,7 +30,7 @@ fn rows(output: &Output) -> Vec<Value> {
 }
 
 fn library() -> PathBuf {
-    built("libwholegraph.so").expect("`cargo build -p wholegraph` comes first")
+    places::built("libwholegraph.so")
 }
 
 /// A library that has all functions and in which only these do anything. It talks.

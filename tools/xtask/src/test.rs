@@ -2,20 +2,48 @@
 //!
 //! Tests start programs with libwmshim.so preloaded and libsimcuda.so as the driver, and find both beside their own
 //! executables. Cargo does not build a cdylib because a test wants the file, so everything is built first. The tests
-//! run under nextest, one process a test.
+//! run under nextest, one process a test; those of the Python package are one of them. The last lines say which tests
+//! were skipped, and why: each notes it in a list (`hazards::skip`, `tools/python/tests/__main__.py`).
 
-use anyhow::Result;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result};
 
 use crate::{step, toolbox};
 
 /// Builds the workspace and runs its tests; `filter` is handed to nextest, none means all.
 pub(crate) fn run(filter: &[String]) -> Result<()> {
-    let mut nextest = toolbox::cargo("nextest", &["run"])?;
-    nextest.args(filter);
     step::run("build", step::cargo(&["build", "--workspace"]))?;
-    if filter.is_empty() {
-        let discover = ["-B", "-m", "unittest", "discover", "-s", "tools/python/tests", "-t", "tools/python"];
-        step::run("tests of the Python package", step::command("python3", &discover))?;
+    let list = crate::target()?.join("skips.txt");
+    fs::write(&list, "").with_context(|| list.display().to_string())?;
+    let mut nextest = toolbox::cargo("nextest", &["run"])?;
+    nextest.args(filter).env("TEST_SKIPS", &list);
+    let outcome = step::run("tests", nextest);
+    let skips = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+    println!("{}", summary(&skips));
+    outcome
+}
+
+/// How many tests skipped something, and how many of them for each reason, from lines of `test TAB reason`.
+fn summary(skips: &str) -> String {
+    let skips: BTreeSet<(&str, &str)> = skips.lines().filter_map(|line| line.split_once('\t')).collect();
+    let tests: BTreeSet<&str> = skips.iter().map(|(test, _)| *test).collect();
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    skips.iter().for_each(|(_, reason)| *reasons.entry(reason).or_default() += 1);
+    let of_each = reasons.iter().map(|(reason, count)| format!("\n    {reason} x{count}"));
+    format!("{} tests skipped{}", tests.len(), of_each.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a test that never runs, and counts as one that passes.
+    use super::summary;
+
+    #[test]
+    fn each_test_is_counted_once_and_under_each_of_its_reasons() {
+        let skips = "a\tneeds root\nb\tneeds root\nb\tneeds pip\nb\tneeds root\n";
+        assert_eq!(summary(skips), "2 tests skipped\n    needs pip x1\n    needs root x2");
+        assert_eq!(summary(""), "0 tests skipped");
     }
-    step::run("tests", nextest)
 }

@@ -65,12 +65,6 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("UTF-8")
 }
 
-/// A library that a workspace build has put beside the program, if it has.
-pub(crate) fn built(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_wmctl")).with_file_name(name);
-    path.exists().then_some(path)
-}
-
 /// A directory of this test's own, removed afterwards.
 pub(crate) struct Scratch(PathBuf);
 
