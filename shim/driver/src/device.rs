@@ -15,7 +15,7 @@ use crate::api::scope::{Current, Relaxed};
 use crate::copies::CopyStreams;
 use crate::events::Events;
 use crate::gpu::{Aside, Bears, Event, Gpu, Handle, LinkWay, Result, Shortfall, StreamId, Tier};
-use crate::host;
+use crate::host::MachineMemory;
 use crate::probe::{Measured, Probes};
 use crate::streams::Streams;
 use crate::table::Table;
@@ -45,6 +45,7 @@ pub struct Device {
     aside: fn(CUdevice) -> Aside,
     bears: fn(CUdevice, Shortfall) -> Bears,
     windows: Windows,
+    host: MachineMemory,
     /// What our driver calls cost.
     pub probes: Box<Probes>,
 }
@@ -84,6 +85,7 @@ impl Device {
             aside: |_| Aside::default(),
             bears: |_, _| Bears::Elsewhere,
             windows: Windows::default(),
+            host: MachineMemory::default(),
             probes: Box::new(Probes::new()),
         };
         let property = device.property(Tier::Device);
@@ -373,7 +375,12 @@ impl Gpu for Device {
 
     fn host_available(&self) -> u64 {
         let _whole = Uncancelled::new();
-        host::available()
+        self.host.available()
+    }
+
+    fn host_estimate(&self) -> u64 {
+        let _whole = Uncancelled::new();
+        self.host.estimate()
     }
 
     fn aside(&self) -> Aside {

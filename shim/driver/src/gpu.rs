@@ -211,6 +211,12 @@ pub trait Gpu: Send + Sync {
     /// Bytes of host memory that could be pinned now without starving the machine.
     fn host_available(&self) -> u64;
 
+    /// The same, or what it was some milliseconds ago: good enough to refuse a request, not to make memory. Costs a microsecond where the host was asked
+    /// lately.
+    fn host_estimate(&self) -> u64 {
+        self.host_available()
+    }
+
     /// What others hold on the account of the same limits.
     fn aside(&self) -> Aside {
         Aside::default()

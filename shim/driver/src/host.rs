@@ -1,10 +1,14 @@
 //! How much host memory there is, and how much of it may be pinned without starving the machine.
 //!
 //! The kernel's own estimate (`MemAvailable`), and the limits of the process's control groups: its own one and those around it. Read anew
-//! at each need: virtual machines grow, and other processes come and go.
+//! before memory is made: virtual machines grow, and other processes come and go. It takes a dozen files, so a refusal may rest on
+//! a figure that is some milliseconds old, if the machine has not got more free memory since: a program that tries ever smaller sizes
+//! is refused many times in a row.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Left to everybody else, always: this much, or a share of the machine if that is more.
 const MARGIN: u64 = 1 << 30;
@@ -13,8 +17,55 @@ const MARGIN_SHARE: u64 = 32;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
+/// So old may the figure be that a request is refused by.
+const RECENT: Duration = Duration::from_millis(10);
+
+/// The memory around one device, and what was seen of it last.
+#[derive(Debug, Default)]
+pub(crate) struct MachineMemory {
+    last: Mutex<Option<Figure>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Figure {
+    available: u64,
+    /// Free pages of the machine, in bytes.
+    free: u64,
+    at: Instant,
+}
+
+impl MachineMemory {
+    /// Bytes that can be pinned now; 0 where the kernel does not tell.
+    pub(crate) fn available(&self) -> u64 {
+        let (free, at) = (free_pages(), Instant::now());
+        let available = available();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Figure { available, free, at });
+        available
+    }
+
+    /// The same of some milliseconds ago, with what was freed on the machine since.
+    pub(crate) fn estimate(&self) -> u64 {
+        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.filter(|figure| figure.at.elapsed() < RECENT) {
+            Some(figure) => figure.available.saturating_add(free_pages().saturating_sub(figure.free)),
+            None => self.available(),
+        }
+    }
+}
+
+/// Free pages of the machine, in bytes: one system call, where `MemAvailable` takes a file.
+fn free_pages() -> u64 {
+    let mut info = std::mem::MaybeUninit::<libc::sysinfo>::zeroed();
+    // SAFETY: the kernel fills the structure; all zeroes is a valid one, should it refuse.
+    let info = unsafe {
+        libc::sysinfo(info.as_mut_ptr());
+        info.assume_init()
+    };
+    info.freeram.saturating_mul(info.mem_unit.into())
+}
+
 /// Bytes that can be pinned now; 0 where the kernel does not tell.
-pub(crate) fn available() -> u64 {
+fn available() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let free = field(&machine, "MemAvailable:").unwrap_or(0);
     let margin = MARGIN.max(field(&machine, "MemTotal:").unwrap_or(0) / MARGIN_SHARE);

@@ -318,11 +318,13 @@ fn no_request_is_refused_while_a_tier_has_room() {
 #[test]
 fn requests_without_a_sense_are_refused() {
     let manager = manager(64, vec![]);
-    for bytes in [0, usize::MAX, 1 << 60] {
-        let error = manager.allocate(bytes, S).expect_err("no such size");
-        assert!(matches!(error, AllocateError::Driver(CUresult::INVALID_VALUE)), "{error}");
+    let error = manager.allocate(0, S).expect_err("no such size");
+    assert!(matches!(error, AllocateError::Driver(CUresult::INVALID_VALUE)), "{error}");
+    for bytes in [usize::MAX, 1 << 60] {
+        let error = manager.allocate(bytes, S).expect_err("no memory has as much");
+        assert!(matches!(error, AllocateError::OutOfMemory(_)), "{error}");
     }
-    assert_eq!(manager.gpu().all_calls(), 0);
+    assert_eq!((manager.gpu().all_calls(), manager.usage().counters.out_of_memory), (0, 2));
 }
 
 #[test]

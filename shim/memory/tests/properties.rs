@@ -55,6 +55,7 @@ fn settings() -> impl Strategy<Value = ManagerSettings> {
         headroom: headroom * MIB,
         keep_idle: 0,
         overflow,
+        capacity: u64::MAX,
         host_limit: 300 * MIB,
         peer_limit: 100 * MIB,
         movable,

@@ -7,7 +7,7 @@ use wm_driver::{Bears, Gpu, Tier};
 use super::Manager;
 use super::events::GrantError;
 use crate::ordering::results::EventResults;
-use crate::policy::attempt::{Attempt, Room};
+use crate::policy::attempt::{Attempt, HostFigure, Room};
 use crate::state::decide::{Decision, Question};
 use crate::state::draft::Draft;
 use crate::state::grant::Grant;
@@ -55,6 +55,7 @@ impl<G: Gpu> Manager<G> {
             Question::Progress(queries) => self.run_queries(queries),
             Question::Wait(fences) => self.wait_for_one(attempt, fences),
             Question::Room => attempt.room = Some(self.room()?),
+            Question::Host(figure) => attempt.room = attempt.room.map(|room| self.beside_host(room, figure)),
             Question::Caller => match self.gpu.bears(attempt.request.shortfall()) {
                 Bears::LookAgain => {
                     attempt.start_over();
@@ -159,21 +160,40 @@ impl<G: Gpu> Manager<G> {
         }
     }
 
-    /// How far reserved bytes may grow. What plans under way will make is not in the driver's figure yet; what the
-    /// program made by itself is in none of ours, and counts against the limits.
+    /// How far reserved bytes of the device may grow; the host was not asked. What plans under way will make is not in the driver's
+    /// figure yet; what the program made by itself is in none of ours, and counts against the limits.
     pub(super) fn room(&self) -> Result<Room, CUresult> {
         let (free, _) = self.gpu.memory_info()?;
-        let (host, aside, limits) = (self.gpu.host_available(), self.gpu.aside(), &self.rules.settings);
+        let (aside, limits) = (self.gpu.aside(), &self.rules.settings);
+        let device = self.made_on(Tier::Device).saturating_add(free);
+        let device =
+            device.saturating_sub(limits.headroom).min(limits.device_limit.saturating_sub(aside.device));
+        Ok(Room { device, ..Room::default() })
+    }
+
+    /// The same for memory of a tier.
+    pub(super) fn room_on(&self, tier: Tier) -> Result<Room, CUresult> {
+        let room = self.room()?;
+        Ok(if tier == Tier::Host { self.beside_host(room, HostFigure::Current) } else { room })
+    }
+
+    /// The same with what the host has. Where the user's limit leaves nothing, the host is not asked.
+    fn beside_host(&self, room: Room, figure: HostFigure) -> Room {
+        let limit = self.rules.settings.host_limit.saturating_sub(self.gpu.aside().host);
+        if self.lock().holdings.held().host >= limit {
+            return Room { host: limit, host_figure: HostFigure::Current, ..room };
+        }
+        let available = match figure {
+            HostFigure::Recent => self.gpu.host_estimate(),
+            _ => self.gpu.host_available(),
+        };
+        let host = self.made_on(Tier::Host).saturating_add(available).min(limit);
+        Room { host, host_figure: figure, ..room }
+    }
+
+    /// What is held on a tier and was made.
+    fn made_on(&self, tier: Tier) -> u64 {
         let state = self.lock();
-        let (reserved, planned) = (state.holdings.held(), state.holdings.planned());
-        let held = |reserved: u64, planned: u64| reserved.saturating_sub(planned);
-        let device = held(reserved.device, planned.device).saturating_add(free);
-        let host = held(reserved.host, planned.host).saturating_add(host);
-        Ok(Room {
-            device: device
-                .saturating_sub(limits.headroom)
-                .min(limits.device_limit.saturating_sub(aside.device)),
-            host: host.min(limits.host_limit.saturating_sub(aside.host)),
-        })
+        state.holdings.held().on(tier).saturating_sub(state.holdings.planned().on(tier))
     }
 }

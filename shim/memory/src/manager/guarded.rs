@@ -3,7 +3,6 @@
 //! The state and the policy know no guards. They know requests without a class, whose block has an extent of its own (ADR 0025 says why this
 //! is no adaptor beside the manager).
 
-use wm_abi::CUresult;
 use wm_driver::Gpu;
 
 use super::Manager;
@@ -25,7 +24,7 @@ impl<G: Gpu> Manager<G> {
         order: Order,
         guard: BlockGuard,
     ) -> Result<u64, AllocateError> {
-        let request = Request::guarded(bytes, order, guard).ok_or(CUresult::INVALID_VALUE)?;
+        let request = self.possible(bytes, Request::guarded(bytes, order, guard))?;
         let met = self.serve(request)?;
         if guard == BlockGuard::Page {
             self.end_views(GUARDED_VIEWS);

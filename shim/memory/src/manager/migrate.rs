@@ -112,7 +112,7 @@ impl<G: Gpu> Manager<G> {
         let draft = |room| self.lock().draft_trade(address, order, own, room, &self.rules);
         // What is left is asked for where no idle handle fits: it takes longer than all else here.
         let trade = match draft(Room::default()) {
-            Err(Stays::Full) => draft(self.room()?),
+            Err(Stays::Full) => draft(self.room_on(order.to)?),
             drafted => drafted,
         }?;
         self.start(trade)

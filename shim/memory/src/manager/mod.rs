@@ -110,9 +110,18 @@ impl<G: Gpu> Manager<G> {
         Ok(address)
     }
 
-    fn request(&self, bytes: usize, order: Order) -> Result<Request, CUresult> {
-        let request = Request::new(bytes, order).ok_or(CUresult::INVALID_VALUE)?;
+    fn request(&self, bytes: usize, order: Order) -> Result<Request, AllocateError> {
+        let request = self.possible(bytes, Request::new(bytes, order))?;
         Ok(if self.rules.settings.chunked { request.in_chunks(self.rules.granularity) } else { request })
+    }
+
+    /// A request for so many bytes, unless all tiers together have fewer: then nothing has to be asked.
+    fn possible(&self, bytes: usize, request: Option<Request>) -> Result<Request, AllocateError> {
+        match request.filter(|request| request.bytes <= self.rules.settings.capacity) {
+            Some(request) => Ok(request),
+            None if bytes == 0 => Err(CUresult::INVALID_VALUE.into()),
+            None => Err(AllocateError::OutOfMemory(Box::new(self.lock().beyond(bytes, &self.rules)))),
+        }
     }
 
     fn serve(&self, request: Request) -> Result<u64, AllocateError> {

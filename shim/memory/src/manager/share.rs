@@ -244,7 +244,7 @@ impl<G: Gpu> Manager<G> {
         for to in [Tier::Device].iter().chain(others) {
             let part = chunk.start.max(range.start)..chunk.end.min(range.end);
             let order = MoveOrder { range: part, to: *to, alone: false, discards };
-            begun = self.room().map_err(Stays::from).and_then(|room| {
+            begun = self.room_on(*to).map_err(Stays::from).and_then(|room| {
                 let trade = self.lock().draft_unshare(&order, own, room, &self.rules)?;
                 self.start(trade)
             });

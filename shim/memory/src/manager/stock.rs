@@ -13,7 +13,7 @@ impl<G: Gpu> Manager<G> {
     /// # Errors
     /// Those of the driver; nothing has changed.
     pub fn stock_host(&self, bytes: u64) -> Result<bool, CUresult> {
-        let room = self.room()?;
+        let room = self.room_on(Tier::Host)?;
         let state = self.lock();
         let epoch = state.under_way.epoch();
         let is_allowed = self.rules.settings.overflow.contains(&Tier::Host)

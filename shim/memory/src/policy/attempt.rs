@@ -90,5 +90,17 @@ impl Attempt {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Room {
     pub(crate) device: u64,
+    /// 0 until the host was asked.
     pub(crate) host: u64,
+    pub(crate) host_figure: HostFigure,
+}
+
+/// What is known of the host. To ask it takes a hundred microseconds, so it is asked only where the device is full.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum HostFigure {
+    #[default]
+    Unasked,
+    /// Some milliseconds old: enough to refuse a request, not enough to make memory.
+    Recent,
+    Current,
 }

@@ -11,7 +11,7 @@ use wm_driver::{Bears, Tier};
 use crate::books::free_cache::FlushScope;
 use crate::books::ledger::run::{ALL, EARLY, LATE, LateFilter};
 use crate::ordering::fence::{Fence, Query};
-use crate::policy::attempt::Attempt;
+use crate::policy::attempt::{Attempt, HostFigure};
 use crate::policy::best_fit::best_fit;
 use crate::policy::recipe::{NewHandles, allowance, recipe};
 use crate::policy::reuse::oldest_idle;
@@ -46,8 +46,10 @@ pub(crate) enum Question {
     Progress(Vec<Query>),
     /// Whether one of these events is done within a limited time.
     Wait(Vec<Arc<Fence>>),
-    /// The memory that is left.
+    /// The memory that the device has left.
     Room,
+    /// The memory that the host has left.
+    Host(HostFigure),
     /// The tiers that the caller can use.
     Caller,
     /// Whether the host has more once its idle memory was given back: that is in handles of sizes that do not fit.
@@ -118,8 +120,9 @@ impl State {
         if !rules.settings.overflow.contains(&Tier::Host) {
             return None;
         }
-        if attempt.room.is_none() {
-            return Some(Decision::FindOut(Question::Room));
+        let Some(room) = attempt.room else { return Some(Decision::FindOut(Question::Room)) };
+        if room.host_figure != HostFigure::Current {
+            return Some(Decision::FindOut(Question::Host(HostFigure::Current)));
         }
         self.best_fit(attempt, host, &ALL)
             .or_else(|| self.reuse(attempt, host))
@@ -289,7 +292,16 @@ impl State {
     /// New memory on the overflow tiers for what idle and new memory of the device does not suffice for.
     fn overflow_anew(&mut self, attempt: &Attempt, rules: &Rules) -> Option<Decision> {
         let all = attempt.tiers(rules)?;
-        self.stitch(attempt, rules, &all, NewHandles::AsNeeded)
+        let figure = attempt.room.map_or(HostFigure::Current, |room| room.host_figure);
+        if figure == HostFigure::Unasked && all.contains(&Tier::Host) {
+            return Some(Decision::FindOut(Question::Host(HostFigure::Recent)));
+        }
+        let recipe = recipe(&self.facts(), attempt, rules, &all, NewHandles::AsNeeded)?;
+        // An older figure may promise what other processes have taken since.
+        if figure == HostFigure::Recent && recipe.create.iter().any(|(tier, _)| *tier == Tier::Host) {
+            return Some(Decision::FindOut(Question::Host(HostFigure::Current)));
+        }
+        Some(Decision::Build(self.draft(&recipe, attempt.request.class, rules)))
     }
 
     /// Queries, once, the progress of some other streams: memory that they freed may be ready.
@@ -329,21 +341,28 @@ impl State {
             return Decision::FindOut(Question::HostIdle);
         }
         self.counters.out_of_memory += 1;
-        Decision::Full(Box::new(self.shortage(attempt, rules)))
+        Decision::Full(Box::new(self.shortage(Some(attempt), rules)))
     }
 
-    fn shortage(&self, attempt: &Attempt, rules: &Rules) -> Shortage {
+    /// The refusal of a request that all tiers together could not meet.
+    pub(crate) fn beyond(&mut self, asked: usize, rules: &Rules) -> Shortage {
+        self.counters.out_of_memory += 1;
+        Shortage { asked: asked as u64, overflow: OverflowVerdict::Beyond, ..self.shortage(None, rules) }
+    }
+
+    fn shortage(&self, attempt: Option<&Attempt>, rules: &Rules) -> Shortage {
         let (facts, ledger) = (self.facts(), &self.holdings.ledger);
+        let left = |tier| attempt.map_or(0, |attempt| allowance(&facts, attempt, rules, tier));
         Shortage {
-            asked: attempt.request.asked as u64,
+            asked: attempt.map_or(0, |attempt| attempt.request.asked as u64),
             live: self.program.live().now,
             reserved: self.holdings.held(),
             idle: ledger.handles().idle_bytes(),
             largest_free_run: ledger.runs().largest(),
-            device_left: allowance(&facts, attempt, rules, Tier::Device),
+            device_left: left(Tier::Device),
             device_limit: rules.settings.device_limit,
-            host_left: allowance(&facts, attempt, rules, Tier::Host),
-            overflow: match attempt.bears {
+            host_left: left(Tier::Host),
+            overflow: match attempt.and_then(|attempt| attempt.bears) {
                 _ if rules.settings.overflow.is_empty() => OverflowVerdict::Off,
                 Some(Bears::Never) => OverflowVerdict::Unfit,
                 Some(Bears::NotYet) => OverflowVerdict::Later,

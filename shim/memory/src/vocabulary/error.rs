@@ -73,6 +73,8 @@ pub enum OverflowVerdict {
     Unfit,
     /// The library that asked has memory to give up first, and asks again.
     Later,
+    /// All tiers together have less than was asked for.
+    Beyond,
     /// Yes.
     Allowed,
 }
@@ -106,6 +108,7 @@ impl fmt::Display for Shortage {
             OverflowVerdict::Later => {
                 return write!(f, "; the library that asks gives up what it caches first");
             }
+            OverflowVerdict::Beyond => return write!(f, "; that is more than all memory that may be used"),
             OverflowVerdict::Allowed => {}
         }
         write!(f, "; peers {} of {}", ReadableBytes(self.live.peer), ReadableBytes(self.reserved.peer))?;

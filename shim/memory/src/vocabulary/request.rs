@@ -33,7 +33,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// `None` for sizes no driver would take: 0, or beyond the address space.
+    /// `None` for sizes that no memory has: 0, or beyond the address space.
     pub(crate) fn new(asked: usize, order: Order) -> Option<Self> {
         let bytes = round_up(asked as u64, UNIT).filter(|bytes| (1..1 << 56).contains(bytes))?;
         let (class, first_tier) = (Some(Class::of(bytes)), FirstTier::Anywhere);

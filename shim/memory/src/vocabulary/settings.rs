@@ -17,6 +17,8 @@ pub struct ManagerSettings {
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
     pub host_limit: u64,
+    /// What all tiers together have at most: a request for more is refused without a look. `u64::MAX` where that is not known.
+    pub capacity: u64,
     /// Memory of each other GPU that the manager may hold.
     pub peer_limit: u64,
     /// Live memory moves between tiers: handles have few sizes, however little is left, so that what one leaves is the spare of another.
@@ -35,6 +37,7 @@ impl Default for ManagerSettings {
             keep_idle: 512 << 20,
             overflow: vec![Tier::Host],
             host_limit: u64::MAX,
+            capacity: u64::MAX,
             peer_limit: u64::MAX,
             movable: false,
             chunked: false,

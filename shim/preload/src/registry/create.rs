@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Aside, Bears, Device, Gpu, Shortfall, Tier};
+use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier};
 use wm_memory::Manager;
 
 use super::managers::{DEVICES, existing, publish};
@@ -93,17 +93,31 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
     let budget = budget::of(device, total, settings.device_limit, settings.headroom);
+    let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(wm_driver::host::whole()));
+    let peer_limit = bytes(settings.peer_limit, u64::MAX);
+    let overflow: Vec<Tier> = settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect();
+    let most = |tier: &Tier| match tier {
+        Tier::Host => host_limit,
+        Tier::Peer(other) => peer_limit.min(total_of(*other)),
+        Tier::Device => 0,
+    };
     wm_memory::ManagerSettings {
+        capacity: overflow.iter().map(most).fold(total.min(budget.limit), u64::saturating_add),
         device_limit: budget.limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
-        host_limit: settings.host_limit.map_or(u64::MAX, |size| size.of(wm_driver::host::whole())),
-        peer_limit: bytes(settings.peer_limit, u64::MAX),
-        overflow: settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect(),
+        host_limit,
+        peer_limit,
+        overflow,
         stitch_views: stitch_views(settings),
         movable: settings.migrate != settings::Migrate::Off,
         chunked: settings.dedup == settings::Dedup::On,
     }
+}
+
+/// Bytes of a device; all there may be where the driver does not tell.
+fn total_of(device: CUdevice) -> u64 {
+    driver().device_total_mem(device).map_or(u64::MAX, |bytes| bytes as u64)
 }
 
 /// No stitched view is kept with page guards: a guarded block's view cannot serve the next block.
