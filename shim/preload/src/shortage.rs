@@ -233,6 +233,12 @@ pub(crate) fn mapped() {
     }
 }
 
+/// This thread was refused a piece for another reason than a shortage.
+pub(crate) fn refused_piece(comes_again: bool) {
+    let refused = comes_again.then_some(RefusedPiece { mapped: None });
+    PIECES.set(Pieces { refused, ..PIECES.get() });
+}
+
 /// This thread was given a block.
 #[inline]
 pub(crate) fn met() {

@@ -16,7 +16,7 @@ use super::boundary::Outcome;
 use super::{oom, reserved};
 use crate::ahead::{self, HostNeed};
 use crate::gate;
-use crate::physical::{self, Asked, MemoryKind, book, kept};
+use crate::physical::{self, Asked, MemoryKind, book, kept, segment};
 use crate::process::{self, callers, driver};
 use crate::settings::{self, Created};
 use crate::{registry, shortage};
@@ -52,7 +52,12 @@ pub(super) unsafe fn mem_create(
     }
     let manager = registry::of_device(property.location.id);
     let request = CreateRequest { property, bytes, manager, kind: kept::kind(&property, bytes) };
-    let made = request.on_device().or_else(|code| request.on_host(code));
+    let has_room = !segment::refuses(bytes as u64);
+    let made = if has_room { request.anywhere() } else { Err(CUresult::OUT_OF_MEMORY) };
+    let comes_again = segment::answered(bytes as u64, made.map(drop).into());
+    if !has_room {
+        shortage::refused_piece(comes_again);
+    }
     if made == Err(CUresult::OUT_OF_MEMORY) && request.kind.is_some() {
         kept::refused();
     }
@@ -79,6 +84,10 @@ impl CreateRequest {
         };
         book().made(token, self.asked(), tier, self.bytes as u64);
         Some(token)
+    }
+
+    fn anywhere(&self) -> Result<u64, CUresult> {
+        self.on_device().or_else(|code| self.on_host(code))
     }
 
     fn on_device(&self) -> Result<u64, CUresult> {
@@ -297,6 +306,7 @@ pub(super) fn mem_map(address: CUdeviceptr, bytes: usize, offset: usize, handle:
     if result == CUresult::SUCCESS {
         book().mapped(address, bytes as u64, handle);
         shortage::mapped();
+        segment::changed();
     }
     Outcome::Return(result)
 }
@@ -346,5 +356,23 @@ pub(super) fn mem_address_free(address: CUdeviceptr, bytes: usize) -> Outcome {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
     kept::clear(address, bytes);
+    segment::changed();
     Outcome::Forward
+}
+
+/// `cuMemAddressReserve`.
+pub(super) unsafe fn mem_address_reserve(
+    address: *mut CUdeviceptr,
+    bytes: usize,
+    alignment: usize,
+    wanted: CUdeviceptr,
+    flags: u64,
+) -> CUresult {
+    let reserve = driver().get::<symbol::cuMemAddressReserve>();
+    // SAFETY: the program's arguments.
+    let result = unsafe { reserve(address, bytes, alignment, wanted, flags) };
+    if result == CUresult::SUCCESS {
+        segment::reserved(bytes as u64);
+    }
+    result
 }

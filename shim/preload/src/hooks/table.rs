@@ -108,6 +108,8 @@ hooks! {
             => physical::mem_unmap, Memory, "forgets it; refused on our blocks";
         cuMemSetAccess
             => physical::mem_set_access, Memory, "the CPU gets no access to what stands in for device memory; refused on our blocks";
+        cuMemAddressReserve
+            => physical::mem_address_reserve, Memory, "the end of a segment of PyTorch's is known: a request that has no room there is refused";
         cuMemAddressFree
             => physical::mem_address_free, Memory, "refused on our blocks; what lies unused there goes";
         cuMemHostGetDevicePointer_v2

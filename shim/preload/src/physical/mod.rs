@@ -6,6 +6,7 @@
 mod book;
 pub(crate) mod headroom;
 pub(crate) mod kept;
+pub(crate) mod segment;
 mod shelf;
 
 use std::ops::Range;
