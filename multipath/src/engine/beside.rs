@@ -8,7 +8,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::time::{Duration, Instant};
 
 use wm_abi::{CUdevice, CUresult};
 use wm_driver::thread;
@@ -22,8 +21,6 @@ use crate::vocabulary::machine::Survey;
 
 /// Stack of the thread, bytes: it calls the driver.
 const STACK: usize = 512 << 10;
-/// The longest that the end of the process waits for a driver call of the thread to return.
-const LAST: Duration = Duration::from_millis(200);
 
 /// The right to measure or to open contexts: nobody else has it while this lives.
 struct Busy<D>(Arc<Inner<D>>);
@@ -87,13 +84,9 @@ impl<D: CopyDriver + 'static> Inner<D> {
         }
     }
 
-    /// The process ends. A measurement that is under way is left as it is.
+    /// The process ends. A measurement that is under way is left as it is; for the thread's driver call the process waits ([`wm_driver::departure`]).
     pub fn stop(&self) {
         self.over.store(true, Release);
-        let start = Instant::now();
-        while self.busy.load(Acquire) && start.elapsed() < LAST {
-            std::thread::sleep(Duration::from_millis(1));
-        }
     }
 
     fn busy(&self) -> Option<Busy<D>> {
@@ -141,7 +134,11 @@ impl<D: CopyDriver + 'static> Inner<D> {
         let quiet = self.claims().is_quiet();
         let go_on = || if self.over.load(Acquire) { Err(CUresult::DEINITIALIZED) } else { Ok(()) };
         let Calibration { topology, steady } = measure::calibrate(&self.driver, survey, &devices, &go_on)
-            .inspect_err(|code| log::warn!("the links cannot be measured, copies stay plain: {code}"))
+            .inspect_err(|code| {
+                if *code != CUresult::DEINITIALIZED {
+                    log::warn!("the links cannot be measured, copies stay plain: {code}");
+                }
+            })
             .ok()?;
         let folder = self.settings.cache.as_deref();
         self.keep(folder.filter(|_| steady && quiet && self.claims().is_quiet()), &topology);

@@ -190,7 +190,10 @@ impl<D: CopyDriver + 'static> Inner<D> {
 
     /// A relay whose share the direct path could copy, and it could not.
     fn drop_relay(&self, relay: CUdevice) {
-        log::warn!("device {relay} failed as a relay; copies go on without it");
+        // At the end of the process calls are refused, whatever the relay is like.
+        if !self.over.load(Ordering::Acquire) {
+            log::warn!("device {relay} failed as a relay; copies go on without it");
+        }
         self.pool.lose(relay, self.driver.clock());
     }
 }

@@ -229,8 +229,8 @@ impl Pool {
     ) -> Option<RelayPipeline> {
         let made = has_room(driver, context).and_then(|_| RelayPipeline::new(driver, relay, context, user));
         made.inspect_err(|code| {
-            log::warn!("device {relay} does not serve as a relay now: {code}");
             self.lists().unmake(relay, user.home);
+            complain(relay, *code);
             self.lose(relay, driver.clock());
         })
         .ok()
@@ -252,7 +252,7 @@ impl Pool {
                 log::info!("{}", first_use(relay, opened));
             }
             Err(code) => {
-                log::warn!("device {relay} does not serve as a relay now: {code}");
+                complain(relay, code);
                 self.lose(relay, driver.clock());
             }
         }
@@ -356,6 +356,13 @@ impl Pool {
 pub(crate) fn has_room<D: CopyDriver>(driver: &D, context: CUcontext) -> DriverResult<u64> {
     let (free, total) = driver.room(context)?;
     if free < total / SPARE { Err(CUresult::OUT_OF_MEMORY) } else { Ok(total.saturating_sub(free)) }
+}
+
+/// A relay could not be opened, or a lane made. At the end of the process nobody needs either.
+fn complain(relay: CUdevice, code: CUresult) {
+    if code != CUresult::DEINITIALIZED {
+        log::warn!("device {relay} does not serve as a relay now: {code}");
+    }
 }
 
 /// What copies begin to hold on a relay, in words.

@@ -7,7 +7,7 @@
 //! * [`share`]: physical memory between processes.
 //! * [`cells`]: small copies in stream order between the device and host memory of ours.
 //! * [`probe`]: what our own driver calls cost.
-//! * [`thread`]: threads of ours, which the process must not notice.
+//! * [`thread`]: threads of ours, which the process must not notice; [`departure`]: they leave the driver before it goes.
 //!
 //! Invariant: every call goes through a [`Table`], never through this process's exports, so the library never meets
 //! its own hooks.
@@ -17,6 +17,7 @@ pub mod api;
 mod cache;
 pub mod cells;
 mod copies;
+pub mod departure;
 pub mod device;
 mod events;
 pub mod gpu;

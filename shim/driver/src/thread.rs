@@ -11,6 +11,8 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::departure;
+
 /// What a thread starts with.
 struct Start<F> {
     name: &'static CStr,
@@ -22,6 +24,7 @@ struct Start<F> {
 /// # Errors
 /// Those of `pthread_create`; `body` is dropped.
 pub fn spawn(name: &'static CStr, stack: usize, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    departure::register();
     create(libc::PTHREAD_CREATE_DETACHED, stack, Start { name, body }).map(drop)
 }
 
@@ -131,6 +134,7 @@ extern "C" fn main<F: FnOnce() + Send>(argument: *mut c_void) -> *mut c_void {
     // SAFETY: `create` boxed it for this thread.
     let Start { name, body } = *unsafe { Box::from_raw(argument.cast::<Start<F>>()) };
     let _whole = Uncancelled::new();
+    departure::mark_thread();
     // SAFETY: names the calling thread; a name that is too long is refused.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
     // Unwinding out of a thread's first function would abort the host.

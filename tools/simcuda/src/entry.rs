@@ -5,13 +5,14 @@
 //! should this call fail ([`crate::fail`]), a body that may use `?`, and a panic that stops at the boundary. Each
 //! export is checked against the driver's own signature at compile time.
 //!
-//! Invariants: no body is entered in a process that forked after `cuInit`, nor from a host callback of a stream.
+//! Invariants: no body is entered in a process that forked after `cuInit`, nor after the driver's exit handler, nor from a host callback of a stream.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use wm_abi::{CUresult, CUstream};
 
 use crate::cancel::Uncancelled;
+use crate::ending::Inside;
 use crate::{callback, fail, state};
 
 /// What a driver function answers, in a form that works with `?`.
@@ -46,6 +47,7 @@ pub(crate) fn enter(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult
 /// Runs the body of a function that may come before `cuInit`.
 pub(crate) fn enter_early(call: Call, body: impl FnOnce(&Call) -> Outcome) -> CUresult {
     let _whole = Uncancelled::begin();
+    let _inside = Inside::enter(call.index);
     let guarded = AssertUnwindSafe(|| fail::strike(call.index).and_then(|()| body(&call)));
     catch_unwind(guarded).unwrap_or(Err(CUresult::UNKNOWN)).into()
 }

@@ -5,7 +5,7 @@
 //!
 //! | part | files |
 //! |---|---|
-//! | the boundary: exports, faults on demand, settings | `entry` `fail` `settings` `unsimulated` `proc_address` `errors` |
+//! | the boundary: exports, the process's end, faults on demand, settings | `entry` `ending` `fail` `settings` `unsimulated` `proc_address` `errors` |
 //! | what there is: devices, contexts, handles | `state` `device` `attributes` `context` `green` `registry` |
 //! | when things happen: streams, events, graphs | `lane` `stream` `event` `callback` `capture` `graph` `graph_copy` `graph_memory` |
 //! | memory: what backs it, where it is, who may touch it | `memory` `linear` `managed` `vmm` `pool` `host` `pointer` `ipc` |
@@ -44,6 +44,7 @@ mod context_api;
 mod copy;
 mod copy_api;
 mod device;
+mod ending;
 mod entry;
 mod errors;
 mod event;

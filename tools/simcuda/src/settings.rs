@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     pub(crate) peers: bool,
     /// End the process where copies race?
     pub(crate) races: bool,
+    /// Does a thread that is inside a call when the process's exit ends the driver, or calls it later, crash?
+    pub(crate) exit_crashes: bool,
     /// Is the handle of an object that is gone given to the next one?
     pub(crate) reuse_handles: bool,
     /// Say nothing about functions that are not simulated?
@@ -49,7 +51,8 @@ pub(crate) fn settings() -> &'static Settings {
 /// One line on standard error.
 #[allow(clippy::print_stderr, reason = "the simulator's only voice")]
 pub(crate) fn complain(line: &dyn Display) {
-    eprintln!("simcuda: {line}");
+    let line = format!("simcuda: {line}\n");
+    eprint!("{line}");
 }
 
 impl Settings {
@@ -70,6 +73,7 @@ impl Settings {
             exclusive: value(&get, &warn, "SIMCUDA_EXCLUSIVE", "0 or 1", false, switch),
             peers: value(&get, &warn, "SIMCUDA_PEERS", "0 or 1", true, switch),
             races: value(&get, &warn, "SIMCUDA_RACES", "0 or 1", false, switch),
+            exit_crashes: value(&get, &warn, "SIMCUDA_EXIT", "answer or crash", false, exit),
             reuse_handles: value(&get, &warn, "SIMCUDA_REUSE_HANDLES", "0 or 1", false, switch),
             quiet: value(&get, &warn, "SIMCUDA_QUIET", "0 or 1", false, switch),
         }
@@ -102,6 +106,15 @@ fn switch(text: &str) -> Option<bool> {
     match text {
         "0" | "" => Some(false),
         "1" => Some(true),
+        _ => None,
+    }
+}
+
+/// What meets a thread that is inside the driver at the end.
+fn exit(text: &str) -> Option<bool> {
+    match text {
+        "answer" | "" => Some(false),
+        "crash" => Some(true),
         _ => None,
     }
 }
@@ -187,6 +200,7 @@ mod tests {
             ("SIMCUDA_COHERENT", "2"),
             ("SIMCUDA_PEERS", "some"),
             ("SIMCUDA_RACES", "find"),
+            ("SIMCUDA_EXIT", "late"),
             ("SIMCUDA_QUIET", "maybe"),
         ] {
             let (settings, lines) = read(name, text);

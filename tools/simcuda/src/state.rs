@@ -11,6 +11,7 @@ use wm_abi::CUresult;
 use crate::array::{Array, Mipmapped};
 use crate::context::Context;
 use crate::device::Device;
+use crate::ending;
 use crate::entry::Outcome;
 use crate::event::Event;
 use crate::graph::{Exec, Graph, Node};
@@ -55,6 +56,7 @@ pub(crate) struct Driver {
 const FRESH: u8 = 0;
 const READY: u8 = 1;
 const FORKED: u8 = 2;
+const ENDED: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(FRESH);
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
@@ -62,9 +64,23 @@ static STARTING: Mutex<()> = Mutex::new(());
 /// May the driver be used in this process?
 ///
 /// # Errors
-/// `NOT_INITIALIZED` before `cuInit` and after a fork.
+/// `NOT_INITIALIZED` before `cuInit` and after a fork, `DEINITIALIZED` once exit handlers have taken it down.
 pub(crate) fn ready() -> Outcome {
-    if STATE.load(Ordering::Acquire) == READY { Ok(()) } else { Err(CUresult::NOT_INITIALIZED) }
+    match STATE.load(Ordering::Acquire) {
+        READY => Ok(()),
+        ENDED => Err(CUresult::DEINITIALIZED),
+        _ => Err(CUresult::NOT_INITIALIZED),
+    }
+}
+
+/// Is this a child of a process that had a driver?
+pub(crate) fn is_forked() -> bool {
+    STATE.load(Ordering::Acquire) == FORKED
+}
+
+/// The process ends. `false`: there is no driver here that could go.
+pub(crate) fn end() -> bool {
+    STATE.compare_exchange(READY, ENDED, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 /// The driver. Only for bodies of exports, which run when it is ready.
@@ -77,16 +93,21 @@ pub(crate) fn driver() -> &'static Driver {
 /// # Errors
 /// `NOT_INITIALIZED` in a child of a process that had a driver; `OPERATING_SYSTEM` if there is no `memfd`.
 pub(crate) fn start() -> Outcome {
-    if STATE.load(Ordering::Acquire) == FORKED {
-        return Err(CUresult::NOT_INITIALIZED);
+    match STATE.load(Ordering::Acquire) {
+        FORKED => return Err(CUresult::NOT_INITIALIZED),
+        ENDED => return Err(CUresult::DEINITIALIZED),
+        _ => {}
     }
     let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if STATE.load(Ordering::Acquire) == READY {
         return Ok(());
     }
     let driver = Driver::new()?;
-    // SAFETY: the handler only stores to an atomic.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: handlers without arguments that stay valid: the library is never unloaded. The first only stores to an atomic.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(forked));
+        libc::atexit(ending::take_down);
+    }
     raise_descriptor_limit();
     if DRIVER.set(driver).is_err() {
         return Err(CUresult::UNKNOWN);

@@ -181,3 +181,51 @@ fn a_plain_block_opens_in_another_process() {
     assert_eq!(status_of(child), 0);
     assert_eq!(download(block, 2), [53, 52]);
 }
+
+/// What a program's own exit handler, which was registered first and so runs last, is answered.
+extern "C" fn late() {
+    let mut count = 0;
+    // SAFETY: an out-pointer to a live local; `_exit` ends the process at once.
+    unsafe { libc::_exit(i32::from(cuDeviceGetCount(&raw mut count) == CUresult::DEINITIALIZED)) };
+}
+
+/// Hazard: an exit in a driver's call goes well here and crashes on NVIDIA's.
+#[test]
+fn after_the_drivers_exit_handler_there_is_no_driver() {
+    let child = in_child(|| {
+        // SAFETY: a handler that stays valid; then the process ends, with all its handlers.
+        unsafe { libc::atexit(late) };
+        start(&[]);
+        // SAFETY: ends the process, with all its handlers.
+        unsafe { libc::exit(3) }
+    });
+    assert_eq!(status_of(child), 1);
+}
+
+/// Ends the process while another thread waits for a stream that nobody lets go.
+fn exit_beside_a_call(variable: &[(&str, &str)]) -> i32 {
+    let child = in_child(|| {
+        let context = start(variable);
+        let stream = stream(CU_STREAM_NON_BLOCKING);
+        let flag = allocate(4);
+        ok!(cuMemsetD32_v2(flag, 0, 1));
+        ok!(cuStreamWaitValue32_v2(stream, flag, 1, 1));
+        let (here, there) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            ok!(cuCtxSetCurrent(context));
+            here.send(()).expect("heard");
+            ok!(cuStreamSynchronize(stream));
+        });
+        there.recv().expect("it is about to call");
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        // SAFETY: ends the process, with all its handlers.
+        unsafe { libc::exit(3) }
+    });
+    status_of(child)
+}
+
+#[test]
+fn a_thread_inside_a_call_crashes_at_the_end_where_that_is_wanted() {
+    assert_eq!(exit_beside_a_call(&[]), 3);
+    assert_eq!(exit_beside_a_call(&[("SIMCUDA_EXIT", "crash")]), -libc::SIGSEGV);
+}

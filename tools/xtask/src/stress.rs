@@ -1,7 +1,7 @@
 //! `cargo xtask stress`: the program of tools/stress in many runs, each with another seed, in turn over the situations in
 //! which memory is short in another way.
 //!
-//! After them come random programs whose runs bare and under the library are compared (tools/oracle).
+//! After them come random programs whose runs bare and under the library are compared (tools/oracle), and processes that end at random moments (tests/hazards).
 //!
 //! By default as many operations as the simulated driver makes in about an hour; on a GPU they take less. Each run is one
 //! line, with the library's own books checked after it. The first run that finds something ends the task, with the command
@@ -33,6 +33,9 @@ pub(crate) struct StressArguments {
     /// Minutes of random programs, bare and under the library, after the runs
     #[arg(long, default_value_t = 15)]
     oracle: u64,
+    /// Processes that end at random moments, after those, in each of three situations
+    #[arg(long, default_value_t = 2000)]
+    exits: u64,
     /// Seed of the first run; each later one has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -95,7 +98,19 @@ pub(crate) fn run(arguments: &StressArguments) -> Result<()> {
     }
     let (minutes, gib) = (start.elapsed().as_secs_f64() / 60.0, checked >> 30);
     println!("\n{done} operations in {minutes:.1} minutes, {gib} GiB checked: every mark was its owner's.");
-    oracle(&folder, &driver, arguments)
+    oracle(&folder, &driver, arguments)?;
+    exits(&driver, arguments)
+}
+
+/// Ends of processes at random moments, on the simulated driver: more of them than the test has by itself. On GPUs that is `tests/workloads/exits.py`.
+fn exits(driver: &TestDriver, arguments: &StressArguments) -> Result<()> {
+    if matches!(driver, TestDriver::Real) || arguments.exits == 0 {
+        return Ok(());
+    }
+    step::run("build", step::cargo(&["build", "--workspace"]))?;
+    let mut test = step::cargo(&["test", "--package", "hazards", "--test", "exits"]);
+    test.env("HAZARD_EXITS", arguments.exits.to_string()).env("HAZARD_SEED", arguments.seed.to_string());
+    step::run("exits", test)
 }
 
 /// Ways in which random programs are drawn; each gets its share of the time.

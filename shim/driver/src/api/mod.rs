@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::*;
 
+use crate::departure;
 use crate::table::Table;
 pub use attribute::{PointerAttribute, PoolAttribute};
 
@@ -461,7 +462,7 @@ impl Api for Table {
 
     #[inline]
     fn call<S: Symbol>(&self, call: impl FnOnce(S::Function) -> CUresult) -> CUresult {
-        call(self.get::<S>())
+        departure::visit(|| call(self.get::<S>()))
     }
 }
 

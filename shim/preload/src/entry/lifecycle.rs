@@ -4,7 +4,9 @@
 //! the name `libcuda.so` is registered: no thread, no log line, no driver. What a fork and the exit forbid is said in
 //! `process/flags.rs`.
 
-use wm_driver::interposer;
+use std::time::Duration;
+
+use wm_driver::{departure, interposer};
 
 use super::loader;
 use crate::process::{self, keep_errno};
@@ -33,17 +35,20 @@ extern "C" fn in_child() {
 /// The first CUDA call of the process.
 pub(super) fn at_first_call() {
     process::note_use();
-    // SAFETY: a handler without arguments that stays valid.
-    unsafe { libc::atexit(at_exit) };
+    departure::before_exit(at_exit);
 }
 
+/// The longest that the exit waits for driver calls of our own threads. What takes longest is to make a context, half a second at most where nothing is in its way.
+const DEPARTURE: Duration = Duration::from_secs(3);
+
+/// Waits for no lock without a bound: the exit may have begun in a signal handler, on a thread that holds one.
 extern "C" fn at_exit() {
-    process::note_exit();
-    if !process::forked() {
+    if process::note_exit() && !process::forked() {
         dedup::stop();
         multipath::stop();
         ipc::stop();
         endpoint::stop();
+        departure::close(DEPARTURE);
         trace::finish();
         guard::finish();
     }

@@ -38,7 +38,7 @@ pub(crate) fn note_fork() -> bool {
     used
 }
 
-/// Exit has begun.
-pub(crate) fn note_exit() {
-    PROCESS_HOT.exiting.store(true, Ordering::Relaxed);
+/// Exit has begun. `false`: that is known already.
+pub(crate) fn note_exit() -> bool {
+    !PROCESS_HOT.exiting.swap(true, Ordering::Relaxed)
 }

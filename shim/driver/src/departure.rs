@@ -1,0 +1,109 @@
+//! Threads of ours leave the driver before the end of the process takes it down.
+//!
+//! NVIDIA's driver ends in an exit handler, or with its library, and does not wait for calls that other threads are making: such a call crashes. So each call that a
+//! thread of ours makes is counted. Once exit has begun none begins any more, and the exit waits for those that are under way.
+//!
+//! Exit handlers run in reverse: one that was registered before the driver's own runs after it. So ours is registered anew whenever a thread of ours starts.
+//!
+//! Invariant: a thread of the program's is never counted, refused or waited for: its calls at exit are what they are without us.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use wm_abi::CUresult;
+
+/// Between two looks whether they have left. A driver call takes some microseconds for the most part.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Calls that threads of ours are making.
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+
+/// No such call begins any more.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// What the process calls when it ends.
+static HANDLER: OnceLock<extern "C" fn()> = OnceLock::new();
+
+thread_local! {
+    /// Is this a thread of ours? No destructor, so there at any time of a thread's life.
+    static OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread is one of ours.
+pub(crate) fn mark_thread() {
+    OURS.set(true);
+}
+
+/// Makes a call of the driver; a thread of ours does so only while the driver is there.
+#[inline]
+pub(crate) fn visit(call: impl FnOnce() -> CUresult) -> CUresult {
+    if OURS.get() { counted(call) } else { call() }
+}
+
+/// In this order, and the exit in the other: one of the two sees the other.
+fn counted(call: impl FnOnce() -> CUresult) -> CUresult {
+    INSIDE.fetch_add(1, SeqCst);
+    let code = if CLOSED.load(SeqCst) { CUresult::DEINITIALIZED } else { call() };
+    INSIDE.fetch_sub(1, SeqCst);
+    code
+}
+
+/// The process shall call this when it ends, before what was registered so far. It has to call [`close`], and may be called more than once.
+pub fn before_exit(handler: extern "C" fn()) {
+    HANDLER.get_or_init(|| handler);
+    register();
+}
+
+/// Puts the handler in front of those that others have registered since.
+pub(crate) fn register() {
+    if let Some(handler) = HANDLER.get() {
+        // SAFETY: a handler without arguments that stays valid, for the library is never unloaded.
+        unsafe { libc::atexit(*handler) };
+    }
+}
+
+/// Threads of ours call the driver no more. Waits until all have left it, or until `limit` is over: a call may wait for work that never ends. Takes no lock.
+pub fn close(limit: Duration) {
+    CLOSED.store(true, SeqCst);
+    let begin = Instant::now();
+    while INSIDE.load(SeqCst) > 0 && begin.elapsed() < limit {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Hazard: a thread that calls a driver which is gone, or an exit that waits for a thread of the program's.
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::thread;
+
+    /// One test, since it closes the process's driver.
+    #[test]
+    fn threads_of_ours_are_waited_for_and_refused_afterwards_and_others_never() {
+        let (here, there) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let body = move || {
+            let first = visit(|| {
+                here.send(CUresult::NOT_READY).expect("heard");
+                let _ = ended.recv();
+                CUresult::SUCCESS
+            });
+            here.send(first).expect("heard");
+            here.send(visit(|| panic!("the driver is gone"))).expect("heard");
+        };
+        thread::spawn(c"wm-test", 64 << 10, body).expect("a thread");
+        assert_eq!(there.recv().expect("it is inside"), CUresult::NOT_READY);
+        let begin = Instant::now();
+        close(Duration::from_millis(20));
+        assert!(begin.elapsed() >= Duration::from_millis(20), "a call is under way");
+        drop(end);
+        close(Duration::MAX);
+        assert_eq!(there.recv().expect("the call is whole"), CUresult::SUCCESS);
+        assert_eq!(there.recv().expect("the next one is none"), CUresult::DEINITIALIZED);
+        assert_eq!(visit(|| CUresult::NOT_FOUND), CUresult::NOT_FOUND, "this thread is the program's");
+    }
+}

@@ -1,0 +1,106 @@
+//! Hazard: a process that crashes, hangs or says something at its end, because a thread of the library's is inside the driver while the driver's exit handler takes it down.
+//!
+//! Programs that copy over several links end in each way at random moments. Links are slow, so that threads of the library are at work then: they measure
+//! the links, open contexts, and move pageable memory. `HAZARD_EXITS` is the number of exits (`cargo xtask stress` asks for 2000), `HAZARD_SEED` the first one's seed.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hazards::{Host, Scratch, c, driver};
+
+/// Exits of one test where the environment does not say.
+const EXITS: u64 = 70;
+
+/// Processes at a time.
+const CROWD: usize = 4;
+
+const WAYS: [&str; 7] = ["return", "exit", "_exit", "quick_exit", "gone", "term", "handler"];
+
+/// What goes on when the process ends.
+struct Situation {
+    /// Of the exits, one in so many.
+    part: u64,
+    /// Blocks of 16 MiB.
+    blocks: usize,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Programs end one after the other, several at a time. Seeds of those that did not end as they should, with what they said.
+fn end_all(situation: &Situation) {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "exits");
+    let _copied = hazards::shim::alone(&scratch);
+    let (first, exits) = (number("HAZARD_SEED", 1), number("HAZARD_EXITS", EXITS) / situation.part);
+    let next = AtomicU64::new(first);
+    let run = || {
+        let mut wrong = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + exits {
+                return wrong;
+            }
+            wrong.extend(end_one(situation, &scratch, &driver, &program, seed));
+        }
+    };
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..CROWD).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no program hangs")).collect()
+    });
+    assert!(wrong.is_empty(), "{} of {exits} exits:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What was wrong with one end.
+fn end_one(
+    situation: &Situation,
+    scratch: &Scratch,
+    driver: &Path,
+    program: &Path,
+    seed: u64,
+) -> Option<String> {
+    let way = WAYS[(seed % WAYS.len() as u64) as usize];
+    // Every second one finds what an earlier one may have measured.
+    let (cache, machine) =
+        if seed.is_multiple_of(2) { ("kept".to_owned(), 0) } else { (format!("own-{seed}"), seed) };
+    let host =
+        Host::shimmed(program, scratch, driver).args([way, &seed.to_string(), &situation.blocks.to_string()]);
+    let outcome = situation
+        .variables
+        .iter()
+        .fold(host, |host, (name, value)| host.env(name, value))
+        .env("WMSHIM_MULTIPATH_MIN", "2MiB")
+        .env("XDG_CACHE_HOME", scratch.path().join(cache))
+        .env("SIMCUDA_DEVICES", "2")
+        .env("SIMCUDA_MACHINE", machine.to_string())
+        .env("SIMCUDA_EXIT", "crash")
+        .run();
+    let expected = if way == "term" { (None, Some(libc::SIGTERM)) } else { (Some(7), None) };
+    let end = (outcome.status.code(), outcome.status.signal());
+    let is_right = end == expected && outcome.stderr.is_empty() && outcome.stdout.is_empty();
+    (!is_right).then(|| format!("{way} {seed}: {end:?} {}{}", outcome.stdout, outcome.stderr))
+}
+
+#[test]
+fn a_process_ends_while_its_links_are_measured() {
+    let variables = &[("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_LINKS", "pcie=2GB/s,nvlink=20GB/s")];
+    end_all(&Situation { part: 1, blocks: 0, variables });
+}
+
+/// A call of the library's own thread takes long: half a second and more.
+#[test]
+fn a_process_ends_while_a_call_of_the_librarys_takes_long() {
+    let variables = &[("WMSHIM_MULTIPATH", "0,1"), ("SIMCUDA_LINKS", "pcie=100MB/s,nvlink=1GB/s")];
+    end_all(&Situation { part: 3, blocks: 0, variables });
+}
+
+#[test]
+fn a_process_ends_while_host_memory_is_pinned_ahead() {
+    let variables =
+        &[("WMSHIM_MULTIPATH", "auto"), ("WMSHIM_HOST_AHEAD", "256MiB"), ("SIMCUDA_MEMORY", "64MiB")];
+    end_all(&Situation { part: 1, blocks: 12, variables });
+}
