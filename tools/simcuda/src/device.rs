@@ -14,8 +14,8 @@ use crate::context::Primary;
 use crate::entry::{Outcome, early_exports, exports, put, require};
 use crate::lane::Fault;
 use crate::link::Link;
-use crate::memory::Budget;
 use crate::memory::store::Store;
+use crate::memory::{Budget, Place};
 use crate::settings::settings;
 use crate::state::{self, driver};
 
@@ -55,7 +55,7 @@ impl Device {
     pub(crate) fn new(ordinal: usize, memory: u64) -> Outcome<Self> {
         Ok(Self {
             ordinal,
-            budget: Budget::new(memory),
+            budget: Budget::new(Place::Device(ordinal), memory),
             store: Store::new(&format!("simcuda-store:device={ordinal}"))?,
             primary: Mutex::default(),
             lost: Fault::default(),

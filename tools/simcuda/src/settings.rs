@@ -14,6 +14,10 @@ pub(crate) struct Settings {
     pub(crate) devices: usize,
     /// Memory of each device, in bytes.
     pub(crate) memory: u64,
+    /// Memory of the host that may be pinned. `None`: all that the machine has.
+    pub(crate) host: Option<u64>,
+    /// The file in which processes that compete for memory count what they use.
+    pub(crate) shared: Option<std::path::PathBuf>,
     /// Speed of each device's link to the host, in bytes a second and direction. `None`: no limit.
     pub(crate) pcie: Option<f64>,
     /// Speed between two devices, in bytes a second and direction.
@@ -61,6 +65,10 @@ impl Settings {
         Self {
             devices: value(&get, &warn, "SIMCUDA_DEVICES", "a number from 1 to 64", 1, devices),
             memory: value(&get, &warn, "SIMCUDA_MEMORY", "a size such as 512MiB or 2GiB", 2 << 30, bytes),
+            host: value(&get, &warn, "SIMCUDA_HOST", "a size such as 8GiB", None, |text| {
+                bytes(text).map(Some)
+            }),
+            shared: get("SIMCUDA_SHARED").filter(|path| !path.is_empty()).map(Into::into),
             pcie: links.0,
             nvlink: links.1,
             seed: value(&get, &warn, "SIMCUDA_SEED", "a number", None, |text| text.parse().ok().map(Some)),

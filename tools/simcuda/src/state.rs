@@ -149,7 +149,7 @@ impl Driver {
         }
         Ok(Self {
             devices,
-            host_budget: Budget::new(machine_memory()),
+            host_budget: Budget::new(Place::Host, settings().host.unwrap_or_else(machine_memory)),
             host: Store::new("simcuda-store:host")?,
             contexts: Registry::new(0x5101),
             streams: Registry::new(0x5102),

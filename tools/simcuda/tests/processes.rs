@@ -229,3 +229,34 @@ fn a_thread_inside_a_call_crashes_at_the_end_where_that_is_wanted() {
     assert_eq!(exit_beside_a_call(&[]), 3);
     assert_eq!(exit_beside_a_call(&[("SIMCUDA_EXIT", "crash")]), -libc::SIGSEGV);
 }
+
+/// Hazard: processes that are said to compete for memory do not, or what one held is lost when it is killed.
+#[test]
+fn processes_with_one_ledger_compete_and_what_a_killed_one_held_is_free() {
+    let path = std::env::temp_dir().join(format!("simcuda-shared-{}", std::process::id()));
+    let shared = path.to_str().expect("a readable path").to_owned();
+    let settings = [("SIMCUDA_MEMORY", "64MiB"), ("SIMCUDA_SHARED", &shared)];
+    let (mut here, mut there) = UnixStream::pair().expect("a pair");
+    let child = in_child(|| {
+        start(&settings);
+        allocate(48 << 20);
+        there.write_all(&[1]).expect("heard");
+        loop {
+            std::thread::park();
+        }
+    });
+    drop(there);
+    here.read_exact(&mut [0]).expect("it has its memory");
+    start(&settings);
+    let mut address = 0;
+    fails!(OUT_OF_MEMORY, cuMemAlloc_v2(&raw mut address, 32 << 20));
+    assert_eq!(free_memory(), 16 << 20);
+    // SAFETY: our own child.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    assert_eq!(status_of(child), -libc::SIGKILL);
+    assert_eq!(free_memory(), 64 << 20);
+    ok!(cuMemAlloc_v2(&raw mut address, 64 << 20));
+    ok!(cuMemFree_v2(address));
+    assert_eq!(free_memory(), 64 << 20);
+    std::fs::remove_file(path).expect("ours");
+}

@@ -4,6 +4,7 @@
 //! would check in its page tables is checked twice here: copies and memsets ask the [`map::AddressMap`] before they
 //! touch a byte, and kernels run into `mprotect`.
 
+mod ledger;
 pub(crate) mod map;
 pub(crate) mod space;
 pub(crate) mod store;

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use wm_abi::CUresult;
 
+use super::ledger::ledger;
 use super::space::{self, Protection};
 use crate::entry::Outcome;
 
@@ -25,26 +26,32 @@ pub(crate) enum Place {
     Host,
 }
 
-/// How much memory a device has, and how much is in use.
+/// How much memory a place has, and how much is in use: by this process, or by all that share a ledger.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// All of it, in bytes.
     pub(crate) total: u64,
+    place: Place,
     used: AtomicU64,
 }
 
 impl Budget {
     /// An unused budget.
-    pub(crate) fn new(total: u64) -> Arc<Self> {
-        Arc::new(Self { total, used: AtomicU64::new(0) })
+    pub(crate) fn new(place: Place, total: u64) -> Arc<Self> {
+        Arc::new(Self { total, place, used: AtomicU64::new(0) })
     }
 
     /// Bytes not in use.
     pub(crate) fn free(&self) -> u64 {
-        self.total - self.used.load(Ordering::Relaxed)
+        let used = ledger().map_or_else(|| self.used.load(Ordering::Relaxed), |all| all.used(self.place));
+        self.total.saturating_sub(used)
     }
 
     fn take(self: &Arc<Self>, bytes: u64) -> Outcome<Charge> {
+        if let Some(ledger) = ledger() {
+            let charge = || Charge { budget: Arc::clone(self), bytes };
+            return ledger.take(self.place, bytes, self.total).then(charge).ok_or(CUresult::OUT_OF_MEMORY);
+        }
         let within = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.total);
         match self.used.try_update(Ordering::Relaxed, Ordering::Relaxed, within) {
             Ok(_) => Ok(Charge { budget: Arc::clone(self), bytes }),
@@ -62,7 +69,10 @@ struct Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        match ledger() {
+            Some(ledger) => ledger.give(self.budget.place, self.bytes),
+            None => drop(self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed)),
+        }
     }
 }
 
