@@ -55,6 +55,7 @@ fn settings() -> impl Strategy<Value = ManagerSettings> {
         headroom: headroom * MIB,
         keep_idle: 0,
         overflow,
+        keep_most: u64::MAX,
         capacity: u64::MAX,
         host_limit: 300 * MIB,
         peer_limit: 100 * MIB,

@@ -23,6 +23,7 @@ mod entry;
 mod gate;
 mod guard;
 mod hooks;
+mod idle;
 mod ipc;
 mod launches;
 mod moves;

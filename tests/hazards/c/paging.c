@@ -1,8 +1,9 @@
 /* Takes four pages here and four there in turn, of a device that has room for fewer than eight, through a library that keeps what is
- * given back until memory is short; then `both` at once, or the library gives up what lies unused (`empty`). Says how often the library did
+ * given back until memory is short; then `both` at once, or the library gives up what lies unused (`empty`), or nothing until standard input ends (`idle`). Says how often the library did
  * that, what came of the last step, and the statistics, after the turns and at the end. Arguments: turns, and what comes then. */
 
 #include <string.h>
+#include <unistd.h>
 
 #include "driver.h"
 
@@ -34,7 +35,13 @@ int main(int arguments, char **argument)
     int code = 0;
     if (arguments > 2 && !strcmp(argument[2], "empty"))
         pages_empty();
-    else {
+    else if (arguments > 2 && !strcmp(argument[2], "idle")) {
+        char byte;
+        fflush(stdout);
+        while (read(0, &byte, 1) > 0)
+            ;
+        return 0;
+    } else {
         MUST(pages_take(0, PAGES));
         code = pages_take(PAGES, PAGES);
     }

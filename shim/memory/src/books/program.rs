@@ -28,6 +28,8 @@ pub(crate) struct ProgramBlocks {
     live: Gauge,
     /// Bytes asked for by the live blocks of streams: what a stream-ordered pool calls used.
     pooled: Level,
+    /// The most of the device that was live since somebody looked.
+    recent_peak: u64,
 }
 
 /// A block that is live no more, and not in the cache yet.
@@ -59,6 +61,7 @@ impl ProgramBlocks {
     pub(crate) fn give_out(&mut self, address: u64, request: &Request, counters: &mut Counters) {
         let Some(record) = self.blocks.give_out(address, request.asked, request.order) else { return };
         self.live.add(&record.tiers);
+        self.recent_peak = self.recent_peak.max(self.live.now.device);
         self.pooled.add(record.pooled());
         counters.allocations += 1;
         counters.overflows += u64::from(record.tiers.elsewhere() > 0);
@@ -145,6 +148,11 @@ impl ProgramBlocks {
 
     pub(crate) fn pooled(&self) -> Level {
         self.pooled
+    }
+
+    /// The most of the device that was live since this was called last.
+    pub(crate) fn take_recent_peak(&mut self) -> u64 {
+        std::mem::replace(&mut self.recent_peak, self.live.now.device)
     }
 
     pub(crate) fn reset_peaks(&mut self) {

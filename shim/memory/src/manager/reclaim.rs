@@ -13,6 +13,7 @@ use super::Manager;
 use crate::books::free_cache::FlushScope;
 use crate::state::State;
 use crate::vocabulary::plan::Undo;
+use crate::vocabulary::settings::Rules;
 
 impl<G: Gpu> Manager<G> {
     /// Gives wholly free physical memory back until at most `keep` bytes are reserved; returns the bytes given back.
@@ -35,19 +36,13 @@ impl<G: Gpu> Manager<G> {
         })
     }
 
-    /// The program has freed memory without a stream, and waited: gives back what is idle on the device beyond what is kept for
-    /// its next need, and of other tiers what it has not used for a while. Returns the bytes given back.
-    pub fn give_back_idle(&self) -> u64 {
+    /// The program has freed memory without a stream, and waited, or it has done nothing for a while: gives back what is idle on the device beyond what
+    /// is kept for its next need, and of other tiers what it has not used for a while. Returns when to look again, if something is left that may go by then.
+    pub fn give_back_idle(&self) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.lock();
-        let idle = state.holdings.ledger.handles().idle_bytes();
-        let on_device = idle.device + state.program.cached_bytes();
-        let excess = state.keep.excess(on_device, self.rules.settings.keep_idle, now);
-        let used = state.counters.overflows + state.moves.out_bytes;
-        let elsewhere = match idle.elsewhere() {
-            0 => 0,
-            idle => state.keep_elsewhere.excess(idle, used, now),
-        };
+        let excess = state.excess_on_device(&self.rules, now);
+        let elsewhere = state.excess_elsewhere(now);
         let held = state.holdings.held().device;
         drop(state);
         let mut given = 0;
@@ -58,7 +53,10 @@ impl<G: Gpu> Manager<G> {
             self.lock().keep.gave(given, Instant::now());
         }
         let tiers = self.rules.settings.overflow.iter().filter(|_| elsewhere > 0);
-        given + tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>()
+        given += tiers.map(|tier| self.release(Some(*tier), &|_| elsewhere)).sum::<u64>();
+        // What work may still touch stays, and the end of that work is seen in a call of the program's.
+        let is_stuck = excess + elsewhere > 0 && given == 0;
+        if is_stuck { None } else { self.lock().next_look(self.rules.settings.keep_idle) }
     }
 
     /// First what is known to be ready, then what proves to be.
@@ -145,6 +143,38 @@ impl<G: Gpu> Manager<G> {
 }
 
 impl State {
+    /// Bytes of the device that are idle and not kept.
+    fn excess_on_device(&mut self, rules: &Rules, now: Instant) -> u64 {
+        let (idle, limits) = (self.idle_on_device(), &rules.settings);
+        if self.keep.has_ended_period(now) {
+            let used = self.program.take_recent_peak();
+            let unused = self.holdings.held().device.saturating_sub(used).min(idle);
+            self.keep.unused(unused, limits.keep_idle);
+        }
+        self.keep.excess(idle, limits.keep_idle, limits.keep_most)
+    }
+
+    /// Bytes of other tiers that are idle and not kept.
+    fn excess_elsewhere(&mut self, now: Instant) -> u64 {
+        let used = self.counters.overflows + self.moves.out_bytes;
+        match self.holdings.ledger.handles().idle_bytes().elsewhere() {
+            0 => 0,
+            idle => self.keep_elsewhere.excess(idle, used, now),
+        }
+    }
+
+    fn idle_on_device(&self) -> u64 {
+        self.holdings.ledger.handles().idle_bytes().device + self.program.cached_bytes()
+    }
+
+    /// When memory that is idle now may go, at the earliest.
+    fn next_look(&self, stated: u64) -> Option<Instant> {
+        let device = (self.idle_on_device() > stated).then(|| self.keep.next_look()).flatten();
+        let is_elsewhere = self.holdings.ledger.handles().idle_bytes().elsewhere() > 0;
+        let elsewhere = is_elsewhere.then(|| self.keep_elsewhere.next_look()).flatten();
+        device.into_iter().chain(elsewhere).min()
+    }
+
     /// Notes what came of giving back; returns the bytes that were released. Where the context went meanwhile, nothing
     /// of it is counted any more.
     pub(super) fn taken_apart(&mut self, steps: &[Undo], failed: Vec<Undo>, epoch: u64) -> u64 {

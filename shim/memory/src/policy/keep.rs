@@ -1,17 +1,17 @@
 //! How much idle memory stays for the program's next need, where it frees without a stream: on the device, and on other tiers.
 //!
 //! The driver's `cuMemFree` gives memory back at once, and other processes can have it. Ours keeps a stated amount, since mapping
-//! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept,
-//! until it needs no call. Once it has made no new memory for a while, only the stated amount stays.
+//! costs more than a hit. A program that soon needs again what was given back repeats itself: then as much more is kept, up to
+//! a bound, until it needs no call. What nobody used for a whole period is not kept beyond the stated amount.
 //!
-//! Pure: the caller says what time it is.
+//! Pure: the caller says what time it is, and looks again when a period ends, also if the program makes no call any more.
 
 use std::time::{Duration, Instant};
 
 /// Memory that is made again within this time was given back too soon.
 const REGRET: Duration = Duration::from_secs(2);
 
-/// After so long without new memory the program does something else than before.
+/// After so long without a use, memory that took long to make goes.
 const FORGET: Duration = Duration::from_secs(30);
 
 /// What was given back, and what came of it. Sizes are bytes.
@@ -22,16 +22,36 @@ pub struct Keep {
     /// Given back last, as far as it was not made again.
     given: u64,
     given_at: Option<Instant>,
-    made_at: Option<Instant>,
+    /// When the period began.
+    since: Option<Instant>,
 }
 
 impl Keep {
-    /// Of so much `idle` memory, how much may go.
-    pub fn excess(&mut self, idle: u64, stated: u64, now: Instant) -> u64 {
-        if self.made_at.is_some_and(|made| now.duration_since(made) > FORGET) {
-            self.more = 0;
+    /// What was idle for so long may go. It went unused for up to twice as long, for it may have been used last when a period had just begun.
+    pub const PERIOD: Duration = Duration::from_secs(2);
+
+    /// Of so much `idle` memory, how much may go. Kept is at least what is `stated`, and beyond that no more than `most`.
+    pub fn excess(&self, idle: u64, stated: u64, most: u64) -> u64 {
+        idle.saturating_sub(stated.saturating_add(self.more).min(most.max(stated)))
+    }
+
+    /// Begins a new period if one is over, or none has begun. Of what the caller has seen of it, it tells [`Keep::unused`].
+    pub fn has_ended_period(&mut self, now: Instant) -> bool {
+        let ended = self.next_look().is_none_or(|end| now >= end);
+        if ended {
+            self.since = Some(now);
         }
-        idle.saturating_sub(stated.saturating_add(self.more))
+        ended
+    }
+
+    /// When the period ends.
+    pub fn next_look(&self) -> Option<Instant> {
+        self.since.map(|since| since + Self::PERIOD)
+    }
+
+    /// So much was idle throughout a period.
+    pub fn unused(&mut self, bytes: u64, stated: u64) {
+        self.more = self.more.saturating_sub(bytes.saturating_sub(stated));
     }
 
     /// So much was given back.
@@ -43,7 +63,6 @@ impl Keep {
 
     /// So much was made.
     pub fn made(&mut self, bytes: u64, now: Instant) {
-        self.made_at = Some(now);
         if self.given_at.is_some_and(|given| now.duration_since(given) <= REGRET) {
             let again = bytes.min(self.given);
             self.given -= again;
@@ -66,13 +85,18 @@ impl KeepElsewhere {
     /// Of so much `idle` memory, how much may go. `used` differs from the last call's where memory there was used since.
     pub(crate) fn excess(&mut self, idle: u64, used: u64, now: Instant) -> u64 {
         match self.since.filter(|_| self.used == used) {
-            Some(since) if now.duration_since(since) > FORGET => idle.min(AT_ONCE),
+            Some(since) if now.duration_since(since) >= FORGET => idle.min(AT_ONCE),
             Some(_) => 0,
             None => {
                 *self = Self { used, since: Some(now) };
                 0
             }
         }
+    }
+
+    /// When it will have been unused for long enough.
+    pub(crate) fn next_look(&self) -> Option<Instant> {
+        self.since.map(|since| since + FORGET)
     }
 }
 
@@ -85,35 +109,55 @@ mod tests {
 
     #[test]
     fn what_is_idle_beyond_the_stated_amount_goes() {
-        let (mut keep, now) = (Keep::default(), Instant::now());
-        assert_eq!(keep.excess(83 * GIB, GIB, now), 82 * GIB);
-        assert_eq!(keep.excess(GIB / 2, GIB, now), 0);
+        let keep = Keep::default();
+        assert_eq!(keep.excess(83 * GIB, GIB, u64::MAX), 82 * GIB);
+        assert_eq!(keep.excess(GIB / 2, GIB, u64::MAX), 0);
     }
 
-    #[test]
-    fn a_program_that_comes_back_at_once_keeps_what_it_needs() {
-        let (mut keep, mut now) = (Keep::default(), Instant::now());
+    /// A program that came back for 9 GiB again and again.
+    fn adapted(now: &mut Instant) -> Keep {
+        let mut keep = Keep::default();
         let mut calls = Vec::new();
         for _ in 0..4 {
-            let excess = keep.excess(10 * GIB, GIB, now);
-            keep.gave(excess, now);
-            now += Duration::from_millis(300);
-            keep.made(excess, now);
+            let excess = keep.excess(10 * GIB, GIB, 40 * GIB);
+            keep.gave(excess, *now);
+            *now += Duration::from_millis(300);
+            keep.made(excess, *now);
             calls.push(excess / GIB);
         }
         assert_eq!(calls, [9, 0, 0, 0]);
+        keep
     }
 
     #[test]
-    fn one_that_comes_back_late_or_no_more_keeps_the_stated_amount() {
+    fn what_a_program_comes_back_for_is_kept_as_long_as_it_does_and_no_longer() {
+        let mut now = Instant::now();
+        let mut keep = adapted(&mut now);
+        assert!(keep.has_ended_period(now) && !keep.has_ended_period(now + Keep::PERIOD / 2));
+        now += Keep::PERIOD;
+        assert!(keep.has_ended_period(now), "in which all of it was used");
+        keep.unused(0, GIB);
+        assert_eq!(keep.excess(10 * GIB, GIB, 40 * GIB), 0);
+        assert_eq!(keep.next_look(), Some(now + Keep::PERIOD));
+        keep.unused(4 * GIB, GIB);
+        assert_eq!(keep.excess(10 * GIB, GIB, 40 * GIB), 3 * GIB);
+        keep.unused(7 * GIB, GIB);
+        assert_eq!(keep.excess(7 * GIB, GIB, 40 * GIB), 6 * GIB);
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bound_or_what_is_stated() {
+        let keep = adapted(&mut Instant::now());
+        assert_eq!(keep.excess(10 * GIB, GIB, 6 * GIB), 4 * GIB);
+        assert_eq!(keep.excess(10 * GIB, 8 * GIB, 6 * GIB), 2 * GIB);
+    }
+
+    #[test]
+    fn one_that_comes_back_late_keeps_the_stated_amount() {
         let (mut keep, now) = (Keep::default(), Instant::now());
         keep.gave(9 * GIB, now);
         keep.made(9 * GIB, now + 2 * REGRET);
-        assert_eq!(keep.excess(10 * GIB, GIB, now + 2 * REGRET), 9 * GIB);
-        keep.gave(9 * GIB, now + 2 * REGRET);
-        keep.made(9 * GIB, now + 3 * REGRET);
-        assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET), 0);
-        assert_eq!(keep.excess(10 * GIB, GIB, now + 3 * REGRET + 2 * FORGET), 9 * GIB);
+        assert_eq!(keep.excess(10 * GIB, GIB, u64::MAX), 9 * GIB);
     }
 
     /// Hazard: a program that is past its device no more pins the machine's memory until it ends, or one that is waits for it to be pinned anew.

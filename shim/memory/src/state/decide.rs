@@ -5,6 +5,7 @@
 //! stream that cannot wait), so the rounds come to an end.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use wm_driver::{Bears, Tier};
 
@@ -259,14 +260,16 @@ impl State {
         let left = allowance(&self.facts(), attempt, rules, Tier::Device);
         self.scarcity.ceiling = Some(self.holdings.held().device + left);
         let made = self.stitch(attempt, rules, &[Tier::Device], NewHandles::AsNeeded);
-        self.scarcity.note(attempt.request.bytes, made.is_some());
+        self.scarcity.note(attempt.request.bytes, made.is_some(), Instant::now);
         made
     }
 
     /// Have recent requests of this size or less found the device full? Then existing memory on other tiers is tried before
     /// free device memory is queried again.
     fn seems_full(&mut self, attempt: &Attempt) -> bool {
-        attempt.room.is_none() && !attempt.is_relieved && self.scarcity.spares(attempt.request.bytes)
+        attempt.room.is_none()
+            && !attempt.is_relieved
+            && self.scarcity.spares(attempt.request.bytes, Instant::now)
     }
 
     /// A block that has an extent to itself takes a handle that is far too large only where nothing else is left.

@@ -13,6 +13,8 @@ pub struct ManagerSettings {
     pub headroom: u64,
     /// Idle device memory that stays where the program frees without a stream.
     pub keep_idle: u64,
+    /// The same where the program comes back for it again and again.
+    pub keep_most: u64,
     /// Where blocks go when the device is full, first choice first. Empty: out of memory is reported instead.
     pub overflow: Vec<Tier>,
     /// Host memory that the manager may pin.
@@ -35,6 +37,7 @@ impl Default for ManagerSettings {
             device_limit: u64::MAX,
             headroom: 512 << 20,
             keep_idle: 512 << 20,
+            keep_most: u64::MAX,
             overflow: vec![Tier::Host],
             host_limit: u64::MAX,
             capacity: u64::MAX,

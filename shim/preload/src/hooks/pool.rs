@@ -5,6 +5,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use wm_abi::*;
 use wm_driver::{Api, Device};
@@ -12,6 +13,7 @@ use wm_memory::{Manager, Usage};
 
 use super::boundary::Outcome;
 use super::peer_access;
+use crate::idle::{self, IdleKind};
 use crate::process::{PROCESS_HOT, driver};
 use crate::registry;
 
@@ -84,15 +86,20 @@ fn outside_pool(usage: &Usage) -> u64 {
     usage.reserved.total() - reserved(usage)
 }
 
-/// A block of `cuMemAlloc` was freed: idle memory beyond what is kept goes back to the driver. If the program uses the default pool
-/// and told it to keep everything, it stays, because pool and blocks share their memory.
+/// A block of `cuMemAlloc` was freed: idle memory beyond what is kept goes back to the driver, at once or when it was not used for a while.
 pub(super) fn give_back_idle(manager: &Manager<Device>) {
+    if let Some(at) = look(manager) {
+        idle::look_at(at, IdleKind::Blocks, || registry::all().filter_map(look).min());
+    }
+}
+
+/// Gives back what may go, and says when more may. If the program uses the default pool and told it to keep everything, that stays, because pool and blocks share
+/// their memory.
+fn look(manager: &Manager<Device>) -> Option<Instant> {
     let device = manager.gpu().ordinal();
     let used = bit(device).is_some_and(|bit| PROCESS_HOT.used.load(Relaxed) & bit != 0);
     let keeps_all = threshold(device).is_some_and(|threshold| threshold.load(Relaxed) == u64::MAX);
-    if !(used && keeps_all) {
-        manager.give_back_idle();
-    }
+    if used && keeps_all { None } else { manager.give_back_idle() }
 }
 
 /// Is this the device's default pool?

@@ -16,6 +16,7 @@ use wm_driver::{Api, Device, Tier};
 use wm_memory::{Keep, Manager};
 
 use super::shelf::{Access, MemoryKind, Shelf, Vmm};
+use crate::idle::{self, IdleKind};
 use crate::process::{callers, driver};
 use crate::registry;
 use crate::settings::{self, TorchPieces};
@@ -26,7 +27,14 @@ static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 static USED: AtomicBool = AtomicBool::new(false);
 
 /// How much of what is idle on a device stays.
-static KEEPS: Mutex<BTreeMap<CUdevice, Keep>> = Mutex::new(BTreeMap::new());
+static KEEPS: Mutex<BTreeMap<CUdevice, KeptIdle>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug, Default)]
+struct KeptIdle {
+    keep: Keep,
+    /// The least that was idle since the period began, in bytes.
+    least: u64,
+}
 
 /// Where idle memory may lie.
 const TIERS: [Tier; 2] = [Tier::Device, Tier::Host];
@@ -115,7 +123,12 @@ pub(crate) fn kind(property: &CUmemAllocationProp, bytes: usize) -> Option<Memor
 
 /// A token for memory that lies idle.
 pub(crate) fn promise(kind: MemoryKind) -> Option<u64> {
-    shelf()?.promise(kind)
+    let token = shelf()?.promise(kind)?;
+    if kind.tier == Tier::Device {
+        let left = idle(kind.device, Tier::Device);
+        keeps(kind.device, |kept| kept.least = kept.least.min(left));
+    }
+    Some(token)
 }
 
 /// Makes memory that lies idle. The driver is called without the lock, since to pin memory takes milliseconds.
@@ -130,12 +143,12 @@ pub(crate) fn stock(kind: MemoryKind) -> bool {
 pub(crate) fn made(kind: MemoryKind, handle: u64) -> u64 {
     USED.store(true, Relaxed);
     if kind.tier == Tier::Device {
-        keeps(kind.device, |keep| keep.made(kind.bytes, Instant::now()));
+        keeps(kind.device, |kept| kept.keep.made(kind.bytes, Instant::now()));
     }
     SHELF.lock().unwrap_or_else(PoisonError::into_inner).made(kind, handle)
 }
 
-fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut Keep) -> T) -> T {
+fn keeps<T>(device: CUdevice, change: impl FnOnce(&mut KeptIdle) -> T) -> T {
     change(KEEPS.lock().unwrap_or_else(PoisonError::into_inner).entry(device).or_default())
 }
 
@@ -180,10 +193,13 @@ pub(crate) fn unmapped(address: u64, bytes: usize) {
 /// `cuMemRelease` of a token. What is idle then beyond what is kept goes back to the driver, unless PyTorch is about to ask for it.
 pub(crate) fn release(token: u64) -> Option<CUresult> {
     let released = shelf()?.release(&DriverCalls, token).map(code);
-    let for_itself = || REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING);
-    if released == Some(CUresult::SUCCESS) && !for_itself() {
-        // `torch.cuda.empty_cache()`, say: the program makes room for others.
-        registry::all().for_each(give_excess_back);
+    if released == Some(CUresult::SUCCESS) {
+        if REFUSED.get().is_some_and(|refused| refused.elapsed() < EMPTYING) {
+            look_later();
+        } else {
+            // `torch.cuda.empty_cache()`, say: the program makes room for others.
+            registry::all().for_each(give_excess_back);
+        }
     }
     released
 }
@@ -199,13 +215,40 @@ fn give_excess_back(manager: &Manager<Device>) {
 /// The same of what a second attempt left idle on the device, but for as much as such attempts came back for before. What lies on the host
 /// stays: the program is short of memory, and to pin as much again takes a hundred times as long.
 fn give_leftovers_back(manager: &Manager<Device>) {
-    let (device, stated) = (manager.gpu().ordinal(), manager.settings().keep_idle);
+    let (device, settings) = (manager.gpu().ordinal(), manager.settings());
     let idle = idle(device, Tier::Device);
-    let given =
-        give_back(device, Tier::Device, keeps(device, |keep| keep.excess(idle, stated, Instant::now())));
+    let excess = keeps(device, |kept| kept.keep.excess(idle, settings.keep_idle, settings.keep_most));
+    let given = give_back(device, Tier::Device, excess);
     if given > 0 {
-        keeps(device, |keep| keep.gave(given, Instant::now()));
+        keeps(device, |kept| kept.keep.gave(given, Instant::now()));
     }
+    if idle.saturating_sub(given) > settings.keep_idle {
+        look_later();
+    }
+}
+
+/// What lies idle on devices is looked at again, also if the program makes no call any more.
+fn look_later() {
+    idle::look_at(Instant::now() + Keep::PERIOD, IdleKind::Pieces, || {
+        registry::all().filter_map(give_unused_back).min()
+    });
+}
+
+/// Gives back what was idle throughout a period, beyond the stated amount. Returns when to look again, if more than that is left.
+fn give_unused_back(manager: &Manager<Device>) -> Option<Instant> {
+    let (device, stated, now) = (manager.gpu().ordinal(), manager.settings().keep_idle, Instant::now());
+    let mut left = idle(device, Tier::Device);
+    let unused = keeps(device, |kept| {
+        let ended = kept.keep.has_ended_period(now);
+        let unused = if ended { std::mem::replace(&mut kept.least, left).min(left) } else { 0 };
+        kept.keep.unused(unused, stated);
+        unused
+    });
+    left -= give_back(device, Tier::Device, unused.saturating_sub(stated)).min(left);
+    keeps(device, |kept| {
+        kept.least = kept.least.min(left);
+        kept.keep.next_look().filter(|_| left > stated)
+    })
 }
 
 /// `cuMemSetAccess` of mappings of tokens.

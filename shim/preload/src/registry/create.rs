@@ -106,6 +106,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
         device_limit: budget.limit,
         headroom: budget.headroom,
         keep_idle: bytes(settings.keep_idle, 512 << 20),
+        keep_most: total / 2,
         host_limit,
         peer_limit,
         overflow,

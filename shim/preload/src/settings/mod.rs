@@ -100,7 +100,8 @@ settings! {
         "WMSHIM_HEADROOM": "a size with its unit such as 64MiB or 1GiB, a share below 100% such as 5%, or 0", "1 %, 32 MiB to 1 GiB"
             => headroom: Option<Size> = None, headroom;
         /// Idle device memory that stays with the process after a `cuMemFree`; what is more goes back to the driver, for other
-        /// processes. A program that needs it again within two seconds keeps as much more.
+        /// processes. A program that needs it again within two seconds keeps as much more, up to half of the device, until it has not
+        /// used it for two to four seconds.
         "WMSHIM_KEEP_IDLE": "a size with its unit such as 512MiB or 2GiB, a share such as 5%, or 0", "512MiB"
             => keep_idle: Option<Size> = None, amount;
         /// `cuMemFree` waits for the work of the block's context, as the driver's does. Off: it returns at once, and the block is used

@@ -1,0 +1,92 @@
+//! Looks again at memory that lies idle, when the program makes no call in which that could be done.
+//!
+//! The driver calls nobody after a time, so a thread does it. It starts when more lies idle than `WMSHIM_KEEP_IDLE` for the first time, sleeps until the next look is due, and without a limit where
+//! none is. What there is to look at, and when, the subsystem says.
+//!
+//! Invariants: a process with nothing idle has no such thread, or one that sleeps; no lock is held across a look; at exit and in a forked child nothing is looked at.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::process::{self, keep_errno};
+
+/// What lies idle.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum IdleKind {
+    /// Memory of the managers.
+    Blocks,
+    /// Memory that PyTorch made itself, and gave up.
+    Pieces,
+}
+
+const KINDS: usize = 2;
+const STACK: usize = 256 << 10;
+
+/// Gives back what has been idle for long enough, and says when to look again.
+type Look = fn() -> Option<Instant>;
+
+struct IdleWatch {
+    is_running: bool,
+    due: [Option<(Instant, Look)>; KINDS],
+}
+
+static WATCH: Mutex<IdleWatch> = Mutex::new(IdleWatch { is_running: false, due: [None; KINDS] });
+static CHANGED: Condvar = Condvar::new();
+
+fn watch() -> MutexGuard<'static, IdleWatch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory lies idle: `look` is called at that time, or before.
+pub(crate) fn look_at(at: Instant, kind: IdleKind, look: Look) {
+    if is_over() {
+        return;
+    }
+    let mut watch = watch();
+    let due = &mut watch.due[kind as usize];
+    if due.is_some_and(|(earlier, _)| earlier <= at) {
+        return;
+    }
+    *due = Some((at, look));
+    let is_new = !std::mem::replace(&mut watch.is_running, true);
+    drop(watch);
+    CHANGED.notify_one();
+    if is_new && let Err(error) = keep_errno(|| wm_driver::thread::spawn(c"wmshim-idle", STACK, run)) {
+        // Once: it is not tried again. The program's calls give back what they find.
+        log::info!("idle memory does not go back by itself: no thread could be started: {error}");
+    }
+}
+
+fn run() {
+    while !is_over() {
+        let (kind, look) = next();
+        if let Some(at) = (!is_over()).then(look).flatten() {
+            look_at(at, kind, look);
+        }
+    }
+}
+
+fn is_over() -> bool {
+    process::exiting() || process::forked()
+}
+
+/// Sleeps until something is to be looked at.
+fn next() -> (IdleKind, Look) {
+    let mut watch = watch();
+    loop {
+        let now = Instant::now();
+        for kind in [IdleKind::Blocks, IdleKind::Pieces] {
+            if let Some((_, look)) = watch.due[kind as usize].take_if(|(at, _)| *at <= now) {
+                return (kind, look);
+            }
+        }
+        let first = watch.due.iter().flatten().map(|(at, _)| *at).min();
+        watch = match first {
+            None => CHANGED.wait(watch).unwrap_or_else(PoisonError::into_inner),
+            Some(at) => {
+                let waited = CHANGED.wait_timeout(watch, at.duration_since(now));
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+    }
+}
