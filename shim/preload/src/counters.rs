@@ -88,6 +88,18 @@ pub(crate) fn copied(direction: Direction, bytes: usize) {
     copies.bytes.fetch_add(bytes as u64, Relaxed);
 }
 
+static OUT_OF_BOUNDS: AtomicU64 = AtomicU64::new(0);
+
+/// A copy or memset that ran past the end of a block was refused.
+pub(crate) fn out_of_bounds() {
+    OUT_OF_BOUNDS.fetch_add(1, Relaxed);
+}
+
+/// How many were.
+pub(crate) fn refused_out_of_bounds() -> u64 {
+    OUT_OF_BOUNDS.load(Relaxed)
+}
+
 static FAIL_OPEN: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
 
 /// We stepped aside and the driver served the call: counted, and logged once a reason.

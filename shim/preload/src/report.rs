@@ -16,7 +16,7 @@ use wm_memory::{Manager, TierBytes, Usage};
 use wm_multipath::CopyRoute;
 use wm_schema as schema;
 
-use crate::counters::{COPIES, fail_open_reasons, hooked};
+use crate::counters::{COPIES, fail_open_reasons, hooked, refused_out_of_bounds};
 use crate::endpoint::{self, Source};
 use crate::{dedup, guard, moves, multipath, physical, process, registry, settings, torch};
 
@@ -93,6 +93,7 @@ fn stats(of_device: fn(&'static Manager<Device>) -> schema::DeviceStats) -> sche
         guard: guard::statistics(),
         dedup: dedup::figures(),
         fail_open: fail_open(),
+        out_of_bounds: refused_out_of_bounds(),
     }
 }
 

@@ -36,6 +36,8 @@ pub struct Stats {
     pub dedup: Option<DedupStats>,
     /// Times that the library stepped aside.
     pub fail_open: FailOpen,
+    /// *Optional*: copies and memsets that ran past the end of a block, and were refused.
+    pub out_of_bounds: u64,
 }
 
 impl Stats {

@@ -199,6 +199,7 @@ class Stats(TypedDict, total=False):
     guard: Optional[GuardStats]
     dedup: Optional[DedupStats]
     fail_open: FailOpen
+    out_of_bounds: int
 
 
 class BlockEntry(TypedDict, total=False):

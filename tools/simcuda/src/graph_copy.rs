@@ -190,6 +190,15 @@ exports! {
         set(call, hNode, &get(nodeParams)?, CUcontext(context))
     }
 
+    fn cuGraphMemsetNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMSET_NODE_PARAMS) |call| {
+        let node = node(hNode)?;
+        require(node.kind == Kind::MEMSET, CUresult::INVALID_VALUE)?;
+        // The node keeps its context.
+        let context = call.context()?.handle;
+        node.change(fill(call, &get(nodeParams)?, CUcontext(context))?);
+        Ok(())
+    }
+
     fn cuGraphNodeSetParams(hNode: CUgraphNode, nodeParams: *mut c_void) |call| {
         let params: CUgraphNodeParams = get(nodeParams.cast())?;
         match node(hNode)?.kind {

@@ -19,6 +19,7 @@ mod share;
 mod stock;
 mod waiters;
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use wm_abi::CUresult;
@@ -184,6 +185,12 @@ impl<G: Gpu> Manager<G> {
     /// The live block that an address is in, by its rounded size. Wait-free: no lock, no loop.
     pub fn block(&self, address: u64) -> Option<Block> {
         self.directory.look_up(address)
+    }
+
+    /// The live block that an address is in, by its rounded size, from its first byte to the last that was asked for. As [`Manager::block`], in fewer loads.
+    #[inline]
+    pub fn bounds(&self, address: u64) -> Option<Range<u64>> {
+        self.directory.bounds(address)
     }
 
     /// Is the address inside a reservation of the manager's, in a live block or not?

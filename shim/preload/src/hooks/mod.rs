@@ -5,13 +5,15 @@
 //! that takes others does not compile. The targets of the trampolines, `docs/hooks.md` and `wmctl hooks` are made from this table.
 //!
 //! A handler is named after the call that it serves: `memcpy_htod_async` serves `cuMemcpyHtoDAsync`. The files group handlers by
-//! subject; besides, [`boundary`] is what every handler runs in, [`gated`] what stands before it while memory may move, [`oom`] makes a call again that was short of memory, and [`exports`]
+//! subject; besides, [`boundary`] is what every handler runs in, [`gated`] what stands before it while memory may move, [`bounded`] what stands before both, [`oom`] makes a call again that was short of memory, and [`exports`]
 //! are the trampolines.
 
 mod allocate;
 mod batch;
 mod batch_volumes;
 mod boundary;
+mod bounded;
+mod bounds;
 mod code;
 mod context;
 mod copies;
@@ -47,7 +49,7 @@ use wm_abi::*;
 use crate::counters::{self, Calls};
 use crate::launches;
 use crate::process::CachedFn;
-use crate::settings::{Multipath, Settings};
+use crate::settings::{self, Multipath, Settings};
 pub(crate) use allocate::allocate_placed;
 use boundary::{Pace, enter_hook};
 pub(crate) use exports::Exports;
@@ -240,15 +242,23 @@ include!("table.rs");
 /// To be called before the first hook is connected: hands the trampolines to the hooks, and the hooks' counters to statistics.
 pub(crate) fn prepare(exports: &'static Exports) {
     let copies = ROWS.iter().zip(INDICES).filter(|(row, _)| row.switch == Switch::Copies);
-    exports::set(exports, copies.map(|(_, index)| index), gated::around);
+    exports::set(exports, copies.map(|(_, index)| index), |index, next| {
+        around(index, next, settings::load())
+    });
     counters::set_hooked(|| ROWS.iter().map(|row| (row.name(), row.calls.read())).collect());
 }
 
 /// The hook for a function under these settings. `real` is the driver's function.
 pub(crate) fn address(index: usize, settings: &Settings, real: *const ()) -> Option<*const ()> {
     let row = ROWS.get(usize::from(BY_INDEX[index])).filter(|row| row.switch.is_on(settings));
-    let entry = gated::around(index, row.map_or(real, |row| row.hook));
+    let entry = around(index, row.map_or(real, |row| row.hook), settings);
     (entry != real).then_some(entry)
+}
+
+/// What stands before a function's entry, where there is anything.
+fn around(index: usize, next: *const (), settings: &Settings) -> *const () {
+    let next = gated::around(index, next);
+    if settings.stitch { bounded::around(index, next) } else { next }
 }
 
 /// Position of each function's row in [`ROWS`]; beyond the end for functions without a row. Computed by the compiler, because the

@@ -3,7 +3,7 @@
 //! Managers are leaked on purpose, also when their context ends: another thread may be inside one, and blocks' addresses
 //! outlive contexts.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use wm_abi::CUdevice;
 use wm_driver::Device;
@@ -16,6 +16,9 @@ pub(super) const DEVICES: usize = 64;
 
 static MANAGERS: [AtomicPtr<Manager<Device>>; DEVICES] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DEVICES];
+
+/// No device from here on has a manager. A program has few devices, and those who look for an address's owner ask each.
+static END: AtomicUsize = AtomicUsize::new(0);
 
 /// The device's manager, if it has one yet.
 pub(crate) fn existing(device: CUdevice) -> Option<&'static Manager<Device>> {
@@ -31,7 +34,7 @@ pub(crate) fn any() -> bool {
 
 /// Every manager there is.
 pub(crate) fn all() -> impl Iterator<Item = &'static Manager<Device>> {
-    (0..DEVICES as CUdevice).filter_map(existing)
+    (0..END.load(Ordering::Acquire) as CUdevice).filter_map(existing)
 }
 
 /// The manager whose address space contains `address`; the current device's first, for it is mostly that one.
@@ -51,6 +54,7 @@ fn search(address: u64) -> Option<&'static Manager<Device>> {
 pub(super) fn publish(index: usize, manager: Manager<Device>) -> &'static Manager<Device> {
     let fresh = Box::into_raw(Box::new(manager));
     let slot = &MANAGERS[index];
+    END.fetch_max(index + 1, Ordering::AcqRel);
     let null = std::ptr::null_mut();
     let stored = slot.compare_exchange(null, fresh, Ordering::AcqRel, Ordering::Acquire);
     // SAFETY: both pointers come from `Box::into_raw` and are never freed.

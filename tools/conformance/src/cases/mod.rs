@@ -6,6 +6,7 @@
 mod apart;
 mod array;
 mod bad_input;
+mod bounds;
 mod context;
 mod copy;
 mod copy_newer;
@@ -278,6 +279,12 @@ pub const CASES: &[Row] = cases! {
     copy::offsets "bytes written beside the target",
     copy::arguments "copies of nothing, and to nowhere",
     copy::past_the_end "copies past the end",
+    bounds::of_plain_memory "reads past the end of plain memory, byte by byte",
+    bounds::of_pool_memory "reads past the end of a pool's memory, byte by byte",
+    bounds::of_pitched_memory "reads past the end of pitched memory",
+    bounds::of_every_form "every form of copy and memset past the end",
+    bounds::of_nodes "nodes that run past the end",
+    bounds::of_a_batch [Export(c"cuMemcpyBatchAsync")] "batches with a copy that runs past the end",
     copy::freed_memory "copies into freed memory",
     copy::freed_small_memory "copies into freed memory that shares its pages",
     copy::in_stream_order "copies that overtake",

@@ -22,6 +22,7 @@ mod lazy_slice;
 mod pages;
 mod slots;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::vocabulary::block::Block;
@@ -41,6 +42,15 @@ impl Directory {
     pub(crate) fn look_up(&self, address: u64) -> Option<Block> {
         let block = self.slots.get(self.pages.find(address)?)?.read()?;
         (address.wrapping_sub(block.address) < block.tiers.total()).then_some(block)
+    }
+}
+
+impl Directory {
+    /// The same block's bounds: from its first byte to the last that was asked for. Wait-free.
+    #[inline]
+    pub(crate) fn bounds(&self, address: u64) -> Option<Range<u64>> {
+        let slot = self.slots.get(self.pages.find(address)?)?;
+        slot.bounds(address)
     }
 }
 

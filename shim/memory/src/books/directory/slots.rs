@@ -9,6 +9,8 @@
 //! Memory moves while its block lives. Then one field changes under the same id: what is elsewhere, on one kind of tier. Where a block ends does
 //! not change with it, and the device's part is what is left, so a reader finds all as it was before the move or after it.
 
+use std::ops::Range;
+
 use wm_driver::StreamId;
 
 use super::lazy_slice::LazySlice;
@@ -73,6 +75,16 @@ impl Slot {
             tiers: self.tiers(),
         };
         (id != 0 && self.id.load(Relaxed) == id).then_some(block)
+    }
+
+    /// The bounds of the block that an address is in, if one was live all the while: by its rounded size, and from its first byte to the last that was asked for.
+    #[inline]
+    pub(super) fn bounds(&self, address: u64) -> Option<Range<u64>> {
+        let id = self.id.load(Acquire);
+        let (start, bytes, total) =
+            (self.address.load(Acquire), self.bytes.load(Acquire), self.total.load(Acquire));
+        let is_there = address.wrapping_sub(start) < total && id != 0 && self.id.load(Relaxed) == id;
+        is_there.then(|| start..start + bytes)
     }
 
     fn tiers(&self) -> TierBytes {
