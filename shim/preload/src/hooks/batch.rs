@@ -100,13 +100,13 @@ unsafe fn serve(
     stream: CUstream,
     call: impl FnOnce(&mut PartedBatch, &mut usize) -> CUresult,
 ) -> Outcome {
-    // SAFETY: the program's arrays, as long as it says.
-    let Some(arrays) = (unsafe { batch.arrays() }) else { return Outcome::Forward };
-    let peers = arrays.peers(stream);
     // The driver refuses the null stream here.
     if stream.is_null() {
         return Outcome::Forward;
     }
+    // SAFETY: the program's arrays, as long as it says.
+    let Some(arrays) = (unsafe { batch.arrays() }) else { return Outcome::Forward };
+    let peers = arrays.peers(stream);
     if peers.iter().flatten().any(|peer| peer.detour) {
         return arrays.singly(&peers, stream, batch.failed);
     }
@@ -197,7 +197,9 @@ impl Batch {
     unsafe fn arrays(&self) -> Option<Arrays<'_>> {
         let addresses = [self.to.is_null(), self.from.is_null(), self.bytes.is_null()];
         let attributes = [self.attributes.is_null(), self.indices.is_null()];
-        if addresses.contains(&true) || attributes.contains(&true) || self.count == 0 {
+        // The driver refuses a batch with other counts before it reads what they count.
+        let has_counts = (1..=self.count).contains(&self.attribute_count);
+        if addresses.contains(&true) || attributes.contains(&true) || !has_counts {
             return None;
         }
         // SAFETY: not null, and as long as the caller promises.

@@ -10,6 +10,8 @@ use wm_abi::symbol::{self, COUNT, Symbol};
 /// A function that is looked at.
 struct Bounded {
     index: usize,
+    /// The function of `bounds` that looks.
+    look: &'static str,
     entry: *const (),
     /// Sets what the entry calls.
     lead_to: fn(*const ()),
@@ -46,6 +48,7 @@ macro_rules! bounded {
         static BOUNDED: &[Bounded] = &[
             $($(Bounded {
                 index: <symbol::$name as Symbol>::INDEX,
+                look: concat!("bounds::", stringify!($look)),
                 entry: entry::$name as *const (),
                 lead_to: |next| next::$name.replace(next),
             },)+)*
@@ -74,6 +77,11 @@ pub(super) fn around(index: usize, next: *const ()) -> *const () {
         (bounded.lead_to)(next);
         bounded.entry
     })
+}
+
+/// Every function, by its index, and what looks.
+pub(super) fn all() -> impl Iterator<Item = (usize, &'static str)> {
+    BOUNDED.iter().map(|bounded| (bounded.index, bounded.look))
 }
 
 /// Position of each function in [`BOUNDED`]; beyond its end for those that are not there. Computed by the compiler, as that of rows is.

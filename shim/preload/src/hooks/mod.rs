@@ -305,5 +305,14 @@ fn describe() -> serde_json::Value {
             "purpose": row.purpose,
         })
     });
-    rows.collect()
+    let others = bounded::all().filter(|(index, _)| usize::from(BY_INDEX[*index]) >= ROW_COUNT);
+    let others = others.map(|(index, look)| {
+        serde_json::json!({
+            "symbol": symbol::NAMES[index].to_str().unwrap_or_default(),
+            "handler": look,
+            "switch": Switch::Memory.setting(),
+            "purpose": "refused where it runs past the end of a block",
+        })
+    });
+    rows.chain(others).collect()
 }

@@ -78,9 +78,10 @@ pub(super) unsafe fn look(name: &'static str, kind: WriteKind, arguments: &[u64]
             // SAFETY: by contract.
             unsafe { launched(one, [two, three], submission(stream)) };
         }
-        WriteKind::KernelNode(at) => {
+        WriteKind::KernelNode(at) | WriteKind::FirstKernelNode(at) => {
+            let is_first = matches!(kind, WriteKind::FirstKernelNode(_));
             // SAFETY: null, or the program's description of a node.
-            unsafe { kernel_node(arguments.get(at).copied().unwrap_or(0) as *const _) };
+            unsafe { kernel_node(arguments.get(at).copied().unwrap_or(0) as *const _, is_first) };
             node_changes(name, [zero, one]);
             program::instantiating();
         }
@@ -151,15 +152,21 @@ fn node_changes(name: &str, [first, second]: [u64; 2]) {
 }
 
 /// # Safety
-/// Null, or a description of a node that a call of the program's names.
-unsafe fn kernel_node(node: *const CUDA_KERNEL_NODE_PARAMS) {
-    // SAFETY: by contract.
-    let Some(node) = (unsafe { node.as_ref() }) else { return };
-    // The older form ends before `kern`, which is looked at only where it must be there.
-    let function = if node.func.0 != 0 { node.func.0 } else { node.kern.0 };
-    let parameters = [node.kernelParams as u64, node.extra as u64];
-    // SAFETY: by contract.
-    unsafe { launched(function as u64, parameters, Submission::Node) };
+/// Null, or a description of a node that a call of the program's names. One of the first version ends before `kern`: no more is read of it.
+unsafe fn kernel_node(node: *const CUDA_KERNEL_NODE_PARAMS, is_first: bool) {
+    if node.is_null() {
+        return;
+    }
+    // SAFETY: by contract; no reference is made, for it would be to the whole.
+    let (named, parameters) = unsafe {
+        let kernel = if is_first { 0 } else { (*node).kern.0 };
+        ([(*node).func.0, kernel], [(*node).kernelParams as u64, (*node).extra as u64])
+    };
+    // A node without a function is the driver's to refuse.
+    if let Some(function) = named.into_iter().find(|handle| *handle != 0) {
+        // SAFETY: by contract.
+        unsafe { launched(function as u64, parameters, Submission::Node) };
+    }
 }
 
 /// A node whose kind is told with it.
@@ -171,7 +178,7 @@ unsafe fn any_node(name: &'static str, node: *const CUgraphNodeParams) {
     let Some(node) = (unsafe { node.as_ref() }) else { return };
     let effects = match node.type_ {
         // SAFETY: the part of a kernel, whose newer form begins like the one here.
-        CU_GRAPH_NODE_TYPE_KERNEL => return unsafe { kernel_node((&raw const node.body).cast()) },
+        CU_GRAPH_NODE_TYPE_KERNEL => return unsafe { kernel_node((&raw const node.body).cast(), false) },
         // SAFETY: the part of a copy.
         CU_GRAPH_NODE_TYPE_MEMCPY => described(Some(unsafe { &node.body.memcpy.copyParams })),
         CU_GRAPH_NODE_TYPE_MEMSET => {
@@ -247,7 +254,10 @@ unsafe fn effects(kind: WriteKind, arguments: &[u64]) -> Option<Vec<WriteEffect>
         }
         WriteKind::Batch => {
             let [targets, sources, sizes] = [at(0), at(1), at(2)].map(|array| array as *const u64);
-            if targets.is_null() || sources.is_null() || sizes.is_null() {
+            let is_read =
+                (1..=at(3)).contains(&at(6)) && ![targets, sources, sizes].contains(&std::ptr::null());
+            // The driver refuses the batch before it reads any of its copies.
+            if !is_read {
                 return Some(Vec::new());
             }
             // SAFETY: arrays of `count` entries, by contract.
@@ -260,6 +270,9 @@ unsafe fn effects(kind: WriteKind, arguments: &[u64]) -> Option<Vec<WriteEffect>
     }
 }
 
+/// The driver takes no more operations at once, and refuses others before it reads one.
+const MOST_WORDS: usize = 256;
+
 /// What operations of a stream on single words write (`CUstreamBatchMemOpParams`); `None` for one that is not known.
 ///
 /// # Safety
@@ -268,7 +281,8 @@ unsafe fn written_words(operations: *const u8, count: usize) -> Option<Vec<Write
     const BYTES: usize = 48;
     const ADDRESS: usize = 8;
     let mut effects = Vec::new();
-    for index in 0..if operations.is_null() { 0 } else { count } {
+    let is_read = !operations.is_null() && count <= MOST_WORDS;
+    for index in 0..if is_read { count } else { 0 } {
         // SAFETY: by contract.
         let operation = unsafe { operations.add(index * BYTES) };
         // SAFETY: the same.
