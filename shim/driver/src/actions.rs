@@ -96,17 +96,18 @@ impl Device {
     /// # Errors
     /// Its own: of work that failed, and of a stream that is being captured in a mode that forbids the call.
     pub fn wait_as_free(&self, context: CUcontext) -> Result<()> {
-        if self.streams().capturing() {
-            // What a capture forbids, and whether it is lost, is for the driver to say.
-            return self.free_spare(context);
-        }
         let _current = Current::make(self.driver(), context)?;
-        self.measured().ctx_synchronize()
+        // What a capture forbids, and whether it is lost, is for the driver to say. A wait for the context would break all that are under way in it, whatever their
+        // mode: so it is not made in a process that captures, where another thread may begin one at any moment.
+        let spare = self.streams().has_captured().then(|| self.take_spare(context));
+        match spare {
+            Some(Ok(spare)) => self.free_spare(context, spare),
+            Some(Err(code)) if self.streams().capturing() => Err(code),
+            _ => self.measured().ctx_synchronize(),
+        }
     }
 
-    fn free_spare(&self, context: CUcontext) -> Result<()> {
-        let _current = Current::make(self.driver(), context)?;
-        let spare = self.take_spare(context)?;
+    fn free_spare(&self, context: CUcontext, spare: CUdeviceptr) -> Result<()> {
         let freed = self.driver().mem_free(spare);
         if freed.is_err() {
             self.spares().plain.lock().unwrap_or_else(PoisonError::into_inner).push((context, spare));

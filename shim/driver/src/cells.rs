@@ -57,7 +57,7 @@ impl Device {
     }
 
     fn pin(&self, memory: &[AtomicU8]) -> Result<()> {
-        let _relaxed = RelaxedCapture::enter(self.driver(), self.streams());
+        let _relaxed = RelaxedCapture::always(self.driver());
         let _current = Current::make(self.driver(), self.context())?;
         let start = memory.as_ptr().cast_mut().cast();
         // SAFETY: atomics, which `cells` never gives back once they are pinned.

@@ -265,22 +265,22 @@ impl Gpu for Device {
     }
 
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_create(bytes, &self.property(tier)).map(Handle)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_release(handle.0)
     }
 
     fn reserve(&self, bytes: usize) -> Result<u64> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.windows.take(bytes as u64, |window| self.measured().mem_address_reserve(window as usize))
     }
 
     fn unreserve(&self, address: u64, bytes: usize) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         match self.windows.put_back(address, bytes as u64)? {
             Some((window, bytes)) => self.measured().mem_address_free(window, bytes as usize),
             None => Ok(()),
@@ -288,26 +288,26 @@ impl Gpu for Device {
     }
 
     fn map(&self, address: u64, bytes: usize, handle: Handle) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_map(address, bytes, handle.0)?;
         self.windows.note_mapped(address);
         Ok(())
     }
 
     fn unmap(&self, address: u64, bytes: usize) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_unmap(address, bytes)?;
         self.windows.note_unmapped(address, bytes as u64);
         Ok(())
     }
 
     fn allow(&self, address: u64, bytes: usize) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
     }
 
     fn allow_reading(&self, address: u64, bytes: usize) -> Result<()> {
-        let _relaxed = Relaxed::enter(self.driver, self.streams);
+        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
         self.measured().mem_set_access(address, bytes, &self.access(CU_MEM_ACCESS_FLAGS_PROT_READ))
     }
 

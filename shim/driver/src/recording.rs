@@ -24,7 +24,7 @@ impl Device {
             Standing::Ending => return Err(CUresult::CONTEXT_IS_DESTROYED),
             Standing::Done => return Ok(()),
         }
-        let _relaxed = Relaxed::enter(self.driver(), self.streams());
+        let _relaxed = Relaxed::always(self.driver());
         self.measured().event_synchronize(raw(event))
     }
 
@@ -47,6 +47,8 @@ impl Device {
 
     /// Events behind what is now in every context: one each, or none where one fails.
     pub(crate) fn record_contexts(&self) -> Result<Vec<Event>> {
+        // An event of a context breaks each capture in it, whatever its mode.
+        let _call = self.streams().unaware_call();
         self.refuse_capture()?;
         let contexts = self.known_contexts();
         let mut events = Vec::with_capacity(contexts.len());

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use wm_abi::{CUcontext, CUstream};
 
@@ -62,6 +63,19 @@ pub struct Streams {
     names: RwLock<Names>,
     /// A capture was begun once: there may be graphs.
     ever_captured: AtomicBool,
+    /// Calls of ours under way that know of no capture, and would break one that begins.
+    unaware: AtomicUsize,
+}
+
+/// A call of ours that looked whether anything is captured after this was made, and is over when this is dropped: a capture begins before the look, or after the call.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct UnawareCall<'a>(&'a Streams);
+
+impl Drop for UnawareCall<'_> {
+    fn drop(&mut self) {
+        self.0.unaware.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A stream under capture. The handle of a per-thread stream means another one in every thread.
@@ -125,6 +139,7 @@ impl Streams {
             greens: RwLock::new(Vec::new()),
             names: RwLock::new(Names { ids: map(), keys: map(), contexts: map() }),
             ever_captured: AtomicBool::new(false),
+            unaware: AtomicUsize::new(0),
         }
     }
 
@@ -218,11 +233,26 @@ impl Streams {
         self.advance_epoch();
     }
 
-    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses.
+    /// A capture begins in a stream of `context`. Said before the driver is asked, and taken back if it refuses. To be followed by [`Streams::await_unaware`].
     pub fn capture_began(&self, context: CUcontext, stream: CUstream) {
-        self.ever_captured.store(true, Ordering::Release);
+        self.ever_captured.store(true, Ordering::SeqCst);
         let began = Captured { context, stream, thread: thread_of(stream) };
         self.change_captures(|captures| captures.push(began));
+    }
+
+    /// Waits until calls of ours that were made before the capture are over, none of which waits for the GPU; for a bounded time all the same.
+    pub fn await_unaware(&self) {
+        const LONGEST: Duration = Duration::from_millis(10);
+        let begin = Instant::now();
+        while self.unaware.load(Ordering::SeqCst) > 0 && begin.elapsed() < LONGEST {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A call that a capture would forbid, and that does not wait, is about to be made: after a look at captures.
+    pub(crate) fn unaware_call(&self) -> UnawareCall<'_> {
+        self.unaware.fetch_add(1, Ordering::SeqCst);
+        UnawareCall(self)
     }
 
     /// The capture in `stream` is over, or the stream is. Without a capture there: nothing.
@@ -240,7 +270,7 @@ impl Streams {
     fn change_captures(&self, change: impl FnOnce(&mut Vec<Captured>)) {
         let mut captures = self.captures.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut captures);
-        self.capturing.store(captures.len(), Ordering::Release);
+        self.capturing.store(captures.len(), Ordering::SeqCst);
     }
 
     /// A blocking stream has been made or used: what is done in the legacy default stream is a barrier for it.
@@ -284,13 +314,13 @@ impl Streams {
 
     /// Has any stream of the process ever been under capture? What was captured uses addresses as it found them.
     pub fn has_captured(&self) -> bool {
-        self.ever_captured.load(Ordering::Acquire)
+        self.ever_captured.load(Ordering::SeqCst)
     }
 
     /// Is some stream of the process under capture?
     #[inline]
     pub fn capturing(&self) -> bool {
-        self.capturing.load(Ordering::Acquire) > 0
+        self.capturing.load(Ordering::SeqCst) > 0
     }
 }
 

@@ -6,7 +6,7 @@
 use wm_abi::{CU_STREAM_CAPTURE_MODE_RELAXED, CUcontext, CUresult};
 
 use super::Api;
-use crate::streams::Streams;
+use crate::streams::{Streams, UnawareCall};
 use crate::table::Table;
 
 /// Makes a context current for a scope, and puts the old one back.
@@ -43,24 +43,47 @@ impl Drop for Current<'_> {
 /// Relaxes the thread's capture mode for a scope: in the default mode our calls would end another thread's capture.
 #[derive(Debug)]
 #[must_use]
-pub struct Relaxed<'a>(Option<(&'a Table, u32)>);
+pub struct Relaxed<'a>(RelaxedScope<'a>);
+
+#[derive(Debug)]
+enum RelaxedScope<'a> {
+    /// The mode stays, or could not be changed.
+    Unchanged,
+    /// What it was.
+    Mode(&'a Table, u32),
+    /// No capture has begun in this process, and none begins before the scope ends.
+    Unaware { _call: UnawareCall<'a> },
+}
 
 impl<'a> Relaxed<'a> {
-    /// Relaxes it where any stream is being captured.
-    pub fn enter(driver: &'a Table, streams: &Streams) -> Self {
-        if streams.capturing() { Self::always(driver) } else { Self(None) }
+    /// Relaxes it in a process that captures: also where nothing is captured now, for a capture may begin before the call is made. For calls that do not wait.
+    pub fn enter(driver: &'a Table, streams: &'a Streams) -> Self {
+        if !streams.has_captured() {
+            let call = streams.unaware_call();
+            if !streams.has_captured() {
+                return Self(RelaxedScope::Unaware { _call: call });
+            }
+        }
+        Self::always(driver)
+    }
+
+    /// Relaxes it where any stream is being captured: for calls that no capture is known to forbid, and that may take long.
+    pub fn beside_captures(driver: &'a Table, streams: &Streams) -> Self {
+        if streams.capturing() { Self::always(driver) } else { Self(RelaxedScope::Unchanged) }
     }
 
     /// Relaxes it in any case: for a capture that begins meanwhile.
     pub fn always(driver: &'a Table) -> Self {
-        let before = driver.exchange_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
-        Self(before.ok().map(|before| (driver, before)))
+        match driver.exchange_capture_mode(CU_STREAM_CAPTURE_MODE_RELAXED) {
+            Ok(before) => Self(RelaxedScope::Mode(driver, before)),
+            Err(_) => Self(RelaxedScope::Unchanged),
+        }
     }
 }
 
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
-        if let Some((driver, before)) = self.0 {
+        if let RelaxedScope::Mode(driver, before) = self.0 {
             let _ = driver.exchange_capture_mode(before);
         }
     }

@@ -155,6 +155,7 @@ pub(super) unsafe fn stream_begin_capture_to_graph<S: Symbol<Function = ToGraph>
 fn begun(stream: CUstream, begin: impl FnOnce() -> CUresult) -> CUresult {
     let context = registry::context_of_stream(stream).unwrap_or_default();
     program::capturing(|| streams().capture_began(context, stream));
+    streams().await_unaware();
     let result = begin();
     if result != CUresult::SUCCESS {
         streams().capture_ended(stream);
