@@ -1,4 +1,4 @@
-/* Makes and exports physical memory for a program, as a library of its own: what the call's return address lies in is this
+/* Makes, exports and imports physical memory for a program, as a library of its own: what the call's return address lies in is this
  * object, under whatever name it is compiled. What is refused is asked for once more, as by PyTorch, which empties its cache
  * before. */
 
@@ -8,6 +8,7 @@ struct property;
 
 int cuMemCreate(unsigned long long *handle, unsigned long bytes, const struct property *property, unsigned long long flags);
 int cuMemExportToShareableHandle(void *shared, unsigned long long handle, int type, unsigned long long flags);
+int cuMemImportFromShareableHandle(unsigned long long *handle, void *shared, int type);
 
 int make_piece(unsigned long long *handle, unsigned long bytes, const struct property *property)
 {
@@ -21,4 +22,10 @@ int export_piece(int *descriptor, unsigned long long handle, int type)
 {
     volatile int exported = cuMemExportToShareableHandle(descriptor, handle, type, 0);
     return exported;
+}
+
+int import_piece(unsigned long long *handle, int descriptor, int type)
+{
+    volatile int imported = cuMemImportFromShareableHandle(handle, (void *)(long)descriptor, type);
+    return imported;
 }

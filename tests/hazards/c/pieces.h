@@ -14,6 +14,7 @@ struct access { struct location location; int flags; };
 
 CUresult make_piece(unsigned long long *handle, size_t bytes, const struct property *property);
 CUresult export_piece(int *descriptor, unsigned long long handle, int type);
+CUresult import_piece(unsigned long long *handle, int descriptor, int type);
 CUresult cuMemRelease(unsigned long long handle);
 CUresult cuMemAddressReserve(CUdeviceptr *base, size_t bytes, size_t alignment, CUdeviceptr hint, unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr base, size_t bytes);

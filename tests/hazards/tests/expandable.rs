@@ -215,3 +215,32 @@ fn pages_that_are_kept_change_no_answer() {
         [keep, ("SIMCUDA_DEVICES", "2"), ("SIMCUDA_MEMORY", "48MiB"), ("WMSHIM_DEVICE_LIMIT", "14MiB")];
     start(&["8", "plain", "0", "0", "peer"], &both).expect_success();
 }
+
+/// Two of four pieces are on the host; what is shared with whom, and by a library of which name.
+fn shared(how: &str, library: &str, variables: &[(&str, &str)]) -> Outcome {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let library = text(c::library("piece", scratch.folder("maker").join(library), &[]));
+    let program = c::program(&scratch, "imported", &[&library, &text(places::shim())]);
+    let host = Host::shimmed(program, &scratch, &driver::simulated(&scratch)).args([how]);
+    let host = host.env("SIMCUDA_DEVICES", "2").env("SIMCUDA_MEMORY", "256MiB").env("WMSHIM_HEADROOM", "0");
+    let host = host.env("WMSHIM_DEVICE_LIMIT", "40MiB").env("SIMCUDA_RACES", "1");
+    variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run()
+}
+
+/// Hazard: a process crashes, or takes device memory for the host's, because another one's device is full.
+#[test]
+fn another_process_sees_device_memory_and_copies_it_over_every_border() {
+    for how in ["there", "here"] {
+        for (library, created) in [("libc10_cuda.so", "torch"), ("libvmm.so", "all")] {
+            let outcome = shared(how, library, &[("WMSHIM_OVERFLOW_CREATED", created)]);
+            outcome.expect_success();
+            let made = device(&outcome, "made")["pieces"].clone();
+            assert_eq!((&made["device_bytes"], &made["host_bytes"]), (&(40 << 20).into(), &(40 << 20).into()));
+            // What is imported is its maker's.
+            let [before, after] = ["imported", "done"].map(|when| pieces(&outcome, when));
+            let mine = if how == "here" { [40 << 20, 40 << 20, 2] } else { [0, 0, 0] };
+            assert_eq!((before, after), (mine, mine), "{how} {created}");
+        }
+    }
+}

@@ -7,6 +7,7 @@
 //! access to it, and only the process that made it may pass it on.
 
 use std::ffi::{c_uint, c_void};
+use std::mem::MaybeUninit;
 
 use wm_abi::*;
 use wm_driver::{Api, Bears, Device, Gpu, Tier};
@@ -271,9 +272,36 @@ pub(super) unsafe fn mem_import_from_shareable_handle(
     let result = unsafe { driver().get::<symbol::cuMemImportFromShareableHandle>()(handle, shared, kind) };
     if result == CUresult::SUCCESS {
         // SAFETY: the driver has just written there.
-        book().held_again(unsafe { *handle });
+        learn(unsafe { *handle });
     }
     result
+}
+
+/// Memory that was imported. Where it is the driver tells, and not what it was asked for: host memory that comes to the code whose own may
+/// lie there stands in for a device's.
+fn learn(handle: u64) {
+    if book().held_again(handle) {
+        return;
+    }
+    let mut property = MaybeUninit::<CUmemAllocationProp>::uninit();
+    let properties = driver().get::<symbol::cuMemGetAllocationPropertiesFromHandle>();
+    // SAFETY: a live local, and the program's handle.
+    if unsafe { properties(property.as_mut_ptr(), handle) } != CUresult::SUCCESS {
+        return;
+    }
+    // SAFETY: the driver has just written there.
+    let property = unsafe { property.assume_init() };
+    let CUmemAllocationProp { location, requestedHandleTypes, allocFlags, .. } = property;
+    let is_here = location.type_ == CU_MEM_LOCATION_TYPE_DEVICE;
+    let (tier, device) = match registry::current_device().filter(|_| !is_here) {
+        Some(current) => (Tier::Host, current),
+        None => (Tier::Device, location.id),
+    };
+    let asked = Asked { device, handle_types: requestedHandleTypes, flags: allocFlags };
+    book().imported(handle, asked, tier, tier == Tier::Host && is_borne());
+    if tier == Tier::Host {
+        physical::note_elsewhere();
+    }
 }
 
 /// `cuMemGetAllocationPropertiesFromHandle`.
@@ -344,8 +372,12 @@ pub(super) unsafe fn mem_set_access(
     let to_cpu = |entry: &CUmemAccessDesc| {
         entry.location.type_ != CU_MEM_LOCATION_TYPE_DEVICE && entry.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
     };
-    if wanted.iter().any(to_cpu) && book().reaches_elsewhere(address, bytes as u64) {
-        return Outcome::Return(CUresult::NOT_SUPPORTED);
+    if wanted.iter().any(to_cpu) {
+        let mut book = book();
+        book.disclose(address, bytes as u64);
+        if book.reaches_elsewhere(address, bytes as u64) {
+            return Outcome::Return(CUresult::NOT_SUPPORTED);
+        }
     }
     kept::allow(address, bytes, wanted).map_or(Outcome::Forward, Outcome::Return)
 }

@@ -25,7 +25,10 @@ pub(crate) struct Asked {
 struct Piece {
     asked: Asked,
     tier: Tier,
+    /// What is charged for it; 0 for what another process made, or this one imported again.
     bytes: u64,
+    /// It is not on its device, and answers as if it were.
+    stands_in: bool,
     /// Through all handles.
     references: usize,
     mappings: usize,
@@ -103,15 +106,35 @@ impl Book {
     /// A charged piece was made.
     pub(crate) fn made(&mut self, handle: u64, asked: Asked, tier: Tier, bytes: u64) {
         self.last += 1;
-        self.accounts.entry(asked.device).or_default().overflows += u64::from(tier != Tier::Device);
-        self.pieces.insert(self.last, Piece { asked, tier, bytes, references: 0, mappings: 0 });
+        let stands_in = tier != Tier::Device;
+        self.accounts.entry(asked.device).or_default().overflows += u64::from(stands_in);
+        self.pieces.insert(self.last, Piece { asked, tier, bytes, stands_in, references: 0, mappings: 0 });
         self.hold(handle, self.last);
     }
 
-    /// The program got a handle that it may have already: one more reference, if it has.
-    pub(crate) fn held_again(&mut self, handle: u64) {
-        if let Some(held) = self.handles.get(&handle).copied() {
-            self.hold(handle, held.piece);
+    /// The program got a handle for memory that another process made, or that it made itself and knows by another handle.
+    pub(crate) fn imported(&mut self, handle: u64, asked: Asked, tier: Tier, stands_in: bool) {
+        self.last += 1;
+        self.pieces.insert(
+            self.last,
+            Piece { asked, tier, bytes: 0, stands_in, references: 0, mappings: 0 },
+        );
+        self.hold(handle, self.last);
+    }
+
+    /// The program got a handle that it may have already: one more reference, if it has. Says whether it has.
+    pub(crate) fn held_again(&mut self, handle: u64) -> bool {
+        let held = self.handles.get(&handle).copied();
+        held.inspect(|held| self.hold(handle, held.piece)).is_some()
+    }
+
+    /// The program knows imported memory in a range for the host's: it is what was exported, and stands in for nothing.
+    pub(crate) fn disclose(&mut self, address: u64, bytes: u64) {
+        let first = self.mapping(address).map_or(address, |(base, _)| base);
+        for mapping in self.mappings.range(first..address.saturating_add(bytes)).map(|(_, mapping)| mapping) {
+            if let Some(piece) = self.pieces.get_mut(&mapping.piece).filter(|piece| piece.bytes == 0) {
+                piece.stands_in = false;
+            }
         }
     }
 
@@ -180,10 +203,10 @@ impl Book {
         }
     }
 
-    /// The mapping that an address is in, if its piece is not on its device.
+    /// The mapping that an address is in, if its piece answers for a device that it is not on.
     pub(crate) fn elsewhere(&self, address: u64) -> Option<MappedPiece> {
         let (base, mapping) = self.mapping(address)?;
-        let piece = self.pieces.get(&mapping.piece).filter(|piece| piece.tier != Tier::Device)?;
+        let piece = self.pieces.get(&mapping.piece).filter(|piece| piece.stands_in)?;
         Some(MappedPiece { base, bytes: mapping.bytes, device: piece.asked.device })
     }
 
@@ -206,7 +229,7 @@ impl Book {
     /// What was asked for, of a handle that is not on its device.
     pub(crate) fn asked(&self, handle: u64) -> Option<Asked> {
         let piece = self.pieces.get(&self.handles.get(&handle)?.piece)?;
-        (piece.tier != Tier::Device).then_some(piece.asked)
+        piece.stands_in.then_some(piece.asked)
     }
 
     /// What a device's pieces come to.
@@ -297,8 +320,7 @@ mod tests {
     fn retained_and_imported_handles_are_references_and_a_failed_release_is_none() {
         let mut book = one(Tier::Host);
         book.mapped(64 * MIB, 2 * MIB, 7);
-        book.held_again(7);
-        book.held_again(8);
+        assert!(book.held_again(7) && !book.held_again(8));
         release(&mut book, 7);
         assert!(book.asked(7).is_some());
         let number = book.let_go(7).expect("held twice");
@@ -313,6 +335,29 @@ mod tests {
         assert_eq!((book.account(0).held.host, book.asked(9).is_some()), (2 * MIB, true));
         release(&mut book, 9);
         assert_eq!(book.account(0).held.host, 0);
+    }
+
+    #[test]
+    fn what_is_imported_is_charged_to_nobody_and_stands_in_until_it_is_known_for_the_hosts() {
+        let mut book = Book::new();
+        for (handle, tier) in [(7, Tier::Device), (8, Tier::Host)] {
+            book.imported(handle, ASKED, tier, tier == Tier::Host);
+            book.mapped(handle * 8 * MIB, 8 * MIB, handle);
+        }
+        assert!(book.asked(7).is_none() && book.asked(8).is_some());
+        assert_eq!(book.borders(56 * MIB..72 * MIB), [64 * MIB]);
+        book.disclose(65 * MIB, MIB);
+        assert!(book.asked(8).is_none() && !book.reaches_elsewhere(56 * MIB, 16 * MIB));
+        assert_eq!(book.borders(56 * MIB..72 * MIB), [64 * MIB], "wherever it is said to be");
+        book.unmapped(56 * MIB, 16 * MIB);
+        [7, 8].into_iter().for_each(|handle| release(&mut book, handle));
+        assert!(book.pieces.is_empty() && book.handles.is_empty() && book.mappings.is_empty());
+        assert_eq!(book.account(0), Account::default());
+        // What the program made stays what it asked for.
+        let mut book = one(Tier::Host);
+        book.mapped(64 * MIB, 2 * MIB, 7);
+        book.disclose(0, 128 * MIB);
+        assert!(book.reaches_elsewhere(64 * MIB, 1));
     }
 
     #[test]

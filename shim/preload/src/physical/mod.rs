@@ -21,7 +21,7 @@ use wm_memory::Manager;
 
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
-/// Has any piece gone elsewhere in this process? Until then no address is looked up.
+/// Has any piece gone elsewhere in this process, or come from another one where it had? Until then no address is looked up.
 static ANY_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// The books. Never held across a driver call.
@@ -34,6 +34,11 @@ pub(crate) fn note_overflow(device: CUdevice) {
     if !ANY_ELSEWHERE.swap(true, Relaxed) {
         log::info!("device {device} is full: memory that the program makes itself goes on in host memory");
     }
+}
+
+/// A piece was imported that lies in host memory.
+pub(crate) fn note_elsewhere() {
+    ANY_ELSEWHERE.store(true, Relaxed);
 }
 
 /// What a device's pieces come to.
