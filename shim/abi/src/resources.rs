@@ -132,6 +132,7 @@ pub union CUgraphNodeBody {
     pub reserved1: [i64; 29],
     pub memcpy: CUDA_MEMCPY_NODE_PARAMS,
     pub memset: CUDA_MEMSET_NODE_PARAMS_v2,
+    pub alloc: CUDA_MEM_ALLOC_NODE_PARAMS,
     pub graph: CUgraph,
 }
 

@@ -244,3 +244,23 @@ fn another_process_sees_device_memory_and_copies_it_over_every_border() {
         }
     }
 }
+
+/// Hazard: a graph is refused memory that lies idle, though `cuMemGetInfo` says that it can be had.
+#[test]
+fn a_graphs_memory_node_gets_what_lies_idle() {
+    let scratch = Scratch::new();
+    let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+    let library = text(c::library("piece", scratch.folder("maker").join("libc10_cuda.so"), &[]));
+    let program = c::program(&scratch, "nodes", &[&library, &text(places::shim())]);
+    let driver = driver::simulated(&scratch);
+    for given_up in ["pieces", "blocks"] {
+        for way in ["0", "1", "2"] {
+            for device in ["0", "1"] {
+                let words = [given_up, way, device];
+                let host = Host::shimmed(&program, &scratch, &driver).args(words).env("SIMCUDA_DEVICES", "2");
+                let outcome = host.env("SIMCUDA_MEMORY", "640MiB").run();
+                assert_eq!(outcome.expect_success(), "0 1 1", "{words:?}");
+            }
+        }
+    }
+}

@@ -15,6 +15,7 @@ use crate::copy::{self, Shape};
 use crate::entry::{Call, Outcome, exports, get, put, require};
 use crate::graph::{CopyNode, Kind, graph, node};
 use crate::graph_api::{add, exec};
+use crate::graph_memory::add_allocation;
 use crate::lane::Work;
 use crate::memory::Owner;
 use crate::memset::{self, Fill};
@@ -147,11 +148,13 @@ unsafe fn add_any(
     out: *mut CUgraphNode,
     into: CUgraph,
     after: (*const CUgraphNode, usize),
-    params: &CUgraphNodeParams,
+    place: *mut CUgraphNodeParams,
 ) -> Outcome {
     // SAFETY: by contract; all bits are good in every part of the parameters.
     unsafe {
+        let params = &get(place)?;
         match Kind(params.type_) {
+            Kind::ALLOCATE => add_allocation(out, into, after, &raw mut (*place).body.alloc),
             Kind::MEMCPY => {
                 let p = params.body.memcpy;
                 add_copy(call, out, into, after, &p.copyParams, p.copyCtx)
@@ -172,11 +175,11 @@ exports! {
     }
 
     fn cuGraphAddNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void) |call| {
-        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), &get(nodeParams.cast())?)
+        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), nodeParams.cast())
     }
 
     fn cuGraphAddNode_v2(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, dependencyData: *const c_void, numDependencies: usize, nodeParams: *mut c_void) |call| {
-        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), &get(nodeParams.cast())?)
+        add_any(call, phGraphNode, hGraph, (dependencies, numDependencies), nodeParams.cast())
     }
 
     fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) |call| {

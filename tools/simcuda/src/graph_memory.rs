@@ -37,13 +37,29 @@ fn note(handle: CUgraphNode, block: (u64, usize)) -> Outcome {
     node(handle)?.block.set(block).map_err(|_| CUresult::ILLEGAL_STATE)
 }
 
+/// Adds a memory node, and writes its address into its parameters.
+///
+/// # Safety
+/// As [`add`]; `params` is null, or parameters that may be written.
+pub(crate) unsafe fn add_allocation(
+    out: *mut CUgraphNode,
+    into: CUgraph,
+    after: (*const CUgraphNode, usize),
+    place: *mut CUDA_MEM_ALLOC_NODE_PARAMS,
+) -> Outcome {
+    // SAFETY: by contract.
+    unsafe {
+        let params = get(place)?;
+        let address = allocate(into, &params)?;
+        add(out, into, after.0, after.1, Kind::ALLOCATE, Arc::new(|| Ok(())))?;
+        note(*out, (address, params.bytesize))?;
+        put(place, CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params })
+    }
+}
+
 exports! {
     fn cuGraphAddMemAllocNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, nodeParams: *mut c_void) |call| {
-        let params = get(nodeParams.cast::<CUDA_MEM_ALLOC_NODE_PARAMS>())?;
-        let address = allocate(hGraph, &params)?;
-        add(phGraphNode, hGraph, dependencies, numDependencies, Kind::ALLOCATE, Arc::new(|| Ok(())))?;
-        note(*phGraphNode, (address, params.bytesize))?;
-        put(nodeParams.cast(), CUDA_MEM_ALLOC_NODE_PARAMS { dptr: address, ..params })
+        add_allocation(phGraphNode, hGraph, (dependencies, numDependencies), nodeParams.cast())
     }
 
     fn cuGraphAddMemFreeNode(phGraphNode: *mut CUgraphNode, hGraph: CUgraph, dependencies: *const CUgraphNode, numDependencies: usize, dptr: CUdeviceptr) |call| {

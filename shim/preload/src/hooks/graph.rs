@@ -10,8 +10,8 @@ use std::ffi::c_void;
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_MEMORYTYPE_DEVICE,
-    CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUgraph,
+    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_MEMORYTYPE_DEVICE,
+    CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUgraph,
     CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use wm_driver::api::owned::Graph;
@@ -20,7 +20,7 @@ use wm_driver::{Api, Table};
 use super::boundary::Outcome;
 use super::crossing::{self, PeerCopy, within};
 use super::cut::CopyPart;
-use super::peer_access;
+use super::{oom, peer_access};
 use super::volume::{self, Description};
 use crate::process::driver;
 use crate::registry::{self, context_blocks};
@@ -94,6 +94,25 @@ unsafe fn of_memset(memset: *const CUDA_MEMSET_NODE_PARAMS, context: CUcontext) 
     unsafe { memset.as_ref() }.filter(|_| context.is_null()).and_then(|memset| of_memory(memset.dst))
 }
 
+/// `cuGraphAddMemAllocNode`. Its memory is that of the device that it names, whichever is current.
+pub(super) unsafe fn graph_add_mem_alloc_node(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    after: *const CUgraphNode,
+    count: usize,
+    params: *mut c_void,
+) -> Outcome {
+    // SAFETY: null, or the program's description.
+    let allocation = unsafe { params.cast::<CUDA_MEM_ALLOC_NODE_PARAMS>().as_ref() };
+    let add = driver().get::<symbol::cuGraphAddMemAllocNode>();
+    // SAFETY: the program's arguments. A call that failed for want of memory did nothing.
+    oom::retry_on(allocation.map(device_of), || unsafe { add(node, graph, after, count, params) }).into()
+}
+
+fn device_of(allocation: &CUDA_MEM_ALLOC_NODE_PARAMS) -> CUdevice {
+    allocation.poolProps.location.id
+}
+
 type Add =
     unsafe extern "C" fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *mut c_void) -> CUresult;
 
@@ -133,6 +152,14 @@ pub(super) unsafe fn graph_add_node_v2<S: Symbol<Function = AddWithData>>(
 
 /// `add` makes the program's call with other parameters.
 unsafe fn add_any(params: *mut c_void, add: impl Fn(*mut c_void) -> CUresult) -> Outcome {
+    // SAFETY: null, or the program's parameters of a node, whose kind says which part it is.
+    let of_memory = unsafe {
+        let kind = params.cast::<u32>().as_ref().filter(|kind| **kind == CU_GRAPH_NODE_TYPE_MEM_ALLOC);
+        kind.map(|_| device_of(&(*params.cast::<CUgraphNodeParams>()).body.alloc))
+    };
+    if of_memory.is_some() {
+        return oom::retry_on(of_memory, || add(params)).into();
+    }
     // SAFETY: null, or the program's parameters of a node.
     let Some((params, child)) = (unsafe { changed(params) }) else { return Outcome::Forward };
     let call = |mut params: CUgraphNodeParams| add(std::ptr::from_mut(&mut params).cast());

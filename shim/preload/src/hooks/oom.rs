@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use wm_abi::CUresult;
+use wm_abi::{CUdevice, CUresult};
 use wm_driver::thread::Uncancelled;
 use wm_driver::{Device, Tier};
 use wm_memory::Manager;
@@ -33,10 +33,16 @@ pub(super) fn retry_counted(calls: &Calls, call: impl Fn() -> CUresult) -> CUres
 /// that it is inlined once and the way of a launch stays short.
 #[inline]
 pub(super) fn retry(call: impl Fn() -> CUresult) -> CUresult {
+    retry_on(None, call)
+}
+
+/// The same for a call that names the device whose memory it takes; `None`: it is the current one.
+#[inline]
+pub(super) fn retry_on(device: Option<CUdevice>, call: impl Fn() -> CUresult) -> CUresult {
     let mut attempt = 0;
     loop {
         let result = call();
-        if result != CUresult::OUT_OF_MEMORY || !make_room(&mut attempt) {
+        if result != CUresult::OUT_OF_MEMORY || !make_room(device, &mut attempt) {
             return result;
         }
     }
@@ -49,15 +55,16 @@ const STEPS: [fn(&Manager<Device>) -> u64; 3] =
 /// Takes the next step that brings some memory; `false` if there is none.
 #[cold]
 #[inline(never)]
-fn make_room(next: &mut usize) -> bool {
+fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
     if process::forked() || process::exiting() {
         return false;
     }
     keep_errno(|| {
-        let Some(site) = registry::existing_site() else { return false };
+        let current = || registry::existing_site().map(|site| site.manager);
+        let Some(manager) = device.map_or_else(current, registry::existing) else { return false };
         while let Some(step) = STEPS.get(*next) {
             *next += 1;
-            if step(site.manager) > 0 {
+            if step(manager) > 0 {
                 return true;
             }
         }

@@ -199,6 +199,8 @@ hooks! {
             => graph::graph_add_memcpy_node, Memory, "between devices, reaches blocks without peer access, and parts at the border of tiers; names a block's context";
         cuGraphAddMemsetNode
             => graph::graph_add_memset_node, Memory, "names a block's context";
+        cuGraphAddMemAllocNode
+            => graph::graph_add_mem_alloc_node, Memory, "where its device is full, unused memory of ours is given back for it";
         cuGraphAddNode
             => graph::graph_add_node::<Function>, Memory, "the same for a copy; names a block's context";
         cuGraphAddNode_v2
@@ -225,7 +227,7 @@ hooks! {
         cuDevicePrimaryCtxRetain, cuCtxCreate, cuCtxCreate_v2, cuCtxCreate_v3, cuCtxCreate_v4, cuEventCreate
             => "contexts, streams and events live in device memory";
         cuGraphInstantiate, cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
-        cuGraphInstantiateWithParams_ptsz, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphUpload, cuGraphUpload_ptsz
+        cuGraphInstantiateWithParams_ptsz, cuGraphAddChildGraphNode, cuGraphAddNode_v3, cuGraphClone, cuGraphLaunch, cuGraphLaunch_ptsz, cuGraphUpload, cuGraphUpload_ptsz
             => "an instantiated graph and its memory nodes live in device memory";
         // What may be the first to work in a per-thread default stream that is named by its handle.
         cuMemsetD8Async, cuMemsetD16Async, cuMemsetD32Async, cuMemsetD2D8Async, cuMemsetD2D16Async, cuMemsetD2D32Async,
