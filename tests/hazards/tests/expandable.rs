@@ -236,7 +236,10 @@ fn another_process_sees_device_memory_and_copies_it_over_every_border() {
             let outcome = shared(how, library, &[("WMSHIM_OVERFLOW_CREATED", created)]);
             outcome.expect_success();
             let made = device(&outcome, "made")["pieces"].clone();
-            assert_eq!((&made["device_bytes"], &made["host_bytes"]), (&(40 << 20).into(), &(40 << 20).into()));
+            assert_eq!(
+                (&made["device_bytes"], &made["host_bytes"]),
+                (&(40 << 20).into(), &(40 << 20).into())
+            );
             // What is imported is its maker's.
             let [before, after] = ["imported", "done"].map(|when| pieces(&outcome, when));
             let mine = if how == "here" { [40 << 20, 40 << 20, 2] } else { [0, 0, 0] };
@@ -262,5 +265,17 @@ fn a_graphs_memory_node_gets_what_lies_idle() {
                 assert_eq!(outcome.expect_success(), "0 1 1", "{words:?}");
             }
         }
+    }
+}
+
+/// Hazard: a legal sequence of calls loses a piece's bytes, without an error.
+#[test]
+fn a_piece_that_is_mapped_again_keeps_its_bytes() {
+    for library in ["libc10_cuda.so", "libvmm.so"] {
+        let scratch = Scratch::new();
+        let text = |path: std::path::PathBuf| path.to_str().expect("a readable path").to_owned();
+        let library = text(c::library("piece", scratch.folder("maker").join(library), &[]));
+        let program = c::program(&scratch, "remapped", &[&library, &text(places::shim())]);
+        Host::shimmed(program, &scratch, &driver::simulated(&scratch)).run().expect_success();
     }
 }

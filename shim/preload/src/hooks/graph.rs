@@ -10,9 +10,10 @@ use std::ffi::c_void;
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{
-    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEMCPY, CU_GRAPH_NODE_TYPE_MEMSET, CU_MEMORYTYPE_DEVICE,
-    CU_MEMORYTYPE_UNIFIED, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUgraph,
-    CUgraphExec, CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
+    CU_GRAPH_NODE_TYPE_GRAPH, CU_GRAPH_NODE_TYPE_MEM_ALLOC, CU_GRAPH_NODE_TYPE_MEMCPY,
+    CU_GRAPH_NODE_TYPE_MEMSET, CU_MEMORYTYPE_DEVICE, CU_MEMORYTYPE_UNIFIED, CUDA_MEM_ALLOC_NODE_PARAMS,
+    CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUdevice, CUgraph, CUgraphExec,
+    CUgraphNode, CUgraphNodeParams, CUresult, CUstream,
 };
 use wm_driver::api::owned::Graph;
 use wm_driver::{Api, Table};
@@ -20,8 +21,8 @@ use wm_driver::{Api, Table};
 use super::boundary::Outcome;
 use super::crossing::{self, PeerCopy, within};
 use super::cut::CopyPart;
-use super::{oom, peer_access};
 use super::volume::{self, Description};
+use super::{oom, peer_access};
 use crate::process::driver;
 use crate::registry::{self, context_blocks};
 

@@ -364,7 +364,7 @@ pub(super) unsafe fn mem_set_access(
     if reserved::is_ours(address) {
         return Outcome::Return(CUresult::INVALID_VALUE);
     }
-    if wanted.is_null() {
+    if wanted.is_null() || count == 0 {
         return Outcome::Forward;
     }
     // SAFETY: the program's list of `count` entries, not null.

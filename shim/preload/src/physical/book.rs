@@ -115,10 +115,7 @@ impl Book {
     /// The program got a handle for memory that another process made, or that it made itself and knows by another handle.
     pub(crate) fn imported(&mut self, handle: u64, asked: Asked, tier: Tier, stands_in: bool) {
         self.last += 1;
-        self.pieces.insert(
-            self.last,
-            Piece { asked, tier, bytes: 0, stands_in, references: 0, mappings: 0 },
-        );
+        self.pieces.insert(self.last, Piece { asked, tier, bytes: 0, stands_in, references: 0, mappings: 0 });
         self.hold(handle, self.last);
     }
 

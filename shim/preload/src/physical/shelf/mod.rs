@@ -67,6 +67,8 @@ struct Token {
     memory: Option<u64>,
     /// Addresses at which the program has it mapped.
     mappings: usize,
+    /// The program has mapped it, or shared it: its memory holds bytes that stay with it.
+    settled: bool,
     released: bool,
 }
 
@@ -145,7 +147,7 @@ impl Shelf {
 
     fn token(&mut self, kind: MemoryKind, memory: Option<u64>) -> u64 {
         let token = TOKENS | self.next();
-        self.tokens.insert(token, Token { kind, memory, mappings: 0, released: false });
+        self.tokens.insert(token, Token { kind, memory, mappings: 0, settled: false, released: false });
         token
     }
 
@@ -158,7 +160,7 @@ impl Shelf {
         token: u64,
     ) -> Option<Result<(), CUresult>> {
         let found = *self.tokens.get(&token)?;
-        if bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
+        if found.released || bytes != found.kind.bytes || self.overlaps_used(address, bytes) {
             return Some(Err(CUresult::INVALID_VALUE));
         }
         Some(self.map_token(vmm, address, bytes, token, found))
@@ -172,9 +174,9 @@ impl Shelf {
         token: u64,
         found: Token,
     ) -> Result<(), CUresult> {
-        if found.mappings == 0
-            && let Some(number) = self.idle_at(address, found.kind)
-        {
+        let there =
+            if found.settled { self.own_at(address, token) } else { self.idle_at(address, found.kind) };
+        if let Some(number) = there {
             self.bind(token, number);
             self.used(address, token);
             return Ok(());
@@ -225,6 +227,13 @@ impl Shelf {
         (memory.holder.is_none() && memory.kind == kind).then_some(view.memory)
     }
 
+    /// The token's own memory, if it is mapped at an address.
+    fn own_at(&self, address: u64, token: u64) -> Option<u64> {
+        let view = self.mappings.get(&address)?;
+        let memory = self.memories.get(&view.memory)?;
+        (memory.holder == Some(token)).then_some(view.memory)
+    }
+
     /// What the program granted where the memory was mapped before, else what it will grant.
     fn usual_access(&self, number: u64) -> Access {
         let Some(memory) = self.memories.get(&number) else { return Access::new() };
@@ -271,6 +280,7 @@ impl Shelf {
         }
         if let Some(token) = self.tokens.get_mut(&token) {
             token.mappings += 1;
+            token.settled = true;
         }
     }
 
@@ -308,16 +318,24 @@ impl Shelf {
 
     /// The program unmaps a range. `None`: it is not a whole number of its mappings of ours, and the driver is to answer.
     pub(crate) fn unmap(&mut self, vmm: &impl Vmm, address: u64, bytes: u64) -> Option<Result<(), CUresult>> {
-        let inside: Vec<(u64, ShelfMapping)> = self
-            .mappings
-            .range(address..address.saturating_add(bytes))
-            .map(|(at, view)| (*at, view.clone()))
-            .collect();
-        let covered: u64 = inside.iter().map(|(_, view)| view.bytes).sum();
-        if inside.is_empty() || covered != bytes || inside.iter().any(|(_, view)| !view.used) {
+        if bytes == 0 || !self.is_used_throughout(address, bytes) {
             return None;
         }
-        Some(inside.into_iter().try_for_each(|(at, view)| self.give_up(vmm, at, view.memory)))
+        let inside = self.mappings.range(address..address.saturating_add(bytes));
+        let inside: Vec<(u64, u64)> = inside.map(|(at, view)| (*at, view.memory)).collect();
+        Some(inside.into_iter().try_for_each(|(at, memory)| self.give_up(vmm, at, memory)))
+    }
+
+    /// Is a range a whole number of mappings of ours that the program has?
+    fn is_used_throughout(&self, address: u64, bytes: u64) -> bool {
+        let mut end = address;
+        for (at, view) in self.mappings.range(address..address.saturating_add(bytes)) {
+            if *at != end || !view.used {
+                return false;
+            }
+            end += view.bytes;
+        }
+        end == address.saturating_add(bytes)
     }
 
     /// The driver has unmapped a range by itself.
@@ -389,7 +407,7 @@ impl Shelf {
 
     /// The driver's handle of what a token stands for, which is bound now.
     pub(crate) fn bound(&mut self, token: u64) -> Option<u64> {
-        let found = *self.tokens.get(&token)?;
+        let found = *self.tokens.get(&token).filter(|found| !found.released)?;
         let number = found.memory.or_else(|| self.idle.oldest(found.kind))?;
         self.bind(token, number);
         self.handle(token)
@@ -398,8 +416,9 @@ impl Shelf {
     /// The same for a use that may keep the memory alive: it is not kept later.
     pub(crate) fn share(&mut self, token: u64) -> Option<u64> {
         let handle = self.bound(token)?;
-        let number = self.tokens.get(&token)?.memory?;
-        self.memories.get_mut(&number)?.shared = true;
+        let found = self.tokens.get_mut(&token)?;
+        found.settled = true;
+        self.memories.get_mut(&found.memory?)?.shared = true;
         Some(handle)
     }
 
@@ -419,22 +438,16 @@ impl Shelf {
         bytes: u64,
         access: &Access,
     ) -> Option<Result<(), CUresult>> {
-        let inside: Vec<(u64, u64, bool)> = self
-            .mappings
-            .range(address..address.saturating_add(bytes))
-            .map(|(at, view)| (*at, view.bytes, access.iter().all(|entry| view.access.contains(entry))))
-            .collect();
-        let covered: u64 = inside.iter().map(|(_, bytes, _)| *bytes).sum();
-        if covered != bytes
-            || self.mappings.range(address..address.saturating_add(bytes)).any(|(_, view)| !view.used)
-        {
+        if !self.is_used_throughout(address, bytes) {
             return None;
         }
+        let lacks = |view: &ShelfMapping| !access.iter().all(|entry| view.access.contains(entry));
+        let inside = self.mappings.range(address..address.saturating_add(bytes));
         let mut wanted: Vec<(u64, u64)> = Vec::new();
-        for (at, bytes, _) in inside.iter().filter(|(.., has)| !has) {
+        for (at, view) in inside.filter(|(_, view)| lacks(view)) {
             match wanted.last_mut().filter(|(start, length)| start + length == *at) {
-                Some((_, length)) => *length += bytes,
-                None => wanted.push((*at, *bytes)),
+                Some((_, length)) => *length += view.bytes,
+                None => wanted.push((*at, view.bytes)),
             }
         }
         if let Some(error) = wanted.iter().find_map(|(at, bytes)| vmm.allow(*at, *bytes, access).err()) {

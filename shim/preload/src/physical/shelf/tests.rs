@@ -141,6 +141,16 @@ impl Program {
         assert_eq!(self.shelf.release(&self.model, token), None);
     }
 
+    /// Unmaps a page and maps it again at another address: it keeps its bytes.
+    fn move_to(&mut self, page: u64, other: u64) {
+        let found = self.pages.remove(&page).expect("mapped");
+        assert_eq!(self.shelf.unmap(&self.model, Self::address(page), KIND.bytes), Some(Ok(())));
+        let address = Self::address(other);
+        assert_eq!(self.shelf.map(&self.model, address, KIND.bytes, found.0), Some(Ok(())));
+        assert_eq!(self.shelf.allow(&self.model, address, KIND.bytes, &Access::from(ALL)), Some(Ok(())));
+        self.pages.insert(other, found);
+    }
+
     /// Each page is still the memory that it was when it was mapped, and nobody else's.
     fn check(&self) {
         let mut seen = BTreeSet::new();
@@ -218,6 +228,62 @@ fn what_was_shared_is_given_back_and_not_kept() {
     assert!(program.model.0.borrow().mapped.is_empty());
 }
 
+/// Hazard: a piece that is mapped again has the bytes of another one, which lies idle there.
+#[test]
+fn what_is_mapped_again_keeps_its_memory() {
+    let mut program = Program::new();
+    program.map(0..2);
+    program.unmap(1);
+    program.move_to(0, 1);
+    program.check();
+    // To where it was before, which costs no call but those that put it there.
+    program.move_to(1, 0);
+    program.check();
+    let before = program.model.calls();
+    program.move_to(0, 0);
+    assert_eq!(program.model.calls(), before);
+    program.check();
+}
+
+/// Hazard: another process has memory that is no longer the one that the program uses.
+#[test]
+fn what_was_shared_before_it_is_mapped_keeps_its_memory() {
+    let mut program = Program::new();
+    program.map(0..2);
+    (0..2).for_each(|page| program.unmap(page));
+    let token = program.shelf.promise(KIND).expect("idle memory");
+    let shared = program.shelf.share(token).expect("a handle");
+    for page in 0..2 {
+        let address = Program::address(page);
+        assert_eq!(program.shelf.map(&program.model, address, KIND.bytes, token), Some(Ok(())));
+        assert_eq!(program.model.at(address), Some(shared));
+    }
+}
+
+/// Hazard: a piece is taken for unmapped that the program has mapped.
+#[test]
+fn what_is_no_whole_number_of_pieces_is_the_drivers_to_answer() {
+    let mut program = Program::new();
+    program.map(0..2);
+    let (middle, model) = (Program::address(0) + MIB, &program.model);
+    for (address, bytes) in [(middle, KIND.bytes), (middle, 3 * MIB), (Program::address(0), 3 * MIB)] {
+        assert_eq!(program.shelf.unmap(model, address, bytes), None);
+        assert_eq!(program.shelf.allow(model, address, bytes, &Access::from(ALL)), None);
+    }
+    program.check();
+}
+
+#[test]
+fn what_is_released_is_not_mapped_again() {
+    let mut program = Program::new();
+    program.map(0..1);
+    let (token, ..) = program.pages.remove(&0).expect("mapped");
+    assert_eq!(program.shelf.release(&program.model, token), Some(Ok(())));
+    let again = program.shelf.map(&program.model, Program::address(1), KIND.bytes, token);
+    assert_eq!(again, Some(Err(CUresult::INVALID_VALUE)));
+    assert_eq!((program.shelf.bound(token), program.shelf.share(token)), (None, None));
+}
+
 #[test]
 fn a_token_is_released_before_it_is_unmapped_or_never_mapped() {
     let mut program = Program::new();
@@ -239,6 +305,7 @@ fn a_token_is_released_before_it_is_unmapped_or_never_mapped() {
 enum Step {
     Map(Tier, u64, u64),
     Unmap(u64),
+    Move(u64, u64),
     GiveBack(Tier, u64),
     Clear(u64, u64),
     Share(u64),
@@ -249,6 +316,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         4 => (tier.clone(), 0..24u64, 1..6u64).prop_map(|(tier, page, count)| Step::Map(tier, page, count)),
         6 => (0..30u64).prop_map(Step::Unmap),
+        2 => (0..30u64, 0..30u64).prop_map(|(page, other)| Step::Move(page, other)),
         1 => (tier, 0..6u64).prop_map(|(tier, count)| Step::GiveBack(tier, count)),
         1 => (0..24u64, 1..6u64).prop_map(|(page, count)| Step::Clear(page, count)),
         1 => (0..30u64).prop_map(Step::Share),
@@ -269,6 +337,11 @@ proptest! {
                     }
                 }
                 Step::Unmap(page) if program.pages.contains_key(&page) => program.unmap(page),
+                Step::Move(page, other) => {
+                    if program.pages.contains_key(&page) && (page == other || !program.pages.contains_key(&other)) {
+                        program.move_to(page, other);
+                    }
+                }
                 Step::GiveBack(tier, count) => {
                     let given = program.shelf.give_back(&program.model, 0, tier, count * KIND.bytes);
                     prop_assert!(given <= count * KIND.bytes);
