@@ -40,6 +40,7 @@ int main(void)
     put(0, one), put(1, other);
     MUST(cuMemsetD8_v2(at(0), 1, PIECE));
     MUST(cuMemsetD8_v2(at(1), 2, PIECE));
+    MUST(cuCtxSynchronize());
     MUST(cuMemUnmap(at(1), PIECE));
     MUST(cuMemRelease(other));
     MUST(cuMemUnmap(at(0), PIECE));
