@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wm_abi::symbol::{self, Symbol};
 use wm_abi::{CUcontext, CUdevice, CUresult};
-use wm_driver::{Api, Device};
+use wm_driver::Device;
 use wm_memory::{Manager, Order};
 
 use super::pool;
@@ -120,7 +120,7 @@ where
     S: Symbol<Function = unsafe extern "C" fn(CUdevice) -> CUresult>,
 {
     // SAFETY: a function without pointers.
-    end_primary(device, || unsafe { driver().get::<S>()(device) }, || !is_active(device))
+    end_primary(device, || unsafe { driver().get::<S>()(device) }, || !registry::is_active(device))
 }
 
 /// Makes a call that may end a device's primary context. If the program made other contexts on the device, their blocks stay.
@@ -156,7 +156,7 @@ pub(super) unsafe fn ctx_from_green_ctx(place: *mut CUcontext, green: *mut c_voi
     if result == CUresult::SUCCESS {
         // SAFETY: the driver has just written a context there.
         let context = unsafe { *place };
-        if let Some(home) = registry::device_of(context).and_then(held_primary) {
+        if let Some(home) = registry::device_of(context).and_then(registry::active_primary) {
             streams().note_green(context, home);
         }
     }
@@ -192,19 +192,5 @@ fn primary(device: CUdevice) -> Option<CUcontext> {
     if registry::existing(device).is_none() && !multipath::is_in_use() {
         return None;
     }
-    held_primary(device)
-}
-
-/// The device's primary context, if it is active.
-fn held_primary(device: CUdevice) -> Option<CUcontext> {
-    if !is_active(device) {
-        return None;
-    }
-    // Retaining what is active and releasing it at once changes nothing.
-    let context = driver().primary_ctx_retain(device).ok()?;
-    driver().primary_ctx_release(device).ok().map(|()| context)
-}
-
-fn is_active(device: CUdevice) -> bool {
-    driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0)
+    registry::active_primary(device)
 }

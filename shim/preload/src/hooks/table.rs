@@ -97,7 +97,7 @@ hooks! {
         cuMemRelease
             => physical::mem_release, Memory, "counted";
         cuMemImportFromShareableHandle
-            => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already";
+            => physical::mem_import_from_shareable_handle, Memory, "one more reference to memory that the program has already; other memory is known by where it lies";
         cuMemExportToShareableHandle
             => physical::mem_export_to_shareable_handle, Memory, "refused for what stands in for device memory, but to its maker";
         cuMemGetAllocationPropertiesFromHandle

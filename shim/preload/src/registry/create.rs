@@ -81,7 +81,13 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     if settings::load().guard == Guard::Page {
         gpu.avoid_old_addresses();
     }
-    let (_, total) = gpu.memory_info().map_err(|code| format!("device {device}: {code}"))?;
+    // Without a context on the device only this is told.
+    let told = if context.is_null() {
+        driver().device_total_mem(device).map(|total| total as u64)
+    } else {
+        gpu.memory_info().map(|(_, total)| total)
+    };
+    let total = told.map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
     devices::label(device);
     budget::tell(device, total, &limits);

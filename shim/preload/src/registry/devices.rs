@@ -25,6 +25,21 @@ pub(crate) fn device_count() -> Option<CUdevice> {
     driver().device_count().ok()
 }
 
+/// The device's primary context, if it is active.
+pub(crate) fn active_primary(device: CUdevice) -> Option<CUcontext> {
+    if !is_active(device) {
+        return None;
+    }
+    // Retaining what is active and releasing it at once changes nothing.
+    let context = driver().primary_ctx_retain(device).ok()?;
+    driver().primary_ctx_release(device).ok().map(|()| context)
+}
+
+/// Is the device's primary context active? Where the driver does not tell, it is.
+pub(crate) fn is_active(device: CUdevice) -> bool {
+    driver().primary_ctx_state(device).map_or(true, |(_, active)| active != 0)
+}
+
 /// A device's name and size, for logs and statistics.
 #[derive(Debug)]
 pub(crate) struct Label {

@@ -23,7 +23,9 @@ mod streams;
 
 pub(crate) use contexts::{end_context, resume_context, retire_streams, suspend_context};
 pub(crate) use create::{Callbacks, allow_dependencies, set_callbacks};
-pub(crate) use devices::{current_device, device_count, device_of, label, pitch_alignment};
+pub(crate) use devices::{
+    active_primary, current_device, device_count, device_of, is_active, label, pitch_alignment,
+};
 pub(crate) use managers::{all, any, existing, owner, take};
 pub(crate) use peers::{can_access_peer, grant};
 pub(crate) use sites::{current_site, existing_site, of_device};

@@ -10,7 +10,7 @@ use wm_driver::{Device, StreamId};
 use wm_memory::Manager;
 
 use super::create::manager;
-use super::devices::{current_device, device_of};
+use super::devices::{active_primary, current_device, device_count, device_of};
 use super::managers::{any, existing};
 use crate::process::{LastSite, PROCESS_HOT, Site, StreamKind, THREAD_HOT, streams};
 
@@ -83,8 +83,15 @@ pub(crate) fn existing_site() -> Option<Site> {
     Some(Site { manager: existing(device)?, context, device })
 }
 
-/// The manager of a device. If it has none and is the calling thread's device, one is made.
+/// The manager of a device, whichever is current: one is made if there is none. Where the program has no context on the device yet,
+/// the manager has none either until a call comes in one. `None`: there is no such device, or it cannot be managed.
 pub(crate) fn of_device(device: CUdevice) -> Option<&'static Manager<Device>> {
-    existing(device)
-        .or_else(|| current_site().map(|site| site.manager).filter(|m| m.gpu().ordinal() == device))
+    let current = || current_site().map(|site| site.manager).filter(|m| m.gpu().ordinal() == device);
+    existing(device).or_else(current).or_else(|| elsewhere(device))
+}
+
+#[cold]
+fn elsewhere(device: CUdevice) -> Option<&'static Manager<Device>> {
+    let is_there = device_count().is_some_and(|count| (0..count).contains(&device));
+    is_there.then(|| manager(device, active_primary(device).unwrap_or(CUcontext::NULL))).flatten()
 }
