@@ -102,6 +102,18 @@ impl Device {
         Self { aside, bears, ..self }
     }
 
+    /// The same device, beside whose memory on the host so many bytes of that stay available, whatever all processes pin.
+    #[must_use]
+    pub fn leaving(self, reserve: u64) -> Self {
+        Self { host: MachineMemory::leaving(reserve), ..self }
+    }
+
+    /// So many bytes were made on the host. `false`: less of it is left than shall be, since other processes have made some, too; the caller gives up what it made.
+    pub fn host_holds(&self, bytes: u64) -> bool {
+        let _whole = Uncancelled::new();
+        self.host.holds(bytes)
+    }
+
     /// The same device, whose memory no other process is to have: a handle needs no file descriptor then, of which a process has few.
     #[must_use]
     pub fn unshared(self) -> Self {
@@ -265,8 +277,13 @@ impl Gpu for Device {
     }
 
     fn create(&self, tier: Tier, bytes: usize) -> Result<Handle> {
-        let _relaxed = Relaxed::beside_captures(self.driver, self.streams);
-        self.measured().mem_create(bytes, &self.property(tier)).map(Handle)
+        let relaxed = Relaxed::beside_captures(self.driver, self.streams);
+        let made = self.measured().mem_create(bytes, &self.property(tier)).map(Handle)?;
+        drop(relaxed);
+        if tier == Tier::Host && !self.host_holds(bytes as u64) && self.release(made).is_ok() {
+            return Err(CUresult::OUT_OF_MEMORY);
+        }
+        Ok(made)
     }
 
     fn release(&self, handle: Handle) -> Result<()> {

@@ -4,15 +4,21 @@
 //! before memory is made: virtual machines grow, and other processes come and go. It takes a dozen files, so a refusal may rest on
 //! a figure that is some milliseconds old, if the machine has not got more free memory since: a program that tries ever smaller sizes
 //! is refused many times in a row.
+//!
+//! Processes that start together all see the same memory available. So it is looked again after memory was made, and what was made is given up if less is left than shall be:
+//! the last one to look sees what all have made. No process knows of another, and the kernel counts for all of them, also for those that are killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Left to everybody else, always: this much, or a share of the machine if that is more.
 const MARGIN: u64 = 1 << 30;
 const MARGIN_SHARE: u64 = 32;
+
+/// At most this share of the machine is left on top of what the user's limit says.
+const RESERVE_SHARE: u64 = 4;
 
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -20,38 +26,110 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// So old may the figure be that a request is refused by.
 const RECENT: Duration = Duration::from_millis(10);
 
+/// While more than this is left, the host is looked at again when so much was made, in bytes, or so much time is over; then after each piece of memory. Sixty
+/// devices for which memory is made at the same speed do not miss the end.
+const FAR: i64 = 1 << 30;
+const SELDOM: i64 = 16 << 20;
+const FRESH: Duration = Duration::from_millis(100);
+
+/// Where less is left than shall be, others may be about to give up what they made: so often it is looked again, after up to so long. Who gives up first lets
+/// the others go on, so the pauses differ.
+const LOOKS: u32 = 3;
+const PAUSE_MS: u64 = 16;
+
 /// The memory around one device, and what was seen of it last.
 #[derive(Debug, Default)]
 pub(crate) struct MachineMemory {
+    reserve: u64,
     last: Mutex<Option<Figure>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Figure {
-    available: u64,
+    /// What may be pinned; below 0, less is left than shall be.
+    left: i64,
     /// Free pages of the machine, in bytes.
     free: u64,
     at: Instant,
+    /// Bytes made since.
+    made: i64,
 }
 
 impl MachineMemory {
+    /// Memory of which so many bytes stay available, whatever all processes pin.
+    pub(crate) fn leaving(reserve: u64) -> Self {
+        Self { reserve, last: Mutex::default() }
+    }
+
     /// Bytes that can be pinned now; 0 where the kernel does not tell.
     pub(crate) fn available(&self) -> u64 {
-        let (free, at) = (free_pages(), Instant::now());
-        let available = available();
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Figure { available, free, at });
-        available
+        self.look().max(0) as u64
     }
 
     /// The same of some milliseconds ago, with what was freed on the machine since.
     pub(crate) fn estimate(&self) -> u64 {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last();
         match last.filter(|figure| figure.at.elapsed() < RECENT) {
-            Some(figure) => figure.available.saturating_add(free_pages().saturating_sub(figure.free)),
+            Some(figure) => {
+                (figure.left.max(0) as u64).saturating_add(free_pages().saturating_sub(figure.free))
+            }
             None => self.available(),
         }
     }
+
+    /// So many bytes were made. Is as much left as shall be?
+    pub(crate) fn holds(&self, bytes: u64) -> bool {
+        if self.is_far(bytes as i64) || self.look() >= 0 {
+            return true;
+        }
+        (0..LOOKS).any(|_| {
+            std::thread::sleep(pause());
+            self.look() >= 0
+        })
+    }
+
+    /// Is the end too far away for a look?
+    fn is_far(&self, bytes: i64) -> bool {
+        self.last().as_mut().is_some_and(|figure| {
+            figure.made = figure.made.saturating_add(bytes);
+            let is_fresh = figure.made < SELDOM && figure.at.elapsed() < FRESH;
+            is_fresh && figure.left.saturating_sub(figure.made) > FAR
+        })
+    }
+
+    fn look(&self) -> i64 {
+        let (free, at) = (free_pages(), Instant::now());
+        let left = left(self.reserve);
+        *self.last() = Some(Figure { left, free, at, made: 0 });
+        left
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Figure>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// A time that differs between processes.
+fn pause() -> Duration {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mixed =
+        (u64::from(now.subsec_nanos()) ^ u64::from(std::process::id())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    Duration::from_millis(1 + (mixed >> 32) % PAUSE_MS)
+}
+
+/// What stays available on a machine of `whole` bytes, whatever processes pin whose limit is so many bytes each: half of what the limit leaves, a quarter of the
+/// machine at most, and no more than the limit.
+pub fn reserve(limit: u64, whole: u64) -> u64 {
+    limit.min(whole.saturating_sub(limit) / 2).min(whole / RESERVE_SHARE)
+}
+
+/// What is left to others on a machine of `total` bytes in any case.
+pub fn margin(total: u64) -> u64 {
+    MARGIN.max(total / MARGIN_SHARE)
+}
+
+/// The same of a control group.
+pub const GROUP_MARGIN: u64 = MARGIN;
 
 /// Free pages of the machine, in bytes: one system call, where `MemAvailable` takes a file.
 fn free_pages() -> u64 {
@@ -64,13 +142,18 @@ fn free_pages() -> u64 {
     info.freeram.saturating_mul(info.mem_unit.into())
 }
 
-/// Bytes that can be pinned now; 0 where the kernel does not tell.
-fn available() -> u64 {
+/// Bytes that can be pinned now so that the reserve stays; 0 where the kernel does not tell.
+fn left(reserve: u64) -> i64 {
     let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = field(&machine, "MemAvailable:").unwrap_or(0);
-    let margin = MARGIN.max(field(&machine, "MemTotal:").unwrap_or(0) / MARGIN_SHARE);
-    let left = groups().iter().filter_map(MemoryGroup::left).min();
-    free.saturating_sub(margin).min(left.map_or(u64::MAX, |left| left.saturating_sub(MARGIN)))
+    let Some(free) = field(&machine, "MemAvailable:") else { return 0 };
+    let margin = margin(field(&machine, "MemTotal:").unwrap_or(0));
+    let groups = groups().iter().filter_map(MemoryGroup::left).min();
+    let group = groups.map_or(i64::MAX, |left| beyond(left, GROUP_MARGIN.max(reserve)));
+    beyond(free, margin.max(reserve)).min(group)
+}
+
+fn beyond(bytes: u64, kept: u64) -> i64 {
+    (bytes.min(i64::MAX as u64) as i64).saturating_sub(kept.min(i64::MAX as u64) as i64)
 }
 
 /// Bytes of memory that the process could have if it were alone: the machine's, or its control groups' limit; 0 where the kernel does not tell.
@@ -148,6 +231,26 @@ mod tests {
         assert_eq!(field("MemTotal:  10 kB\nMemAvailable:   8 kB\n", "MemAvailable:"), Some(8 << 10));
         assert_eq!(field("MemTotal:  10 kB\n", "MemAvailable:"), None);
         assert!(whole() > 0);
+    }
+
+    #[test]
+    fn a_quarter_stays_by_default_and_less_where_the_user_says_so() {
+        assert_eq!(reserve(50, 100), 25);
+        assert_eq!(reserve(80, 100), 10);
+        assert_eq!(reserve(30, 100), 25);
+        assert_eq!(reserve(10, 100), 10);
+        assert_eq!((reserve(u64::MAX, 100), reserve(0, 100)), (0, 0));
+    }
+
+    #[test]
+    fn the_end_is_looked_for_more_often_the_nearer_it_is() {
+        let memory = MachineMemory::leaving(0);
+        let figure = |left| Some(Figure { left, free: 0, at: Instant::now(), made: 0 });
+        assert!(!memory.is_far(1), "nothing is known");
+        *memory.last() = figure(2 * FAR);
+        assert!(memory.is_far(SELDOM / 2) && !memory.is_far(SELDOM / 2));
+        *memory.last() = figure(FAR);
+        assert!(!memory.is_far(1));
     }
 
     fn write(folder: &Path, files: &[(&str, &str)]) {

@@ -158,7 +158,10 @@ impl CreateRequest {
     }
 
     fn make(&self, tier: Tier) -> Result<u64, CUresult> {
-        driver().mem_create(self.bytes, &self.property_on(tier))
+        let made = driver().mem_create(self.bytes, &self.property_on(tier))?;
+        let is_held = tier != Tier::Host
+            || self.manager.is_none_or(|manager| manager.gpu().host_holds(self.bytes as u64));
+        if is_held || driver().mem_release(made).is_err() { Ok(made) } else { Err(CUresult::OUT_OF_MEMORY) }
     }
 
     fn property_on(&self, tier: Tier) -> CUmemAllocationProp {
@@ -182,7 +185,10 @@ impl CreateRequest {
     fn most_in_use(&self, tier: Tier) -> u64 {
         let Some(manager) = self.manager.filter(|_| self.is_plain()) else { return u64::MAX };
         let (limits, reserved) = (manager.settings(), manager.usage().reserved);
-        let limit = if tier == Tier::Host { limits.host_limit } else { limits.device_limit };
+        let limit = match tier {
+            Tier::Host => limits.host_limit.saturating_sub(physical::host_of_others(self.device())),
+            _ => limits.device_limit,
+        };
         if limit == u64::MAX { limit } else { limit.saturating_sub(reserved.on(tier)) }
     }
 
@@ -194,8 +200,11 @@ impl CreateRequest {
 
     fn may_overflow(&self, manager: &Manager<Device>) -> bool {
         let idle = kept::idle(self.device(), Tier::Host);
+        let suffices = |available: u64| available.saturating_add(idle) >= self.bytes as u64;
+        // A program that is refused again and again does not pay for the current figure each time.
         manager.settings().overflow.contains(&Tier::Host)
-            && manager.gpu().host_available().saturating_add(idle) >= self.bytes as u64
+            && suffices(manager.gpu().host_estimate())
+            && suffices(manager.gpu().host_available())
     }
 
     fn device(&self) -> CUdevice {

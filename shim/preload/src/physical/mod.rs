@@ -19,6 +19,8 @@ use wm_abi::CUdevice;
 use wm_driver::{Aside, Device, Gpu, Tier};
 use wm_memory::Manager;
 
+use crate::registry;
+
 static BOOK: Mutex<Book> = Mutex::new(Book::new());
 
 /// Has any piece gone elsewhere in this process, or come from another one where it had? Until then no address is looked up.
@@ -51,8 +53,26 @@ pub(crate) fn aside(device: CUdevice) -> Aside {
     let held = account(device).held;
     Aside {
         device: held.device + kept::idle(device, Tier::Device),
-        host: held.host + kept::idle(device, Tier::Host),
+        host: held.host + kept::idle(device, Tier::Host) + host_of_others(device),
     }
+}
+
+/// Bytes of the host that the process's other devices have: its limit is one for all.
+pub(crate) fn host_of_others(device: CUdevice) -> u64 {
+    let others = registry::all().filter(|manager| manager.gpu().ordinal() != device);
+    others.map(host_of).sum()
+}
+
+/// Bytes of the host that a device has, with what lies idle.
+fn host_of(manager: &Manager<Device>) -> u64 {
+    let device = manager.gpu().ordinal();
+    manager.held_on_host() + account(device).held.host + kept::idle(device, Tier::Host)
+}
+
+/// Bytes of the host that a device may have more, by the user's limit.
+fn host_left(manager: &Manager<Device>) -> u64 {
+    let held = host_of(manager).saturating_add(host_of_others(manager.gpu().ordinal()));
+    manager.settings().host_limit.saturating_sub(held)
 }
 
 /// Something else is about to be made on the host. Where that would have no room for it beside what lies idle here, that goes back.
@@ -62,8 +82,7 @@ pub(crate) fn make_host_room(manager: &Manager<Device>, bytes: u64) {
     if idle == 0 {
         return;
     }
-    let held = manager.usage().reserved.host.saturating_add(account(device).held.host + idle);
-    let room = manager.gpu().host_available().min(manager.settings().host_limit.saturating_sub(held));
+    let room = manager.gpu().host_available().min(host_left(manager));
     if room < bytes {
         kept::give_back(device, Tier::Host, bytes - room);
     }
@@ -77,17 +96,14 @@ pub(crate) fn is_any_elsewhere() -> bool {
 /// Makes host memory of a kind that PyTorch asked for on a device, which lies idle; its bytes, 0 where the user or the machine allows no more.
 pub(crate) fn stock_host(manager: &Manager<Device>, kind: MemoryKind) -> u64 {
     let (device, bytes) = (kind.device, kind.bytes);
-    let limit = manager.settings().host_limit;
-    let held = || {
-        let pieces = account(device).held.host + kept::idle(device, Tier::Host);
-        manager.usage().reserved.host.saturating_add(pieces)
-    };
-    let room = manager.gpu().host_available().min(limit.saturating_sub(held()));
+    let room = manager.gpu().host_available().min(host_left(manager));
     if room < bytes || !kept::stock(kind.on(Tier::Host)) {
         return 0;
     }
-    // The program may have taken what was left meanwhile.
-    if held() > limit {
+    // The program, or another process, may have taken what was left meanwhile.
+    if host_of(manager) + host_of_others(device) > manager.settings().host_limit
+        || !manager.gpu().host_holds(bytes)
+    {
         kept::give_back(device, Tier::Host, bytes);
         return 0;
     }

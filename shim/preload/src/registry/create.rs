@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use wm_abi::{CUcontext, CUdevice};
-use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier};
+use wm_driver::{Api, Aside, Bears, Device, Gpu, Shortfall, Tier, host};
 use wm_memory::Manager;
 
 use super::managers::{DEVICES, existing, publish};
@@ -89,6 +89,7 @@ fn build(device: CUdevice, context: CUcontext, callbacks: &Callbacks) -> Result<
     };
     let total = told.map_err(|code| format!("device {device}: {code}"))?;
     let limits = limits(device, total);
+    let gpu = gpu.leaving(host::reserve(limits.host_limit, host::whole()));
     devices::label(device);
     budget::tell(device, total, &limits);
     Ok(Manager::new(gpu, limits))
@@ -99,7 +100,7 @@ fn limits(device: CUdevice, total: u64) -> wm_memory::ManagerSettings {
     let settings = settings::load();
     let bytes = |size: Option<settings::Size>, default| size.map_or(default, |size| size.of(total));
     let budget = budget::of(device, total, settings.device_limit, settings.headroom);
-    let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(wm_driver::host::whole()));
+    let host_limit = settings.host_limit.map_or(u64::MAX, |size| size.of(host::whole()));
     let peer_limit = bytes(settings.peer_limit, u64::MAX);
     let overflow: Vec<Tier> = settings.overflow.iter().flat_map(|tier| tiers(*tier, device)).collect();
     let most = |tier: &Tier| match tier {

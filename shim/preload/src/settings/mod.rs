@@ -116,8 +116,8 @@ settings! {
         /// on device memory, as NCCL does.
         "WMSHIM_OVERFLOW_CREATED": "torch, all, off", "torch"
             => overflow_created: Created = Created::Torch, |text| words(text, created);
-        /// Most host memory to pin, for each device. A share is one of the machine's memory, or of what its control groups allow the process.
-        /// Off: what is available.
+        /// Most host memory to pin, for all devices of the process. A share is one of the machine's memory, or of what its control groups allow the process.
+        /// Half of what the limit leaves stays available, a quarter of the machine at most, whatever all processes pin. Off: what is available.
         "WMSHIM_HOST_LIMIT": "a size with its unit such as 512MiB or 32GiB, a share of the machine such as 80%, 0, or off", "50%"
             => host_limit: Option<Size> = Some(Size::Share(0.5)), allowance;
         /// Host memory that is pinned ahead of need, for each device, once something had to lie on the host: a quarter of what does, and no more than this.

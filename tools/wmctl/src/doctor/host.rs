@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+use wm_driver::host::{GROUP_MARGIN, margin, reserve};
 
 use super::finding::Finding;
 use crate::human;
@@ -76,12 +77,23 @@ fn numa_nodes() -> usize {
 }
 
 impl Host {
-    /// What overflow could pin at most, if nothing is set: of what is available, half of the whole.
+    /// The machine's memory, or what its container lets it have.
+    fn whole(&self) -> u64 {
+        self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX))
+    }
+
+    /// What overflow could pin at most, if nothing is set: half of the whole, of what is available beside what stays.
     fn usable(&self) -> u64 {
-        let whole = self.memory_total_bytes.min(self.cgroup_limit_bytes.unwrap_or(u64::MAX));
-        let container =
-            self.cgroup_limit_bytes.map(|limit| limit.saturating_sub(self.cgroup_used_bytes.unwrap_or(0)));
-        self.memory_available_bytes.min(container.unwrap_or(u64::MAX)).min(whole / 2)
+        let limit = self.whole() / 2;
+        let used = self.cgroup_used_bytes.unwrap_or(0);
+        let container = self.cgroup_limit_bytes.map_or(u64::MAX, |limit| limit.saturating_sub(used));
+        let machine = self.memory_available_bytes.saturating_sub(self.stays(margin(self.memory_total_bytes)));
+        machine.min(container.saturating_sub(self.stays(GROUP_MARGIN))).min(limit)
+    }
+
+    /// What stays available in any case where that is at least `margin`.
+    fn stays(&self, margin: u64) -> u64 {
+        margin.max(reserve(self.whole() / 2, self.whole()))
     }
 
     /// One line a figure.
@@ -104,8 +116,20 @@ impl Host {
 fn judge_memory(host: &Host, findings: &mut Vec<Finding>) {
     let usable = human::bytes(host.usable());
     if host.usable() < 4 << 30 {
+        let (limits, stays) = match host.cgroup_limit_bytes.filter(|limit| *limit < host.memory_total_bytes) {
+            Some(limit) => {
+                (format!("the container may have {}", human::bytes(limit)), host.stays(GROUP_MARGIN))
+            }
+            None => (
+                format!("{} are available", human::bytes(host.memory_available_bytes)),
+                host.stays(margin(host.memory_total_bytes)),
+            ),
+        };
         findings.push(Finding::note(
-            format!("only {usable} of host memory can take what overflows"),
+            format!(
+                "only {usable} of host memory can take what overflows: {limits}, of which {} stay free",
+                human::bytes(stays)
+            ),
             "free memory, or raise the container's memory limit; overflow ends where this ends",
         ));
     } else {
@@ -141,18 +165,39 @@ fn judge_limits(host: &Host, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
+    const GIB: u64 = 1 << 30;
+
+    /// A machine with so much, of which so much is available, and a container with a limit, of which so much is used; in GiB.
+    fn machine(total: u64, available: u64, container: Option<(u64, u64)>) -> Host {
+        Host {
+            memory_total_bytes: total * GIB,
+            memory_available_bytes: available * GIB,
+            cgroup_limit_bytes: container.map(|(limit, _)| limit * GIB),
+            cgroup_used_bytes: container.map(|(_, used)| used * GIB),
+            ..survey()
+        }
+    }
+
     #[test]
-    fn a_container_limit_bounds_what_is_usable() {
-        let mut host = survey();
-        (host.memory_total_bytes, host.memory_available_bytes) = (300, 100);
-        (host.cgroup_limit_bytes, host.cgroup_used_bytes) = (Some(60), Some(40));
-        assert_eq!(host.usable(), 20);
-        host.cgroup_used_bytes = Some(10);
-        assert_eq!(host.usable(), 30, "half of the container's");
-        host.cgroup_limit_bytes = None;
-        assert_eq!(host.usable(), 100);
-        host.memory_available_bytes = 200;
-        assert_eq!(host.usable(), 150, "half of the machine's");
+    fn a_container_limit_bounds_what_is_usable_and_a_part_of_it_stays() {
+        let usable = |machine: Host| machine.usable() / GIB;
+        assert_eq!(usable(machine(300, 200, Some((60, 40)))), 5, "a quarter of the container's stays");
+        assert_eq!(usable(machine(300, 200, Some((60, 10)))), 30, "half of the container's");
+        assert_eq!(usable(machine(300, 100, None)), 25, "a quarter of the machine's stays");
+        assert_eq!(usable(machine(300, 290, None)), 150, "half of the machine's");
+        assert_eq!(usable(machine(300, 290, Some((1, 0)))), 0, "the least that stays");
+    }
+
+    /// Hazard: a container in which nothing can overflow is said to be ready for it.
+    #[test]
+    fn a_container_that_is_too_small_is_named_with_its_limit() {
+        let mut findings = Vec::new();
+        judge_memory(&machine(300, 290, Some((1, 0))), &mut findings);
+        let said = format!("{:?}", findings[0]);
+        assert!(
+            said.contains("only 0 B") && said.contains("may have 1.0 GiB, of which 1.0 GiB stay"),
+            "{said}"
+        );
     }
 
     #[test]
