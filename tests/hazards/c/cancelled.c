@@ -1,5 +1,5 @@
-/* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own point. With an argument, it copies
- * over several links. Ends with 0 if the thread has seen all its calls return. */
+/* A thread that is to be cancelled makes calls first: they return, and the thread ends at its own point. With "copy", it copies
+ * over several links; with "scarce", it allocates in stream order what the device has no room for, while work is under way. Ends with 0 if the thread has seen all its calls return. */
 
 #include <pthread.h>
 #include <string.h>
@@ -7,6 +7,8 @@
 #include "driver.h"
 
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned flags);
+CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream stream);
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
 const char *wmshim_stats_json(void);
 
 enum { BYTES = 12 << 20 };
@@ -46,12 +48,46 @@ static void *calls(void *argument)
     return NULL;
 }
 
+/* Copies that take some time go on in another stream while blocks of this one have to leave or to lie elsewhere. */
+static void *scarce(void *unused)
+{
+    enum { BLOCKS = 8 };
+    CUdeviceptr blocks[BLOCKS], last;
+    CUstream busy, stream;
+    void *host;
+    (void)unused;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&busy, 1));
+    MUST(cuStreamCreate(&stream, 1));
+    MUST(cuMemHostAlloc(&host, BYTES, 0));
+    for (int i = 0; i < BLOCKS; i++) {
+        pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+        MUST(cuMemAllocAsync(&blocks[i], BYTES, stream));
+        MUST(cuMemsetD8Async(blocks[i], 1, BYTES, stream));
+        MUST(cuStreamSynchronize(stream));
+        MUST(cuMemcpyDtoHAsync_v2(host, blocks[i], BYTES, busy));
+        if (i == 2)
+            pthread_cancel(pthread_self());
+        /* Only calls that are looked at may act upon it. */
+        if (i >= 2) {
+            pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+            MUST(cuMemAllocAsync(&last, BYTES, stream));
+            MUST(cuMemFreeAsync(last, stream));
+        }
+    }
+    returned = 1;
+    pthread_testcancel();
+    returned = 2;
+    return NULL;
+}
+
 int main(int count, char **words)
 {
     pthread_t thread;
     void *end = NULL;
     context = begin();
-    pthread_create(&thread, NULL, calls, count > 1 ? words[1] : NULL);
+    int is_scarce = count > 1 && !strcmp(words[1], "scarce");
+    pthread_create(&thread, NULL, is_scarce ? scarce : calls, count > 1 ? words[1] : NULL);
     pthread_join(thread, &end);
     printf("returned %d, cancelled %d\n", returned, end == PTHREAD_CANCELED);
     /* The process has not suffered. */

@@ -2,6 +2,7 @@
 //! is met.
 
 use wm_abi::CUresult;
+use wm_driver::thread::Uncancelled;
 use wm_driver::{Bears, Gpu, Tier};
 
 use super::Manager;
@@ -16,7 +17,9 @@ use crate::vocabulary::plan::{BuildFailure, Undo};
 use crate::vocabulary::request::Request;
 
 impl<G: Gpu> Manager<G> {
+    /// Here one may sleep, for the GPU and for other threads, which acts upon a cancellation of the calling thread: a hit does not.
     pub(super) fn miss(&self, request: Request) -> Result<u64, AllocateError> {
+        let _whole = Uncancelled::new();
         let mut attempt = Attempt::new(request);
         loop {
             let met = match self.next(&mut attempt) {

@@ -6,7 +6,7 @@
 //! * A panic of a handler stops here, and the real call is made instead.
 //! * `errno` is afterwards what it was before.
 //! * The thread is not cancelled inside. The frequent calls, which memory answers for the most part, leave this rule to the code that
-//!   they reach when memory does not answer: driver calls, the log, the trace.
+//!   they reach when memory does not answer: a miss, driver calls, the log, the trace.
 
 use std::any::Any;
 use std::hint::cold_path;

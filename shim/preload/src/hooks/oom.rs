@@ -60,6 +60,7 @@ fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
         return false;
     }
     keep_errno(|| {
+        let _whole = Uncancelled::new();
         let current = || registry::existing_site().map(|site| site.manager);
         let Some(manager) = device.map_or_else(current, registry::existing) else { return false };
         while let Some(step) = STEPS.get(*next) {
@@ -74,7 +75,6 @@ fn make_room(device: Option<CUdevice>, next: &mut usize) -> bool {
 
 /// The memory that blocks leave behind goes to the driver.
 fn make_cold_leave(manager: &Manager<Device>) -> u64 {
-    let _whole = Uncancelled::new();
     let left = catch_unwind(AssertUnwindSafe(|| moves::leave_device(manager, BYTES as u64)));
     match left {
         Ok(0) => 0,
