@@ -16,7 +16,7 @@ use std::time::Duration;
 use wm_abi::CUresult;
 use wm_memory::{Gate, STRIPES};
 
-use crate::process::{self, callers, keep_errno};
+use crate::process::{self, SignalsHeld, callers, keep_errno};
 
 static GATE: Gate = Gate::new();
 
@@ -195,10 +195,8 @@ pub(crate) fn alone<R>(patience: Duration, body: impl FnOnce() -> R) -> Option<R
         return None;
     }
     let _outside = mine.inside.then(Outside::step);
-    GATE.close(patience).map(|_closed| {
-        let _mover = Mover::begin();
-        body()
-    })
+    let _mover = Mover::begin();
+    GATE.close(patience).map(|_closed| body())
 }
 
 /// Does a call of the program wait for the gate to open?
@@ -222,39 +220,23 @@ impl Drop for Outside {
     }
 }
 
-/// The thread moves memory. Its signals wait until this is dropped, but for those that tell of the thread's own faults.
-struct Mover(libc::sigset_t);
+/// The thread moves memory, until this is dropped. Its signals wait as long, so this begins before the gate closes, and ends after it has opened: a handler may make calls that pass, and
+/// it may end the process.
+struct Mover {
+    _signals: SignalsHeld,
+}
 
 impl Mover {
     fn begin() -> Self {
+        let signals = SignalsHeld::begin();
         MINE.set(Mine { moving: true, ..MINE.get() });
-        // SAFETY: all-zero is valid for both sets, and the functions fill them.
-        unsafe {
-            let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
-                (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut all);
-            for fault in [
-                libc::SIGSEGV,
-                libc::SIGBUS,
-                libc::SIGFPE,
-                libc::SIGILL,
-                libc::SIGTRAP,
-                libc::SIGABRT,
-                libc::SIGSYS,
-            ] {
-                libc::sigdelset(&mut all, fault);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &all, &mut before);
-            Self(before)
-        }
+        Self { _signals: signals }
     }
 }
 
 impl Drop for Mover {
     fn drop(&mut self) {
         MINE.set(Mine { moving: false, ..MINE.get() });
-        // SAFETY: the set that was in force before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
     }
 }
 

@@ -104,3 +104,36 @@ fn a_process_ends_while_host_memory_is_pinned_ahead() {
         &[("WMSHIM_MULTIPATH", "auto"), ("WMSHIM_HOST_AHEAD", "256MiB"), ("SIMCUDA_MEMORY", "64MiB")];
     end_all(&Situation { part: 1, blocks: 12, variables });
 }
+
+/// Hazard: a handler that calls `exit` while the gate is closed or a lock is held by its thread waits for itself.
+fn terminate_all(variables: &[(&str, &str)]) {
+    let scratch = Scratch::new();
+    let driver = driver::simulated(&scratch);
+    let program = c::cuda_program(&scratch, "terminated");
+    let first = number("HAZARD_SEED", 1);
+    for seed in first..first + number("HAZARD_EXITS", 25) {
+        let host = Host::shimmed(&program, &scratch, &driver)
+            .args([seed.to_string()])
+            .env("WMSHIM_BROKER", hazards::places::broker())
+            .env("XDG_CACHE_HOME", scratch.path().join("cache"));
+        let outcome = variables.iter().fold(host, |host, (name, value)| host.env(name, value)).run();
+        let end = (outcome.status.code(), outcome.status.signal());
+        assert_eq!((end, outcome.stderr.as_str()), ((Some(7), None), ""), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_handler_ends_the_process_while_memory_is_exchanged() {
+    terminate_all(&[("WMSHIM_DEDUP", "on"), ("WMSHIM_DEDUP_SHARE", "50%")]);
+}
+
+#[test]
+fn a_handler_ends_the_process_while_memory_moves() {
+    let links = ("SIMCUDA_LINKS", "pcie=2GB/s,nvlink=20GB/s");
+    terminate_all(&[
+        ("WMSHIM_MIGRATE", "on"),
+        ("WMSHIM_DEVICE_LIMIT", "40MiB"),
+        ("WMSHIM_LOG", "off"),
+        links,
+    ]);
+}

@@ -68,9 +68,9 @@ pub(crate) fn choose(settings: &Settings) {
     }
 }
 
-/// The process ends: no turn is taken any more. Waits for one that is being taken.
+/// The process ends: no turn is taken any more. Waits for one that is being taken, for a bounded time.
 pub(crate) fn stop() {
     if program::is_on() {
-        turn::end_context();
+        turn::await_last();
     }
 }

@@ -22,7 +22,7 @@ use super::mailbox::{self, BackgroundRequest};
 use super::watched::{self, WatchedBlock};
 use super::{ask, part, standing};
 use crate::moves::obstacle;
-use crate::process::{self, driver, streams};
+use crate::process::{self, SignalsHeld, driver, streams};
 use crate::{gate, settings};
 
 /// How long to wait for calls that are being made.
@@ -55,6 +55,9 @@ const LONG_REST: Duration = Duration::from_millis(500);
 /// what takes longer waits for the GPU while other processes have it, and so would the program.
 const PAUSE: u32 = 9;
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// The longest that the process's end waits for a turn.
+const LAST: Duration = Duration::from_secs(1);
 
 /// Milliseconds since the first turn, when the next one is due, and when one is for which there are replies.
 static NEXT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -102,6 +105,7 @@ fn pause(least: Duration, rest: Duration) {
 
 /// Takes a turn, in the context of the calling thread.
 pub(super) fn take(manager: &'static Manager<Device>, context: CUcontext) {
+    let _signals = SignalsHeld::begin();
     let mut tools = match TOOLS.try_lock() {
         Ok(tools) => tools,
         Err(TryLockError::Poisoned(tools)) => tools.into_inner(),
@@ -174,8 +178,17 @@ pub(super) fn retire_if_private() {
     }
 }
 
+/// The process ends. Waits for a turn that another thread takes, but not for ever: the tools stay as they are.
+pub(super) fn await_last() {
+    let begin = Instant::now();
+    while matches!(TOOLS.try_lock(), Err(TryLockError::WouldBlock)) && begin.elapsed() < LAST {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// The context is about to end, and the kernels with it. Waits for a turn that is being taken.
 pub(super) fn end_context() {
+    let _signals = SignalsHeld::begin();
     let mut tools = TOOLS.lock().unwrap_or_else(PoisonError::into_inner);
     *tools = None;
 }

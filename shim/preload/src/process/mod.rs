@@ -9,6 +9,7 @@ mod errno;
 mod flags;
 pub(crate) mod hot;
 pub(crate) mod logger;
+mod signals;
 mod site;
 pub(crate) mod sticky_error;
 
@@ -16,4 +17,5 @@ pub(crate) use driver::{CachedFn, driver, open_once, opened};
 pub(crate) use errno::{keep_errno, kept};
 pub(crate) use flags::{exiting, forked, note_exit, note_fork, note_use};
 pub(crate) use hot::{PROCESS_HOT, THREAD_HOT, streams};
+pub(crate) use signals::SignalsHeld;
 pub(crate) use site::{LastSite, Site, StreamKind};
