@@ -73,6 +73,7 @@ fn stats() -> Stats {
         uptime_s: 12.0,
         driver: Some(DriverInfo { path: "/lib/libcuda.so.1".to_owned(), version: Some(13_010) }),
         torch_allocator: "expandable".to_owned(),
+        out_of_bounds: 0,
         devices: vec![device()],
         calls,
         driver_calls,
