@@ -111,6 +111,100 @@ fn a_script_started_by_its_first_line_is_seen() {
     }
 }
 
+/// What a program shows that is started in a folder of its own, with these files in it. `{show}` in them shows.
+fn started(files: &[(&str, &str)], words: &[&str], path: Option<&str>) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    for (name, text) in files {
+        let file = scratch.path().join(name);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        std::fs::write(&file, text.replace("{show}", SHOW)).expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    let path = scratch.path().join(path.unwrap_or("nowhere"));
+    let path = path.to_str().expect("readable");
+    // A shell goes into the folder; what it starts is a program of its own.
+    let start = ["cd \"$0\" && exec \"$@\"", scratch.path().to_str().expect("readable")];
+    let words = [&["-c"][..], &start, words].concat();
+    shown(&scratch, "bash", &words, &[("PYTHONPATH", path)])
+}
+
+const VLLM: (&str, &str) = ("mod2.py", "{show}\nif 0:\n    import vllm");
+
+/// Hazard: vllm's and sglang's own guards read one variable, and PyTorch two: a program that runs them ends where it shares a tensor.
+#[test]
+fn however_an_engine_comes_into_a_program_pytorch_keeps_its_defaults() {
+    for text in [
+        "import vllm",
+        "from trl import GRPOTrainer",
+        "import verl",
+        "from openrlhf import x",
+        "import os, sglang",
+    ] {
+        let text = format!("{{show}}\nif 0:\n    {text}");
+        assert_eq!(started(&[("train.py", &text)], &["python3", "train.py"], None), "untouched", "{text}");
+    }
+    let server = ("myserver.py", "import vllm");
+    let main = ("main.py", "{show}\nif 0:\n    import myserver");
+    let exe = ("exe2", "#!/usr/bin/env python3\n{show}\nif 0:\n    import vllm");
+    let package = [
+        ("app/__init__.py", ""),
+        ("app/__main__.py", "{show}\nif 0:\n    from .a import b"),
+        ("app/a.py", "from .c.d import e"),
+        ("app/c/d.py", "import lmdeploy"),
+    ];
+    for (files, words) in [
+        (&[VLLM][..], &["python3", "mod2.py"][..]),
+        (&[VLLM], &["python3", "-u", "-Xdev", "-W", "ignore", "mod2.py"]),
+        (&[VLLM], &["python3", "-m", "mod2"]),
+        (&[VLLM], &["python3", "-um", "mod2"]),
+        (&[VLLM], &["python3", "-c", "import mod2"]),
+        (&[exe], &["./exe2"]),
+        (&[exe], &["python3", "exe2"]),
+        (&[server, main], &["python3", "main.py"]),
+        (&package, &["python3", "-m", "app"]),
+        (&[("app/__main__.py", VLLM.1)], &["python3", "app"]),
+    ] {
+        assert_eq!(started(files, words, None), "untouched", "{words:?}");
+    }
+    // A library that is somewhere else.
+    let library = ("libraries/myserver/__init__.py", "from vllm import LLM");
+    assert_eq!(started(&[library, main], &["python3", "main.py"], Some("libraries")), "untouched");
+    let others = ("myserver.py", "import torch");
+    assert_eq!(started(&[others, main], &["python3", "main.py"], None), automatic());
+    assert_eq!(started(&[("train", "{show}\nvllm = 1")], &["python3", "train"], None), automatic());
+}
+
+/// Hazard: the same where a library imports the engine that nobody reads, because it is installed.
+#[test]
+fn where_an_engine_is_installed_pytorch_keeps_its_defaults() {
+    let told = shown(
+        &Scratch::new(),
+        "python3",
+        &["-c", "import sys; print(sys.executable, *sys.version_info[:2])"],
+        &[],
+    );
+    let [python, major, minor] = told.split(' ').collect::<Vec<_>>()[..] else { panic!("{told}") };
+    for (there, expected) in [
+        ("vllm/__init__.py", "untouched"),
+        ("sglang-0.5.dist-info/METADATA", "untouched"),
+        ("other/__init__.py", &automatic()),
+    ] {
+        let scratch = Scratch::new();
+        let packages = scratch.path().join(format!("venv/lib/python{major}.{minor}/site-packages"));
+        let file = packages.join(there);
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+        std::fs::write(&file, "").expect("a file");
+        std::fs::write(scratch.path().join("venv/pyvenv.cfg"), "include-system-site-packages = false\n")
+            .expect("a file");
+        let binary = scratch.folder("venv/bin").join("python3");
+        std::os::unix::fs::symlink(python, &binary).expect("a link");
+        let file = scratch.file("train.py", format!("{SHOW}\n"));
+        let binary = binary.to_str().expect("readable");
+        assert_eq!(shown(&scratch, binary, &[file.to_str().expect("readable")], &[]), expected, "{there}");
+    }
+}
+
 /// What a child of Python shows that runs this code.
 fn child(code: &str, variables: &[(&str, &str)]) -> String {
     let start = "import os, subprocess, sys; subprocess.run([sys.executable, '-c', os.environ['CODE']])";

@@ -2,13 +2,13 @@
 //!
 //! `auto` takes PyTorch's own allocator with expandable segments, which pack memory best of all that lack none of its features. With
 //! them tensors that are shared go to the other process as file descriptors, which it takes out of this one (`pidfd_getfd`). Where the
-//! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`PROGRAMS`]), and wherever the
+//! kernel would forbid that, or the program passes addresses of tensors on by means of its own ([`started`]), and wherever the
 //! user chose, the environment is left alone.
 
 pub(crate) mod devices;
+mod started;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::{Once, OnceLock};
 
 use wm_driver::share::may_fetch_descriptors;
@@ -20,7 +20,7 @@ const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
 /// PyTorch reads this one from 2.9 on, where the other is not set. So what a program sets there itself goes before what `auto` chooses,
 /// which is written here; and earlier versions keep their default: they refuse memory pools with allocators of their own beside
-/// expandable segments.
+/// expandable segments. It is not written under the other name as well, which PyTorch says is deprecated where it reads it.
 const NEWER: &str = "PYTORCH_ALLOC_CONF";
 
 /// What we wrote there, so that a child does not take it for the user's word.
@@ -29,17 +29,6 @@ const WRITTEN: &str = "WMSHIM_TORCH_CHOICE";
 /// How Python's own modules start a worker, which follows the program that started it.
 const WORKERS: &[&str] =
     &["multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker"];
-
-/// Programs that keep PyTorch's defaults, by a component of the command's first words, or by what the started script imports.
-const PROGRAMS: &[(&str, &str)] = &[
-    ("vllm", "vllm passes addresses of tensors between processes"),
-    ("sglang", "sglang passes addresses of tensors between processes"),
-    ("ray", "ray passes tensors between processes"),
-    ("lmdeploy", "lmdeploy passes addresses of tensors between processes"),
-];
-
-/// A script is read no further than this.
-const LARGEST_SCRIPT: u64 = 1 << 20;
 
 /// What this process chose at load, unless its parent had chosen the same and has said so.
 static NEWS: OnceLock<Choice> = OnceLock::new();
@@ -62,8 +51,7 @@ pub(crate) fn choose() {
     if !is_python(&command) || !is_single_threaded() {
         return;
     }
-    let code = source(&command);
-    if is_worker(&code) {
+    if is_worker(&started::text(&command)) {
         return;
     }
     let parents = inherited();
@@ -74,7 +62,7 @@ pub(crate) fn choose() {
     if set(VARIABLE) || set(NEWER) {
         return;
     }
-    let choice = decide(&command, &code);
+    let choice = decide(&command);
     let written = choice.written;
     if let Some((variable, value)) = written {
         // SAFETY: as above.
@@ -148,9 +136,9 @@ const NATIVE: &str = "backend:native";
 /// PyTorch does not need goes back to us when memory is short.
 const MOVABLE: &str = "max_split_size_mb:21";
 
-fn decide(command: &[String], code: &str) -> Choice {
+fn decide(command: &[String]) -> Choice {
     match wanted() {
-        Some(TorchAllocator::Auto) => automatic(command, code),
+        Some(TorchAllocator::Auto) => automatic(command),
         Some(TorchAllocator::Async) => named(ASYNC),
         Some(TorchAllocator::Native) => named(NATIVE),
         Some(TorchAllocator::Expandable) => named(EXPANDABLE),
@@ -176,13 +164,12 @@ fn wanted() -> Option<TorchAllocator> {
     Some(settings::torch_allocator(&text).unwrap_or(TorchAllocator::Auto))
 }
 
-fn automatic(command: &[String], code: &str) -> Choice {
+fn automatic(command: &[String]) -> Choice {
     if std::env::var("WMSHIM_DEDUP").is_ok_and(|value| value.eq_ignore_ascii_case("on")) {
         return Choice { written: None, reason: "blocks of its own allocator can be shared" };
     }
     let forbidden = "expandable segments could not be shared between processes here";
-    let reason =
-        program(command).or_else(|| import(code)).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
+    let reason = started::reason(command).or_else(|| (!may_fetch_descriptors()).then_some(forbidden));
     match reason {
         Some(reason) => Choice { written: None, reason },
         None if migrates() => Choice { written: Some((NEWER, MOVABLE)), reason: "its blocks can move" },
@@ -193,38 +180,6 @@ fn automatic(command: &[String], code: &str) -> Choice {
 /// Does the user want memory to move? What makes its memory itself, as expandable segments do, does not move.
 fn migrates() -> bool {
     std::env::var("WMSHIM_MIGRATE").is_ok_and(|value| settings::migrates(&value))
-}
-
-/// What Python was told to run: the code behind `-c`, or the script's text.
-fn source(command: &[String]) -> String {
-    let code = command.iter().position(|word| word == "-c").and_then(|at| command.get(at + 1)).cloned();
-    let script = || read(Path::new(command.iter().skip(1).find(|word| word.ends_with(".py"))?));
-    code.or_else(script).unwrap_or_default()
-}
-
-/// The reason of the first row whose program is started: `vllm serve`, `python -m vllm...`, `.../bin/sglang`.
-fn program(command: &[String]) -> Option<&'static str> {
-    let started = command.iter().take(3).flat_map(|word| word.split(['/', '.']));
-    let started: Vec<_> = started.collect();
-    PROGRAMS.iter().find(|(name, _)| started.contains(name)).map(|(_, reason)| *reason)
-}
-
-/// The reason of the first row that the script imports.
-fn import(script: &str) -> Option<&'static str> {
-    let imports = |line: &str, name: &str| {
-        let mut words = line.split([' ', '\t', '.', ',', ';']).filter(|word| !word.is_empty());
-        matches!(words.next(), Some("import" | "from")) && words.next() == Some(name)
-    };
-    let (_, reason) = PROGRAMS.iter().find(|(name, _)| script.lines().any(|line| imports(line, name)))?;
-    Some(reason)
-}
-
-fn read(script: &Path) -> Option<String> {
-    let small = std::fs::metadata(script).ok()?.len() <= LARGEST_SCRIPT;
-    small
-        .then(|| std::fs::read(script).ok())
-        .flatten()
-        .map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 fn command_line() -> Vec<String> {
@@ -254,34 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn every_program_row_is_recognised_however_it_is_started() {
-        for (name, reason) in PROGRAMS {
-            for line in [vec!["python3", "-m", name], vec!["python", &format!("/opt/bin/{name}"), "serve"]] {
-                assert_eq!(program(&command(&line)), Some(*reason), "{line:?}");
-            }
-        }
-        assert_eq!(program(&command(&["python3", "train.py", "--ray"])), None);
-    }
-
-    #[test]
-    fn every_program_row_is_recognised_where_it_is_imported() {
-        for (name, reason) in PROGRAMS {
-            for line in [
-                format!("import {name}"),
-                format!("    from {name}.x import y"),
-                format!("import {name}.x as z"),
-            ] {
-                assert_eq!(import(&format!("x = 1\n{line}\n")), Some(*reason), "{line}");
-            }
-        }
-        assert_eq!(import("import torch\n# import vllm\nimport rays\nvllm = 'from ray'\n"), None);
-    }
-
-    #[test]
     fn a_worker_follows_the_program_that_started_it() {
         let code = "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)";
-        assert!(is_worker(&source(&command(&["python3", "-c", code, "--multiprocessing-fork"]))));
-        assert_eq!(source(&command(&["python3", "no-such-script.py"])), "");
+        assert!(is_worker(&started::text(&command(&["python3", "-c", code, "--multiprocessing-fork"]))));
+        assert_eq!(started::text(&command(&["python3", "no-such-script.py"])), "");
     }
 
     #[test]
