@@ -86,7 +86,7 @@ fn started(command: &[String]) -> Option<StartedCode<'_>> {
 
 /// The reason of the first row that is imported by what is started, or by what that imports.
 fn imported(command: &[String]) -> Option<&'static str> {
-    let mut search = Search::new();
+    let mut search = ModuleSearch::new();
     match started(command) {
         Some(StartedCode::Text(text)) => {
             search.folders.insert(0, ".".into());
@@ -114,13 +114,13 @@ fn imported(command: &[String]) -> Option<&'static str> {
 }
 
 /// Files that are to be read, and the folders in which Python looks for modules that nobody installed.
-struct Search {
+struct ModuleSearch {
     folders: Vec<PathBuf>,
     queue: Vec<PathBuf>,
     seen: HashSet<PathBuf>,
 }
 
-impl Search {
+impl ModuleSearch {
     fn new() -> Self {
         let path = std::env::var_os("PYTHONPATH").unwrap_or_default();
         let folders = std::env::split_paths(&path).filter(|folder| !folder.as_os_str().is_empty()).collect();
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_row_is_recognised_where_it_is_imported() {
-        let found = |text: &str| Search::new().look(text, Path::new("/nowhere"));
+        let found = |text: &str| ModuleSearch::new().look(text, Path::new("/nowhere"));
         for (name, reason) in PROGRAMS {
             for line in [
                 format!("import {name}"),
